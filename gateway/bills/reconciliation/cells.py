@@ -55,14 +55,15 @@ Regional = dict[Place, dict[str, int]]  # value of each cell and meter, by regio
 @dataclass(slots=True)
 class _Worth:
     """
-    Billed tokens of a meter at our prices, at list prices and at our prices without discounts of tiers, and the value
-    per region according to each side.
+    Billed tokens of a meter at our prices, at list prices and at our prices without discounts of tiers, the premium for
+    large inputs within our prices, and the value per region according to each side.
     """
 
     tokens: int = 0
     worth: int = 0
     listed: int = 0
     full: int = 0
+    premium: int = 0
     counted_in: dict[str, int] = field(default_factory=counts)
     billed_in: dict[str, int] = field(default_factory=counts)
 
@@ -131,8 +132,8 @@ class Split:
     Both sides of all cells, and the parts of the difference.
 
     By money cell and meter: `sold` are billed tokens, `worth` is their value at our prices, `full` is this value
-    without the discounts of tiers, `paid` is the billed amount, and `lines` the number of billed lines. WHOLE stands
-    for amounts that name no meter.
+    without the discounts of tiers, `premium` the part of it that large inputs cost more, `paid` is the billed amount,
+    and `lines` the number of billed lines. WHOLE stands for amounts that name no meter. Without a line, 0 was billed.
     `counted_in` and `billed_in` divide `worth` by region, according to the ledger and the bill.
 
     By cell and meter: `values` is the value of counted tokens at our prices, and `listed` the list
@@ -150,6 +151,7 @@ class Split:
     repeats: Repeats = field(default_factory=Repeats)
     worth: dict[Place, int] = field(default_factory=counts)
     full: dict[Place, int] = field(default_factory=counts)
+    premium: dict[Place, int] = field(default_factory=counts)
     paid: dict[Place, int] = field(default_factory=counts)
     sold: dict[Place, int] = field(default_factory=counts)
     lines: dict[Place, int] = field(default_factory=counts)
@@ -159,6 +161,8 @@ class Split:
     reported_fees: dict[str, int] = field(default_factory=counts)  # fees that calls report, by kind
     # models with calls whose price differs from the list price
     varying: set[str] = field(default_factory=set)
+    # models and tiers without a list price, so that the standard price applies
+    unlisted: set[tuple[str, str]] = field(default_factory=set)
 
     @property
     def billed_total(self) -> int:
@@ -199,7 +203,7 @@ def split(
     valued at our prices.
     """
     result = Split(levels=levels, metered=set(metered))
-    _add_sides(result, tokens, money, counted)
+    _add_sides(result, tokens, money, counted, prices)
     paid_rates = _paid_rates(result)
     theirs_of = {cell: _billed_tokens_of(result, cell) for cell in {*result.billed, *result.counted}}
     result.repeats = repeats_of(theirs_of, result.counted)
@@ -214,6 +218,8 @@ def split(
         coarse = levels.coarse(cell)
         listed = prices(cell.model, cell.tier, cell.day, cell.context)
         standard = prices(cell.model, STANDARD, cell.day, cell.context) if cell.tier in CHEAPER else listed
+        if cell.tier and listed and listed == prices(cell.model, STANDARD, cell.day, cell.context):
+            result.unlisted.add((cell.model, cell.tier))
         own_cost = 0
         for meter in METERS:
             have = ours.tokens.get(meter, 0)
@@ -243,6 +249,8 @@ def split(
             sums.worth += value + volume
             sums.listed += billed_count * listed.get(meter, price)
             sums.full += (value + volume) * max(standard.get(meter, 0), 1) // max(listed.get(meter, 0), 1)
+            if billed_count == have:
+                sums.premium += ours.premium.get(meter, 0)
             _add_regions(sums, billed, ours, meter, billed_count, value + volume)
             for move in arrived.get((cell, meter), ()):
                 _move_regions(sums, move, result.counted[move.source[0]])
@@ -264,20 +272,24 @@ def _add_sides(
     tokens: Iterable[BilledTokens],
     money: Iterable[BilledMoney],
     counted: Iterable[CountedUse],
+    prices: Prices,
 ) -> None:
     levels = split_sides.levels
     for billed_row in tokens:
-        sums = split_sides.billed[levels.fine(billed_row)]
+        theirs = split_sides.billed[levels.fine(billed_row)]
         if billed_row.meter is None:
-            sums.calls = (sums.calls or 0) + billed_row.quantity
+            theirs.calls = (theirs.calls or 0) + billed_row.quantity
         else:
-            sums.tokens[billed_row.meter] += billed_row.quantity
-            sums.reasoning += billed_row.quantity if billed_row.is_reasoning else 0
+            theirs.tokens[billed_row.meter] += billed_row.quantity
+            theirs.reasoning += billed_row.quantity if billed_row.is_reasoning else 0
             if billed_row.region:
-                sums.regional[billed_row.region, billed_row.meter] += billed_row.quantity
+                theirs.regional[billed_row.region, billed_row.meter] += billed_row.quantity
             split_sides.metered.add(billed_row.day)
     for row in counted:
-        split_sides.counted[levels.fine(row)].add(row)
+        sums = split_sides.counted[levels.fine(row)]
+        sums.add(row)
+        if row.context > 0:
+            _add_premium(sums, row, prices)
     kinds = {kind for sums in split_sides.counted.values() for kind in sums.fees}
     for amount in money:
         cell = levels.coarse(levels.fine(amount))
@@ -287,6 +299,14 @@ def _add_sides(
             split_sides.lines[cell, amount.meter] += 1
         else:
             split_sides.parts[OTHER, cell, _beside(amount.meter, kinds)] += amount.amount
+
+
+def _add_premium(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
+    """Add the part of a use's value that its large inputs cost more than others, according to the list prices."""
+    base, large = (prices(row.model, tier_of(row.tier), row.day, context) for context in (0, row.context))
+    for meter, value in row.values.items():
+        if 0 < base.get(meter, 0) < large.get(meter, 0):
+            sums.premium[meter] += value - value * base[meter] // large[meter]
 
 
 def _beside(kind: str, kinds: Collection[str]) -> str:
@@ -385,10 +405,11 @@ def _rates(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed: bool) ->
         split_sides.parts[RATE, cell, meter] += amount
     for cell, by_meter in at_our_prices.items():
         for meter, sums in by_meter.items():
-            paid_meter = _paid_as(split_sides, cell, meter)
+            paid_meter = paid_as(split_sides, cell, meter)
             split_sides.sold[cell, paid_meter] += sums.tokens
             split_sides.worth[cell, paid_meter] += sums.worth
             split_sides.full[cell, paid_meter] += sums.full
+            split_sides.premium[cell, paid_meter] += sums.premium
             for regional, region_worth in (
                 (split_sides.counted_in, sums.counted_in),
                 (split_sides.billed_in, sums.billed_in),
@@ -399,9 +420,23 @@ def _rates(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed: bool) ->
                 split_sides.billed_money[cell] += sums.worth
             else:
                 split_sides.parts[RATE, cell, paid_meter] -= sums.worth
+    if not imputed:
+        _add_unpaid(split_sides)
 
 
-def _paid_as(split_sides: Split, cell: Cell, meter: str) -> str:
+def _add_unpaid(split_sides: Split) -> None:
+    """
+    Add an amount of 0 for tokens without a billed line. On a day with amounts that belong to no tokens, those may be
+    for them.
+    """
+    worth = split_sides.worth
+    unplaced = {place[0].day for place, amount in split_sides.paid.items() if amount and not worth.get(place)}
+    for (cell, meter), value in worth.items():
+        if value > 0 and cell.day not in unplaced:
+            split_sides.paid[cell, meter] += 0
+
+
+def paid_as(split_sides: Split, cell: Cell, meter: str) -> str:
     """Return the meter under which the bill charges one of our meters in a cell."""
     if (cell, meter) in split_sides.paid:
         return meter

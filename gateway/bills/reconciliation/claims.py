@@ -11,9 +11,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from gateway.bills.reconciliation.cells import Entry, Split
-from gateway.bills.reconciliation.limits import ALIKE, MOST_LISTED
+from gateway.bills.reconciliation.limits import ALIKE, LARGE_SHARE, MICRO, MOST_LISTED, NOTHING
 from gateway.bills.reconciliation.rate_series import of_model
-from gateway.bills.reconciliation.sides import OTHER, RATE, VOLUME, Cell, Place
+from gateway.bills.reconciliation.sides import OTHER, RATE, VOLUME, Cell, CountedUse, Place
 from gateway.bills.reconciliation.wording import dollars
 
 # Confidence. EXACT: an id proves the cause. STRONG: two independent numbers agree. WEAK: only the shape of
@@ -116,7 +116,8 @@ class Case:
     `key_tokens`: billed tokens of provider keys without a known counterpart, by key and then by day and
     model. `own_keys`: tokens by day of our keys without a known counterpart. `hours`: counted tokens by hour,
     including one day before and after. `precision`: the last digit of the bill's amounts, by day.
-    `are_failed_known`: the tokens prove which failed calls the bill leaves out.
+    `are_failed_known`: the tokens prove which failed calls the bill leaves out. `uses`: the counted uses, under their
+    own keys.
     """
 
     split: Split
@@ -127,6 +128,7 @@ class Case:
     days: tuple[int, ...] = ()
     precision: Mapping[int, int] = field(default_factory=dict)
     are_failed_known: bool = True
+    uses: Sequence[CountedUse] = ()
 
     def is_rounded(self, entry: Entry, worth: int | None = None) -> bool:
         """
@@ -140,6 +142,25 @@ class Case:
             left += self.split.worth[cell, meter] - worth
             digit *= 2
         return 2 * abs(left) <= digit * max(1, self.split.lines.get((cell, meter), 0))
+
+    def slack(self, place: Place) -> int:
+        """Return how much the rounding of a place's lines may be. They may be rounded before a factor is applied."""
+        digit: int = max(self.precision.get(place[0].day, 0), MICRO)
+        return digit * max(1, self.split.lines.get(place, 0))
+
+    def allows(self, place: Place, amount: int) -> bool:
+        """Return whether an amount is within the rounding of a place, or a share NOTHING of its value."""
+        return abs(amount) <= max(self.slack(place), int(abs(self.split.worth[place]) * NOTHING))
+
+    def fits(self, rest: Mapping[Place, int], expected: Mapping[Place, int]) -> bool:
+        """
+        Return whether the amounts `rest` of places are as expected, within their rounding or a share NOTHING of their
+        value. Rounding must be small next to the amounts, because it fits any amount otherwise.
+        """
+        are_near = all(self.allows(place, amount - expected.get(place, 0)) for place, amount in rest.items())
+        size = sum(abs(amount) for amount in rest.values())
+        chance = sum(self.slack(place) for place in rest if expected.get(place))
+        return are_near and chance <= LARGE_SHARE * size
 
     def priced(self, model: str) -> list[Entry]:
         """Return the rates of a model's places with a billed amount, including those that are 0."""
@@ -299,6 +320,7 @@ class Left:
         portions: Mapping[Entry, Portion] | None = None,
         explains_calls: bool = False,
         beside: Iterable[str] = (),
+        are_prices_known: bool = False,
     ) -> Claim | None:
         """
         Claim whole entries, or `portions` of some. Return None if nothing of them is left.
@@ -306,7 +328,7 @@ class Left:
         Portions may include entries that are 0 because two causes cancel out. `explains_calls`: only one side
         has calls in these cells, so later checks do not compare the number of calls there. `beside`: other
         causes that would explain the same amounts; OTHERS, PRICES and KINDS stand for what other checks claim
-        in the same place.
+        in the same place. `are_prices_known`: the cause itself explains the rates.
         """
         amount = tokens = priced = prices = 0
         by_cell: dict[Cell, int] = defaultdict(int)
@@ -348,7 +370,7 @@ class Left:
         if not portions or VOLUME in parts:
             self._priced |= priced_whole
         # The evidence mentions the price even if the price differences cancel each other out.
-        if VOLUME in parts and prices > ALIKE * abs(amount):
+        if VOLUME in parts and prices > ALIKE * abs(amount) and not are_prices_known:
             evidence += f"; {dollars(priced)} of it is a different price of these tokens"
             beside = (*beside, PRICES)
         return claim_of(

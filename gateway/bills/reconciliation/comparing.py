@@ -6,7 +6,7 @@ It also suggests settings to the operator: prices from the bill, and owners of p
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -19,8 +19,8 @@ from gateway.bills.reconciliation.cells import Split, split
 from gateway.bills.reconciliation.claims import OF_PRICES, Case, Claim, Left
 from gateway.bills.reconciliation.limits import COARSEST, OWNER_DAYS
 from gateway.bills.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
+from gateway.bills.reconciliation.overrides import Override, overrides
 from gateway.bills.reconciliation.owed import OwedLine, owed_lines
-from gateway.bills.reconciliation.rate_series import of_model
 from gateway.bills.reconciliation.restating import (
     EXCHANGE_RATE,
     Conversion,
@@ -36,16 +36,12 @@ from gateway.bills.reconciliation.restating import (
 )
 from gateway.bills.reconciliation.set_aside import without_failed
 from gateway.bills.reconciliation.sides import (
-    CACHE_READ,
     DAY,
-    INPUT,
     KEY,
     MODEL,
-    OUTPUT,
     PARTS,
     STANDARD,
-    WRITE_1H,
-    WRITE_5M,
+    VOLUME,
     BilledMoney,
     BilledTokens,
     Cell,
@@ -53,23 +49,14 @@ from gateway.bills.reconciliation.sides import (
     Prices,
     are_alike,
 )
-from gateway.bills.reconciliation.wording import day_text, per_million
 from spool.statements import StatementRow
 
 _Row = TypeVar("_Row", BilledTokens, BilledMoney, CountedUse)
 
-OPEN, AGREES, DIFFERS, UNKNOWN = "open", "agrees", "differs", "no statement"
+OPEN, AGREES, EXPLAINED, DIFFERS, UNKNOWN = "open", "agrees", "explained", "differs", "no statement"
+FINAL = (AGREES, EXPLAINED, DIFFERS)  # states of compared days
 
 Naming = Callable[[Cell], str]
-_PRICES = {
-    INPUT: "input",
-    OUTPUT: "output",
-    CACHE_READ: "cache_read",
-    WRITE_5M: "cache_write",
-    "cache_write": "cache_write",
-    WRITE_1H: "cache_write_1h",
-}
-_OF_PRICES = frozenset({"price_change", "discount", "reported_cost"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +78,12 @@ class Tolerance:
         difference = abs(line.difference - line.causes.get("rounding", 0))
         is_within = difference <= max(COARSEST, share) and claimed <= share
         return is_within and self.holds_tokens(line)
+
+    def explains(self, line: Line, tokens: int) -> bool:
+        """Return whether the unexplained amount and the unexplained `tokens` are within the tolerance."""
+        share = abs(line.billed) * self.money / 100
+        is_whole = tokens <= line.billed_tokens * self.tokens / 100
+        return is_whole and abs(line.unexplained) <= max(COARSEST, share)
 
     def holds_tokens(self, line: Line) -> bool:
         return abs(line.billed_tokens - line.counted_tokens) <= line.billed_tokens * self.tokens / 100
@@ -162,7 +155,7 @@ class Reconciliation:
     @property
     def compared(self) -> bool:
         """Return whether any day is final."""
-        return any(line.state in (AGREES, DIFFERS) for line in self.days)
+        return any(line.state in FINAL for line in self.days)
 
     def where(self, claim: Claim) -> dict[str, list[str]]:
         """Return the costs filter for our calls that a claim is about, or an empty one if no filter fits."""
@@ -218,7 +211,12 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
     amounts = _compared(amounts, bill_rows.wide, compared)
     counted = _compared(facts.counted, bill_rows.wide, compared)
     names = [use.model for use in counted]
-    tokens, amounts, counted, priced_as, renamed = named_alike(tokens, amounts, counted)
+
+    def price_of(name: str) -> tuple[frozenset[tuple[str, int]], ...]:
+        edges = {min(compared, default=0), max(compared, default=0)}
+        return tuple(frozenset(facts.prices(name, STANDARD, day, 0).items()) for day in sorted(edges))
+
+    tokens, amounts, counted, priced_as, renamed = named_alike(tokens, amounts, counted, price_of)
     spelled: dict[str, set[str]] = defaultdict(set)
     for name, use in zip(names, counted, strict=True):
         spelled[use.model].add(name)
@@ -293,6 +291,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         days=tuple(sorted(compared)),
         precision=precision,
         are_failed_known=set_aside.is_exact,
+        uses=of_days,
     )
     found = claims(case)
     if late.posted:
@@ -316,6 +315,8 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
     for line in by_key.values():
         line.where = keys.where(line.name)
     largest = _largest_claims(found)
+    tokens_left = _unexplained_tokens(split_sides, claimed)
+    doubtful = {day for claim in found if claim.is_hint and claim.is_of_tokens for day in claim.days}
     days_apart = _days_with_keys_apart(split_sides, facts.tolerance) if levels.key else ()
     return Reconciliation(
         provider=facts.provider,
@@ -326,7 +327,9 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
                 state,
                 facts.tolerance,
                 largest[day],
+                tokens_left[day],
                 are_keys_apart=day in days_apart,
+                is_doubtful=day in doubtful,
             )
             for day, state in sorted(states.items())
         ],
@@ -346,7 +349,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         regions=frozenset(row.region for row in counted if row.region),
         accounts=sorted({*(row.account for row in tokens), *(row.account for row in amounts)} - {""}),
         owed=owed_lines(claimed, split_sides),
-        overrides=overrides(facts.provider, split_sides, claimed, prices, priced_as),
+        overrides=overrides(facts.provider, case, claimed, prices, spelled),
         owners=owner_pairs(facts.provider, key_tokens, own_keys),
     )
 
@@ -481,15 +484,36 @@ def _largest_claims(claimed: Sequence[Claim]) -> dict[int, int]:
     return largest
 
 
+def _unexplained_tokens(split_sides: Split, claimed: Sequence[Claim]) -> Counter[int]:
+    """Return by day the tokens that only one side has and no claim explains."""
+    left = Counter(split_sides.extra)
+    for claim in claimed:
+        for (part, cell, meter), portion in claim.parts.items():
+            left[cell, meter] -= portion.tokens if part == VOLUME else 0
+    by_day = Counter[int]()
+    for (cell, _), tokens in left.items():
+        by_day[cell.day] += abs(tokens)
+    return by_day
+
+
 def _days_with_keys_apart(split_sides: Split, tolerance: Tolerance) -> set[int]:
     """Return the days on which the tokens of a key are not within the tolerance."""
     by_key = _lines(split_sides, (), lambda cell: f"{cell.day} {cell.key}")
     return {int(name.split(" ")[0]) for name, line in by_key.items() if not tolerance.holds_tokens(line)}
 
 
-def _with_state(line: Line, state: str, tolerance: Tolerance, claimed: int, *, are_keys_apart: bool) -> Line:
-    if state == AGREES:
-        state = AGREES if tolerance.holds(line, claimed) and not are_keys_apart else DIFFERS
+def _with_state(
+    line: Line,
+    state: str,
+    tolerance: Tolerance,
+    claimed: int,
+    left: int,
+    *,
+    are_keys_apart: bool,
+    is_doubtful: bool,
+) -> Line:
+    if state == AGREES and (not tolerance.holds(line, claimed) or are_keys_apart):
+        state = EXPLAINED if tolerance.explains(line, left) and not is_doubtful else DIFFERS
     line.state = state
     return line
 
@@ -508,22 +532,6 @@ def _largest(line: Line) -> tuple[int, int, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
-    """Billed prices as a `[[prices.override]]` entry, in dollars per million tokens."""
-
-    provider: str
-    model: str
-    since: str
-    prices: Mapping[str, str]
-
-    @property
-    def toml(self) -> str:
-        lines = ["[[prices.override]]", f'provider = "{self.provider}"', f'model = "{self.model}"']
-        lines += [f'since = "{self.since}"'] if self.since else []
-        return "\n".join([*lines, *(f'{name} = "{price}"' for name, price in self.prices.items())])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerPair:
     """A provider's key and one of ours with the same tokens by day."""
 
@@ -536,45 +544,6 @@ class OwnerPair:
     def toml(self) -> str:
         lines = ("[[reconciliation.owner]]", f'provider = "{self.provider}"', f'billed = "{self.billed}"')
         return "\n".join((*lines, f'api_key = "{self.api_key}"'))
-
-
-def overrides(
-    provider: str,
-    split_sides: Split,
-    claimed: Sequence[Claim],
-    prices: Prices,
-    priced_as: Callable[[str], str],
-) -> list[Override]:
-    """
-    Return the billed prices behind claims about prices: list prices, scaled by the ratio of billed
-    amount to value.
-
-    The billed amount per million tokens would be wrong, because it also includes large inputs and batches,
-    which have other prices.
-    """
-    price_overrides = []
-    for model in sorted({model for claim in claimed if claim.cause in _OF_PRICES for model in claim.models}):
-        since = max(claim.since for claim in claimed if claim.cause in _OF_PRICES and model in claim.models)
-        named: dict[str, str] = {}
-        for meter, days in of_model(split_sides, model, _PRICES).items():
-            later = {day for day in days.worth if day >= since}
-            listed = prices(model, STANDARD, max(days.worth), 0).get(meter)
-            if not later:
-                continue
-            if listed is not None:
-                worth = sum(days.worth[day] for day in later)
-                named[_PRICES[meter]] = per_million(
-                    listed * sum(days.paid.get(day, 0) for day in later), worth
-                )
-            else:
-                sold = sum(days.sold[day] for day in later)
-                named[_PRICES[meter]] = per_million(sum(days.paid.get(day, 0) for day in later), sold)
-        if named:
-            when = day_text(since) if since else ""
-            price_overrides.append(
-                Override(provider=provider, model=priced_as(model), since=when, prices=named)
-            )
-    return price_overrides
 
 
 def owner_pairs(

@@ -54,6 +54,7 @@ MOST_LISTED = 20  # models, keys or regions that are checked one by one, or list
 
 # Rounding of money.
 COARSEST = UNIT // 100  # money units; bills do not round lines more coarsely than to a cent
+MICRO = UNIT // 10**6  # money units; a line may be rounded to this before a factor is applied
 FINEST = UNIT // 10**9  # money units; finer digits are noise of binary floating point
 NOISE = UNIT // 10**15  # money units; conversion of currencies rounds below this
 ROUNDING_SHARE = 10_000  # at most 1/ROUNDING_SHARE of a bill may be rounding

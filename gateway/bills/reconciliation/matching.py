@@ -53,6 +53,8 @@ _TAXES = frozenset(
 # kinds of lines that are a cause by themselves
 NAMED = frozenset({TAX, CREDIT, "discount", "rounding", SEAT})
 _HALF_DAY = DAY_S // 2
+# a function that returns the list prices of a model on some days, which are empty if they are unknown
+PriceOf = Callable[[str], tuple[frozenset[tuple[str, int]], ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,17 +343,21 @@ class Keys:
 
 
 def named_alike(
-    tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted: Sequence[CountedUse]
+    tokens: Sequence[BilledTokens],
+    amounts: Sequence[BilledMoney],
+    counted: Sequence[CountedUse],
+    price_of: PriceOf,
 ) -> tuple[
     list[BilledTokens], list[BilledMoney], list[CountedUse], Callable[[str], str], list[tuple[str, str]]
 ]:
     """
-    Rename models to their families on all rows. Also return a function from a family to the model name used
-    to price it, and the pairs (billed, counted) of different names for one family.
+    Rename models to their families on all rows. Names of a family with another price, according to `price_of`, stay
+    apart. Also return a function from a family to the model name used to price it, and the pairs (billed, counted)
+    of different names for one family.
     """
     theirs: dict[str, set[str]] = defaultdict(set)
     ours: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    families = families_of(tokens, amounts, counted)
+    families = _of_one_price(families_of(tokens, amounts, counted), counted, price_of)
     for name in {*(r.model for r in tokens), *(r.model for r in amounts)}:
         theirs[families[name]].add(name)
     for use in counted:
@@ -374,6 +380,37 @@ def named_alike(
         priced_as,
         pairs,
     )
+
+
+def _of_one_price(
+    family_of: Mapping[str, str], counted: Iterable[CountedUse], price_of: PriceOf
+) -> dict[str, str]:
+    """
+    Return the families, in which names with another price than the most used counted name have a family of their own.
+
+    Names without a known price keep their family. So do names of a family that the ledger does not have.
+    """
+    used: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for use in counted:
+        used[family_of[use.model]][use.model] += sum(use.tokens.values())
+    apart: dict[tuple[str, object], str] = {}
+    families = dict(family_of)
+    for name, family_name in sorted(family_of.items()):
+        names = used.get(family_name)
+        if not name or not names or (name in names and len(names) == 1):
+            continue
+        same = next((own for own in sorted(names) if _is_snapshot(name, own, family_name)), name)
+        price = price_of(same)
+        main_price = price_of(max(sorted(names), key=lambda other: names[other]))
+        if all(price) and all(main_price) and price != main_price:
+            families[name] = apart.setdefault((family_name, price), name.lower())
+    return families
+
+
+def _is_snapshot(name: str, other: str, family_name: str) -> bool:
+    """Return whether two names of a family have the same date, of which a bill may omit the year."""
+    dates = ["".join(filter(str.isdigit, name.lower().removeprefix(family_name))) for name in (name, other)]
+    return all(dates) and (dates[0].endswith(dates[1]) or dates[1].endswith(dates[0]))
 
 
 def families_of(

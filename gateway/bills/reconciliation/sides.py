@@ -156,13 +156,15 @@ class BilledSums:
 @dataclass(slots=True)
 class CountedSums:
     """
-    Counted sums of one cell. `values` are the money values of the token counts in `valued`. `regional` are
-    values by region and meter.
+    Counted sums of one cell. `values` are the money values of the token counts in `valued`, and `premium` is the part
+    of them that large inputs cost more. `regional` are values by region and meter. `unsized_value` is the value of
+    the calls with incomplete token counts that have no cost.
     """
 
     tokens: dict[str, int] = field(default_factory=counts)
     valued: dict[str, int] = field(default_factory=counts)
     values: dict[str, int] = field(default_factory=counts)
+    premium: dict[str, int] = field(default_factory=counts)
     by_source: dict[str, int] = field(default_factory=counts)
     regional: dict[tuple[str, str], int] = field(default_factory=counts)
     calls: int = 0
@@ -172,6 +174,7 @@ class CountedSums:
     fees: dict[str, int] = field(default_factory=counts)
     reasoning: int = 0
     failed: int = 0
+    unsized_value: int = 0
 
     def add(self, row: CountedUse) -> None:
         for meter, tokens in row.tokens.items():
@@ -185,6 +188,8 @@ class CountedSums:
         self.calls += row.calls
         self.errors += row.errors
         self.unsized += row.unsized
+        if row.unsized and not row.cost:
+            self.unsized_value += sum(row.values.values())
         self.cost += row.cost
         self.reasoning += row.reasoning
         self.failed += row.failed

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.bills.reconciliation.claims import Claim
-from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation
+from gateway.bills.reconciliation.comparing import FINAL, Line, Reconciliation
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.sides import DAY, PARTS
 from gateway.bills.reconciliation.wording import day_text, shown_row
@@ -177,7 +177,7 @@ def _provider(result: Reconciliation, by: str, count: int) -> ReconciledProvider
 
 
 def _is_compared(line: Line) -> bool:
-    return line.state in (AGREES, DIFFERS)
+    return line.state in FINAL
 
 
 def _name(line: Line, by: str) -> str | None:

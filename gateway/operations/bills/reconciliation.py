@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.bills.reconciliation import owed
 from gateway.bills.reconciliation.claims import Claim
-from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation, together
+from gateway.bills.reconciliation.comparing import FINAL, Line, Reconciliation, together
 from gateway.bills.reconciliation.counting import calls_of
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
@@ -136,7 +136,7 @@ async def claim(request: OperatorRequest[MoneyServices, None]) -> Result:
     if form == "csv":
         rows = owed.owed_rows(result.provider, result.accounts, result.owed)
         return Pieces(pieces=csv_pieces(rows), content_type=CSV)
-    days = [int(line.name) for line in result.days if line.state in (AGREES, DIFFERS)]
+    days = [int(line.name) for line in result.days if line.state in FINAL]
     period = tuple(day_text(edge(days or reconciled.month.days)) for edge in (min, max))
     text = owed.owed_text(result.provider, result.accounts, (period[0], period[1]), result.owed)
     return Pieces(pieces=[text.encode()], content_type="text/plain; charset=utf-8")

@@ -9,9 +9,9 @@ from decimal import Decimal
 from gateway.bills.reconciliation.causes.rates import is_near
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portion
-from gateway.bills.reconciliation.limits import REGIONAL
+from gateway.bills.reconciliation.limits import LEAST_DAYS, REGIONAL
 from gateway.bills.reconciliation.rate_series import usual_ratios
-from gateway.bills.reconciliation.sides import VOLUME, Cell, Place
+from gateway.bills.reconciliation.sides import RATE, VOLUME, Cell, Place
 from gateway.bills.reconciliation.wording import named
 
 
@@ -59,10 +59,14 @@ def long_context_price(case: Case) -> Iterator[Claim]:
             if not cell.context or paid is None:
                 continue
             usual = usual_of(cell._replace(context=0), meter)[0][0]
+            if not usual:
+                continue
             factor = paid / (worth * usual)
             factors[meter].append(Decimal(factor.numerator) / factor.denominator)
             portions[entry] = Portion(round(paid - worth * usual))
-        if not all(factor - 1 > max(REGIONAL) for found in factors.values() for factor in found):
+        if not portions or not all(
+            factor - 1 > max(REGIONAL) for found in factors.values() for factor in found
+        ):
             continue
         is_one_price = all(is_near(factor, found[0]) for found in factors.values() for factor in found)
         least = min((cell.context for _, cell, _ in portions), default=0)
@@ -76,3 +80,31 @@ def long_context_price(case: Case) -> Iterator[Claim]:
             "The model costs more for large inputs. If the bill is right, add the price to the price list.",
             portions=portions if is_one_price else None,
         )
+
+
+def premium_absent(case: Case) -> Iterator[Claim]:
+    """
+    Claim large inputs that were billed at the base price: paid = worth - premium, where the premium is the part of our
+    value that the list adds for large inputs. The amount is -premium.
+
+    It must be so at all places of a model with a premium, on at least LEAST_DAYS days, and not where paid = worth.
+    """
+    split, remainder = case.split, case.remainder
+    for model in case.models():
+        premiums = {
+            entry[1:]: premium for entry in case.priced(model) if (premium := split.premium.get(entry[1:], 0))
+        }
+        rest = {place: remainder.amounts.get((RATE, *place), 0) for place in premiums}
+        expected = {place: -premium for place, premium in premiums.items()}
+        if len({cell.day for cell, _ in rest}) >= LEAST_DAYS and case.fits(rest, expected):
+            portions: dict[Entry, Portion] = {
+                (RATE, *place): Portion(amount) for place, amount in rest.items()
+            }
+            yield from case.taken(
+                "premium_absent",
+                [*portions],
+                EXACT,
+                f"{named([model])}: large inputs, which cost more in the list, were billed at the price of others",
+                "If the bill is right, the price list should not have a price for large inputs of this model.",
+                portions=portions,
+            )

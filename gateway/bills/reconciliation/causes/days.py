@@ -215,5 +215,7 @@ def shift_of(case: Case) -> Shift | None:
         )
 
     candidates = [shifted(hours) for hours in SHIFTS]
+    most_exact = max(candidates, key=lambda shift: [*shift.unexplained_by_day.values()].count(0))
     nearest = min(candidates, key=lambda item: sum(map(abs, item.unexplained_by_day.values())))
-    return next((shift for shift in (max(candidates, key=solved), nearest) if holds(shift)), None)
+    fitting = (*[most_exact] * most_exact.is_exact, max(candidates, key=solved), nearest)
+    return next(filter(holds, fitting), None)

@@ -13,6 +13,7 @@ from gateway.bills.reconciliation.claims import EXACT, Case, Claim
 from gateway.bills.reconciliation.limits import LEAST_DAYS
 from gateway.bills.reconciliation.sides import INPUT_METERS, OUTPUT, VOLUME, Cell
 from gateway.bills.reconciliation.wording import named
+from gateway.intake.rate_cards.names import family
 
 _Extra = dict[str, int]  # billed minus counted tokens by meter
 _ASK_FOR_MODEL = "Let the source report the model that answered (`gen_ai.response.model`), not an alias."
@@ -51,7 +52,8 @@ def other_model(case: Case) -> Iterator[Claim]:
             entries,
             EXACT,
             f"the bill has {tokens:,} tokens under {named([lacking])} that Tollhouse has under {named([surplus])}, "
-            f"to the token and by kind, on {len(days):,} days",
+            f"to the token and by kind, on {len(days):,} days"
+            + ("; they are snapshots of one model" if family(lacking) == family(surplus) else ""),
             _ASK_FOR_MODEL,
         )
 
@@ -79,6 +81,8 @@ def output_missing(case: Case) -> Iterator[Claim]:
         of_model = [entry for entry in entries if entry[1].model == model]
         if any(remainder.extra[cell, OUTPUT] < 0 for _, cell, _ in of_model):
             continue
+        if all(cell in split.counted and split.counted[cell].unsized for _, cell, _ in of_model):
+            continue  # only calls without their counts lack output
         cells = [cell for _, cell, _ in of_model]
         lacking = sum(remainder.extra[cell, OUTPUT] for cell in cells)
         billed = sum(remainder.said_tokens(cell, OUTPUT) for cell in cells)

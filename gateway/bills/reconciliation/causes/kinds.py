@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gateway.bills.reconciliation.causes.days import shift_of
+from gateway.bills.reconciliation.causes.tiers import of_unlisted_tier
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import (
     EXACT,
@@ -159,15 +160,17 @@ def _of_tiers(case: Case, cause: str, exchanges: Mapping[Cell, _Exchange], advic
     entries: list[Entry] = [
         (VOLUME, *cell_meter) for exchange in exchanges.values() for cell_meter in exchange.places
     ]
+    unlisted = _of_unlisted(case, exchanges)
     claim = case.remainder.take(
         cause,
-        case.remainder.with_rates(entries) if is_mixed else entries,
+        case.remainder.with_rates(entries) if is_mixed else [*entries, *unlisted],
         sure=EXACT if all(exchange.is_exact for exchange in exchanges.values()) else WEAK,
         evidence=f"the bill has these tokens under {named(sorted(tiers))}, Tollhouse under another tier"
         + ("" if all(exchange.is_whole for exchange in exchanges.values()) else _MORE)
         + (_LARGE if is_mixed else ""),
         advice=advice,
-        portions=portions,
+        are_prices_known=bool(unlisted) and not is_mixed,
+        portions={**portions, **({} if is_mixed else unlisted)},
         beside=[
             *([] if all(exchange.is_whole for exchange in exchanges.values()) else [OTHERS]),
             *([KINDS] if is_mixed else []),
@@ -175,6 +178,15 @@ def _of_tiers(case: Case, cause: str, exchanges: Mapping[Cell, _Exchange], advic
     )
     if claim is not None:
         yield claim
+
+
+def _of_unlisted(case: Case, exchanges: Mapping[Cell, _Exchange]) -> dict[Entry, Portion]:
+    """Return the price of the tiers of these exchanges that the price list lacks, if all exchanges are exact."""
+    if not all(exchange.is_exact for exchange in exchanges.values()):
+        return {}
+    pairs = {(group.model, tier) for group, exchange in exchanges.items() for tier in exchange.gains}
+    fits = [of_unlisted_tier(case, model, tier) for model, tier in sorted(pairs & case.split.unlisted)]
+    return {entry: portion for fit in fits if fit is not None for entry, portion in fit[1].items()}
 
 
 def _lasting(

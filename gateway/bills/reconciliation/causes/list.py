@@ -21,6 +21,9 @@ from gateway.bills.reconciliation.causes import (
     regions,
     rest,
     silence,
+    tiers,
+    unpaid,
+    uplifts,
 )
 from gateway.bills.reconciliation.claims import KINDS, OF_KINDS, OF_PRICES, OTHERS, PRICES, Case, Claim
 from gateway.bills.reconciliation.limits import COARSEST
@@ -32,6 +35,7 @@ Test = Callable[[Case], Iterator[Claim]]
 TESTS: Sequence[Test] = (
     rest.failed_calls,
     exchanges.other_model,
+    unpaid.commitment,
     one_side.unreported_traffic,
     one_side.other_account,
     silence.no_telemetry,
@@ -49,11 +53,18 @@ TESTS: Sequence[Test] = (
     missing.batch_unreported,
     missing.unreported_calls,
     rates.reported_cost,
+    rest.rounded_up,
+    tiers.tier_price,
+    contexts.premium_absent,
+    unpaid.free_tokens,
     contexts.long_context_price,
     rates.discount_not_given,
     regions.regional_price,
+    uplifts.fee,
+    uplifts.key_price,
     rates.rates,
     rest.not_tokens,
+    rest.without_cost,
     rest.own_price,
     rest.rounding,
 )

@@ -9,11 +9,19 @@ from statistics import median
 
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
-from gateway.bills.reconciliation.limits import LARGE_SHARE, LEAST_CALLS, LEAST_KINDS, ROUGHLY, SAME_SIZE
+from gateway.bills.reconciliation.limits import (
+    GAP,
+    LARGE_SHARE,
+    LEAST_CALLS,
+    LEAST_DAYS,
+    LEAST_KINDS,
+    ROUGHLY,
+    SAME_SIZE,
+)
 from gateway.bills.reconciliation.sides import INPUT, OUTPUT, VOLUME, Cell, CountedSums, Place
 from gateway.bills.reconciliation.wording import day_text, named
 
-_ASK_FOR_USAGE = (
+ASK_FOR_USAGE = (
     'Request usage in streams (`stream_options: {"include_usage": true}`). Aborted streams report no usage.'
 )
 
@@ -136,7 +144,7 @@ def usage_missing(case: Case) -> Iterator[Claim]:
             WEAK if not is_sure else EXACT if is_exact else STRONG,
             f"{number:,} calls of {named([model])} came without tokens, and {gap:,} tokens are missing"
             + (", only where these calls are" if is_exact else ""),
-            _ASK_FOR_USAGE,
+            ASK_FOR_USAGE,
             beside=() if is_sure else ("unreported_calls",),
         )
 
@@ -217,7 +225,11 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
             + ("; only whole calls are missing, and elsewhere all tokens agree" if is_exact else "")
             + doubts.note,
             "Look for retries within an SDK, evaluations, and other programs with the same key.",
-            beside=(*doubts.beside, *(("usage_missing",) if ours.unsized and not is_sure else ())),
+            beside=(
+                *doubts.beside,
+                *(("usage_missing",) if ours.unsized and not is_sure else ()),
+                *(("other_tokenizer",) if _is_one_ratio(case, model) else ()),
+            ),
         )
 
 
@@ -233,6 +245,19 @@ def _is_even(case: Case, model: str, entries: Sequence[Entry]) -> bool:
                 billed[_meter(meter)] += tokens
     shares = [lacking[kind] / billed[kind] for kind in billed if billed[kind]]
     return len(shares) > 1 and min(shares) > 0 and max(shares) <= SAME_SIZE * min(shares)
+
+
+def _is_one_ratio(case: Case, model: str) -> bool:
+    """Return whether the bill has one multiple of a model's tokens on each day, as another tokenizer counts."""
+    sums: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
+    for cell, meter, extra, tokens in _said(case):
+        if cell.model == model:
+            of_day = sums[Cell(cell.day), _meter(meter)]
+            of_day[0] += tokens
+            of_day[1] += tokens - extra
+    ratios = [theirs / ours for theirs, ours in sums.values() if ours]
+    is_everywhere = len(ratios) == len(sums) and len({cell for cell, _ in sums}) >= LEAST_DAYS
+    return is_everywhere and max(ratios) - min(ratios) <= GAP * min(ratios)
 
 
 def _meter(meter: str) -> str:

@@ -36,7 +36,10 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
                 else STRONG
                 if shares
                 else EXACT,
-                evidence=f"the bill has the {name} {named([value])}, but Tollhouse has no call of it{hint}",
+                evidence=(
+                    f"the bill has {f'the {name} {named([value])}' if value else 'calls without a key'}, but Tollhouse "
+                    f"has no call of it{hint}"
+                ),
                 advice=_POINT,
                 explains_calls=True,
             )
@@ -109,7 +112,15 @@ def _only(case: Case, name: str, *, billed: bool) -> list[str]:
     is_silent = billed and name == "model" and not ours  # True if no calls of this provider were reported
     if not theirs or not (ours or is_silent):
         return []
-    return sorted((theirs - ours if billed else ours - theirs) - {""})
+    one_sided = theirs - ours if billed else ours - theirs
+    is_keyless = billed and name == "key" and _has_keyless_tokens(case)
+    return sorted(one_sided if is_keyless else one_sided - {""})
+
+
+def _has_keyless_tokens(case: Case) -> bool:
+    """Return whether a bill with keys has tokens without one, such as calls of the provider's console."""
+    levels, billed = case.split.levels, case.split.billed
+    return levels.key and any(not cell.key and any(sums.tokens.values()) for cell, sums in billed.items())
 
 
 def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
@@ -138,7 +149,12 @@ def _entries(case: Case, name: str, value: str) -> list[Entry]:
     remainder = case.remainder
     field_of = attrgetter(name)
     volume = [entry for entry in remainder.volume() if field_of(entry[1]) == value]
-    priced = [entry for part in (RATE, OWN) for entry in remainder.of(part) if field_of(entry[1]) == value]
+    if not volume and any(field_of(cell) == value for cell, _ in case.split.extra):
+        return []  # another cause explains the tokens
+    # amounts of a cell without a key are those of all keys if the amounts do not state one
+    priced = [
+        entry for part in (RATE, OWN) for entry in remainder.of(part) if value and field_of(entry[1]) == value
+    ]
     return list(dict.fromkeys((*remainder.with_rates(volume), *priced)))
 
 

@@ -40,6 +40,7 @@ from gateway.bills.reconciliation.sides import (
     WRITE_1H,
     WRITE_5M,
     Cell,
+    Place,
 )
 from gateway.bills.reconciliation.wording import day_text, dollars, named, per_million
 
@@ -110,6 +111,8 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
             if paid is None or split.full[cell, meter] <= worth:
                 continue
             candidates, are_of_day = usual_of(cell._replace(tier=STANDARD), meter)
+            if not candidates[0]:
+                continue
             if case.is_rounded(entry, round(worth * candidates[0])):
                 is_given = True
                 continue
@@ -139,12 +142,13 @@ def rates(case: Case) -> Iterator[Claim]:
     Claim price differences: one factor for everything, surcharges for large inputs, expensive cache writes, a
     changed price, or prices of certain days.
 
-    Each model is checked as a whole first. If that shows no clear price, its keys, tiers and regions are
-    checked, as far as the bill's amounts state them. Only places with equal tokens and more than a
-    rounding difference count.
+    Each model is checked as a whole first, unless its keys, tiers and regions have a factor each. If that shows no
+    clear price, these are checked, as far as the bill's amounts state them. Only places with equal tokens and more than
+    a rounding difference count.
     """
     differing_cells = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     for model in case.models():
+        yield from _places_apart(case, model)
         if (claim := _usual_factor(case, model)) is not None:
             yield claim
         place_claims = [*_of_place(case, model, lambda cell: True)]
@@ -159,6 +163,47 @@ def rates(case: Case) -> Iterator[Claim]:
                 for part, cell, meter in entries
             ):
                 yield from _of_place(case, model, _within(cell_group, differing_cells))
+
+
+def _places_apart(case: Case, model: str) -> Iterator[Claim]:
+    """
+    Claim the prices of keys, tiers, regions and context windows of a model, if each has one factor for all its tokens
+    and all days, and the factors differ.
+    """
+    split = case.split
+    groups: dict[_PlaceKey, dict[Place, int]] = defaultdict(dict)
+    for entry in case.priced(model):
+        groups[_place(entry[1])][entry[1:]] = case.remainder.amounts.get(entry, 0)
+    factors: dict[_PlaceKey, Fraction] = {}
+    for name, rest in groups.items():
+        if all(case.allows(place, amount) for place, amount in rest.items()):
+            factors[name] = Fraction(0)
+            continue
+        factors[name] = Fraction(sum(rest.values()), sum(split.worth[place] for place in rest))
+        if not case.fits(rest, {place: round(factors[name] * split.worth[place]) for place in rest}):
+            return
+    if not factors or max(factors.values()) - min(factors.values()) <= Fraction(SAME):
+        return
+    for name, share in sorted(factors.items()):
+        if not share:
+            continue
+        factor = 1 + Decimal(share.numerator) / share.denominator
+        ratios = {meter: factor for _, meter in groups[name]}
+        known = known_factor(ratios, knows_regions(split, model, {cell.day for cell, _ in groups[name]}))
+        cause, sure, words = known or (
+            "price_change",
+            STRONG,
+            f"every kind of token was billed at {factor:.4f} of our price",
+        )
+        yield from case.taken(
+            cause,
+            [(RATE, *place) for place in groups[name]],
+            sure,
+            f"{_name(model, {name})}: {words}",
+            _ADVICE.get(cause, _OVERRIDE),
+            portions={(RATE, *place): Portion(amount) for place, amount in groups[name].items() if amount},
+            beside=beside_factor(cause, factor),
+        )
 
 
 def _usual_factor(case: Case, model: str) -> Claim | None:
@@ -311,10 +356,17 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         evidence=f"{name}: {evidence}",
         advice=_ADVICE.get(cause, _OVERRIDE),
         since=since,
-        beside=beside_factor(cause, next(iter(ratios.values()))),
+        beside=(*beside_factor(cause, next(iter(ratios.values()))), *_before(steps, since)),
     )
     if claim is not None:
         yield claim
+
+
+def _before(steps: Mapping[str, list[tuple[int, Decimal]] | None], since: int) -> tuple[str, ...]:
+    """Return ("fee",) if every kind of token has one other factor before a price changes."""
+    first = [meter_steps[0][1] for meter_steps in steps.values() if meter_steps]
+    is_one = len(first) > 1 and all(is_near(ratio, first[0]) for ratio in first)
+    return ("fee",) if since and is_one and abs(first[0] - _ONE) > SAME else ()
 
 
 def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> bool:
@@ -530,6 +582,8 @@ def _price(
         sold = sum(days.sold[day] for day in later)
         billed = per_million(sum(days.paid.get(day, 0) for day in later), sold)
         ours = per_million(sum(days.worth[day] for day in later), sold)
+        if billed == ours:
+            continue
         price_texts.append(f"{meter} ${billed} a million, ours ${ours}")
     when = f"from {day_text(changed[0])} on, " if changed else ""
     return "price_change", EXACT if changed else STRONG, f"{when}{'; '.join(price_texts)}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import isqrt
 
+from gateway.bills.reconciliation.causes.missing import ASK_FOR_USAGE
 from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, STRONG, Case, Claim, Portion
+from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
 from gateway.bills.reconciliation.limits import COARSEST, FINEST, ROUNDING_SHARE
 from gateway.bills.reconciliation.matching import NAMED
 from gateway.bills.reconciliation.sides import OTHER, OWN, RATE
@@ -76,6 +77,33 @@ def not_tokens(case: Case) -> Iterator[Claim]:
             yield claim
 
 
+def without_cost(case: Case) -> Iterator[Claim]:
+    """
+    Claim calls that have no estimate because their source did not report all token counts. The amount is the value V
+    of the counts that it did report: V.
+    """
+    remainder = case.remainder
+    portions: dict[Entry, Portion] = {
+        (OWN, cell, ""): Portion(sums.unsized_value)
+        for cell, sums in case.split.counted.items()
+        if sums.unsized_value and (OWN, cell, "") in remainder.amounts
+    }
+    lacks_bill = any(
+        (OWN, cell, "") in portions and extra < 0 for (cell, _), extra in remainder.extra.items()
+    )
+    claim = remainder.take(
+        "usage_missing",
+        portions,
+        # the bill may leave these calls out, as it leaves out others that were aborted
+        sure=WEAK if lacks_bill else EXACT,
+        evidence="calls without all of their token counts have no estimate, and their other tokens are on the bill",
+        advice=ASK_FOR_USAGE,
+        portions=portions,
+    )
+    if claim is not None:
+        yield claim
+
+
 def own_price(case: Case) -> Iterator[Claim]:
     """
     Claim the difference between the ledger's cost and the list prices of its tokens. It comes from calls
@@ -127,6 +155,24 @@ def rounding(case: Case) -> Iterator[Claim]:
     )
     if claim is not None:
         yield claim
+
+
+def rounded_up(case: Case) -> Iterator[Claim]:
+    """Hint at amounts that are rounded up: each is higher than the value of its tokens, by at most the last digit."""
+    entries = [entry for entry in case.remainder.of(RATE) if entry[1:] in case.split.worth]
+    amounts = [case.remainder.amounts[entry] for entry in entries]
+    if not any(amount * 2 > case.slack(entry[1:]) for amount, entry in zip(amounts, entries, strict=True)):
+        return
+    if all(0 <= amount <= case.slack(entry[1:]) for amount, entry in zip(amounts, entries, strict=True)):
+        claim = case.remainder.take(
+            "rounding",
+            entries,
+            sure=WEAK,
+            evidence=f"{len(entries):,} amounts exceed the value of their tokens by at most their last digit",
+            advice="Nothing is missing. The provider or the export rounds each amount up.",
+        )
+        if claim is not None:
+            yield claim
 
 
 def last_digit(amounts: Iterable[int]) -> int:

@@ -10,7 +10,7 @@ import {months} from "../lib/range.mjs";
 
 const PATH = "/reconciliation";
 const LEVELS = ["day", "model", "key"];
-const KINDS = {agrees: "good", close: "good", differs: "bad", open: "wait"};
+const KINDS = {agrees: "good", explained: "good", close: "good", differs: "bad", open: "wait"};
 const CLOSE = 100; // a difference below 1/100 of the bill is "close"
 const CERTAINTY = {exact: "good", strong: "good"};
 const SERVED_DAYS = 7; // the default retention of records
@@ -65,10 +65,10 @@ function added(rows, title, state) {
   return total;
 }
 
-/** Return the days that differ, and one row for all days that agree. Days that are not compared are left out. */
+/** Return the days that differ, also those that causes explain, and one row for all days that agree. Days that are not compared are left out. */
 function folded(rows) {
   const same = rows.filter((row) => row.state === "agrees");
-  const other = rows.filter((row) => row.state === "differs");
+  const other = rows.filter((row) => ["differs", "explained"].includes(row.state));
   return same.length > 1 ? [...other, added(same, `${same.length} days agree`, "agrees")] : [...other, ...same];
 }
 

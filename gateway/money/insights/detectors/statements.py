@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation, together
+from gateway.bills.reconciliation.comparing import (
+    DIFFERS,
+    EXPLAINED,
+    FINAL,
+    Line,
+    Reconciliation,
+    together,
+)
 from gateway.bills.reconciliation.wording import shown_row
 from gateway.bills.statements.arrivals import Arrival
 from gateway.money.insights.facts import DAY_S, Facts, no_plant
@@ -36,7 +43,7 @@ def reconciliation_difference(facts: Facts) -> Sequence[Finding]:
     findings = []
     for reconciled_month in facts.reconciled:
         for reconciliation in reconciled_month.providers:
-            differing = [line for line in reconciliation.days if line.state == DIFFERS]
+            differing = [line for line in reconciliation.days if line.state in (EXPLAINED, DIFFERS)]
             if differing:
                 findings.append(_difference(reconciled_month.month.name, reconciliation, differing))
     return ordered(findings)
@@ -81,7 +88,7 @@ def _difference(month: str, reconciliation: Reconciliation, differing: Sequence[
         ),
         category="prices",
         effort=MEDIUM,
-        impact=abs(shown.difference),
+        impact=sum(map(abs, shown.causes.values()), abs(shown.unexplained)),
         newest=newest + DAY_S,
     )
 
@@ -126,7 +133,7 @@ def _largest(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
     if any(month.has_money for month in months):
         measures.append(("money", lambda line: (line.captured_money, line.billed)))
     settled = sorted(
-        (line for month in months for line in month.days if line.state in (AGREES, DIFFERS)),
+        (line for month in months for line in month.days if line.state in FINAL),
         key=lambda line: int(line.name),
     )
     drops = [drop for name, amounts in measures if (drop := _drop_of(name, amounts, settled)) is not None]

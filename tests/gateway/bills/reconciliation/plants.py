@@ -92,6 +92,8 @@ class Plant:
     reports: Callable[[Sequence[Inference]], Sequence[Inference]] = _same_reports
     rows: Callable[[Rows], Rows] = _same_rows
     rates: Prices | None = None  # prices of the provider, if the ledger does not know them
+    billed_rates: Prices | None = None  # prices of the provider, if the ledger has those of MODELS
+    world: Prices | None = None  # prices of both sides
     conversion: Conversion | None = None
     providers: tuple[str, ...] = ALL_PROVIDERS
 
@@ -484,7 +486,10 @@ async def planted(provider: str, seed: int, plants: Iterable[Plant]) -> Reconcil
 
 def prices_of(plants: Iterable[Plant]) -> Prices:
     """Return the prices that the ledger knows. If a plant has prices of its own, these are without large inputs."""
-    return PLAIN if any(plant.rates for plant in plants) else MODELS
+    plants = list(plants)
+    if any(plant.rates for plant in plants):
+        return PLAIN
+    return next((plant.world for plant in plants if plant.world), MODELS)
 
 
 def difference(
@@ -523,7 +528,7 @@ def both_sides(
     reported: Calls = [call for call in done if not any(plant.lost(call) for plant in plants)]
     for plant in plants:
         reported, billed = plant.told(reported), plant.billed(billed)
-    rates = next((plant.rates for plant in plants if plant.rates), world)
+    rates = next((rates for plant in plants if (rates := plant.billed_rates or plant.rates)), world)
     rows: Rows = statements(billed, rates=lambda _: rates)
     reports: Sequence[Inference] = [_report(call, plants) for call in reported]
     for plant in sorted(

@@ -38,6 +38,7 @@ MILLION = 10**6
 FREE, ESTIMATED, BILLED = "free", "estimated", "billed"
 KINDS = ("input", "cache_read", "cache_write_5m", "cache_write_1h", "output")
 LARGE = 200_000
+TIERS = {"flex": Decimal("0.5"), "priority": Decimal("1.75")}  # price factors
 _HAVE_LARGE = (ANTHROPIC, GOOGLE)
 
 
@@ -106,12 +107,19 @@ class Call:
     batch: bool
     tokens: Mapping[str, int]
     region: str = ""  # a named region costs ten percent more
+    tier: str = ""  # one of TIERS, which the price list lacks
+    uplift: Decimal = Decimal(1)  # factor of the price, which no row of the bill states
     # The call failed. Its source states the cost 0, unless it is ESTIMATED, and the provider bills it if it is BILLED.
     failed: str = ""
 
     @property
     def day(self) -> int:
         return self.time // DAY_S * DAY_S
+
+    @property
+    def stated_tier(self) -> str:
+        """Return the tier as bills name it."""
+        return "batch" if self.batch else self.tier or "standard"
 
     @property
     def is_large(self) -> bool:
@@ -125,6 +133,7 @@ class Call:
             price *= Decimal(of.large[kind == "output"])
         if self.batch:
             price /= 2
+        price *= TIERS.get(self.tier, 1) * self.uplift
         if self.region:
             price *= Decimal("1.1")
         return self.tokens[kind] * price / MILLION
@@ -208,9 +217,9 @@ def _sum(calls: Sequence[Call], kind: str, rates: RatesOf) -> Decimal:
 
 def _openai(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
     """Report usage by key, model and batch with request counts, and costs by model and line without keys."""
-    for group in _grouped(calls, lambda call: (call.day, call.key, call.model, call.batch)):
+    for group in _grouped(calls, lambda call: (call.day, call.key, call.model, call.batch, call.tier)):
         of = group[0]
-        dimensions = {"key": of.key, "batch": of.batch, "tier": "default"}
+        dimensions = {"key": of.key or None, "batch": of.batch, "tier": of.tier or "default"}
         for kind in KINDS:
             tokens = sum(call.tokens[kind] for call in group)
             yield _row(
@@ -230,16 +239,16 @@ def _anthropic(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Itera
     context window in fractions of a cent.
     """
     for group in _grouped(
-        calls, lambda call: (call.day, call.key, call.model, call.batch, call.region, call.is_large)
+        calls, lambda call: (call.day, call.key, call.model, call.stated_tier, call.region, call.is_large)
     ):
         of = group[0]
-        tier = "batch" if of.batch else "standard"
+        tier = of.stated_tier
         for kind in KINDS:
             tokens = sum(call.tokens[kind] for call in group)
-            yield _row("anthropic_usage", of, settled, unit="tokens", kind=kind, amount=Decimal(tokens), key=of.key,
-                       tier=tier, region=of.region or None)  # fmt: skip
-    for group in _grouped(calls, lambda call: (call.day, call.model, call.batch, call.is_large)):
-        tier = "batch" if group[0].batch else "standard"
+            yield _row("anthropic_usage", of, settled, unit="tokens", kind=kind, amount=Decimal(tokens),
+                       key=of.key or None, tier=tier, region=of.region or None)  # fmt: skip
+    for group in _grouped(calls, lambda call: (call.day, call.model, call.stated_tier, call.is_large)):
+        tier = group[0].stated_tier
         for kind in KINDS:
             paid = _sum(group, kind, rates).quantize(Decimal("0.000001"))
             yield _row(
@@ -258,8 +267,8 @@ def _bedrock(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterato
     """
     Report tokens and costs of each kind and tier, without keys and requests, as AWS's cost and usage report does.
     """
-    for group in _grouped(calls, lambda call: (call.day, call.model, call.batch)):
-        of, tier = group[0], "batch" if group[0].batch else "standard"
+    for group in _grouped(calls, lambda call: (call.day, call.model, call.stated_tier)):
+        of, tier = group[0], group[0].stated_tier
         for kind in KINDS:
             tokens = sum(call.tokens[kind] for call in group)
             paid = _sum(group, kind, rates).quantize(Decimal("0.000001"))
@@ -274,8 +283,8 @@ def _azure(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[
     """
     Report daily meters. Their names contain only the month and day of a model, and the resource is the owner.
     """
-    for group in _grouped(calls, lambda call: (call.day, call.model, call.batch, call.region)):
-        of, tier = group[0], "batch" if group[0].batch else "standard"
+    for group in _grouped(calls, lambda call: (call.day, call.model, call.stated_tier, call.region)):
+        of, tier = group[0], group[0].stated_tier
         dimensions = {
             "tier": tier, "batch": of.batch, "account": "/subscriptions/1/accounts/prod",
             "model": f"{of.model[:-10]}{of.model[-5:-3]}{of.model[-2:]}", "region": of.region or "global",
@@ -293,8 +302,10 @@ def _azure(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[
 
 def _google(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
     """Report SKUs by day and project. Thinking tokens and large inputs have SKUs of their own."""
-    for group in _grouped(calls, lambda call: (call.day, call.model, call.batch, call.region, call.is_large)):
-        of, tier = group[0], "batch" if group[0].batch else "standard"
+    for group in _grouped(
+        calls, lambda call: (call.day, call.model, call.stated_tier, call.region, call.is_large)
+    ):
+        of, tier = group[0], group[0].stated_tier
         dimensions = {
             "tier": tier,
             "batch": of.batch,
@@ -387,7 +398,7 @@ def record(call: Call, *, source: str = "litellm", key: str | None = None) -> In
         cache_read_tokens=tokens["cache_read"],
         cache_write_tokens=written,
         cache_write_1h_tokens=tokens["cache_write_1h"] or None,
-        tags={"processing": "batch"} if call.batch else {},
+        tags={"processing": "batch"} if call.batch else {"service_tier": call.tier} if call.tier else {},
         region=call.region or None,
         status="error" if call.failed else "ok",
         cost="0" if call.failed in (FREE, BILLED) else None,

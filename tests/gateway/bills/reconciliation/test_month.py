@@ -141,12 +141,15 @@ async def test_a_stale_price(provider: str, since: int) -> None:
     assert "price_change" == first.cause
     assert (model.rpartition("-20")[0],) == first.models
     assert abs(dollars(first.amount) - expected) <= abs(expected) / 50
-    [override] = result.overrides
-    assert model == override.model
-    assert ("2026-03-15" if since else "") == override.since
-    prices = {name: Decimal(override.prices[name]) for name in ("input", "output")}
-    assert abs(prices["input"] - Decimal("3.25")) < Decimal("0.001")
-    assert abs(prices["output"] - Decimal("11.25")) < Decimal("0.001")
+    by_tier = {override.tier: override for override in result.overrides}
+    assert {"", "batch"} == by_tier.keys()
+    for tier, share in (("", 1), ("batch", 2)):
+        override = by_tier[tier]
+        assert model == override.model
+        assert ("2026-03-15" if since else "") == override.since
+        prices = {name: Decimal(override.prices[name]) * share for name in ("input", "output")}
+        assert abs(prices["input"] - Decimal("3.25")) < Decimal("0.002")
+        assert abs(prices["output"] - Decimal("11.25")) < Decimal("0.01")
 
 
 async def test_a_wrong_zone() -> None:
@@ -195,7 +198,7 @@ async def test_a_day_without_a_statement() -> None:
         int(line.name): line.state for line in result.days if line.state != AGREES
     }
     covered_result = reconcile(BEDROCK, rows, counts, covered={"aws_cur": frozenset(DAYS)})
-    assert {DAYS[3]: "differs"} == {
+    assert {DAYS[3]: "explained"} == {
         int(line.name): line.state for line in covered_result.days if line.state != AGREES
     }
     assert (

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, Reconciliation
+from gateway.bills.reconciliation.comparing import AGREES, EXPLAINED, Reconciliation
 from spool.ledger import money
 from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.simulator import (
@@ -84,7 +84,7 @@ async def test_real_money_is_no_rounding(counts: Counts, lines: int, change: Cha
     assert abs(Decimal(money.text(result.total.difference)) - planted) < Decimal("0.00001")
     assert all("Nothing is wrong" not in claim.advice for claim in result.claims if claim.tokens)
     if change is twice:
-        assert [DIFFERS] == [state for state in states(result) if state != AGREES]
+        assert [EXPLAINED] == [state for state in states(result) if state != AGREES]
 
 
 @pytest.mark.parametrize("lines", [1, 3])
@@ -105,4 +105,4 @@ async def test_days_at_a_higher_price(counts: Counts, factor: str) -> None:
 
     result = reconcile(BEDROCK, exported(100, dearer), counts)
     assert "price_change" in amounts(result)
-    assert [AGREES] * (len(DAYS) - 7) + [DIFFERS] * 7 == states(result)
+    assert [AGREES] * (len(DAYS) - 7) + [EXPLAINED] * 7 == states(result)

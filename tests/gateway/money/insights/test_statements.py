@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, OPEN, UNKNOWN, Line, Reconciliation
+from gateway.bills.reconciliation.comparing import (
+    AGREES,
+    DIFFERS,
+    EXPLAINED,
+    OPEN,
+    UNKNOWN,
+    Line,
+    Reconciliation,
+)
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import Arrival
@@ -214,6 +222,20 @@ def test_the_amounts_of_a_difference_add_up() -> None:
     assert 3 == len(listed)
     assert billed - counted == sum(Decimal(f"{sign}{amount}") for sign, amount in listed)
     assert Decimal("15.00") == counted
+
+
+def test_the_impact_is_the_size_of_all_causes() -> None:
+    """Causes of opposite sign do not cancel out, and days that causes explain count as well."""
+    days = [
+        Line(
+            name=str(int(TODAY - 3 * DAY_S)), state=EXPLAINED, billed=100 * UNIT, counted=97 * UNIT,
+            causes={"unreported_traffic": 15 * UNIT, "double_report": -8 * UNIT, "own_price": -4 * UNIT},
+        ),
+        Line(name=str(int(TODAY - 4 * DAY_S)), state=DIFFERS, billed=9 * UNIT, counted=10 * UNIT),
+    ]  # fmt: skip
+    [finding] = found(reconciliation_difference, reconciled=reconciled(days=days))
+    assert 28 == Decimal(finding.draft.cost_impact)
+    assert "2 settled days" in finding.draft.title
 
 
 def test_no_title_names_two_equal_amounts() -> None:

@@ -119,7 +119,7 @@ async def test_a_month(server: OperatorServer) -> None:
         )
         assert "unreported_traffic" == found["causes"][0]["cause"]
         assert abs(Decimal(found["causes"][0]["amount"]) - missing) <= missing / 50
-        assert {"differs", "agrees"} >= {row["state"] for row in found["rows"]}
+        assert {"explained", "agrees"} >= {row["state"] for row in found["rows"]}
 
 
 async def told(server: OperatorServer, **asked: object) -> Any:

@@ -1,0 +1,72 @@
+"""The price of tiers that the price list lacks, such as flex or priority of a new model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from fractions import Fraction
+
+from gateway.bills.reconciliation.cells import Entry, paid_as
+from gateway.bills.reconciliation.claims import EXACT, Case, Claim, Portion
+from gateway.bills.reconciliation.limits import LEAST_DAYS
+from gateway.bills.reconciliation.sides import OUTPUT, RATE, VOLUME, WHOLE, Place
+from gateway.bills.reconciliation.wording import named
+
+
+def tier_price(case: Case) -> Iterator[Claim]:
+    """Claim the price of a tier without a list price, if both sides have the tier: see `of_unlisted_tier`."""
+    for model, tier in sorted(case.split.unlisted):
+        fit = of_unlisted_tier(case, model, tier)
+        if fit is None:
+            continue
+        factor, portions = fit
+        yield from case.taken(
+            "tier_price",
+            [*portions],
+            EXACT,
+            f"{named([model])}, tier {tier}: every kind of token was billed at {float(factor):.4f} of the standard "
+            "price, and the price list has no price for the tier",
+            "Copy the price of the tier into [[prices.override]] with its `tier`.",
+            portions=portions,
+        )
+
+
+def of_unlisted_tier(case: Case, model: str, tier: str) -> tuple[Fraction, dict[Entry, Portion]] | None:
+    """
+    Return the factor of a tier and its amounts: paid = worth + (f - 1) * w, where w is the value of the tier's tokens
+    within the value `worth` of a place.
+
+    One factor f must fit all places of the model, input and output, on at least LEAST_DAYS days, and must fit better
+    than one factor for all tokens of the model.
+    """
+    split, remainder = case.split, case.remainder
+    inside = _worth_of_tier(case, model, tier)
+    places: list[Place] = [entry[1:] for entry in case.priced(model)]
+    rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
+    whole = sum(inside[place] for place in places)
+    kinds = {WHOLE if meter == WHOLE else meter == OUTPUT for _, meter in places}
+    days = {place[0].day for place in places if inside[place]}
+    if not whole or len(days) < LEAST_DAYS or (len(kinds) < 2 and kinds != {WHOLE}):
+        return None
+    surcharge = Fraction(sum(rest[place] for place in places if inside[place]), whole)
+    share = Fraction(sum(rest.values()), sum(split.worth[place] for place in places))
+    of_tier = {place: round(surcharge * inside[place]) for place in places}
+    of_all = {place: round(share * split.worth[place]) for place in places}
+    if not case.fits(rest, of_tier) or case.fits(rest, of_all):
+        return None
+    portions: dict[Entry, Portion] = {
+        (RATE, *place): Portion(rest[place]) for place in places if rest[place] and inside[place]
+    }
+    return 1 + surcharge, portions
+
+
+def _worth_of_tier(case: Case, model: str, tier: str) -> dict[Place, int]:
+    """Return the value of a tier's billed tokens by the places in which the bill states amounts."""
+    split = case.split
+    worth: dict[Place, int] = defaultdict(int)
+    for cell, meter in split.values:
+        if cell.model == model and cell.tier == tier:
+            coarse = split.levels.coarse(cell)
+            value = case.remainder.said((VOLUME, cell, meter)).amount
+            worth[coarse, paid_as(split, coarse, meter)] += value
+    return worth

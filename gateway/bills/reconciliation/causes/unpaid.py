@@ -1,0 +1,156 @@
+"""Tokens without an amount on the bill: capacity that a line pays, and tokens that are free on each day."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from fractions import Fraction
+
+from gateway.bills.reconciliation.cells import Entry
+from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.limits import LARGE_SHARE, LEAST_DAYS
+from gateway.bills.reconciliation.sides import OTHER, RATE, STANDARD, Cell, Place
+from gateway.bills.reconciliation.wording import dollars, named
+
+_CAPACITY = frozenset({"throughput", "priority"})  # kinds of lines that pay for capacity
+_Served = tuple[str, str]  # model and tier
+
+
+def commitment(case: Case) -> Iterator[Claim]:
+    """
+    Claim paid capacity: lines of throughput, and the tokens that it served. The amount is F - V, where F are the lines
+    and V is the value of the tokens.
+
+    The bill must have such a line on each of these days, and no money for any token of the model and tier. If only
+    some of the days are like this, or several models may be served, the cause is only likely.
+    """
+    lines = [entry for entry in case.remainder.of(OTHER) if entry[2] in _CAPACITY]
+    for name in sorted({cell.model for _, cell, _ in lines}):
+        of_name = [entry for entry in lines if entry[1].model == name]
+        days = {cell.day for _, cell, _ in of_name}
+        unpaid = _unpaid(case, days)
+        served = [pair for pair in unpaid if pair[0] == name] or [*unpaid]
+        if not served:
+            continue
+        entries = [entry for pair in served for entry in unpaid[pair]]
+        is_whole = all(_is_all_unpaid(case, pair, days) for pair in served)
+        is_named = {model for model, _ in served} == {name}
+        fee = sum(case.remainder.amounts[entry] for entry in of_name)
+        value = -sum(case.remainder.amounts[entry] for entry in entries)
+        claim = case.remainder.take(
+            "commitment",
+            [*of_name, *entries],
+            sure=EXACT if is_whole and (is_named or len({model for model, _ in served}) == 1) else WEAK,
+            evidence=(
+                f"{dollars(fee)} were billed for capacity on {len(days):,} days, and nothing for tokens of "
+                f"{named(sorted({model for model, _ in served}))}, which are worth {dollars(value)}"
+            ),
+            advice="Nothing is missing. The capacity pays for these tokens.",
+        )
+        if claim is not None:
+            yield claim
+
+
+def _unpaid(case: Case, days: set[int]) -> dict[_Served, list[Entry]]:
+    """Return the places without money on these days, by model and tier, if most of their value has none."""
+    entries: dict[_Served, list[Entry]] = defaultdict(list)
+    worth, free = Counter[_Served](), Counter[_Served]()
+    for (cell, meter), value in case.split.worth.items():
+        if cell.day in days and value > 0 and (cell, meter) in case.split.paid:
+            worth[cell.model, cell.tier] += value
+            if not case.split.paid[cell, meter] and (RATE, cell, meter) in case.remainder.amounts:
+                free[cell.model, cell.tier] += value
+                entries[cell.model, cell.tier].append((RATE, cell, meter))
+    return {pair: found for pair, found in entries.items() if free[pair] * 2 > worth[pair]}
+
+
+def _is_all_unpaid(case: Case, pair: _Served, days: set[int]) -> bool:
+    """Return whether nothing was paid for a model and tier on these days."""
+    return not any(
+        amount
+        for (cell, meter), amount in case.split.paid.items()
+        if (cell.model, cell.tier) == pair and cell.day in days
+    )
+
+
+def free_tokens(case: Case) -> Iterator[Claim]:
+    """
+    Claim free tokens: worth - paid = N * p for a kind of token of a model, where p is its list price and N is the same
+    on each day. On days with fewer than N tokens, nothing is paid.
+
+    At least LEAST_DAYS days with more tokens must show the same N. The number of tokens must vary, because a discount
+    has the same amounts otherwise.
+    """
+    split, remainder = case.split, case.remainder
+    for model in case.models():
+        by_meter: dict[str, dict[int, list[Place]]] = defaultdict(lambda: defaultdict(list))
+        for _, cell, meter in case.priced(model):
+            by_meter[meter][cell.day].append((cell, meter))
+        for meter, days in sorted(by_meter.items()):
+            found = _free_by_day(case, model, meter, days)
+            if found is None:
+                continue
+            number, less = found
+            portions: dict[Entry, Portion] = {
+                (RATE, *place): Portion(remainder.amounts[RATE, *place])
+                for day in less
+                for place in days[day]
+                if (RATE, *place) in remainder.amounts
+            }
+            sold = sum(split.sold[place] for day in less for place in days[day])
+            yield from case.taken(
+                "free_tokens",
+                [*portions],
+                EXACT,
+                f"{named([model])}: the first {number:,} tokens of {meter} of each day have no amount, on "
+                f"{len(less):,} days with {sold:,} tokens",
+                "Nothing is missing. The provider gives these tokens for free.",
+                portions=portions,
+            )
+
+
+def _free_by_day(
+    case: Case, model: str, meter: str, days: dict[int, list[Place]]
+) -> tuple[int, set[int]] | None:
+    """Return the number of free tokens, and the days with free tokens. None if the days do not agree."""
+    split, remainder = case.split, case.remainder
+    free: dict[int, Fraction] = {}
+    rests: dict[int, int] = {}
+    slack = {day: sum(map(case.slack, places)) for day, places in days.items()}
+    unpaid, worths = set[int](), set[int]()
+    for day, places in days.items():
+        price = _price(case, Cell(day, model=model), meter)
+        rest = -sum(remainder.amounts.get((RATE, *place), 0) for place in places)
+        worth = sum(split.worth[place] for place in places)
+        if price <= 0 or rest < -slack[day]:
+            return None
+        rests[day] = rest
+        if rest >= worth:
+            unpaid.add(day)
+        else:
+            free[day] = Fraction(rest, price)
+            worths.add(worth)
+    if len(free) < LEAST_DAYS or len(worths) < LEAST_DAYS:
+        return None
+    number = round(sorted(free.values())[len(free) // 2])
+    is_same = all(
+        abs((tokens - number) * _price(case, Cell(day, model=model), meter)) <= slack[day]
+        for day, tokens in free.items()
+    )
+    chance = sum(slack.values())
+    is_same = is_same and chance <= LARGE_SHARE * sum(rests.values())
+    fewer = all(sum(split.sold[place] for place in days[day]) <= number for day in unpaid)
+    return (number, {*free, *unpaid}) if number and is_same and fewer else None
+
+
+def _price(case: Case, cell: Cell, meter: str) -> int:
+    """Return the list price of a model's standard tier on a day."""
+    return next(
+        (
+            price
+            for (other, kind), price in case.split.listed.items()
+            if (other.day, other.model, other.tier, other.context, kind)
+            == (cell.day, cell.model, STANDARD, 0, meter)
+        ),
+        0,
+    )

@@ -1,0 +1,107 @@
+"""Surcharges that no row of a bill names: on the calls of one key, or on every line."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from fractions import Fraction
+
+from gateway.bills.reconciliation.causes.rates import known_factor
+from gateway.bills.reconciliation.cells import Entry, paid_as
+from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.limits import LEAST_DAYS, MOST_LISTED, OWNER_DAYS
+from gateway.bills.reconciliation.sides import INPUT, OTHER, OUTPUT, RATE, Place
+from gateway.bills.reconciliation.wording import named
+
+_ADVICE = (
+    "Check the contract of this key. If the bill is right, its price cannot be an own price of all calls."
+)
+
+
+def key_price(case: Case) -> Iterator[Claim]:
+    """
+    Claim another price of one key on a bill without keys: paid - worth = s * w at each place, where w is the value of
+    the key's calls there and s is one number.
+
+    It must be so on at least OWNER_DAYS days, for all models, and for no second key.
+    """
+    split, remainder = case.split, case.remainder
+    if split.levels.money_key or split.extra:
+        return
+    places: list[Place] = [entry[1:] for model in case.models() for entry in case.priced(model)]
+    rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
+    if all(case.is_rounded((RATE, *place)) for place in places):
+        return
+    by_key = _worth_by_key(case)
+    largest = sorted(by_key, key=lambda key: -sum(by_key[key].values()))[:MOST_LISTED]
+    fitting = [key for key in largest if _share(case, rest, by_key[key]) is not None]
+    if len(by_key) < 2 or len(fitting) != 1:
+        return
+    [key] = fitting
+    share = _share(case, rest, by_key[key])
+    portions: dict[Entry, Portion] = {
+        (RATE, *place): Portion(amount) for place, amount in rest.items() if amount and by_key[key].get(place)
+    }
+    yield from case.taken(
+        "key_price",
+        [*portions],
+        EXACT,
+        f"the calls of the key {named([key])} were billed at {float(1 + (share or 0)):.4f} of our price, and those of "
+        f"{len(by_key) - 1:,} other keys at our price",
+        _ADVICE,
+        portions=portions,
+    )
+
+
+def _worth_by_key(case: Case) -> dict[str, dict[Place, int]]:
+    """Return the value of each key's calls by the places in which the bill states amounts."""
+    split = case.split
+    worth: dict[str, dict[Place, int]] = defaultdict(lambda: defaultdict(int))
+    for use in case.uses:
+        cell = split.levels.coarse(split.levels.fine(use))
+        for meter, value in use.values.items():
+            worth[use.key][cell, paid_as(split, cell, meter)] += value
+    return worth
+
+
+def _share(case: Case, rest: Mapping[Place, int], worth: Mapping[Place, int]) -> Fraction | None:
+    """Return the number s with rest = s * worth at each place, or None if there is none."""
+    whole = sum(worth.get(place, 0) for place in rest)
+    days = {cell.day for (cell, _), value in worth.items() if value}
+    if whole <= 0 or len(days) < OWNER_DAYS:
+        return None
+    share = Fraction(sum(rest.values()), whole)
+    expected = {place: round(share * worth.get(place, 0)) for place in rest}
+    return share if case.fits(rest, expected) else None
+
+
+def fee(case: Case) -> Iterator[Claim]:
+    """
+    Claim a fee on every line: paid = worth * f for all kinds of tokens of at least two models, with one f above 1 that
+    no tier or region has.
+    """
+    split, remainder = case.split, case.remainder
+    places: list[Place] = [entry[1:] for model in case.models() for entry in case.priced(model)]
+    worth = sum(split.worth[place] for place in places)
+    rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
+    share = Fraction(sum(rest.values()), worth) if worth else Fraction(0)
+    factor = 1 + Decimal(share.numerator) / share.denominator
+    models = {cell.model for cell, _ in places}
+    if share <= 0 or len(models) < 2 or len({cell.day for cell, _ in places}) < LEAST_DAYS:
+        return
+    if known_factor({INPUT: factor, OUTPUT: factor}, regions_known=False) is not None:
+        return
+    if not case.fits(rest, {place: round(share * split.worth[place]) for place in places}):
+        return
+    # the fee of a bill is on its other lines as well
+    is_sure = not remainder.of(OTHER)
+    yield from case.taken(
+        "fee",
+        [(RATE, *place) for place in places],
+        EXACT if is_sure else WEAK,
+        f"every line of {len(models):,} models was billed at {factor:.4f} of our price",
+        "Nothing is missing. The provider or a reseller adds this share to every line.",
+        portions={(RATE, *place): Portion(amount) for place, amount in rest.items() if amount},
+        beside=() if is_sure else ("price_change",),
+    )

@@ -1,0 +1,178 @@
+"""
+Suggested prices: those of a bill as `[[prices.override]]` entries, if pasting them makes the model agree. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+
+from gateway.bills.reconciliation.cells import paid_as
+from gateway.bills.reconciliation.claims import Case, Claim
+from gateway.bills.reconciliation.limits import NOTHING
+from gateway.bills.reconciliation.sides import (
+    CACHE_READ,
+    INPUT,
+    OUTPUT,
+    RATE,
+    STANDARD,
+    WRITE_1H,
+    WRITE_5M,
+    CountedUse,
+    Place,
+    Prices,
+)
+from gateway.bills.reconciliation.wording import day_text, per_million
+from spool.ledger import money
+from spool.processing import PROVISIONED
+from spool.record import decimal_text
+
+_PRICES = {
+    INPUT: "input",
+    OUTPUT: "output",
+    CACHE_READ: "cache_read",
+    WRITE_5M: "cache_write",
+    WRITE_1H: "cache_write_1h",
+}
+_OF_PRICES = frozenset({"price_change", "discount", "reported_cost", "tier_price", "tier_unknown"})
+_DIGITS = Context(prec=4)
+_Kind = tuple[str, str]  # tier and meter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """Billed prices as a `[[prices.override]]` entry, in dollars per million tokens. An empty tier is no field."""
+
+    provider: str
+    model: str
+    tier: str = ""
+    since: str
+    prices: Mapping[str, str]
+
+    @property
+    def toml(self) -> str:
+        lines = ["[[prices.override]]", f'provider = "{self.provider}"', f'model = "{self.model}"']
+        lines += [f'tier = "{self.tier}"'] if self.tier else []
+        lines += [f'since = "{self.since}"'] if self.since else []
+        return "\n".join([*lines, *(f'{name} = "{price}"' for name, price in self.prices.items())])
+
+
+def overrides(
+    provider: str,
+    case: Case,
+    claimed: Sequence[Claim],
+    prices: Prices,
+    spelled: Mapping[str, Collection[str]],
+) -> list[Override]:
+    """
+    Return entries with the billed prices behind claims about prices. `spelled` are the names of a model in the ledger.
+
+    An entry for the standard tier is tried first, then one for each other tier, and then entries for all tiers. None
+    is returned unless each amount of the model agrees with the prices of the entries.
+    """
+    found = []
+    for model in sorted({model for claim in claimed if claim.cause in _OF_PRICES for model in claim.models}):
+        since = max(claim.since for claim in claimed if claim.cause in _OF_PRICES and model in claim.models)
+        entries = next(_fitting(case, model, since, prices), None)
+        for tier, named in sorted((entries or {}).items()):
+            when = day_text(since) if since else ""
+            found += [
+                Override(provider=provider, model=name, tier=tier, since=when, prices=named)
+                for name in sorted(spelled.get(model, ()))
+            ]
+    return found
+
+
+def _fitting(case: Case, model: str, since: int, prices: Prices) -> Iterator[dict[str, dict[str, str]]]:
+    """Yield the entries by tier that make a model agree."""
+    uses = [use for use in case.uses if use.model == model]
+    # an entry without a tier is also for tiers without a list price
+    tiers = sorted({use.tier for use in uses} - {PROVISIONED})
+    listed_tiers = [tier for tier in tiers if (model, tier) not in case.split.unlisted]
+    choices = [[STANDARD], *([tier] for tier in tiers if tier), listed_tiers, tiers]
+    for chosen in choices:
+        billed = _billed_prices(case, model, uses, since, chosen, prices)
+        is_new = any(price != listed for by_meter in billed.values() for price, listed in by_meter.values())
+        if not is_new:
+            continue
+        entries = {
+            tier: {meter: price for meter, (price, _) in by_meter.items()}
+            for tier, by_meter in billed.items()
+        }
+        if _agrees(case, model, uses, since, entries, prices):
+            yield {
+                tier: {_PRICES[meter]: price for meter, price in by_meter.items()}
+                for tier, by_meter in entries.items()
+            }
+
+
+def _billed_prices(
+    case: Case, model: str, uses: Sequence[CountedUse], since: int, tiers: Collection[str], prices: Prices
+) -> dict[str, dict[str, tuple[str, str]]]:
+    """
+    Return the billed and the listed price by tier and meter. The difference of a place belongs to its tokens of the
+    chosen tiers, in proportion to their value.
+    """
+    split = case.split
+    worth: dict[tuple[Place, _Kind], int] = defaultdict(int)
+    places: dict[Place, int] = defaultdict(int)
+    listed: dict[_Kind, int] = {}
+    for use in uses:
+        if use.day < since or use.tier not in tiers:
+            continue
+        coarse = split.levels.coarse(split.levels.fine(use))
+        for meter, value in use.values.items():
+            place = coarse, paid_as(split, coarse, meter)
+            worth[place, (use.tier, meter)] += value
+            places[place] += value
+            listed[use.tier, meter] = prices(model, use.tier, use.day, 0).get(meter, 0)
+    rest: dict[_Kind, Fraction] = defaultdict(Fraction)
+    whole: dict[_Kind, int] = defaultdict(int)
+    for (place, kind), value in worth.items():
+        if value:
+            rest[kind] += Fraction(split.parts.get((RATE, *place), 0) * value, places[place])
+            whole[kind] += value
+    found: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
+    for (tier, meter), price in listed.items():
+        if whole[tier, meter]:
+            change = rest[tier, meter] / whole[tier, meter]
+            text = listed_text = per_million(price, 1)
+            if abs(change) > NOTHING:
+                billed = Decimal(per_million(round(price * (1 + change) * 10**6), 10**6))
+                # amounts of a bill are rounded, and prices have few digits
+                text = decimal_text(_DIGITS.plus(billed))
+            found[tier][meter] = text, listed_text
+    return found
+
+
+def _agrees(
+    case: Case,
+    model: str,
+    uses: Sequence[CountedUse],
+    since: int,
+    entries: Mapping[str, Mapping[str, str]],
+    prices: Prices,
+) -> bool:
+    """
+    Return whether each amount of a model agrees if its uses have the prices of the entries. An entry replaces the
+    prices for large inputs as well.
+    """
+    split = case.split
+    values: dict[Place, int] = defaultdict(int)
+    for use in uses:
+        is_unlisted = (model, use.tier) in split.unlisted
+        own = entries.get(use.tier, entries.get(STANDARD) if is_unlisted else None)
+        coarse = split.levels.coarse(split.levels.fine(use))
+        for meter, tokens in use.tokens.items():
+            value = use.values.get(meter, 0)
+            if own is not None and use.day >= since:
+                base = prices(model, use.tier, use.day, 0).get(meter, 0)
+                price = money.units(own[meter]) // 10**6 if meter in own else base
+                value = tokens * price
+            values[coarse, paid_as(split, coarse, meter)] += value
+    differing = {split.levels.coarse(cell) for cell, _ in split.extra}
+    amounts = [entry[1:] for entry in case.priced(model) if entry[1] not in differing]
+    return bool(amounts) and all(case.allows(place, split.paid[place] - values[place]) for place in amounts)

@@ -1,0 +1,134 @@
+"""
+Faults of made-up bills, alone, in pairs and in clean months, drawn by a seed.
+
+No cause that was not planted is stated as a fact, whatever the seed. Everything adds up, and no exact claim contradicts
+the month.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import product
+from random import Random, SystemRandom
+
+import pytest
+
+from gateway.bills.reconciliation.comparing import Reconciliation
+from tests.gateway.bills.reconciliation.faults import FAULTS
+from tests.gateway.bills.reconciliation.judging import (
+    INVENTED,
+    RIGHT,
+    WRONG,
+    holds,
+    judged_alone,
+    judged_together,
+    sums_of,
+)
+from tests.gateway.bills.reconciliation.plants import PLANTS, Calls, Plant, planted
+from tests.gateway.bills.reconciliation.simulator import ALL_PROVIDERS, DAYS, KEYS, Call
+from tests.gateway.bills.reconciliation.test_failed_and_late import agrees_with_the_month
+from tests.rounds import IS_LONG, part
+
+SEED = int(os.environ.get("TOLLHOUSE_SEED", SystemRandom().randrange(2**32) if IS_LONG else 4242))
+PAIRS = 300 if IS_LONG else 4
+ALL = {**PLANTS, **FAULTS}
+# faults whose numbers are no proof, and those that only some bills prove
+UNPROVEN = frozenset(
+    {"rounded up", "tokenizer", "drifting", "cache in input", "fee", "uplift", "free tokens"}
+)
+
+
+def plants_of(provider: str, seed: int, names: Iterable[str]) -> list[Plant]:
+    """Return plants, or nothing if the provider's bill cannot show them or cannot tell them apart."""
+    plants = [ALL[name](Random(f"{seed} {name} {provider}"), provider) for name in names]
+    causes = [cause for plant in plants for cause in plant.causes]
+    is_possible = all(provider in plant.providers for plant in plants)
+    return plants if is_possible and len(set(causes)) == len(causes) else []
+
+
+def alone() -> list[tuple[str, str]]:
+    every = [pair for pair in product(FAULTS, ALL_PROVIDERS) if plants_of(pair[1], SEED, pair[:1])]
+    return every if IS_LONG else Random(SEED).sample(every, 10)
+
+
+@pytest.mark.parametrize(("name", "provider"), alone())
+async def test_alone(name: str, provider: str) -> None:
+    """The cause is a fact with its amount. If the numbers do not prove it, no other cause is a fact."""
+    [plant] = plants_of(provider, SEED, [name])
+    found = await planted(provider, SEED, [plant])
+    verdict = judged_alone(found, plant)
+    assert verdict.state not in (WRONG, INVENTED), verdict.words
+    assert verdict.state == RIGHT or name in UNPROVEN, verdict.words
+    agrees_with_the_month(found)
+
+
+def pairs() -> list[tuple[str, str, str]]:
+    every = [
+        (provider, first, second)
+        for provider, first, second in product(ALL_PROVIDERS, FAULTS, ALL)
+        if first != second and plants_of(provider, SEED, (first, second))
+    ]
+    return Random(SEED).sample(every, PAIRS)
+
+
+@pytest.mark.parametrize(("provider", "first", "second"), pairs())
+async def test_in_pairs(provider: str, first: str, second: str) -> None:
+    """Two faults at once have no other cause as a fact, and none has more than its amount."""
+    plants = plants_of(provider, SEED, (first, second))
+    found = await planted(provider, SEED, plants)
+    verdict = judged_together(provider, SEED, found, plants)
+    assert verdict.state not in (WRONG, INVENTED), verdict.words
+    agrees_with_the_month(found)
+
+
+def _same(calls: Calls) -> Calls:
+    return calls
+
+
+def _few(calls: Calls) -> Calls:
+    """Leave some days with one or two calls."""
+    return [call for number, call in enumerate(calls) if number % 11 == 0]
+
+
+def _spikes(calls: Calls) -> Calls:
+    """Make the calls of two days ten times as large."""
+    return [_larger(call) if call.day in (DAYS[4], DAYS[19]) else call for call in calls]
+
+
+def _larger(call: Call) -> Call:
+    return replace(call, tokens={kind: count * 10 for kind, count in call.tokens.items()})
+
+
+def _new_and_ended(calls: Calls) -> Calls:
+    """Begin one key and end another within the month."""
+    return [
+        call
+        for call in calls
+        if not (call.key == KEYS[0] and call.day < DAYS[12])
+        and not (call.key == KEYS[1] and call.day > DAYS[17])
+    ]
+
+
+CLEAN: dict[str, Callable[[Calls], Calls]] = {
+    "as it is": _same,
+    "few calls": _few,
+    "spikes": _spikes,
+    "new and ended keys": _new_and_ended,
+}
+
+
+@pytest.mark.parametrize(("name", "provider"), part([*product(CLEAN, ALL_PROVIDERS)], every=4))
+async def test_clean_months(name: str, provider: str) -> None:
+    """A month in which both sides agree has no cause above rounding and no hint, and each day agrees."""
+    found = await planted(provider, SEED, [Plant(causes=(), done=CLEAN[name])])
+    is_silent(found)
+
+
+def is_silent(found: Reconciliation) -> None:
+    holds(found)
+    assert {} == sums_of(found)
+    assert not found.hints
+    assert {"agrees"} == {line.state for line in found.days}
+    assert not found.overrides
