@@ -67,14 +67,17 @@ class UnitLinks:
         self.kept = frozenset(kept)
         self._by_place: defaultdict[tuple[str, str, int, int], list[UnitLink]] = defaultdict(list)
         self._parents: dict[tuple[str, int], int] = {}  # of sessions and runs
+        tops = dict[tuple[str, int], tuple[str, int]]()  # a session or run further up
         for link in links:
-            if self.makes_circle(link):
-                continue
+            child = (link.target, link.id)
+            if link.target in TREES and _top(tops, (link.target, link.number)) == child:
+                continue  # it would be above itself
             at_place = self._by_place[link.place]
             if not any(map(link.overlaps, at_place)):
                 at_place.append(link)
                 if link.target in TREES:
-                    self._parents[link.target, link.id] = link.number
+                    self._parents[child] = link.number
+                    tops[child] = (link.target, link.number)
 
     def makes_circle(self, link: UnitLink) -> bool:
         """Return True if a session or run would then be above itself."""
@@ -125,6 +128,13 @@ class UnitLinks:
                 if link.since <= hour < link.until:
                     return link.name
         return None
+
+
+def _top(tops: dict[tuple[str, int], tuple[str, int]], unit: tuple[str, int]) -> tuple[str, int]:
+    """Return the highest session or run above one. Each search halves its way, so a long chain costs little."""
+    while (above := tops.get(unit)) is not None:
+        tops[unit] = unit = tops.get(above, above)
+    return unit
 
 
 NO_LINKS: Final = UnitLinks()

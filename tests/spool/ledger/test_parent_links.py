@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -267,3 +268,16 @@ async def test_many_runs_are_asked_for_together(ledgers: Ledgers) -> None:
     for unit in ("run", "session"):
         found = await aggregated(ledger, unit, *shown)
         assert found.get(shown[0]) == (700 if unit == "run" else None)
+
+
+def test_a_long_chain_of_links_is_read_at_once() -> None:
+    """The work does not grow with the square of the number of links, in any order of the links."""
+    times = dict[int, float]()
+    for count in (1_000, 10_000):
+        chain = [UnitLink("run", number, "run", shown("run", number - 1)) for number in range(2, count + 2)]
+        for links in (chain, chain[::-1]):
+            began = process_time()
+            found = UnitLinks([*links, UnitLink("run", 1, "run", shown("run", count + 1))])
+            times[count] = max(process_time() - began, times.get(count, 0.0))
+            assert {each.id for each in links} == {each.id for each in found.links}
+    assert times[10_000] < 40 * times[1_000]
