@@ -34,6 +34,7 @@ from tests.integration.operations.people.test_limited_person import (
 )
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer
+from tests.rounds import part
 from tests.spool.contract.examples import add, call
 
 __all__ = ["quick_beat"]  # a fixture for all tests in this file
@@ -108,7 +109,7 @@ def less_cursors(line: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("kind", SLICES)
+@pytest.mark.parametrize("kind", part([*SLICES], every=2))
 async def test_a_token_answers_as_the_console(serve: Serve, tmp_path: Path, kind: str) -> None:
     """
     Rows, totals, lists, links and refusals are the same, and add up to the calls of the role. New calls of
