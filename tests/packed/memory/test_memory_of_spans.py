@@ -31,7 +31,7 @@ from tests.packed.memory.both_ways import by_rules, differences, run
 from tests.packed.memory.varied import varied
 from tests.rounds import IS_LONG
 
-SPANS = 10**6 if IS_LONG else 10**4
+SPANS = 10**6 if IS_LONG else 5_000
 OPTIONS = {
     "plain": Options(),
     "more tags": Options(
