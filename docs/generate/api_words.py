@@ -26,6 +26,7 @@ PATH: Mapping[str, str] = {
     "version": "The number of the version, or `latest`.",
 }
 QUERY: Mapping[str, str] = {
+    "verdicts.state": "`all` adds the rows `within`.",
     "inventory.source": "The MDM that exported the list: `jamf`, `intune`, `kandji` or `csv`.",
     "inventory.confirm": "Whether to import a list that lacks more than a third of the machines; default: `false`.",
     "inventory.admit": "Whether to enrol each serial number as a device; default: `false`.",

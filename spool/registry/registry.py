@@ -35,6 +35,7 @@ from spool.registry.tables.recommendations import RecommendationTable
 from spool.registry.tables.sender_fields import SenderFieldTable
 from spool.registry.tables.sender_hours import SenderHoursTable
 from spool.registry.tables.statements import StatementTable
+from spool.registry.tables.verdicts import VerdictTable
 from spool.registry.views import ViewTable
 from spool.statements import Statements
 
@@ -74,6 +75,7 @@ class Registry:
         self.tool_calls = ToolCallTable(changes)
         self.late_reports = LateReportTable(changes)
         self.sender_fields = SenderFieldTable(changes)
+        self.verdicts = VerdictTable(changes)
         self.sender_hours = SenderHoursTable(changes)
         self.export_tests = ExportTestTable(changes)
         self.expired_tries = ExpiredTryTable(changes)

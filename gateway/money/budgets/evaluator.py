@@ -23,6 +23,7 @@ from gateway.money.budgets.declared import COST, BudgetTable, Judged, SpendBudge
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger
 from gateway.money.budgets.forecast import Forecast
 from gateway.money.budgets.judging import judge_all, limit_of, rules_digest
+from gateway.money.budgets.verdicts import VerdictBoard
 from gateway.monitoring.snapshot import BudgetGauge
 from spool.clock import Clock
 from spool.ledger import money
@@ -86,6 +87,7 @@ class BudgetEvaluator:
         self.figures: Mapping[
             str, BudgetFigures
         ] = {}  # by budget id: the results of the last full evaluation
+        self.verdicts = VerdictBoard(registry, ledger, log, clock, self.books)
         self._registry = registry
         self._ledger = ledger
         self._log = log

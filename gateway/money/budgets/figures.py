@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from gateway.money.budgets.declared import CALLS, COST, TOKENS, SpendBudget, problem_with_units
 from gateway.money.budgets.forecast import HOURS_DAYS, WINDOW_DAYS, Forecast, History, TooEarly, forecast
-from gateway.money.budgets.periods import BudgetPeriod, judged_periods
+from gateway.money.budgets.periods import BudgetPeriod, judged_periods, period_at
 from spool.currencies import SCALE, Converter, no_rates
 from spool.errors import NotKept
 from spool.ledger import money
@@ -131,6 +131,18 @@ class BudgetLedger:
             billed_through=await self._billed_through(budget),
             rate=rate_of(budget, self.ledger, self.now),
         )
+
+    async def running(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
+        """Return the figures of the running period, without a forecast."""
+        problem = problem_of(budget, view, self.ledger, self.now)
+        if problem is not None or view is None:
+            return BudgetFigures(budget=budget, view=view, problem=problem)
+        period = period_at(self.now, budget.granularity, budget.zone)
+        try:
+            figures = await self._period(budget, view, period)
+        except NotKept as error:
+            return BudgetFigures(budget=budget, view=view, problem=str(error))
+        return BudgetFigures(budget=budget, view=view, periods=[figures])
 
     async def known_until(self, budget: SpendBudget) -> float:
         """

@@ -120,9 +120,15 @@ FOR_SENDERS = (
     ),
     Area(modules=("gateway.operations.money.views",), paths=("/v2/views",), endpoints=("views",)),
     Area(
-        modules=("gateway.operations.money.budgets",),
+        modules=("gateway.operations.money.budgets", "gateway.operations.money.verdicts"),
         paths=("/v2/budgets",),
-        endpoints=("budgets", "budgets/one", "budgets/one/owners", "budgets/one/alerts"),
+        endpoints=(
+            "budgets",
+            "budgets/one",
+            "budgets/one/owners",
+            "budgets/one/alerts",
+            "budgets/verdicts",
+        ),
     ),
     Area(
         modules=("gateway.operations.money.published_allocation",),
@@ -252,7 +258,11 @@ _LISTED = (
     ),
     Area(modules=("gateway.mcp.operator",), paths=("/mcp", "/assistant-tools"), is_in_demo=False),
     Area(
-        modules=("gateway.operations.money.views", "gateway.operations.money.budgets"),
+        modules=(
+            "gateway.operations.money.views",
+            "gateway.operations.money.budgets",
+            "gateway.operations.money.verdicts",
+        ),
         paths=("/views", "/budgets"),
     ),
     Area(

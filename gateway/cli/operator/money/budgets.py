@@ -200,6 +200,18 @@ def evaluate(client: OperatorClient, as_json: bool) -> None:
         )
 
 
+@budgets.command("verdict-key")
+@as_json
+@with_client
+def verdict_key(client: OperatorClient, as_json: bool) -> None:
+    """Show the public key that checks the signature of GET /v2/budgets/verdicts."""
+    payload = client.request("GET", "/budgets/verdict-key")
+    if as_json:
+        show_json(payload)
+    else:
+        click.echo(payload["public_key"], nl=False)
+
+
 def warn_about_channels(client: OperatorClient) -> None:
     """Warn on stderr about channels that send nothing, and if there is no channel, because alerts then reach nobody."""
     channels = client.request("GET", "/channel-names")["channel_names"]

@@ -54,6 +54,14 @@ class SigningKey:
 
 def new_private_pem() -> bytes:
     """Create a private key."""
-    return Ed25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    return _pem(Ed25519PrivateKey.generate())
+
+
+def private_pem_of(seed: bytes) -> bytes:
+    """Return the private key with this seed of 32 bytes."""
+    return _pem(Ed25519PrivateKey.from_private_bytes(seed))
+
+
+def _pem(key: Ed25519PrivateKey) -> bytes:
+    form = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())

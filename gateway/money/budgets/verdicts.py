@@ -1,0 +1,345 @@
+"""
+The table of verdicts: which budgets are over or near their amounts now, for gateways that refuse calls themselves.
+
+Nothing here is in the path of a call. A table is made when a reader requests it and the stored one is too old, so it
+costs nothing without readers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from hashlib import blake2b
+from typing import Annotated, Any
+
+import msgspec
+
+from gateway.core.errors import Refusal
+from gateway.core.fields import example, words
+from gateway.devices.agent.policy.signatures import SigningKey, private_pem_of
+from gateway.money.budgets.declared import COST, BudgetTable, SpendBudget, percents
+from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent
+from gateway.money.budgets.judging import limit_of
+from spool.clock import Clock
+from spool.errors import SpoolError
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import TAG
+from spool.log.protocols import ReadableLog
+from spool.record import moment
+from spool.registry.registry import Registry
+from spool.registry.tables.verdicts import VERSION
+from spool.turns.fair_turns import current_work, in_background
+
+OVER, NEAR, WITHIN = "over", "near", "within"
+ACTING, ALL = "acting", "all"  # tables: only OVER and NEAR, or every state
+TABLES = (ACTING, ALL)
+MAX_ROWS = 20_000
+VALID_S = 300.0
+REFRESH_S = 10.0  # age from which a requested table is compared with the ledger again
+RENEW_S = 60.0  # age from which an unchanged table gets a new end of validity
+LOOK_S = 1.0  # seconds between looks at the stored table
+# dimensions that an enforcer knows before a call, in addition to tags
+KNOWN_BEFORE = frozenset({"api_key", "team", "user", "source", "model", "provider"})
+
+_log = logging.getLogger(__name__)
+_ORDER = {OVER: 0, NEAR: 1, WITHIN: 2}
+
+
+class VerdictMatch(msgspec.Struct, frozen=True, kw_only=True):
+    include: Annotated[
+        dict[str, list[str]],
+        words("By dimension, the values of a call that counts. Empty text means unknown."),
+        example({"team": ["search"]}),
+    ]
+    exclude: Annotated[
+        dict[str, list[str]], words("By dimension, the values of a call that does not count."), example({})
+    ]
+
+
+_MATCH = {"include": {"team": ["search"]}, "exclude": {}}
+
+
+class BudgetVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    budget: Annotated[str, words("The id of the budget."), example("bud_1")]
+    name: Annotated[str, words("The name of the budget."), example("search-monthly")]
+    owner: Annotated[str | None, words("The owner: a value of the dimension in `per`."), example(None)]
+    match: Annotated[VerdictMatch, words("The calls that count."), example(_MATCH)]
+    state: Annotated[
+        str,
+        words(
+            "`over`: spent at least the limit. `near`: the highest threshold below 100 % is passed. `within`: neither."
+        ),
+        example(OVER),
+    ]
+    measure: Annotated[str, words("What counts: cost, tokens, calls, or a meter."), example(COST)]
+    spent: Annotated[str, words("The amount so far, as exact decimal text."), example("7.61")]
+    limit: Annotated[str, words("The amount of the running period."), example("7.50")]
+    left: Annotated[str, words("The limit less the spend, or 0."), example("0")]
+    currency: Annotated[
+        str | None, words("The currency of the amounts, or null if they are no money."), example("USD")
+    ]
+    resets_at: Annotated[str, words("When the next period begins."), example("2027-01-01T00:00:00.000Z")]
+    unpriced_calls: Annotated[
+        int, words("The number of calls without a known cost, which `spent` does not include."), example(0)
+    ]
+
+
+class VerdictProblem(msgspec.Struct, frozen=True, kw_only=True):
+    budget: Annotated[str, words("The id of the budget."), example("bud_2")]
+    name: Annotated[str, words("The name of the budget."), example("failed calls")]
+    problem: Annotated[str, words("Why the budget has no verdict."), example("its view filters by status")]
+
+
+_PROBLEM = {"budget": "bud_2", "name": "failed calls", "problem": "its view filters by status"}
+_ROW = {
+    "budget": "bud_1", "name": "search-monthly", "owner": None, "match": _MATCH, "state": OVER, "measure": COST,
+    "spent": "7.6114", "limit": "7.50", "left": "0", "currency": "USD", "resets_at": "2027-01-01T00:00:00.000Z",
+    "unpriced_calls": 0,
+}  # fmt: skip
+
+
+class BudgetVerdicts(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole table. Until `valid_until`, a missing row means `within`, unless `truncated`."""
+
+    as_of: Annotated[str, words("When the sums were read."), example("2026-12-09T12:00:00.000Z")]
+    valid_until: Annotated[
+        str,
+        words("When the table expires. Then the enforcer decides by itself."),
+        example("2026-12-09T12:05:00.000Z"),
+    ]
+    version: Annotated[int, words("A number that grows with each table."), example(41)]
+    truncated: Annotated[
+        bool, words(f"Whether rows are missing, because a table has at most {MAX_ROWS:,}."), example(False)
+    ]
+    budgets: Annotated[list[str], words("The ids of the evaluated budgets."), example(["bud_1"])]
+    problems: Annotated[list[VerdictProblem], words("The budgets without a verdict."), example([_PROBLEM])]
+    rows: Annotated[list[BudgetVerdict], words("The verdicts, `over` first."), example([_ROW])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedTable:
+    body: bytes
+    signature: bytes  # Ed25519, of the body
+    tag: str
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A table in memory. Times are monotonic seconds."""
+
+    table: BudgetVerdicts
+    signed: SignedTable
+    read_at: float
+    compared_at: float = float("-inf")
+
+
+class VerdictBoard:
+    """Makes, stores and signs the tables. `books` returns a view of the totals as of now."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        ledger: Ledger,
+        log: ReadableLog,
+        clock: Clock,
+        books: Callable[[], BudgetLedger],
+    ) -> None:
+        self._registry = registry
+        self._ledger = ledger
+        self._log = log
+        self._clock = clock
+        self._books = books
+        self._turns = {name: asyncio.Lock() for name in TABLES}
+        self._kept: dict[str, _Kept] = {}
+
+    @cached_property
+    def key(self) -> SigningKey:
+        """The key that signs tables. It is the same in every gateway of an installation."""
+        return SigningKey(private_pem_of(self._registry.verdicts.seed))
+
+    async def current(self, name: str) -> SignedTable:
+        """
+        Return a table whose rows are at most REFRESH_S behind the ledger. While totals are counted again, and if the
+        database fails, return the table of before. Raises Refusal 503 if there is none.
+        """
+        async with self._turns[name]:
+            kept = self._kept.get(name)
+            if kept is None or self._clock.monotonic() - kept.read_at >= LOOK_S:
+                try:
+                    kept = await self._look(name, kept)
+                except SpoolError as error:
+                    _log.warning(
+                        "the verdicts on budgets could not be renewed: %s",
+                        error,
+                        extra={"action": "verdicts_not_renewed"},
+                    )
+            if kept is None:
+                raise Refusal(503, "no_verdicts", "the totals are being counted again; try again in a minute")
+            self._kept[name] = kept
+            return kept.signed
+
+    async def newer(self, name: str, tag: str, wait_s: float) -> SignedTable:
+        """Return a table with another tag as soon as there is one, or the current table after `wait_s` seconds."""
+        due = self._clock.monotonic() + wait_s
+        while True:
+            signed = await self.current(name)
+            left_s = due - self._clock.monotonic()
+            if signed.tag != tag or left_s <= 0:
+                return signed
+            await asyncio.sleep(min(LOOK_S, left_s))
+
+    async def _look(self, name: str, kept: _Kept | None) -> _Kept | None:
+        """Read the stored table. If it was not compared with the ledger lately, renew it."""
+        now = self._clock.monotonic()
+        compared_at = kept.compared_at if kept else float("-inf")
+        stored = await self._registry.verdicts.get(name)
+        if now - compared_at >= REFRESH_S:
+            new = await self._made_for_all(name)
+            if new is not None:
+                compared_at = now
+                stored = await self._renewed(name, new, stored)
+        if stored is None:
+            return None
+        if kept is not None and kept.table.version == stored[VERSION]:
+            kept.read_at, kept.compared_at = now, compared_at
+            return kept
+        table = msgspec.convert(stored, BudgetVerdicts)
+        return _Kept(table, await asyncio.to_thread(self._signed, table), now, compared_at)
+
+    async def _renewed(
+        self, name: str, new: BudgetVerdicts, stored: Mapping[str, Any] | None
+    ) -> Mapping[str, Any]:
+        """Store a table if its rows changed, or if the stored one is old. Return the table that is now stored."""
+        if stored is not None:
+            old = msgspec.convert(stored, BudgetVerdicts)
+            times = {"as_of": old.as_of, "valid_until": old.valid_until, "version": old.version}
+            age_s = seconds_of(new.as_of) - seconds_of(old.as_of)
+            if msgspec.structs.replace(new, **times) == old and 0 <= age_s < RENEW_S:
+                return stored
+        after = 0 if stored is None else stored[VERSION]
+        return await self._registry.verdicts.put(name, msgspec.to_builtins(new), after=after)
+
+    def _signed(self, table: BudgetVerdicts) -> SignedTable:
+        body = msgspec.json.encode(table, order="deterministic")
+        tag = blake2b(body, digest_size=16).hexdigest()
+        return SignedTable(body=body, signature=self.key.sign(body), tag=f'"{tag}"')
+
+    async def _made_for_all(self, name: str) -> BudgetVerdicts | None:
+        """Make a table in the background, because it is for all readers and no work of the one that requested it."""
+        work = current_work()
+        making = self._made(name)
+        return await (making if work is None else in_background(work.turns, making))
+
+    async def _made(self, name: str) -> BudgetVerdicts | None:
+        """Make a table from the totals of now. Return None while the totals are counted again."""
+        await self._ledger.catch_up(self._log)
+        if not await self._ledger.is_complete():
+            return None
+        books = self._books()
+        figures = [
+            await books.running(budget, self._registry.views.find(budget.view_id))
+            for budget in self._registry.table(BudgetTable).all()
+        ]
+        if not await self._ledger.is_complete():
+            return None
+        return await asyncio.to_thread(table_of, figures, name, books.now)
+
+
+def seconds_of(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def table_of(figures: Sequence[BudgetFigures], name: str, now: float) -> BudgetVerdicts:
+    """Return the table of budgets with their figures. It has no version yet."""
+    rows: list[tuple[int, int, BudgetVerdict]] = []
+    problems = []
+    budgets = []
+    is_truncated = False
+    for of_budget in figures:
+        problem = problem_of_verdict(of_budget)
+        if problem is not None:
+            budget = of_budget.budget
+            problems.append(VerdictProblem(budget=budget.id, name=budget.name, problem=problem))
+            continue
+        budgets.append(of_budget.budget.id)
+        verdicts = [*_verdicts(of_budget)]
+        # the owners who spent least are left out, so they are within unless the last listed owner is not
+        is_truncated |= bool(of_budget.periods[0].owners_left_out) and (
+            name == ALL or all(verdict.state != WITHIN for _, _, verdict in verdicts)
+        )
+        rows += [row for row in verdicts if name == ALL or row[2].state != WITHIN]
+    rows.sort(key=lambda row: (row[0], row[1], row[2].budget, row[2].owner or ""))
+    return BudgetVerdicts(
+        as_of=moment(now),
+        valid_until=moment(now + VALID_S),
+        version=0,
+        truncated=is_truncated or len(rows) > MAX_ROWS,
+        budgets=sorted(budgets),
+        problems=sorted(problems, key=lambda problem: problem.budget),
+        rows=[verdict for _, _, verdict in rows[:MAX_ROWS]],
+    )
+
+
+def problem_of_verdict(figures: BudgetFigures) -> str | None:
+    """Return why a budget has no verdict, or None if it has."""
+    budget, view = figures.budget, figures.view
+    if figures.problem is not None or view is None:
+        return figures.problem
+    if budget.arranged:
+        return "it counts billed costs, which are known days after a call"
+    names = {*view.include, *view.exclude, *([budget.per] if budget.per else [])}
+    unknown = sorted(name for name in names if name not in KNOWN_BEFORE and not name.startswith(TAG))
+    if unknown:
+        return f"an enforcer does not know {', '.join(unknown)} before a call"
+    if not figures.periods[0].is_whole:
+        return "the totals of the running period lack records that were deleted before they were counted"
+    return None
+
+
+def _verdicts(figures: BudgetFigures) -> Iterator[tuple[int, int, BudgetVerdict]]:
+    """Yield the verdicts of a budget with the sort keys of their states and amounts."""
+    running = figures.periods[0]
+    limit = limit_of(figures.budget, running)
+    if limit is None:
+        return
+    nothing = Spent(actual=0, calls=0, unpriced=0)
+    owners = running.spent if figures.budget.per else {"": running.spent.get("", nothing)}
+    for owner, spent in owners.items():
+        state = _state(figures.budget, spent.actual, limit)
+        yield _ORDER[state], -spent.actual, _verdict(figures, owner, spent, limit, state)
+
+
+def _state(budget: SpendBudget, actual: int, limit: int) -> str:
+    if actual >= limit:
+        return OVER
+    below = [percent for percent in percents(budget.alerts) if percent < 100]
+    return NEAR if below and actual * 100 >= below[-1] * limit else WITHIN
+
+
+def _verdict(figures: BudgetFigures, owner: str, spent: Spent, limit: int, state: str) -> BudgetVerdict:
+    budget, view = figures.budget, figures.view
+    assert view is not None, "a budget without a view has no periods"
+    include = {name: sorted(values) for name, values in view.include.items()}
+    if budget.per:
+        include[budget.per] = [owner]
+    return BudgetVerdict(
+        budget=budget.id,
+        name=budget.name,
+        owner=owner or None,
+        match=VerdictMatch(
+            include=include, exclude={name: sorted(values) for name, values in view.exclude.items()}
+        ),
+        state=state,
+        measure=budget.measure,
+        spent=money.text(spent.actual),
+        limit=money.text(limit),
+        left=money.text(max(0, limit - spent.actual)),
+        currency=budget.currency if budget.measure == COST else None,
+        resets_at=moment(figures.periods[0].period.end.timestamp()),
+        unpriced_calls=spent.unpriced,
+    )

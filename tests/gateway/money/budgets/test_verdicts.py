@@ -1,0 +1,181 @@
+"""The table of verdicts: equal to the ledger, signed, the same from every gateway, and with its problems."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.core.errors import Refusal
+from gateway.devices.agent.policy.signatures import PublicKey
+from gateway.money.budgets import verdicts
+from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
+from gateway.money.budgets.verdicts import (
+    ACTING,
+    ALL,
+    NEAR,
+    OVER,
+    RENEW_S,
+    WITHIN,
+    BudgetVerdicts,
+    VerdictBoard,
+)
+from spool.ledger.queries import BILLED_TYPES
+from spool.registry.views import ViewDraft
+from tests.gateway.money.budgets.house import ADA, KNOWN, House
+
+NOW = 1_790_000_000.0
+
+
+@pytest.fixture
+async def house() -> House:
+    return await House(at=NOW).start()
+
+
+async def read(house: House, name: str = ALL, board: VerdictBoard | None = None) -> BudgetVerdicts:
+    signed = await (board or house.evaluator.verdicts).current(name)
+    return msgspec.json.decode(signed.body, type=BudgetVerdicts)
+
+
+def board_of(house: House) -> VerdictBoard:
+    """Return the board of another gateway on the same registry and ledger."""
+    return VerdictBoard(house.registry, house.ledger, house.log, house.clock, house.evaluator.books)
+
+
+@pytest.mark.parametrize(
+    ("dollars", "state"), [("9.95", WITHIN), ("9.96", NEAR), ("11.999", NEAR), ("12", OVER), ("99", OVER)]
+)
+async def test_states(house: House, dollars: str, state: str) -> None:
+    """The highest threshold below 100 % makes it near, and the whole amount makes it over."""
+    budget = await house.budget(
+        await house.view(), default_amount="12", alerts={"1": "Y", "83": "Y", "150": "Y"}
+    )
+    house.spend(dollars)
+    [row] = (await read(house)).rows
+    assert (budget.id, state, dollars, "12") == (row.budget, row.state, row.spent, row.limit)
+    left = max(Decimal(0), Decimal(12) - Decimal(dollars))
+    assert left == Decimal(row.left)
+    acting = await read(house, ACTING)
+    assert [] == acting.rows if state == WITHIN else [row] == acting.rows
+    assert [budget.id] == acting.budgets
+
+
+async def test_it_equals_the_ledger_after_each_drain(house: House) -> None:
+    """Sums by owner equal a count by hand to the last digit, and the table follows within ten seconds."""
+    await house.budget(await house.view(), per="team", default_amount="1")
+    chance = random.Random(20261128)
+    by_hand: dict[str, Decimal] = {}
+    for _ in range(12):
+        for _ in range(chance.randrange(4)):
+            team, dollars = chance.choice(["search", "ads", "ops"]), f"0.{chance.randrange(1, 10**9):09}"
+            house.spend(dollars, team=team)
+            by_hand[team] = by_hand.get(team, Decimal(0)) + Decimal(dollars)
+        house.clock.at += verdicts.REFRESH_S
+        rows = (await read(house)).rows
+        assert by_hand == {row.owner: Decimal(row.spent) for row in rows}
+        assert [row.state for row in rows] == sorted(
+            (row.state for row in rows), key=[OVER, NEAR, WITHIN].index
+        )
+        assert {row.owner: row.state == OVER for row in rows} == {
+            team: sum >= 1 for team, sum in by_hand.items()
+        }
+
+
+async def test_all_gateways_return_the_same_signed_bytes(house: House) -> None:
+    """The key is that of the installation, also after a restart."""
+    await house.budget(await house.view(), default_amount="1")
+    house.spend("2")
+    one = await house.evaluator.verdicts.current(ACTING)
+    other = await board_of(house).current(ACTING)
+    assert one == other
+    key = PublicKey(house.evaluator.verdicts.key.public_pem)
+    assert key.is_signed(one.signature, one.body)
+    assert not key.is_signed(one.signature, one.body + b" ")
+    await house.restart()
+    assert one == await house.evaluator.verdicts.current(ACTING)
+
+
+async def test_a_table_is_renewed_before_it_ends(house: House) -> None:
+    """Without new rows, a table keeps its bytes for a minute. With new rows, it changes within ten seconds."""
+    board = house.evaluator.verdicts
+    await house.budget(await house.view(), default_amount="1")
+    house.spend("2")
+    first = await board.current(ACTING)
+    house.clock.at += RENEW_S - 1
+    assert first == await board.current(ACTING)
+    house.clock.at += verdicts.REFRESH_S
+    second = await read(house, ACTING)
+    assert (1, 2) == (msgspec.json.decode(first.body, type=BudgetVerdicts).version, second.version)
+    assert verdicts.seconds_of(second.valid_until) == house.clock.at + 300
+    house.spend("3")
+    house.clock.at += verdicts.REFRESH_S
+    assert "5" == (await read(house, ACTING)).rows[0].spent
+
+
+async def test_budgets_that_an_enforcer_cannot_follow_are_problems(house: House) -> None:
+    """A status, a dimension that is unknown before a call, and billed costs have no verdict."""
+    known = (*KNOWN, "status")
+    failed = await house.registry.views.create(
+        ViewDraft(name="failed", principal_dimension="model", filter={"status": ("error",)}),
+        known=known,
+        most=9,
+        actor=ADA,
+    )
+    by_status = await house.budget(failed)
+    view = await house.view(name="all")
+    new = NewBudget(name="Devices", view=ViewName(id=view.id), default_amount="1", per="device")
+    per_device = await house.registry.table(BudgetTable).create(
+        new, known=(*KNOWN, "device"), most=9, actor=ADA
+    )
+    billed = await house.budget(view, name="Bills", cost_type=next(iter(BILLED_TYPES)))
+    fine = await house.budget(
+        await house.view({"tag:service": ("shop",), "!team": ("ads",)}, name="fine"), name="Fine"
+    )
+    table = await read(house)
+    problems = {problem.budget: problem.problem for problem in table.problems}
+    assert {by_status.id, per_device.id, billed.id} == {*problems}
+    assert "does not know status before a call" in problems[by_status.id]
+    assert "does not know device before a call" in problems[per_device.id]
+    assert "billed costs" in problems[billed.id]
+    [row] = table.rows
+    assert (fine.id, {"tag:service": ["shop"]}, {"team": ["ads"]}) == (
+        row.budget,
+        row.match.include,
+        row.match.exclude,
+    )
+
+
+async def test_while_totals_are_counted_again_the_table_stays(house: House, monkeypatch: Any) -> None:
+    async def never() -> bool:
+        return False
+
+    await house.budget(await house.view(), default_amount="1")
+    house.spend("2")
+    with monkeypatch.context() as counting, pytest.raises(Refusal) as refusal:
+        counting.setattr(house.ledger, "is_complete", never)
+        await house.evaluator.verdicts.current(ACTING)
+    assert 503 == refusal.value.status
+    before = await house.evaluator.verdicts.current(ACTING)
+    house.spend("3")
+    house.clock.at += 2 * RENEW_S
+    monkeypatch.setattr(house.ledger, "is_complete", never)
+    assert before == await house.evaluator.verdicts.current(ACTING)
+
+
+async def test_rows_are_limited(house: House, monkeypatch: Any) -> None:
+    """At the limit, a table is whole. Above it, the rows that are over come first, and the table says so."""
+    view = await house.view()
+    await house.budget(view, per="team", default_amount="1")
+    for number in range(3):
+        house.spend("2" if number else "0.95", team=f"team {number}")
+    monkeypatch.setattr(verdicts, "MAX_ROWS", 3)
+    assert not (await read(house)).truncated
+    monkeypatch.setattr(verdicts, "MAX_ROWS", 2)
+    table = await read(house, board=board_of(house))
+    house.clock.at += RENEW_S
+    table = await read(house)
+    assert table.truncated
+    assert [OVER, OVER] == [row.state for row in table.rows]
