@@ -106,6 +106,10 @@ class NotAllowed(SpoolError):
     """
 
 
+class Managed(NotAllowed):
+    """A file manages the object. The caller changes the file and applies it."""
+
+
 class TokenEnded(NotAllowed):
     """A provider's token has not expired, but the session for which it was issued has ended."""
 

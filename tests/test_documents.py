@@ -24,7 +24,7 @@ LINK = re.compile(r"\]\(([\w./-]+)\)")
 NAMES = re.compile(r"`([\w/]+\.py)`\s+\(((?:`\w+`(?:, )?)+)\)")
 PLACEHOLDERS = ("NAME", "CASE", "GROUP")
 SETTING = re.compile(r"`\[{0,2}([a-z_]+(?:\.\w+)+)\]{0,2}(?: = [^`]*)?`")
-FILES = (".sqlite", ".json", ".mjs", ".damaged")
+FILES = (".sqlite", ".json", ".mjs", ".yaml", ".damaged")
 # Words in pages that look like settings, and what they are.
 NO_SETTINGS = {
     "server.address": "an attribute of the OpenTelemetry conventions",

@@ -233,7 +233,7 @@ HOMES: dict[str, str | tuple[str, ...]] = {
     "grpc": "gateway/operations/receivers/otlp_grpc.py",
     "psycopg": "spool/postgres/connections/",
     "prometheus_client": "gateway/monitoring/",
-    "yaml": "gateway/money/allocation/reading.py",
+    "yaml": "gateway/core/yaml_text.py",
 }
 
 

@@ -12,7 +12,8 @@ from gateway.cli import main
 _HEAD = """# Commands
 
 The help of every command, as `tollhouse COMMAND --help` prints it. Exit codes: 0 success, 1 failure, 2 wrong use or
-configuration. With `--json` a command prints JSON, in most cases the response of the operator API. With `--csv` a
+configuration. Only [`tollhouse plan`](#tollhouse-plan) exits with 2 if the settings differ from the files, and with 1
+after wrong use. With `--json` a command prints JSON, in most cases the response of the operator API. With `--csv` a
 list is CSV: a header with the names of the fields, and every field of each row. A text that a spreadsheet would read
 as a formula begins with an apostrophe.
 """

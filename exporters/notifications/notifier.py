@@ -382,18 +382,12 @@ class Notifier:
             )
             for channel in settings
         ]
-        self._table.channels = tuple(channel.name for channel in settings)
-        self._table.report_channels = frozenset(
-            channel.name for channel in settings if TYPES[channel.type].takes_reports
-        )
-        self._table.mail_channels = frozenset(channel.name for channel in settings if channel.type == "email")
-        self._table.subscriptions = tuple(
-            InsightSubscription(
-                channel=channel.name, severity=channel.insights, categories=channel.categories
-            )
-            for channel in settings
-            if channel.insights != NO_INSIGHTS
-        )
+        _name_channels(self._table, settings)
+
+    def name_channels(self, table: NoticeTable, kept: Sequence[KeptSettings]) -> None:
+        """Tell a table the names of the configured channels and of these others. Nothing is sent to them."""
+        stated = {channel.name for channel in self._stated}
+        _name_channels(table, [*self._stated, *(channel for channel in kept if channel.name not in stated)])
 
     async def _trim(self) -> None:
         while True:
@@ -403,3 +397,16 @@ class Notifier:
                 extra = {"action": "notifications_not_trimmed"}
                 _log.warning("old notifications were not deleted: %s", error, extra=extra)
             await asyncio.sleep(TRIM_EVERY_S)
+
+
+def _name_channels(table: NoticeTable, settings: Sequence[NotifySettings]) -> None:
+    table.channels = tuple(channel.name for channel in settings)
+    table.report_channels = frozenset(
+        channel.name for channel in settings if TYPES[channel.type].takes_reports
+    )
+    table.mail_channels = frozenset(channel.name for channel in settings if channel.type == "email")
+    table.subscriptions = tuple(
+        InsightSubscription(channel=channel.name, severity=channel.insights, categories=channel.categories)
+        for channel in settings
+        if channel.insights != NO_INSIGHTS
+    )

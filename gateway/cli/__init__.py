@@ -77,7 +77,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "gateway.cli.operator.money.ledger",
             "Show, recount or recalculate the totals behind reports.",
         ),
-        "export": ("gateway.cli.operator.export", "Export cost and usage in formats that other tools read."),
+        "export": (
+            "gateway.cli.operator.export",
+            "Export cost and usage in formats that other tools read, and settings as files.",
+        ),
     },
     "Senders": {
         "agent": ("gateway.cli.agent", "Run on a laptop: forward coding assistants' telemetry."),
@@ -144,6 +147,8 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "gateway.cli.operator.configuration",
             "List the settings in effect, and where each comes from.",
         ),
+        "plan": ("gateway.cli.operator.files", "Compare the settings with the files of a directory."),
+        "apply": ("gateway.cli.operator.files", "Make the settings equal to the files of a directory."),
         "health": ("gateway.cli.health", "Check that the running server is alive (/livez)."),
         "drill": ("gateway.cli.drill.command", "Test a copy of this installation with faults."),
         "demo": ("gateway.cli.demo", "Fill a data directory with a month of generated calls."),

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -32,6 +33,7 @@ from spool.registry.operators import Actor
 
 # imported late, so that the help and a refused start of these commands do not load the server
 if TYPE_CHECKING:
+    from gateway.operations.services import Services
     from gateway.service.app import App
 
 SIGHUP = Actor("SIGHUP", "local")
@@ -51,8 +53,20 @@ _log = logging.getLogger(__name__)
 @click.option(
     "--take-over", is_flag=True, help="Take over from a server that already runs on the data directory."
 )
+@click.option(
+    "--apply",
+    "applied",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Make the settings equal to the files of this directory before the server accepts requests.",
+)
 def serve(
-    config: Path | None, data: Path | None, listen: str | None, grpc_listen: str | None, take_over: bool
+    config: Path | None,
+    data: Path | None,
+    listen: str | None,
+    grpc_listen: str | None,
+    take_over: bool,
+    applied: Path | None,
 ) -> None:
     """
     Run the gateway until SIGTERM or SIGINT.
@@ -75,7 +89,14 @@ def serve(
     def given() -> Mapping[str, str]:
         return origins(config, flags=flags)
 
-    serve_until_stopped(settings, embedded=config is None, reread=reread, given=given, takes_over=take_over)
+    serve_until_stopped(
+        settings,
+        embedded=config is None,
+        reread=reread,
+        given=given,
+        takes_over=take_over,
+        applied=applied,
+    )
 
 
 def serve_until_stopped(settings: Config, **options: Any) -> NoReturn:
@@ -113,6 +134,7 @@ async def run(
     sockets: ListeningSockets | None = None,
     takes_over: bool = False,
     shows_link: bool = False,
+    applied: Path | None = None,
 ) -> int:
     """
     Run the server. Return 0 after a signal or a takeover by another process, 1 if a background task died.
@@ -126,6 +148,7 @@ async def run(
         origins=given,
         sockets=sockets,
         takes_over=takes_over,
+        prepare=None if applied is None else partial(_apply, config, applied),
     )
 
     async def announce() -> None:
@@ -137,6 +160,25 @@ async def run(
         _announce(app, first_key, await app.console_link(starter) if is_wanted else None)
 
     return await run_app(app, announce)
+
+
+async def _apply(config: Config, directory: Path, services: Services) -> None:
+    """Apply the files of a directory. Raises ConfigError with every problem."""
+    from gateway.cli.operator.files import read_directory, read_secrets
+    from gateway.operations.files.applying import How
+    from gateway.operations.files.calls import apply_set, reasons
+
+    try:
+        files = read_directory(directory)
+        how = How(secrets=read_secrets(files, directory))
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"{directory}: {error}"]) from error
+    actor = Actor(local_address(config), "tollhouse serve")
+    outcome = await apply_set(services.operators, files, how, actor=actor)
+    if not outcome.is_valid:
+        raise ConfigError(reasons(outcome))
+    extra = {"action": "files_applied", "set": outcome.set, "changes": len(outcome.changes)}
+    _log.info("settings applied from files", extra=extra)
 
 
 async def run_app(app: App, announce: Callable[[], Awaitable[None]], *, stdin_stops: bool = False) -> int:

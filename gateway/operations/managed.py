@@ -17,12 +17,13 @@ import msgspec
 from gateway.core.fields import stated
 from gateway.core.visible import EVERYTHING, WHOLE, Visible
 from gateway.http.lists import List, MemoryRows, Rows
+from gateway.operations.files.declared import InFiles, NotInFiles
 from spool.errors import Invalid, NotThere
 from spool.registry.document_table import ManagedDocument, ManagedTable, NamedTable, Sees, everything
 from spool.registry.views import NO_VIEW, View
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    from multidict import MultiMapping
 
     from gateway.operations.holders.operators import InstallationServices
     from spool.registry.operators import Actor
@@ -53,7 +54,7 @@ class Asker(Generic[Held]):
     services: Held
     shared: InstallationServices
     actor: Actor
-    http: web.Request
+    query: MultiMapping[str]
     known: Callable[[], Awaitable[Collection[str]]]
     sees: Callable[[], Awaitable[Visible]] = _everything
     is_person: bool = False
@@ -66,7 +67,7 @@ class Asker(Generic[Held]):
 
     def check_confirmed(self, text: str, what: str) -> None:
         """Raise Invalid if a person's request does not confirm the deletion with `text`."""
-        if self.is_person and self.http.query.get("confirm", "") != text:
+        if self.is_person and self.query.get("confirm", "") != text:
             raise Invalid(f"confirm must be the exact {what}")
 
     async def view_named(self, word: str) -> View:
@@ -134,7 +135,8 @@ class ManagedResource(Generic[Row]):
     did not exist.
 
     `noun` appears in operation names, and `root` is the JSON key of a single resource. `new` and `changes`
-    decode bodies, `item` is a row of the list, and `one` is the answer for a single resource.
+    decode bodies, `item` is a row of the list, and `one` is the answer for a single resource. `files` declares the
+    file with its rows.
     """
 
     noun: str
@@ -147,6 +149,7 @@ class ManagedResource(Generic[Row]):
     has_dimensions: bool = False  # whether its fields name dimensions of the ledger
     people: ByPeople | None = None
     keys: ByKeys | None = None
+    files: InFiles | NotInFiles
 
     # -- rules of the resource
     # ---------------------------------------------------------------------------------------
@@ -190,18 +193,25 @@ class ManagedResource(Generic[Row]):
         return MemoryRows([await self.shown(asking, row) for row in stored if sees(row)])
 
     async def create(self, asking: Asker[Any], given: Any) -> Answer:
+        return await self.made(asking, await self.stored(asking, given))
+
+    async def stored(self, asking: Asker[Any], given: Any) -> Row:
+        """Check a body and store its row."""
         fields = await self.fields(asking, given)
         await self.check(asking, fields, None)
+        return await self.add(asking, fields, self.own(asking, given))
+
+    async def add(self, asking: Asker[Any], fields: Mapping[str, Any], own: Mapping[str, Any]) -> Row:
         table = self.rows_in(asking.registry)
-        created = await table.create(
+        row: Row = await table.create(
             table.draft(**fields),
             most=table.most or asking.shared.most(table.limit),
             known=await self._known(asking),
             actor=asking.actor,
             sees=await self.sees(asking),
-            **self.own(asking, given),
+            **own,
         )
-        return await self.made(asking, created)
+        return row
 
     async def show(self, asking: Asker[Any], word: str) -> Answer:
         return await self.answer(asking, await self.find(asking, word))
@@ -210,15 +220,21 @@ class ManagedResource(Generic[Row]):
         before = await self.find(asking, word)
         fields = await self.fields(asking, given)
         await self.check(asking, fields, before)
-        changed = await self.rows_in(asking.registry).change(
+        changed = await self.alter(asking, before, fields, version=getattr(given, "version", None))
+        return await self.made(asking, changed)
+
+    async def alter(
+        self, asking: Asker[Any], before: Row, fields: Mapping[str, Any], *, version: str | None = None
+    ) -> Row:
+        row: Row = await self.rows_in(asking.registry).change(
             before.id,
             fields,
-            version=getattr(given, "version", None),
+            version=version,
             known=await self._known(asking),
             actor=asking.actor,
             sees=await self.sees(asking),
         )
-        return await self.made(asking, changed)
+        return row
 
     async def delete(self, asking: Asker[Any], word: str) -> str:
         """Delete a row and return its id."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -75,6 +75,7 @@ class App:
         sockets: ListeningSockets | None = None,
         takes_over: bool = False,
         origins: Callable[[], Mapping[str, str]] | None = None,
+        prepare: Callable[[Services], Awaitable[None]] | None = None,
     ) -> None:
         """
         Prepare the app. `local` makes it an agent (gateway.devices.agent). `observer` is notified of
@@ -82,7 +83,8 @@ class App:
 
         `reread` reads the configuration again for a reload. Without it, a reload only reads the files that
         the configuration names. `sockets` are already listening. `takes_over` is the server that already runs
-        on the data directory, if any. `origins` has the source of each setting.
+        on the data directory, if any. `origins` has the source of each setting. `prepare` is called once everything
+        is open, before the server accepts requests.
         """
         self.config = config
         self._sockets = sockets or ListeningSockets({})
@@ -94,6 +96,7 @@ class App:
         self._running = config
         self._reread = reread or (lambda: config)
         self._origins = origins
+        self._prepare = prepare
         self._given = origins and origins()
         self._reloading = asyncio.Lock()
         self._local = local
@@ -124,6 +127,8 @@ class App:
             self._services = services = await self._open_when_there_is_room()
             services.operators.installation.reload = self.reload
             services.operators.installation.settings = self._settings
+            if self._prepare is not None:
+                await self._prepare(services)
             self._stack.push_async_callback(self._supervisor.stop)
             turns = services.receivers.turns
             for name, run in services.background.items():

@@ -7,7 +7,7 @@ If other processes change the same registry, `follow` updates memory with their 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 from spool.clock import Clock
@@ -25,6 +25,8 @@ LOOKED_S = 1.0
 
 class Changes:
     """The store and the clock that all tables of one registry share, and the order of their changes."""
+
+    is_draft = False  # True if all changes belong to one transaction that is not committed yet
 
     def __init__(self, store: RegistryStore, *, clock: Clock, secret: bytes) -> None:
         self.clock = clock
@@ -44,6 +46,7 @@ class Changes:
         self._looked = asyncio.Condition()
         self.version = 0  # grows with every change
         self._changed = asyncio.Event()
+        self._must_load = False  # True if memory lacks the newest commit of `together`
 
     def secret(self, use: str) -> bytes:
         """Return the installation's secret for this purpose only."""
@@ -58,19 +61,46 @@ class Changes:
         changes do not wait for that.
         """
 
-        async def both() -> T:
-            async with self._turn:
-                result = await self._store.change(work)
-                ends_keys = self._store.ends_keys
-                self.version += 1
-                if apply is not None:
-                    apply(result)
-                self._changed.set()
-            if ends_keys:
-                await self._store.outlast_commits()
-            return result
+        async def remember(result: T) -> None:
+            if apply is not None:
+                apply(result)
 
-        task = asyncio.create_task(both())
+        return await self._uncut(self._change(work, remember))
+
+    async def together(self, work: Callable[[RegistryRows], T]) -> T:
+        """
+        Run `work`, which may change any table, in one transaction. Then load every table in memory again.
+
+        If a table cannot be loaded, raises SpoolUnavailable after the commit. The next change loads all tables first.
+        """
+
+        async def reload(_: T) -> None:
+            self._must_load = True
+            await self._load_all()
+
+        return await self._uncut(self._change(work, reload))
+
+    async def _change(self, work: Callable[[RegistryRows], T], remember: Callable[[T], Awaitable[None]]) -> T:
+        async with self._turn:
+            if self._must_load:
+                await self._load_all()
+            result = await self._store.change(work)
+            ends_keys = self._store.ends_keys
+            self.version += 1
+            await remember(result)
+            self._changed.set()
+        if ends_keys:
+            await self._store.outlast_commits()
+        return result
+
+    async def _load_all(self) -> None:
+        for _, load in self._loaders:
+            await load()
+        self._must_load = False
+
+    async def _uncut(self, change: Coroutine[Any, Any, T]) -> T:
+        """Run a change to its end, even if the caller is cancelled."""
+        task = asyncio.create_task(change)
         self._running.add(task)
         task.add_done_callback(self._over)
         return await asyncio.shield(task)
@@ -100,6 +130,8 @@ class Changes:
             self._looks_begun += 1
             look = self._looks_begun
             changes = await self._store.news(self._seq)
+            if self._must_load:
+                await self._load_all()
             if changes.changed is None or changes.changed:
                 self.version += 1
             for about, load in self._loaders:
@@ -143,3 +175,45 @@ class Changes:
         """Close the store after running changes have finished."""
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._store.close()
+
+
+class DraftChanges(Changes):
+    """
+    Changes within a transaction of `changes` that runs now, for tables that only this transaction uses.
+
+    Nothing waits here, so `finished` runs the methods of these tables on the thread of the transaction.
+    """
+
+    is_draft = True
+
+    def __init__(self, changes: Changes, rows: RegistryRows) -> None:
+        super().__init__(changes._store, clock=changes.clock, secret=changes._secret)
+        self._rows = rows
+        self._newest = 0.0
+        self.now = self._later
+        self.read = self._read
+
+    async def change(self, work: Callable[[RegistryRows], T], apply: Callable[[T], None] | None = None) -> T:
+        result = work(self._rows)
+        if apply is not None:
+            apply(result)
+        return result
+
+    def _later(self) -> float:
+        """Return the time, but always a later one than before, so that the rows of a draft have an order."""
+        self._newest = max(self.clock.now(), self._newest + 1e-6)
+        return self._newest
+
+    async def _read(self, work: Callable[[RegistryRows], T]) -> T:
+        return work(self._rows)
+
+
+def finished(running: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits to its end, and return its result."""
+    try:
+        running.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    running.close()
+    raise RuntimeError("the coroutine waits, which it must not do within a transaction")

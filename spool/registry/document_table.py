@@ -19,6 +19,7 @@ import msgspec
 from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.documents import Identified, check_version, edited, replaced, stored, version_of
+from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS, Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -265,6 +266,7 @@ class DocumentTable(Generic[Row]):
             after: Row = edited(before, edit(before), last_updated=now, **stamp)
             if after is before:
                 return before
+            self._check_unmanaged(rows, id)
             if check is not None:
                 check(rows, stored, after)
             self.kind.put(rows, after)
@@ -291,6 +293,7 @@ class DocumentTable(Generic[Row]):
 
         def work(rows: RegistryRows) -> None:
             before = self._found(self.kind.all(rows), id)
+            self._check_unmanaged(rows, id)
             if check is not None:
                 check(rows, before)
             self.kind.delete(rows, id)
@@ -298,6 +301,11 @@ class DocumentTable(Generic[Row]):
             rows.add_audit(now, actor, f"{self.action}.delete", id, before=self._shown(before))
 
         await self._changes.change(work, lambda _: self._forget(id))
+
+    def _check_unmanaged(self, rows: RegistryRows, id: str) -> None:
+        """Raise Managed if a file manages the row. A draft applies files, so it may change the row."""
+        if not self._changes.is_draft:
+            check_unmanaged(rows, self.action, id)
 
     def _found(self, kept: Mapping[str, Row], id: str) -> Row:
         row = kept.get(id)

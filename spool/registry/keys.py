@@ -43,6 +43,7 @@ MAX_DESCRIPTION = 1000
 MAX_LABELS = 32
 MAX_LABEL_VALUE = 256
 SECRET_PREFIX = "th_"
+MIN_SECRET, MAX_SECRET = 32, 512  # characters of a secret that a file states
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ORDER = {scope: index for index, scope in enumerate(scope for group in GROUPS.values() for scope in group)}
@@ -176,6 +177,16 @@ def restore_file_key(body: Mapping[str, object] | None) -> FileKey | None:
 def new_secret() -> str:
     """Return a new secret with 256 random bits."""
     return SECRET_PREFIX + secrets.token_urlsafe(32)
+
+
+def check_secret(secret: str) -> str:
+    """Return a stated secret. Raises Invalid if it could be guessed, or could not be sent in a header."""
+    is_sendable = secret.isascii() and secret.isprintable() and " " not in secret
+    if not is_sendable or not MIN_SECRET <= len(secret) <= MAX_SECRET:
+        raise Invalid(
+            f"the secret of a key must be one line of {MIN_SECRET} to {MAX_SECRET} ASCII characters without spaces"
+        )
+    return secret
 
 
 def folded(name: str) -> str:

@@ -4,7 +4,7 @@ The registry. It has one table for each kind of object, such as keys and recomme
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -12,9 +12,10 @@ from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
 from spool.registry.assistant_tools import AssistantToolTable, ToolCallTable
 from spool.registry.audit import AuditedChange, AuditRow
-from spool.registry.changes import Changes
+from spool.registry.changes import Changes, DraftChanges, finished
 from spool.registry.document_table import INSIGHTS, DocumentTable, MemoryTable, PlainDocuments, held
 from spool.registry.enrolment_tokens import EnrolmentTokenTable
+from spool.registry.file_owners import FileOwnerTable
 from spool.registry.following import RegistryNews
 from spool.registry.notices import NoticeTable
 from spool.registry.operators import Actor
@@ -51,7 +52,16 @@ class DeclaredTable(MemoryTable, Protocol):
     def __init__(self, changes: Changes) -> None: ...
 
 
+T = TypeVar("T")
 Table = TypeVar("Table", bound=DeclaredTable)
+
+
+class _Undone(Exception):
+    """Ends a transaction without a change, and has its result."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__("nothing was changed")
+        self.result = result
 
 
 class Registry:
@@ -61,6 +71,7 @@ class Registry:
         self._changes = changes
         self.is_shared = changes.is_shared  # True if other processes change the same rows
         self.people = changes.people
+        self.file_owners = FileOwnerTable(changes)
         self.keys = KeyTable(changes)
         self.enrolment_tokens = EnrolmentTokenTable(changes)
         self.operators = OperatorTable(changes)
@@ -116,24 +127,56 @@ class Registry:
             # tables that are loaded after this call include at least every change up to the position
             # that it reads
             await registry.follow()
-            tables: Sequence[MemoryTable] = (
-                registry.keys,
-                registry.assistant_tools,
-                registry.cluster_configs,
-                registry.inventory,
-                registry.frozen_rates,
-                registry.billed_invoices,
-                registry.closed_months,
-                registry.connections_in_costs,
-                *registry._documents,
-                *registry._declared.values(),
-            )
-            for table in tables:
+            for table in registry._in_memory():
                 await registry._changes.keep_fresh(table.load, *table.about)
         except BaseException:
             await store.close()
             raise
         return registry
+
+    def _in_memory(self) -> Sequence[MemoryTable]:
+        return (
+            self.file_owners,
+            self.keys,
+            self.assistant_tools,
+            self.cluster_configs,
+            self.inventory,
+            self.frozen_rates,
+            self.billed_invoices,
+            self.closed_months,
+            self.connections_in_costs,
+            *self._documents,
+            *self._declared.values(),
+        )
+
+    async def together(
+        self, work: Callable[[Registry], Coroutine[Any, Any, T]], keeps: Callable[[T], bool]
+    ) -> T:
+        """
+        Run `work` on a draft of this registry, in one transaction. If it raises, or if `keeps` rejects its result,
+        nothing is changed.
+
+        `work` may call any method of the draft's tables, and must not wait for anything else. It runs on the
+        thread of the transaction. The tables of this registry show all changes once they are stored, never some.
+        """
+
+        def within(rows: RegistryRows) -> T:
+            result = finished(self._draft_of(rows, work))
+            if not keeps(result):
+                raise _Undone(result)
+            return result
+
+        try:
+            return await self._changes.together(within)
+        except _Undone as undone:
+            result: T = undone.result
+            return result
+
+    async def _draft_of(self, rows: RegistryRows, work: Callable[[Registry], Coroutine[Any, Any, T]]) -> T:
+        draft = Registry(DraftChanges(self._changes, rows), self._declared)
+        for table in draft._in_memory():
+            await table.load()
+        return await work(draft)
 
     def table(self, kind: type[Table]) -> Table:
         """

@@ -114,7 +114,7 @@ def sent(path: Path) -> object:
 
 
 def definition(path: Path) -> object:
-    from gateway.money.allocation.faults import InvalidDefinition
+    from gateway.core.faults import InvalidDefinition
     from gateway.money.allocation.language import parse
 
     try:

@@ -17,6 +17,7 @@ from exporters.focus.charges import HOUR
 from exporters.focus.rows import of_report
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, refuse, with_client
+from gateway.cli.operator.files import write_files
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.output import JsonObject
 from gateway.core.errors import ASKED_TOO_MUCH
@@ -35,7 +36,19 @@ _Named = dict[tuple[str, str], list[str]]  # by provider and month: values of in
 
 @click.group()
 def export() -> None:
-    """Export cost and usage in formats that other tools read."""
+    """Export cost and usage in formats that other tools read, and settings as files."""
+
+
+@export.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@with_client
+def config(client: OperatorClient, directory: Path) -> None:
+    """
+    Export all settings as files that `tollhouse apply` reads.
+
+    Secrets are not exported. DIR must be empty, or have only the files of an earlier export.
+    """
+    write_files(directory, client.request("GET", "/files")["files"])
 
 
 @export.command()

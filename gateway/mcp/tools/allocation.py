@@ -9,11 +9,11 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.core.faults import InvalidDefinition
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, page, suggestion, table
 from gateway.money.allocation.declared import DEFAULT, DEFAULT_WORD, AllocationTable, DefinitionVersion
 from gateway.money.allocation.definition import PREFIX, Definition, Dimension, rule_text
-from gateway.money.allocation.faults import InvalidDefinition
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.published_allocation import find_version
 from spool.errors import Invalid

@@ -93,7 +93,7 @@ class DefinitionVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFault:
-    """A stored form of gateway.money.allocation.faults.Fault."""
+    """A stored form of gateway.core.faults.Fault."""
 
     error: str
     value: str

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gateway.core.faults import Fault, Faults, InvalidDefinition, Path
 from gateway.money.allocation.definition import (
     BEGINS_WITH,
     CONTAINS,
@@ -43,13 +44,12 @@ from gateway.money.allocation.definition import (
     ValueCondition,
 )
 from gateway.money.allocation.evaluation import MAX_VALUE, PLACE
-from gateway.money.allocation.faults import Fault, Faults, InvalidDefinition, Path
 from spool.ledger.queries import TAG
 from spool.ledger.work import TAGS
 from spool.record import Inference
 
 if TYPE_CHECKING:
-    from gateway.money.allocation.reading import Node
+    from gateway.core.yaml_text import Node
 
 __all__ = ["Definition", "Dimension", "Fault", "InvalidDefinition", "Limits", "joined", "parse"]
 
@@ -94,7 +94,7 @@ def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> 
         faults.add(f"a definition may have at most {limit_text}, but this one has {len(text)}", "", ())
         faults.check()
     # imported late, because it loads the YAML library, which most processes do not need
-    from gateway.money.allocation.reading import read
+    from gateway.core.yaml_text import read
 
     root = read(text, faults)
     definition = _Parser(faults, known, limits).definition(root)

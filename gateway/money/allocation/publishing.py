@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from gateway.core.faults import Fault, InvalidDefinition
 from gateway.money.allocation.declared import (
     OVER,
     PUBLISHING,
@@ -23,7 +24,6 @@ from gateway.money.allocation.declared import (
     PublishJob,
 )
 from gateway.money.allocation.definition import PREFIX, Definition, Dimension
-from gateway.money.allocation.faults import Fault, InvalidDefinition
 from gateway.money.allocation.language import Limits, joined, parse
 from gateway.money.allocation.published import Published, border, describe
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError

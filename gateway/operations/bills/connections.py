@@ -31,6 +31,7 @@ from gateway.http.requests import Result
 from gateway.intake.billing_connections import STATES, BillingConnections, ShownConnection
 from gateway.money.costs.times import seconds
 from gateway.operations.bills.drop_rows import MONTH_ROWS, MonthRows, whole_month
+from gateway.operations.files.declared import NotInFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import (
     CHANGE,
@@ -147,6 +148,7 @@ class ConnectionResource(ManagedResource[BillingConnection]):
     changes = ConnectionChanges
     item = ConnectionItem
     one = OneConnection
+    files = NotInFiles("not in files yet: whether its rows appear in costs depends on stored bills")
     keys = ByKeys(
         path="/v2/connections/billing",
         id="connection_id",

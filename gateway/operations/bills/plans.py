@@ -21,6 +21,7 @@ from gateway.bills.plans.declared import (
 from gateway.core.fields import answer, stated
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.requests import Result
+from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
 from gateway.operations.requests.address import SLICED, call
@@ -71,6 +72,7 @@ class PlanResource(ManagedResource[AssistantPlan]):
     changes = PlanChanges
     item = PlanItem
     one = OnePlan
+    files = InFiles(name="plans", refers={"view": "views"}, keeps_order=True)
     people = ByPeople(
         path="/plans",
         reads=VIEW_COSTS,

@@ -196,7 +196,7 @@ class InstallationServices(WithRegistry):
     - `settings` returns the settings in effect, and `most` the value of a limit by its name.
     - `try_receiver` tests an address and a key for forwarding; it returns a status and the receiver's words.
     - `channels` returns the channels that send notifications. `seal_channel` checks a new channel and
-      encrypts its secret.
+      encrypts its secret. `name_channels` lets a draft of the registry know all channels that would exist.
     - `demo` is None if no server runs or if several gateways share the storage.
     - `planted` are the problems that `tollhouse demo` planted in this data directory, in words. It is None for a data
       directory that the command did not fill.
@@ -224,6 +224,7 @@ class InstallationServices(WithRegistry):
     branches: Callable[[], str] = lambda: KEEP
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
     seal_channel: Seal = _no_seal
+    name_channels: Callable[[Registry], None] = lambda _: None
     try_receiver: Callable[[str, str, str], Awaitable[tuple[str, str | None]]] = _no_test
     demo: Once[DemoMonth[Any]] | None = None
     planted: Sequence[str] | None = None

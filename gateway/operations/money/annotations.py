@@ -24,6 +24,7 @@ from gateway.core.fields import (
 )
 from gateway.core.visible import SLICED
 from gateway.http.lists import Filter, List, Sort
+from gateway.operations.files.declared import NotInFiles
 from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
@@ -141,6 +142,7 @@ def _describe(row: Row) -> Answer:
 
 class AnnotationResource(ManagedResource[Annotation]):
     noun = "annotation"
+    files = NotInFiles("people note what happened; it is not a setting")
     table = AnnotationTable
     new = NewAnnotation
     changes = changes_of(NewAnnotation)

@@ -50,6 +50,7 @@ from gateway.money.budgets.forecast import Forecast, TooEarly
 from gateway.money.budgets.judging import limit_of, rules_digest
 from gateway.money.budgets.states import highest, state_of_budget
 from gateway.money.costs.times import seconds
+from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.operations.requests.address import call
@@ -316,6 +317,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
     changes = BudgetChanges
     item = BudgetItem
     one = OneBudget
+    files = InFiles(name="budgets", key=("view", "name"), refers={"view": "views", "channels": "channels"})
     has_dimensions = True
     keys = ByKeys(
         path="/v2/budgets",
@@ -358,7 +360,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
 
     async def show(self, asking: Asker[Any], word: str) -> Answer:
         budget = await self.find(asking, word)
-        expansions = frozenset(asking.http.query.getall("expand", []))
+        expansions = frozenset(asking.query.getall("expand", []))
         if not expansions <= set(EXPANSIONS):
             raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
         shown = describe_budget(add_state(asking.services, budget))

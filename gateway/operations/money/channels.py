@@ -16,6 +16,8 @@ from msgspec import UNSET, UnsetType
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.operations.files.declared import InFiles
+from gateway.operations.files.kinds import Asking, FileKind
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.money.notifications import describe_notification, shown_error
 from gateway.operations.requests.address import NOTHING, call
@@ -30,6 +32,7 @@ from spool.registry.permission_sets import (
     VIEW_COSTS,
     VIEW_OPERATION,
 )
+from spool.registry.registry import Registry
 from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
 
 Tls = Literal["starttls", "implicit", "none"]
@@ -237,3 +240,48 @@ def _name(request: OperatorRequest[InstallationServices, Any]) -> str:
 def _stated(body: msgspec.Struct) -> dict[str, Any]:
     values = {name: getattr(body, name) for name in body.__struct_fields__}
     return {name: value for name, value in values.items() if value is not UNSET}
+
+
+class ChannelKind(FileKind):
+    """Channels that people created, in files. A file names the file with the secret of a channel."""
+
+    files = InFiles(name="channels", ignores_case=False)
+    noun = action = "channel"
+    new = NewChannel
+    without = ("secret",)
+    has_secret = is_found_by_name = True
+
+    def rows(self, registry: Registry) -> Mapping[str, KeptChannel]:
+        return {channel.id: channel for channel in registry.kept_channels.all()}
+
+    def find(self, registry: Registry, id: str) -> KeptChannel | None:
+        return registry.kept_channels.find(id)
+
+    async def create(self, asking: Asking, given: NewChannel, secret: str | None) -> str:
+        table, shared = asking.registry.kept_channels, asking.shared
+        draft, most = ChannelDraft(**self._fields(given)), shared.most(table.limit)
+        created = await table.create(draft, secret, shared.seal_channel, most=most, actor=asking.actor)
+        shared.name_channels(asking.registry)
+        return created.id
+
+    async def change(self, asking: Asking, row: KeptChannel, given: NewChannel, secret: str | None) -> None:
+        fields = self._fields(given)
+        seal = asking.shared.seal_channel
+        await asking.registry.kept_channels.change(row.name, fields, secret, seal, actor=asking.actor)
+        asking.shared.name_channels(asking.registry)
+
+    async def delete(self, asking: Asking, row: KeptChannel) -> None:
+        await asking.registry.kept_channels.delete(row.name, actor=asking.actor)
+        asking.shared.name_channels(asking.registry)
+
+    def secret_mark(self, row: KeptChannel) -> object:
+        return row.sealed
+
+    def needs_secret(self, row: KeptChannel) -> bool:
+        return bool(row.sealed)
+
+    def _fields(self, given: NewChannel) -> dict[str, Any]:
+        return {name: getattr(given, name) for name in self.fields}
+
+
+CHANNEL_KIND = ChannelKind()

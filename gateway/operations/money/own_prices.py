@@ -26,6 +26,7 @@ from gateway.core.fields import (
 )
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
+from gateway.operations.files.declared import InFiles
 from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import Invalid
 from spool.record import moment
@@ -166,6 +167,7 @@ class PriceResource(ManagedResource[OwnPrice]):
     changes = changes_of(NewPrice)
     item = PriceItem
     one = one_of(NewPrice, PriceItem)
+    files = InFiles(name="prices", key=("provider", "model", "since"), ignores_case=False)
     lists: List[OwnPrice] = List(
         root="prices",
         show=_describe,

@@ -20,6 +20,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.core.errors import Refusal
+from gateway.core.faults import InvalidDefinition
 from gateway.core.fields import answer, stated
 from gateway.core.schemas import TEXT
 from gateway.http.address import WRITE, Address, BodyLimit, Served, key_call
@@ -40,9 +41,9 @@ from gateway.money.allocation.declared import (
     PublishJob,
 )
 from gateway.money.allocation.difference import sources_of
-from gateway.money.allocation.faults import InvalidDefinition
 from gateway.money.allocation.published import border, describe
 from gateway.money.costs.times import seconds
+from gateway.operations.files.declared import NotInFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import (
     CREATE,
@@ -439,6 +440,7 @@ class NamespaceResource(ManagedResource[Namespace]):
     changes = NamespaceChanges
     item = NamespaceItem
     one = OneNamespace
+    files = NotInFiles("not in files yet: a job publishes a definition after its namespace is stored")
     keys = ByKeys(
         # clients of the cost service use the older name of the group
         path="/v2/{group:allocation|costformation}/namespaces",

@@ -18,6 +18,7 @@ from gateway.core.visible import SLICED
 from gateway.http.lists import Filter, List, Sort, yes_no
 from gateway.money.costs.times import seconds
 from gateway.money.views.declared import NewView, OneView, Values, ViewChanges, ViewItem
+from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from spool.registry.document_table import Sees
@@ -72,6 +73,7 @@ class ViewResource(ManagedResource[View]):
     changes = ViewChanges
     item = ViewItem
     one = OneView
+    files = InFiles(name="views", refers={"connections.notify": "channels"})
     has_dimensions = True
     # After a creation or a change, clients of the cost service expect the view itself, without an envelope.
     keys = ByKeys(path="/v2/views", id="view_id", group="views", endpoint="views", is_bare_when_made=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,6 +12,8 @@ from gateway.core.schemas import TEXT, array
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
+from gateway.operations.files.declared import InFiles
+from gateway.operations.files.kinds import Asking, Fields, FileKind
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.people.scopes import empty_scopes
 from gateway.operations.requests.address import call
@@ -22,6 +24,7 @@ from spool.errors import NotAllowed, NotThere
 from spool.record import moment
 from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, STATES, Key
 from spool.registry.permission_sets import API_KEY_MANAGEMENT, ORGANIZATION_ADMINISTRATION, VIEW_OPERATION
+from spool.registry.registry import Registry
 from spool.registry.scopes import SCOPES, USE_CASES
 from spool.registry.tables.keys import KeyTable
 
@@ -248,6 +251,61 @@ async def delete_key(request: OperatorRequest[SenderServices, None]) -> Result:
     name = _editable(request)
     await _table(request).delete(name, confirm=confirm, actor=request.actor)
     return {"deleted": name}
+
+
+class KeyKind(FileKind):
+    """API keys in files. A file never has the secret of a key."""
+
+    files = InFiles(name="keys")
+    noun = action = "key"
+    new = NewKey
+    has_secret = makes_secrets = True
+
+    def rows(self, registry: Registry) -> Mapping[str, Key]:
+        table = registry.keys
+        return {str(key.id): key for key in table.all() if not table.is_of_file(key)}
+
+    def find(self, registry: Registry, id: str) -> Key | None:
+        return registry.keys.numbered(int(id))
+
+    def written(self, registry: Registry, row: Key) -> Fields:
+        return {**super().written(registry, row), "expires_at": moment(row.expires_at)}
+
+    async def create(self, asking: Asking, given: NewKey, secret: str | None) -> str:
+        key, _ = await asking.registry.keys.create(
+            **_stated(given), labels=given.labels, secret=secret, actor=asking.actor
+        )
+        return str(key.id)
+
+    async def change(self, asking: Asking, row: Key, given: NewKey, secret: str | None) -> None:
+        stated = _stated(given)
+        table = asking.registry.keys
+        name = stated.pop("name")
+        await table.edit(row.name, new_name=name, **stated, labels=given.labels, actor=asking.actor)
+        if secret is not None and not table.opens(row, secret):
+            await table.replace_secret(name, secret, actor=asking.actor)
+
+    async def delete(self, asking: Asking, row: Key) -> None:
+        await asking.registry.keys.delete(row.name, confirm=row.name, actor=asking.actor)
+
+    def secret_mark(self, row: Key) -> object:
+        return row.secrets[-1].digest
+
+    def note(self, row: Key) -> str:
+        return "disabled, and stays disabled" if row.status == DISABLED else ""
+
+
+def _stated(given: NewKey) -> dict[str, Any]:
+    return {
+        "name": given.name,
+        "scopes": given.scopes,
+        "use_cases": given.use_cases,
+        "description": given.description,
+        "expires_at": _expiry(given.expires_at),
+    }
+
+
+KEY_KIND = KeyKind()
 
 
 def _expiry(text: str | None) -> float | None:

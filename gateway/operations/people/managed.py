@@ -46,7 +46,7 @@ def asking_key(request: KeyRequest[MoneyServices, Any]) -> Asker[MoneyServices]:
         services=request.services,
         shared=request.shared,
         actor=request.actor,
-        http=request.http,
+        query=request.http.query,
         known=reader_of_key(request.services).dimensions,
     )
 
@@ -143,7 +143,7 @@ def asking_person(
         services=money or request.services,
         shared=request.shared,
         actor=request.actor,
-        http=request.http,
+        query=request.http.query,
         known=request.reads.dimensions,
         sees=sees,
         is_person=True,

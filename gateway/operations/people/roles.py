@@ -14,6 +14,7 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.costs.times import seconds
+from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices, PeopleServices
 from gateway.operations.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from gateway.operations.money.reports.readers import groups_of
@@ -136,6 +137,7 @@ class RoleResource(ManagedResource[Role]):
     changes = RoleChanges
     item = RoleItem
     one = OneRole
+    files = InFiles(name="roles")
     keys = ByKeys(path="/v2/access-control/roles", id="role_id", group="access-control", endpoint="roles")
     people = ByPeople(
         path="/roles",
@@ -159,28 +161,27 @@ class RoleResource(ManagedResource[Role]):
             asking.shared.people.check(value or "" for value in condition.values)
         return _fields(given)
 
-    async def create(self, asking: Asker[Any], given: Any) -> Answer:
-        role = await asking.registry.roles.create(
-            RoleDraft(**await self.fields(asking, given)),
+    async def add(self, asking: Asker[Any], fields: Mapping[str, Any], own: Mapping[str, Any]) -> Role:
+        return await asking.registry.roles.create(
+            RoleDraft(**fields),
             known=await asking.known(),
             limits=asking.shared.role_limits(),
             actor=asking.actor,
             asker=asking.holder,
         )
-        return await self.answer(asking, role)
 
-    async def change(self, asking: Asker[Any], word: str, given: Any) -> Answer:
-        id = (await self.find(asking, word)).id
-        changed = await asking.registry.roles.change(
-            id,
-            await self.fields(asking, given),
-            version=given.version,
+    async def alter(
+        self, asking: Asker[Any], before: Role, fields: Mapping[str, Any], *, version: str | None = None
+    ) -> Role:
+        return await asking.registry.roles.change(
+            before.id,
+            fields,
+            version=version,
             known=await asking.known(),
             limits=asking.shared.role_limits(),
             actor=asking.actor,
             asker=asking.holder,
         )
-        return await self.answer(asking, changed)
 
 
 ROLE = RoleResource()

@@ -24,6 +24,7 @@ from gateway.core.fields import (
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
 from gateway.normalise.unit_cost import stream_name
+from gateway.operations.files.declared import InFiles
 from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import AlreadyThere
 from spool.record import moment
@@ -163,6 +164,7 @@ class EventMappingResource(ManagedResource[EventMapping]):
     changes = changes_of(NewEventMapping)
     item = EventMappingItem
     one = one_of(NewEventMapping, EventMappingItem)
+    files = InFiles(name="event-mappings", key=("event_type",), ignores_case=False)
     lists: List[EventMapping] = List(
         root="event_mappings",
         show=_describe,

@@ -62,6 +62,8 @@ class OperatorAddress(Address):
     handler shows only calls whose every kind of counted cost the person may see. People without such a call are
     rejected. With `asks_cost_type`, the handler instead checks only the requested kind of cost.
 
+    `max_body_bytes` replaces the limit of a JSON body.
+
     A call with a method other than GET changes something and needs the CSRF token. `asks_closed` returns
     whether a query covers only whole past months. The JSON answer to such a query has an ETag.
     """
@@ -70,6 +72,7 @@ class OperatorAddress(Address):
     shows: str = WHOLE
     asks_cost_type: bool = False
     asks_closed: Callable[[Any], bool] | None = None  # function that is called with the OperatorRequest
+    max_body_bytes: int | None = None
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 
     @property
@@ -109,6 +112,7 @@ def call(
     in_turn: bool = False,
     asks_much: Callable[[Any], bool] | None = None,
     asks_closed: Callable[[Any], bool] | None = None,
+    max_body_bytes: int | None = None,
 ) -> OperatorAddress:
     """
     Return the row of one call below OPERATOR_API. It returns JSON and accepts the body that the
@@ -132,4 +136,5 @@ def call(
         in_turn=in_turn,
         asks_much=asks_much,
         asks_closed=asks_closed,
+        max_body_bytes=max_body_bytes,
     )

@@ -71,7 +71,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             check_parameters(request, (*row.required, *row.optional), row.repeated)
         admitted.check_again = partial(admit, request)
         if row.body is not None:
-            body: object = await read_body(request, row.body)
+            body: object = await read_body(request, row.body, most=row.max_body_bytes)
             # check again, because the rights may have changed while the body arrived
             admitted = await admit(request)
             admitted.body = body

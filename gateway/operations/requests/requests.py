@@ -16,11 +16,11 @@ from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.typedefs import Handler
 
 from gateway.core.errors import Refusal
+from gateway.core.faults import InvalidDefinition
 from gateway.http.answers import uncached_json
 from gateway.http.error_table import operator_refusal_of
 from gateway.http.lists import List, Rows
 from gateway.http.requests import AdmittedRequest
-from gateway.money.allocation.faults import InvalidDefinition
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import InstallationServices, PeopleServices
 from spool.errors import Invalid, SpoolError
@@ -175,12 +175,12 @@ class RequestBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A JSON body that rejects unknown fields."""
 
 
-async def read_body(request: web.Request, kind: type[T]) -> T:
-    """Decode the request's JSON body. Raises Refusal 400 that names the wrong field."""
+async def read_body(request: web.Request, kind: type[T], *, most: int | None = None) -> T:
+    """Decode the request's JSON body. Raises Refusal 400 that names the wrong field, or 413 above `most` bytes."""
     if request.content_type != "application/json":
         raise Refusal(415, "unsupported_media_type", "send the body as application/json")
     try:
-        return msgspec.json.decode(await read_bounded(request), type=kind)
+        return msgspec.json.decode(await read_bounded(request, most=most or MAX_BODY_BYTES), type=kind)
     except UnicodeDecodeError:
         raise Refusal(
             400, "bad_payload", "the body does not match the schema of this address: it is not UTF-8"

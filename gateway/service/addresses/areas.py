@@ -229,6 +229,11 @@ _LISTED = (
         is_in_demo=False,
     ),
     Area(
+        modules=("gateway.operations.files.calls",),
+        paths=("/files", "/apply", "/release"),
+        is_in_demo=False,
+    ),
+    Area(
         modules=(
             "gateway.operations.records.streams",
             "gateway.operations.records.event_mappings",

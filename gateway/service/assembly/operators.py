@@ -253,6 +253,7 @@ def installation_services(
         branches=lambda: parts.config.work.branch,
         channels=parts.channel_states,
         seal_channel=parts.seal_channel,
+        name_channels=parts.name_channels,
         try_receiver=parts.try_receiver,
         planted=None if parts.demo_note is None else parts.demo_note.planted,
     )

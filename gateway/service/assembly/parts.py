@@ -159,6 +159,12 @@ class Assembler:
             stored_channels = self.storage.registry.kept_channels.all()
             self.notifier.keep([self._channel_seal().settings(channel) for channel in stored_channels])
 
+    def name_channels(self, draft: Registry) -> None:
+        """Let a draft of the registry know the names of all channels that would exist."""
+        if self.notifier is not None:
+            kept = [self._channel_seal().settings(channel) for channel in draft.kept_channels.all()]
+            self.notifier.name_channels(draft.notices, kept)
+
     def _channel_seal(self) -> ChannelSeal:
         from exporters.notifications.kept_channels import ChannelSeal
 

@@ -154,9 +154,10 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
 
         def edit(before: KeptChannel) -> KeptChannel:
             drafted = check_channel(self._redrafted(before, changes))
-            if secret:
+            sealed = seal(drafted, secret, before)
+            if sealed != before.sealed:
                 drafted = replace(drafted, secret_since=moment(now))
-            return replace(before, **stated(drafted), sealed=seal(drafted, secret, before))
+            return replace(before, **stated(drafted), sealed=sealed)
 
         return await self._edit(name, edit, version=version, actor=actor)
 

@@ -21,6 +21,7 @@ from spool.log.partial_reports import Expectation
 from spool.registry.bearers import key_is_good, number_is_good
 from spool.registry.changes import Changes
 from spool.registry.documents import check_version, edited
+from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS, KEYS
 from spool.registry.keys import (
     DELETED,
@@ -39,6 +40,7 @@ from spool.registry.keys import (
     check_grant,
     check_labels,
     check_name,
+    check_secret,
     folded,
     new_secret,
     restore_file_key,
@@ -226,13 +228,16 @@ class KeyTable:
         description: str = "",
         labels: Mapping[str, str] | None = None,
         expires_at: float | None = None,
+        secret: str | None = None,
         actor: Actor,
     ) -> tuple[Key, str]:
-        """Create a key. Return it with its secret, which is not stored anywhere."""
+        """
+        Create a key with this secret or a new one. Return it with its secret, which is not stored anywhere.
+        """
         # the grant is checked first, so that an unknown scope is reported before a wrong name
         fixed, managed = check_grant(scopes, use_cases)
         name = check_name(name)
-        secret, now = new_secret(), self._changes.now()
+        secret, now = self._free(secret) if secret else new_secret(), self._changes.now()
         draft = Key(
             id=0,
             name=name,
@@ -292,6 +297,25 @@ class KeyTable:
 
         return await self._update(name, as_given, "key.edit", actor)
 
+    async def replace_secret(self, name: str, secret: str, *, actor: Actor) -> Key:
+        """Make this the only secret of the key."""
+        digest = self._digest(self._free(secret))
+
+        def with_secret(key: Key) -> Key:
+            return replace(key, secrets=(Secret(digest, key.expires_at),))
+
+        return await self._update(name, with_secret, "key.rotate", actor)
+
+    def _free(self, secret: str) -> str:
+        """Return a stated secret. Raises Invalid if it is too weak, and NotAllowed if a key has it."""
+        if self._owner(check_secret(secret)) is not None:
+            raise NotAllowed("this secret is the secret of another key")
+        return secret
+
+    def opens(self, key: Key, secret: str) -> bool:
+        """Return whether this is the newest secret of the key."""
+        return key.secrets[-1].digest == self._digest(secret)
+
     async def enable(self, name: str, *, actor: Actor) -> Key:
         return await self._update(name, lambda key: replace(key, status=ENABLED), "key.enable", actor)
 
@@ -328,6 +352,8 @@ class KeyTable:
 
         def work(rows: RegistryRows) -> tuple[Key, FileKey | None]:
             key, state = _read(rows, name), _file_key(rows)
+            if not self._changes.is_draft:
+                check_unmanaged(rows, "key", str(key.id))
             rows.delete_key(key.id)
             rows.add_audit(self._changes.now(), actor, "key.delete", name, before=_describe(key))
             if state is not None and state.key == key.id:
@@ -363,6 +389,8 @@ class KeyTable:
             after = edited(before, change(before), updated_by=actor.name, last_modified=self._changes.now())
             if after is before:
                 return before
+            if action == "key.edit" and not self._changes.is_draft:
+                check_unmanaged(rows, "key", str(before.id))
             _check_free(rows, after)
             rows.put_key(after)
             old_description, now = _describe(before), _describe(after)

@@ -22,6 +22,7 @@ TOLD = {
     "KeyEnded": ((401, "unknown_key", None), (503, "unavailable", None)),
     "KeyReused": UNAVAILABLE,
     "LedgerLost": UNAVAILABLE,
+    "Managed": ((409, "managed", None), (409, "managed", None)),
     "NotAllowed": ((409, "not_allowed", None), (409, "not_allowed", None)),
     "NotCertain": UNAVAILABLE,
     "NotClosed": UNAVAILABLE,

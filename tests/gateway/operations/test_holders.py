@@ -38,6 +38,7 @@ ROWS = [row for area in OPERATOR_AREAS for row in operator_rows(area)]
 # These handlers combine several areas. Examples are the changes of any resource, the explanation of a record,
 # facts for insights, MCP tools, the effect of a role, and a report as another person sees it.
 OF_SEVERAL = {
+    "apply_files",
     "changes", "inspect", "list_assistant_tools", "overview", "preview_role",
     "preview_scheduled_report", "relay_mcp", "send_scheduled_report", "set_assistant_tool", "show_attention",
     "show_record", "tail",

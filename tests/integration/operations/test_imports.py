@@ -137,7 +137,7 @@ async def test_a_start_imports_what_a_server_needs(
         "gateway.money.recommendations",
         "gateway.bills.reconciliation",
         "gateway.bills.statements",
-        "gateway.money.allocation.reading",
+        "gateway.core.yaml_text",
         "exporters.destinations.focus",
         "exporters.focus",
     )

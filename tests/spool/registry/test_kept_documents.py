@@ -27,6 +27,7 @@ KEPT: Mapping[str, Mapping[str, Any]] = {
     "allocation-version": {
         "namespace": "", "number": 1, "dimensions": ["team"], "bytes": 9, "created": 1.0, "created_by": "ada",
     },
+    "file_owner": {"id": "view v", "set": "platform", "file": "views.yaml", "line": 3},
     "annotation": {"id": "a", "day": "2026-11-20", "text": "4.2 went live", "author": "ada", **_MADE},
     "budget": {
         "id": "b", "name": "Search", "view_id": "v", "planned": {}, "alerts": {}, "forecast_alerts": {},

@@ -22,6 +22,7 @@ from gateway.core.errors import Refusal
 from gateway.core.fields import Option, answer, changes_of, item_of, one_of, stated, words
 from gateway.core.visible import SLICED, check_usable
 from gateway.http.lists import Filter, List, Sort
+from gateway.operations.files.declared import InFiles
 from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
@@ -333,6 +334,7 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
     changes = ScheduledReportChanges
     item = ScheduledReportItem
     one = OneScheduledReport
+    files = InFiles(name="scheduled-reports", refers={"view": "views", "channels": "channels"})
     people = ByPeople(
         path="/scheduled-reports",
         reads=VIEW_COSTS,

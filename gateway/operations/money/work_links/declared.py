@@ -30,6 +30,7 @@ from gateway.core.fields import (
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
 from gateway.normalise.reading.repositories import one_name_each
+from gateway.operations.files.declared import NotInFiles
 from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
 from spool.identity import is_unique
@@ -350,6 +351,7 @@ def _filter(name: str) -> Filter[WorkLink]:
 
 class WorkLinkResource(ManagedResource[WorkLink]):
     noun = "work_link"
+    files = NotInFiles("links describe work that was done; they are not settings")
     table = WorkLinkTable
     new = NewWorkLink
     changes = changes_of(NewWorkLink)

@@ -33,7 +33,7 @@ async def link_units(request: KeyRequest[TopicServices, Any], events: Events) ->
         services=request.services.storage,
         shared=request.shared,
         actor=request.actor,
-        http=request.http,
+        query=request.http.query,
         known=_no_dimensions,
     )
     refused = {reject.item for reject in events.rejects}

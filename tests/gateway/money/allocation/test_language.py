@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.faults import MAX_FAULTS
+from gateway.core.yaml_text import MAX_DEPTH
 from gateway.money.allocation.definition import Definition, Group, GroupBy
-from gateway.money.allocation.faults import MAX_FAULTS
 from gateway.money.allocation.language import Fault, InvalidDefinition, Limits, joined, parse
-from gateway.money.allocation.reading import MAX_DEPTH
 from tests.approved import approved
 
 KNOWN = ("model", "provider", "team", "user", "api_key", "tag:service")

@@ -290,11 +290,11 @@ async def test_rights_are_those_of_when_the_body_is_here(
     await account(server, email="root@example.com")
     begun, gate = asyncio.Event(), asyncio.Event()
 
-    async def slow(request: web.Request, body: type[Any]) -> Any:
+    async def slow(request: web.Request, body: type[Any], *, most: int | None) -> Any:
         if body is NewOperator:
             begun.set()
             await gate.wait()
-        return await read_body(request, body)
+        return await read_body(request, body, most=most)
 
     monkeypatch.setattr(admission, "read_body", slow)
     friend = {"email": "friend@example.com", "password": PASSWORD, "role": "admin"}

@@ -26,14 +26,18 @@ class Fault(NamedTuple):
 
 
 class InvalidDefinition(Exception):
-    """The text is not a valid definition for this Tollhouse."""
+    """
+    The text is not a valid definition for this Tollhouse. `place` has line and column, both from 1, if the text is no
+    readable YAML.
+    """
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[Fault], place: tuple[int, int] = (1, 1)) -> None:
         first = faults[0]
         prefix = f"{'.'.join(map(str, first.path))}: " if first.path else ""
         suffix = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         super().__init__(f"{prefix}{first.error}{suffix}")
         self.faults = list(faults)
+        self.place = place
 
 
 class Faults:
@@ -43,6 +47,10 @@ class Faults:
     def add(self, error: str, value: object, path: Path) -> None:
         if len(self._found) < MAX_FAULTS:
             self._found.append(Fault(error, _describe(value), list(path)))
+
+    @property
+    def found(self) -> Sequence[Fault]:
+        return self._found
 
     def check(self) -> None:
         if self._found:

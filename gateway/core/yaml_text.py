@@ -12,29 +12,33 @@ from typing import TypeAlias
 
 import yaml
 
-from gateway.money.allocation.faults import Fault, Faults, InvalidDefinition, Path
+from gateway.core.faults import Fault, Faults, InvalidDefinition, Path
 
 Node: TypeAlias = "str | list[Node] | dict[str, Node] | None"
+# Line and column (both from 1) of each value. A value in a mapping has the place of its key.
+Places: TypeAlias = "dict[Path, tuple[int, int]]"
 MAX_DEPTH = 24  # maximum depth of nested mappings and lists
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
-def read(text: bytes, faults: Faults) -> Node:
+def read(text: bytes, faults: Faults, places: Places | None = None) -> Node:
     """
-    Read the only document of a text. Repeated keys are faults. Raises InvalidDefinition if the text
-    is not readable.
+    Read the only document of a text. Repeated keys are faults. `places` gets the place of each value. Raises
+    InvalidDefinition if the text is not readable.
     """
     try:
         events = yaml.parse(text.decode("utf-8-sig"), Loader=_LOADER)
-        return _document(events, faults)
+        return _document(events, faults, {} if places is None else places)
     except UnicodeDecodeError as error:
         raise _unreadable(f"the text must be UTF-8, but byte {error.start} is not") from None
     except yaml.YAMLError as error:
-        raise _unreadable(f"this is not YAML: {_reason(error)}") from None
+        mark = getattr(error, "problem_mark", None)
+        place = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
+        raise _unreadable(f"this is not YAML: {_reason(error)}", place=place) from None
 
 
-def _document(events: Iterator[yaml.Event], faults: Faults) -> Node:
+def _document(events: Iterator[yaml.Event], faults: Faults, places: Places) -> Node:
     root: list[Node] = []
     # incomplete nodes from the root down, each with its path
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]] = []
@@ -62,9 +66,11 @@ def _document(events: Iterator[yaml.Event], faults: Faults) -> Node:
             if event.value in parent:
                 faults.add(f"{_named(event.value)} appears twice here", event.value, (*path, event.value))
             keys[-1] = event.value
+            places[*path, event.value] = _mark(event)
             continue
         node = _node(event)
         path = _place(node, root, open_nodes, keys)
+        places.setdefault(path, _mark(event))
         if isinstance(node, dict | list):
             if len(open_nodes) == MAX_DEPTH:
                 raise _unreadable(f"lists and mappings may be nested at most {MAX_DEPTH} deep", event)
@@ -94,6 +100,11 @@ def _place(
     return (*path, key)
 
 
+def _mark(event: yaml.Event) -> tuple[int, int]:
+    mark = event.start_mark
+    return (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
+
+
 def _node(event: yaml.NodeEvent) -> Node:
     if isinstance(event, yaml.MappingStartEvent):
         return {}
@@ -112,10 +123,13 @@ def _check_plain(event: yaml.NodeEvent) -> None:
         raise _unreadable(f"YAML tags such as {tag} are not allowed", event)
 
 
-def _unreadable(error: str, event: yaml.Event | None = None) -> InvalidDefinition:
-    mark = event.start_mark if event is not None else None
-    where = f" (line {mark.line + 1})" if mark is not None else ""
-    return InvalidDefinition([Fault(error + where, "", [])])
+def _unreadable(
+    error: str, event: yaml.Event | None = None, *, place: tuple[int, int] = (1, 1)
+) -> InvalidDefinition:
+    if event is None:
+        return InvalidDefinition([Fault(error, "", [])], place)
+    line, column = _mark(event)
+    return InvalidDefinition([Fault(f"{error} (line {line})", "", [])], (line, column))
 
 
 def _reason(error: yaml.YAMLError) -> str:

@@ -1,0 +1,326 @@
+"""
+Apply a set of files to a draft of the registry, and state each difference in words.
+
+An object that files state and that does not exist is created; an object of this set that no file states any more is
+deleted. Objects of other sets, or made by hand, are never changed unless they are adopted.
+"""
+
+from __future__ import annotations
+
+import secrets as random
+from collections.abc import Collection, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import ValidationError
+from multidict import MultiDict
+
+from gateway.core.errors import Refusal
+from gateway.core.faults import Path
+from gateway.operations.files.kinds import KINDS, Asking, FileKind, Key
+from gateway.operations.files.sets import FileSet, Problem, Stated, label, secret_path
+from gateway.operations.files.text import near
+from gateway.operations.managed import Asker
+from gateway.operations.services import OperatorServices
+from spool.errors import NotAllowed, NotThere
+from spool.registry.audit import AuditedChange
+from spool.registry.file_owners import FileOwner, owner_id
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+
+CREATED, CHANGED, DELETED, ADOPTED = "create", "change", "delete", "adopt"
+NOTED, CONFLICT = "note", "conflict"
+SIGNS = {CREATED: "+", CHANGED: "~", DELETED: "-", ADOPTED: "~", NOTED: ".", CONFLICT: "!"}
+_REFUSED = (NotAllowed, NotThere, Refusal, ValidationError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDifference:
+    """One difference between the files and the registry. `words` say what changes."""
+
+    action: str
+    kind: str
+    name: str
+    words: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{SIGNS[self.action]} {self.kind} {self.name}{f': {self.words}' if self.words else ''}"
+
+
+@dataclass(kw_only=True)
+class ApplyOutcome:
+    """
+    What applying a set changes. `conflicts` are objects that the set may not change, and `new_secrets` the files in
+    which a new secret is expected.
+    """
+
+    set: str
+    differences: list[FileDifference] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    conflicts: list[FileDifference] = field(default_factory=list)
+    new_secrets: list[str] = field(default_factory=list)
+
+    @property
+    def is_valid(self) -> bool:
+        return not self.problems and not self.conflicts
+
+    @property
+    def changes(self) -> list[FileDifference]:
+        return [difference for difference in self.differences if difference.action != NOTED]
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How a set is applied. `secrets` are the contents of files with secrets, by the path that the files name."""
+
+    dry_run: bool = False
+    adopt: bool = False
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+
+async def applied(
+    services: OperatorServices, files: FileSet, how: How, *, actor: Actor, digest: str
+) -> ApplyOutcome:
+    """
+    Apply a set in one transaction. If something is wrong, or in a dry run, nothing is changed.
+
+    Raises Refusal 503 while the registry cannot be read.
+    """
+    registry = services.installation.require_registry()
+    known = tuple(services.money.ledger.dimensions())
+
+    async def work(draft: Registry) -> ApplyOutcome:
+        for name in ("channels", "report_channels", "mail_channels"):
+            setattr(draft.notices, name, getattr(registry.notices, name))
+        applying = _Applying(_asking(services, draft, actor, known), files, how)
+        outcome = await applying.run()
+        if outcome.changes and outcome.is_valid:
+            counts = {action: sum(each.action == action for each in outcome.changes) for action in SIGNS}
+            after = {"digest": digest, **{action: count for action, count in counts.items() if count}}
+            await draft.note_all(
+                [AuditedChange(actor=actor, action="files.apply", target=files.name, after=after)]
+            )
+        return outcome
+
+    return await registry.together(work, lambda outcome: outcome.is_valid and not how.dry_run)
+
+
+def _asking(services: OperatorServices, draft: Registry, actor: Actor, known: Collection[str]) -> Asking:
+    """Return a caller that sees and changes a draft, and may see everything."""
+    money, shared = copy(services.money), copy(services.installation)
+    money.registry = shared.registry = draft
+
+    async def dimensions() -> Collection[str]:
+        return known
+
+    return Asker(services=money, shared=shared, actor=actor, query=MultiDict(), known=dimensions)
+
+
+class _Applying:
+    def __init__(self, asking: Asking, files: FileSet, how: How) -> None:
+        self._asking = asking
+        self._draft = asking.registry
+        self._files = files
+        self._how = how
+        self._outcome = ApplyOutcome(set=files.name, problems=list(files.problems))
+        self._ids: dict[str, dict[Key, str]] = {}  # by file: the ids of objects by key
+        self._stated: dict[str, dict[Key, Stated]] = {name: {} for name in KINDS()}
+        for one in files.objects:
+            self._stated[one.kind.files.name][one.kind.matched(one.key)] = one
+
+    async def run(self) -> ApplyOutcome:
+        for name, kind in KINDS().items():
+            rows = kind.rows(self._draft)
+            written = {id: kind.written(self._draft, row) for id, row in rows.items()}
+            self._ids[name] = {kind.matched(kind.key_of(fields)): id for id, fields in written.items()}
+            for key, one in self._stated[name].items():
+                await self._apply(one, self._ids[name].get(key))
+        for name, kind in reversed(tuple(KINDS().items())):
+            for key, id in self._ids[name].items():
+                owner = self._draft.file_owners.all().get(owner_id(kind.action, id))
+                if owner is not None and owner.set == self._files.name and key not in self._stated[name]:
+                    await self._delete(kind, id, owner)
+        return self._outcome
+
+    async def _apply(self, one: Stated, id: str | None) -> None:
+        unknown = list(self._unknown(one))
+        self._outcome.problems.extend(unknown)
+        if unknown or self._follows_a_fault(one):
+            return
+        try:
+            await (self._create(one) if id is None else self._change(one, id))
+        except _REFUSED as error:
+            self._outcome.problems.append(one.problem(str(error), _field_of(one, str(error))))
+
+    def _unknown(self, one: Stated) -> Iterator[Problem]:
+        """Return a problem for each name of an object that does not exist, and that no file states."""
+        for path, file in one.kind.files.refers.items():
+            target = KINDS()[file]
+            for place, name in _names_at(one.fields, tuple(path.split("."))):
+                known = self._draft.notices.channels if target.is_found_by_name else ()
+                found = {target.key_of(stated.fields)[0] for stated in self._stated[file].values()}
+                if name in known or target.matched((name,)) in {**self._ids[file], **self._stated[file]}:
+                    continue
+                message = f'{target.noun} "{name[:60]}" does not exist{near(name, [*known, *found])}'
+                yield one.problem(message, place)
+
+    def _follows_a_fault(self, one: Stated) -> bool:
+        """Return whether the object names an object that could not be created, which is already reported."""
+        for path, file in one.kind.files.refers.items():
+            for _, name in _names_at(one.fields, tuple(path.split("."))):
+                key = KINDS()[file].matched((name,))
+                if key in self._stated[file] and key not in self._ids[file]:
+                    return True
+        return False
+
+    async def _create(self, one: Stated) -> None:
+        kind = one.kind
+        secret = self._secret_of(one, is_new=True)
+        id = await kind.create(self._asking, kind.given(one.fields, self._id_of), secret)
+        self._ids[kind.files.name][kind.matched(one.key)] = id
+        await self._own(one, id)
+        self._note(CREATED, kind, one.key)
+
+    async def _change(self, one: Stated, id: str) -> None:
+        kind, key = one.kind, one.key
+        owner = self._draft.file_owners.all().get(owner_id(kind.action, id))
+        is_own = owner is not None and owner.set == self._files.name
+        if not is_own and not self._how.adopt:
+            made = "made by hand" if owner is None else f"managed by {owner.place}"
+            self._outcome.conflicts.append(_conflict(kind, key, made))
+            return
+        before = kind.find(self._draft, id)
+        were = kind.written(self._draft, before)
+        if not one.secret_file and kind.needs_secret(before):
+            raise NotAllowed(f"secret_file is missing, because the {kind.noun} has a secret")
+        secret = self._secret_of(one, is_new=False)
+        await kind.change(self._asking, before, kind.given(one.fields, self._id_of), secret)
+        after = kind.find(self._draft, id)
+        changes = list(_changes(were, kind.written(self._draft, after)))
+        if kind.secret_mark(after) != kind.secret_mark(before):
+            changes.append("another secret")
+        await self._own(one, id)
+        if changes or not is_own:
+            words = "; ".join(changes)
+            self._note(
+                CHANGED if is_own else ADOPTED,
+                kind,
+                key,
+                words if is_own else f"taken over; {words}".strip("; "),
+            )
+        if remark := kind.note(after):
+            self._note(NOTED, kind, key, remark)
+
+    async def _delete(self, kind: FileKind, id: str, owner: FileOwner) -> None:
+        row = kind.find(self._draft, id)
+        key = kind.key_of(kind.written(self._draft, row))
+        try:
+            await kind.delete(self._asking, row)
+        except _REFUSED as error:
+            message = (
+                f"the {kind.noun} {label(key)!r} is no longer in the files, but cannot be deleted: {error}"
+            )
+            self._outcome.problems.append(
+                Problem(file=owner.file, line=owner.line, column=1, message=message)
+            )
+            return
+        await self._draft.file_owners.delete(owner.id)
+        self._note(DELETED, kind, key)
+
+    def _note(self, action: str, kind: FileKind, key: Key, words: str = "") -> None:
+        self._outcome.differences.append(
+            FileDifference(action=action, kind=kind.noun, name=label(key), words=words)
+        )
+
+    def _id_of(self, file: str, name: str) -> str:
+        return self._ids[file].get(KINDS()[file].matched((name,)), "")
+
+    def _secret_of(self, one: Stated, *, is_new: bool) -> str | None:
+        """Return the secret of an object, or None if it has none or keeps it. Raises NotAllowed if it is missing."""
+        secrets, kind = self._how.secrets, one.kind
+        if one.secret_file:
+            if one.secret_file in secrets:
+                return secrets[one.secret_file].strip("\r\n")
+            if is_new or not self._how.dry_run:
+                raise NotAllowed(f"secret_file: {one.secret_file!r} was not found")
+            return None
+        if not (is_new and kind.makes_secrets):
+            return None
+        path = secret_path(kind, one.key)
+        if path in secrets:
+            return secrets[path].strip("\r\n")
+        self._outcome.new_secrets.append(path)
+        if self._how.dry_run:
+            return random.token_urlsafe(32)
+        raise NotAllowed(
+            f"a new {kind.noun} needs `secret_file`, or a directory for its new secret with --secrets"
+        )
+
+    async def _own(self, one: Stated, id: str) -> None:
+        owners = self._draft.file_owners
+        owner = owner_id(one.kind.action, id)
+        after = FileOwner(
+            id=owner,
+            set=self._files.name,
+            file=one.file,
+            line=one.line,
+            secret_file=one.secret_file,
+        )
+        if after != owners.all().get(owner):
+            await owners.put(after)
+
+
+def _conflict(kind: FileKind, key: Key, made: str) -> FileDifference:
+    return FileDifference(
+        action=CONFLICT, kind=kind.noun, name=label(key), words=f"exists, {made}; --adopt takes it over"
+    )
+
+
+def _field_of(one: Stated, message: str) -> Path:
+    """Return the path of the field that a message begins with, or ()."""
+    words = message.replace(":", " ").replace(".", " ").split()
+    return (words[0],) if words and (words[0],) in one.places else ()
+
+
+def _names_at(fields: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the texts at a path of an object, each with its place."""
+    value = fields
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield (*path, index), item
+
+
+def _changes(before: Any, after: Any, at: str = "") -> Iterator[str]:
+    """Yield the differences of two values in words."""
+    if before == after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in dict.fromkeys((*before, *after)):
+            place = f"{at}.{name}" if at else name
+            if name not in after:
+                yield f"{place} removed"
+            elif name not in before:
+                yield f"{place} {_shown(after[name])} added"
+            else:
+                yield from _changes(before[name], after[name], place)
+    elif isinstance(before, list) and isinstance(after, list):
+        yield from (f"{at} {_shown(item)} removed" for item in before if item not in after)
+        yield from (f"{at} {_shown(item)} added" for item in after if item not in before)
+        if sorted(map(str, before)) == sorted(map(str, after)):
+            yield f"{at} in another order"
+    else:
+        yield f"{at} {_shown(before)} -> {_shown(after)}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value if value and value.isprintable() else repr(value)
+    if isinstance(value, dict):
+        return " ".join(f"{name}={_shown(item)}" for name, item in value.items()) or "{}"
+    return "none" if value is None else str(value)

@@ -1,0 +1,185 @@
+"""
+Operator API of settings as files: show all of them, plan and apply a set, and release objects from their files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Annotated, Any
+
+import msgspec
+
+from gateway.core.errors import Refusal
+from gateway.core.fields import example, words
+from gateway.http.answers import JSON
+from gateway.http.requests import Result
+from gateway.operations.files.applying import ApplyOutcome, FileDifference, How, applied
+from gateway.operations.files.kinds import KINDS
+from gateway.operations.files.sets import label, read_set, written_set
+from gateway.operations.holders.operators import InstallationServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from gateway.operations.services import OperatorServices
+from spool.errors import NotThere
+from spool.registry.file_owners import owner_id
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
+
+MAX_FILES_BYTES = 8 * 1024 * 1024  # maximum bytes of a request with files
+
+
+class FilesToApply(RequestBody):
+    """
+    The files of a set, by name. With `dry_run`, nothing is changed. With `adopt`, the set takes over objects of other
+    sets and objects made by hand.
+    """
+
+    files: Annotated[
+        dict[str, str],
+        words("The text of each file, by its name."),
+        example({"tollhouse.yaml": "set: platform\nformat: 1\n"}),
+    ]
+    dry_run: Annotated[bool, words("Only compare; change nothing."), example(True)] = False
+    adopt: Annotated[
+        bool, words("Take over objects of other sets, and objects made by hand."), example(False)
+    ] = False
+    secrets: Annotated[
+        dict[str, str],
+        words("The content of each file with a secret, by the path that the files name."),
+        example({}),
+    ] = msgspec.field(default_factory=dict)
+
+
+class DifferenceItem(msgspec.Struct, kw_only=True):
+    action: Annotated[
+        str, words("`create`, `change`, `delete`, `adopt`, `note` or `conflict`."), example("create")
+    ]
+    kind: Annotated[str, words("The kind of the object."), example("view")]
+    name: Annotated[str, words("The name of the object."), example("Search")]
+    words: Annotated[str, words("What changes."), example("")]
+    text: Annotated[str, words("The line that `tollhouse plan` prints."), example("+ view Search")]
+
+
+class ProblemItem(msgspec.Struct, kw_only=True):
+    file: Annotated[str, words("The file."), example("budgets.yaml")]
+    line: Annotated[int, words("The line, from 1."), example(12)]
+    column: Annotated[int, words("The column, from 1."), example(3)]
+    message: Annotated[str, words("What is wrong."), example('view "Serch" does not exist')]
+
+
+class AppliedFiles(msgspec.Struct, kw_only=True):
+    set: Annotated[str, words("The name of the set."), example("platform")]
+    applied: Annotated[bool, words("Whether the changes are stored."), example(False)]
+    differences: Annotated[list[DifferenceItem], words("What differs from the files."), example([])]
+    conflicts: Annotated[list[DifferenceItem], words("Objects that the set may not change."), example([])]
+    problems: Annotated[list[ProblemItem], words("What is wrong in the files."), example([])]
+    new_secrets: Annotated[list[str], words("The files that new secrets are to be written to."), example([])]
+
+
+class ApplyAnswer(msgspec.Struct, kw_only=True):
+    apply: Annotated[AppliedFiles, words("The result.")]
+
+
+class WrittenFiles(msgspec.Struct, kw_only=True):
+    files: Annotated[
+        dict[str, str],
+        words("The text of each file, by its name."),
+        example({"tollhouse.yaml": "set: tollhouse\nformat: 1\n"}),
+    ]
+
+
+class ObjectToRelease(RequestBody):
+    kind: Annotated[str, words("The file of the object, without `.yaml`."), example("views")]
+    name: Annotated[str, words("The name of the object, as a plan prints it."), example("Search")]
+
+
+class ReleasedObject(msgspec.Struct, kw_only=True):
+    released: Annotated[str, words("The name of the object."), example("Search")]
+
+
+@call("GET", "/files", ORGANIZATION_ADMINISTRATION, "Show all settings as files", gives={JSON: WrittenFiles})
+async def show_files(request: OperatorRequest[InstallationServices, None]) -> Result:
+    """Show all objects as the files that would create them, without secrets."""
+    return {"files": written_set(request.registry)}
+
+
+@call(
+    "POST",
+    "/apply",
+    ORGANIZATION_ADMINISTRATION,
+    "Apply settings from files",
+    gives={JSON: ApplyAnswer},
+    max_body_bytes=MAX_FILES_BYTES,
+)
+async def apply_files(request: OperatorRequest[OperatorServices, FilesToApply]) -> Result:
+    """
+    Apply a set of files: all of it or nothing. Refusal 422 lists every problem, one per line.
+
+    A dry run answers with the problems instead.
+    """
+    body = request.body
+    how = How(dry_run=body.dry_run, adopt=body.adopt, secrets=body.secrets)
+    outcome = await apply_set(request.services, body.files, how, actor=request.actor)
+    if not body.dry_run and not outcome.is_valid:
+        raise Refusal(422, "invalid_files", "\n".join(reasons(outcome)))
+    return {"apply": _described(outcome, is_applied=not body.dry_run)}
+
+
+async def apply_set(
+    services: OperatorServices, files: Mapping[str, str], how: How, *, actor: Actor
+) -> ApplyOutcome:
+    """Apply a set of files, and let the services that depend on the changed objects use them."""
+    digest = sha256(msgspec.json.encode(files, order="deterministic")).hexdigest()
+    outcome = await applied(services, read_set(files), how, actor=actor, digest=digest)
+    if outcome.changes and outcome.is_valid and not how.dry_run:
+        services.money.sums_changed()
+    return outcome
+
+
+def reasons(outcome: ApplyOutcome) -> list[str]:
+    """Return why a set is not applied, one line each."""
+    return [*(problem.text for problem in outcome.problems), *(each.text for each in outcome.conflicts)]
+
+
+@call(
+    "POST",
+    "/release",
+    ORGANIZATION_ADMINISTRATION,
+    "Release an object from its file",
+    gives={JSON: ReleasedObject},
+)
+async def release_object(request: OperatorRequest[InstallationServices, ObjectToRelease]) -> Result:
+    """Release an object, so that people may change it. The next apply of its file reports a conflict."""
+    registry, body = request.registry, request.body
+    kind = KINDS().get(body.kind)
+    if kind is None:
+        raise NotThere(f"no file has this kind of objects; use one of {', '.join(KINDS())}")
+    owners = registry.file_owners.all()
+    for id, row in kind.rows(registry).items():
+        owner = owners.get(owner_id(kind.action, id))
+        if owner is not None and label(kind.key_of(kind.written(registry, row))) == body.name:
+            await registry.file_owners.release(owner, actor=request.actor)
+            return {"released": body.name}
+    raise NotThere(f"no file manages a {kind.noun} with this name")
+
+
+def _described(outcome: ApplyOutcome, *, is_applied: bool) -> dict[str, Any]:
+    return {
+        "set": outcome.set,
+        "applied": is_applied,
+        "differences": list(map(_difference, outcome.differences)),
+        "conflicts": list(map(_difference, outcome.conflicts)),
+        "problems": [msgspec.to_builtins(problem) for problem in outcome.problems],
+        "new_secrets": outcome.new_secrets,
+    }
+
+
+def _difference(each: FileDifference) -> dict[str, str]:
+    return {
+        "action": each.action,
+        "kind": each.kind,
+        "name": each.name,
+        "words": each.words,
+        "text": each.text,
+    }

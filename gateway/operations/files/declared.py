@@ -1,0 +1,30 @@
+"""How files name the objects of a resource. Everything else about its file follows from its fields and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFiles:
+    """
+    The file of a resource, `NAME.yaml`.
+
+    `key` are the fields that identify an object. `refers` maps a field to the file with the objects that the field
+    names. A field of a field is written as `connections.notify`. With `ignores_case`, two keys that differ only in
+    case are the same. With `keeps_order`, the order of creation matters, so the file has that order.
+    """
+
+    name: str
+    key: tuple[str, ...] = ("name",)
+    refers: Mapping[str, str] = field(default_factory=dict)
+    ignores_case: bool = True
+    keeps_order: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NotInFiles:
+    """A resource that is in no file, with the reason."""
+
+    reason: str

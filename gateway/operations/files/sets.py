@@ -1,0 +1,204 @@
+"""
+A set of files: objects with the place of each, before anything is compared with what is stored.
+
+All faults are collected, so that they are reported together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from gateway.core.faults import Faults, InvalidDefinition, Path
+from gateway.core.yaml_text import Node, Places, read
+from gateway.operations.files.kinds import KINDS, FileKind, Key
+from gateway.operations.files.text import near, struct_of, typed, write, write_fields
+from spool.errors import Invalid
+from spool.registry.file_owners import FileOwner, owner_id
+from spool.registry.registry import Registry
+from spool.registry.texts import check_text
+
+HEAD = "tollhouse.yaml"  # the file with the name of the set
+FORMAT = "1"
+MAX_SET = 64
+SECRET_FILE = "secret_file"
+DEFAULT_SET = "tollhouse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is wrong at a place. Line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """An object of a file. `places` has the place of each field, by its path within the object."""
+
+    kind: FileKind
+    key: Key
+    fields: Mapping[str, Any]
+    places: Mapping[Path, tuple[int, int]]
+    secret_file: str
+
+    @property
+    def file(self) -> str:
+        return f"{self.kind.files.name}.yaml"
+
+    @property
+    def line(self) -> int:
+        return self.places[()][0]
+
+    def problem(self, message: str, path: Path = ()) -> Problem:
+        line, column = self.places.get(path, self.places[()])
+        return Problem(file=self.file, line=line, column=column, message=message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSet:
+    name: str = ""
+    objects: list[Stated] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_set(files: Mapping[str, str]) -> FileSet:
+    """Read a set of files by name. Faults are in `problems` of the result."""
+    problems: list[Problem] = []
+    name = _name(files, problems)
+    found = FileSet(name=name, problems=problems)
+    known = [f"{kind}.yaml" for kind in KINDS()]
+    for file in sorted(set(files) - {HEAD, *known}):
+        message = f"no such kind of objects{near(file, known)}"
+        problems.append(Problem(file=file, line=1, column=1, message=message))
+    for file, kind in zip(known, KINDS().values(), strict=True):
+        if file in files:
+            found.objects.extend(_objects(kind, file, files[file], problems))
+    return found
+
+
+def _name(files: Mapping[str, str], problems: list[Problem]) -> str:
+    if HEAD not in files:
+        message = f"this file is missing; write `set: NAME` and `format: {FORMAT}` to it"
+        problems.append(Problem(file=HEAD, line=1, column=1, message=message))
+        return ""
+    node, places = _read(HEAD, files[HEAD], problems)
+    head = node if isinstance(node, dict) else {}
+    fields = ("set", "format")
+    for name in [name for name in head if name not in fields]:
+        problems.append(_at(HEAD, places, (name,), f"unknown field {name[:60]!r}{near(name, fields)}"))
+    if head.get("format") != FORMAT:
+        problems.append(_at(HEAD, places, ("format",), f"format must be {FORMAT}"))
+    try:
+        return check_text("set", str(head.get("set") or ""), MAX_SET)
+    except Invalid as error:
+        problems.append(_at(HEAD, places, ("set",), str(error)))
+        return ""
+
+
+def _objects(kind: FileKind, file: str, text: str, problems: list[Problem]) -> Iterator[Stated]:
+    node, places = _read(file, text, problems)
+    if node is not None and not isinstance(node, list):
+        problems.append(_at(file, places, (), f"this must be a list of {kind.noun}s"))
+    lines: dict[Key, int] = {}
+    for index, item in enumerate(node if isinstance(node, list) else ()):
+        one = _object(kind, file, item, index, places, problems)
+        if one is None:
+            continue
+        before = lines.setdefault(kind.matched(one.key), one.line)
+        if before != one.line:
+            problems.append(
+                one.problem(f"the {kind.noun} {label(one.key)!r} already stands in line {before}")
+            )
+        else:
+            yield one
+
+
+def _object(
+    kind: FileKind, file: str, item: Node, index: int, places: Places, problems: list[Problem]
+) -> Stated | None:
+    faults = Faults()
+    known = (*kind.fields, *((SECRET_FILE,) if kind.has_secret else ()))
+    fields = dict(typed(item, kind.in_file, faults, known=known))
+    required = [each.name for each in struct_of(kind.in_file).fields if each.required]
+    for name in required:
+        if isinstance(item, dict) and name not in item:
+            faults.add(f"the field {name} is missing", "", ())
+    secret_file = fields.pop(SECRET_FILE, "")
+    if not isinstance(secret_file, str):
+        faults.add(f"{SECRET_FILE} must be a text", "", (SECRET_FILE,))
+    own = {path[1:]: place for path, place in places.items() if path[:1] == (index,)}
+    for error, _, path in faults.found:
+        problems.append(_at(file, own, tuple(path), error))
+    if faults.found:
+        return None
+    return Stated(kind=kind, key=kind.key_of(fields), fields=fields, places=own, secret_file=secret_file)
+
+
+def _read(file: str, text: str, problems: list[Problem]) -> tuple[Node, Places]:
+    faults = Faults()
+    places: Places = {}
+    try:
+        node = read(text.encode(), faults, places)
+    except InvalidDefinition as error:
+        line, column = error.place
+        message = str(error).partition(" (line ")[0]
+        problems.append(Problem(file=file, line=line, column=column, message=message))
+        return None, places
+    for error_text, _, path in faults.found:
+        problems.append(_at(file, places, tuple(path), error_text))
+    return node, places
+
+
+def _at(file: str, places: Mapping[Path, tuple[int, int]], path: Path, message: str) -> Problem:
+    found = next((places[path[:end]] for end in range(len(path), -1, -1) if path[:end] in places), (1, 1))
+    return Problem(file=file, line=found[0], column=found[1], message=message)
+
+
+def label(key: Key) -> str:
+    """Return the words for an object in messages, such as Search/Monthly."""
+    return "/".join(part for part in key if part)
+
+
+def secret_path(kind: FileKind, key: Key) -> str:
+    """Return the file of an object's secret below the directory of secrets, if the object names no other."""
+    name = quote(label(key), safe=" @")
+    return f"{kind.files.name}/{'%2E' + name[1:] if name.startswith('.') else name}"
+
+
+def written_set(registry: Registry) -> Mapping[str, str]:
+    """Write all objects of a registry as files. A kind without objects has no file."""
+    owners = registry.file_owners.all()
+    sets = {owner.set for owner in owners.values()}
+    name = sets.pop() if len(sets) == 1 else DEFAULT_SET
+    files = {HEAD: write_fields({"set": name, "format": int(FORMAT)})}
+    for file, kind in KINDS().items():
+        objects: dict[Key, Mapping[str, Any]] = {}
+        for id, row in kind.rows(registry).items():
+            fields = kind.written(registry, row)
+            owner = owners.get(owner_id(kind.action, id))
+            objects[kind.key_of(fields)] = _short(registry, kind, row, fields, owner)
+        keys = objects if kind.files.keeps_order else sorted(objects)
+        if objects:
+            files[f"{file}.yaml"] = write([objects[key] for key in keys])
+    return files
+
+
+def _short(
+    registry: Registry, kind: FileKind, row: Any, fields: Mapping[str, Any], owner: FileOwner | None
+) -> Mapping[str, Any]:
+    """Return the fields of an object without those that have their default, and the name of its secret's file."""
+    short = {name: value for name, value in fields.items() if not kind.is_default(registry, row, name, value)}
+    secret_file = owner.secret_file if owner is not None else ""
+    if not secret_file and kind.needs_secret(row):
+        secret_file = secret_path(kind, kind.key_of(fields))
+    return {**short, SECRET_FILE: secret_file} if secret_file else short

@@ -1,0 +1,234 @@
+"""
+YAML of objects: written in one form only, and read with the place of each value.
+
+The declared types decide what a text means, so `yes` and `1e3` stay texts. They are quoted, so that other programs
+read them as texts as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+from msgspec import NODEFAULT
+from msgspec.inspect import (
+    BoolType,
+    DictType,
+    FloatType,
+    IntType,
+    ListType,
+    LiteralType,
+    Metadata,
+    NoneType,
+    StrType,
+    StructType,
+    Type,
+    UnionType,
+    VarTupleType,
+    type_info,
+)
+
+from gateway.core.faults import Faults, Path
+from gateway.core.yaml_text import Node
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@+-]*( [A-Za-z0-9_./@+-]+)*")
+_NOT_TEXTS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_INTEGER = re.compile(r"[+-]?\d{1,18}")
+
+
+def write(objects: Sequence[Mapping[str, Any]]) -> str:
+    """Write a list of objects. Equal objects always give the same text."""
+    return "".join(f"{line}\n" for one in objects for line in _item(one))
+
+
+def write_fields(fields: Mapping[str, Any]) -> str:
+    return "".join(f"{line}\n" for line in _members(fields))
+
+
+def _item(value: Any) -> Iterator[str]:
+    """Yield the lines of a list item."""
+    lines = _block(value)
+    yield f"- {next(lines)}"
+    yield from (f"  {line}" for line in lines)
+
+
+def _members(fields: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in fields.items():
+        if isinstance(value, dict | list) and value:
+            yield f"{_text(name)}:"
+            yield from (f"  {line}" for line in _block(value))
+        else:
+            yield f"{_text(name)}: {_scalar(value)}"
+
+
+def _block(value: Any) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        yield from _members(value)
+    elif isinstance(value, list) and value:
+        for item in value:
+            yield from _item(item)
+    else:
+        yield _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _text(value)
+    return str(value)
+
+
+def _text(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text.casefold() not in _NOT_TEXTS:
+        return text
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def typed(
+    node: Node, kind: type, faults: Faults, path: Path = (), *, known: Sequence[str]
+) -> Mapping[str, Any]:
+    """
+    Convert the texts of an object to the types of its fields. `known` are the names of fields that a file may have.
+
+    Adds a fault for each unknown field and each wrong value.
+    """
+    if not isinstance(node, dict):
+        faults.add("this must be an object with fields", node, path)
+        return {}
+    fields = {field.name: field.type for field in struct_of(kind).fields}
+    return {
+        name: _typed(value, fields[name], faults, (*path, name)) if name in fields else value
+        for name, value in node.items()
+        if _is_known(name, known, faults, path)
+    }
+
+
+def pruned(value: Any, kind: Type) -> Any:
+    """Return a value without the members that have their default."""
+    if isinstance(kind, Metadata):
+        return pruned(value, kind.type)
+    if isinstance(kind, UnionType):
+        inner = next((each for each in kind.types if isinstance(each, StructType)), None)
+        return value if inner is None or value is None else pruned(value, inner)
+    if isinstance(kind, ListType | VarTupleType):
+        return [pruned(item, kind.item_type) for item in value]
+    if isinstance(kind, DictType):
+        return {name: pruned(item, kind.value_type) for name, item in value.items()}
+    if not isinstance(kind, StructType):
+        return value
+    defaults = defaults_of(kind.cls)
+    return {
+        field.name: pruned(value[field.name], field.type)
+        for field in kind.fields
+        if field.name not in defaults or defaults[field.name] != value[field.name]
+    }
+
+
+def defaults_of(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """Return the defaults of the fields that have one, in the form of JSON."""
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        if field.default_factory is not NODEFAULT:
+            found[field.name] = plain(field.default_factory())
+        elif field.default is not NODEFAULT:
+            found[field.name] = plain(field.default)
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Return a value in the form of JSON, with lists in place of tuples."""
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    built = value if isinstance(value, dict) else msgspec.to_builtins(value)
+    return {name: plain(item) for name, item in built.items()} if isinstance(built, dict) else built
+
+
+def struct_of(kind: type) -> StructType:
+    found = type_info(kind)
+    assert isinstance(found, StructType)
+    return found
+
+
+def _is_known(name: str, known: Sequence[str], faults: Faults, path: Path) -> bool:
+    if name in known:
+        return True
+    faults.add(f"unknown field {name[:60]!r}{near(name, known)}", name, (*path, name))
+    return False
+
+
+def near(word: str, known: Sequence[str]) -> str:
+    """Return a hint with the known word that resembles a wrong one most, or ""."""
+    found = get_close_matches(word, known, 1, 0.6)
+    return f'; did you mean "{found[0]}"?' if found else ""
+
+
+def _typed(node: Node, kind: Type, faults: Faults, path: Path) -> Any:
+    if isinstance(kind, Metadata):
+        return _typed(node, kind.type, faults, path)
+    if isinstance(kind, UnionType):
+        return _one_of(node, kind, faults, path)
+    if isinstance(kind, ListType | VarTupleType):
+        if isinstance(node, list):
+            return [_typed(item, kind.item_type, faults, (*path, i)) for i, item in enumerate(node)]
+        return _wrong("a list", node, faults, path)
+    if isinstance(kind, DictType | StructType):
+        if not isinstance(node, dict):
+            return _wrong("an object with fields", node, faults, path)
+        if isinstance(kind, DictType):
+            return {name: _typed(item, kind.value_type, faults, (*path, name)) for name, item in node.items()}
+        return typed(node, kind.cls, faults, path, known=[field.name for field in kind.fields])
+    if not isinstance(node, str):
+        return (
+            None if isinstance(kind, NoneType) and node is None else _wrong(_word(kind), node, faults, path)
+        )
+    return _of_text(node, kind, faults, path)
+
+
+def _one_of(node: Node, kind: UnionType, faults: Faults, path: Path) -> Any:
+    kinds = [each for each in kind.types if not isinstance(each, NoneType)]
+    if node is None and len(kinds) < len(kind.types):
+        return None
+    texts = [each for each in kinds if isinstance(each, StrType)]
+    return _typed(node, (texts or kinds)[0], faults, path)
+
+
+def _of_text(text: str, kind: Type, faults: Faults, path: Path) -> Any:
+    if isinstance(kind, BoolType):
+        return text == "true" if text in ("true", "false") else _wrong("true or false", text, faults, path)
+    if isinstance(kind, IntType):
+        return int(text) if _INTEGER.fullmatch(text) else _wrong("a whole number", text, faults, path)
+    if isinstance(kind, FloatType):
+        try:
+            return float(text)
+        except ValueError:
+            return _wrong("a number", text, faults, path)
+    if isinstance(kind, LiteralType) and text not in kind.values:
+        known = [str(value) for value in kind.values]
+        return _wrong(f"one of {', '.join(known)}", text, faults, path, near(text, known))
+    return text
+
+
+def _word(kind: Type) -> str:
+    words = {BoolType: "true or false", IntType: "a whole number", FloatType: "a number", NoneType: "null"}
+    return words.get(type(kind), "a text")
+
+
+def _wrong(expected: str, node: Node, faults: Faults, path: Path, hint: str = "") -> None:
+    shown = f", not {node[:60]!r}" if isinstance(node, str) else ""
+    faults.add(f"{path[-1] if path else 'this'} must be {expected}{shown}{hint}", node, path)

@@ -1,0 +1,93 @@
+"""
+The files that objects come from. An object that a file manages is changed only by applying its file.
+
+An object without a row here was made by people or keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spool.errors import Managed
+from spool.registry.changes import Changes
+from spool.registry.documents import DocumentKind
+from spool.registry.following import Subject
+from spool.registry.operators import Actor
+from spool.registry.registry_rows import RegistryRows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOwner:
+    """
+    The place of an object in a set of files. `id` is the result of `owner_id`, and `secret_file` the file that the
+    object names for its secret.
+    """
+
+    id: str
+    set: str
+    file: str
+    line: int
+    secret_file: str = ""
+
+    @property
+    def place(self) -> str:
+        return f"{self.set}, {self.file}:{self.line}"
+
+
+FILE_OWNERS = DocumentKind("file_owner", FileOwner, "owner of an object")
+
+
+def owner_id(action: str, id: str) -> str:
+    """Return the id of an object's owner. `action` is the part of the audit actions of its table before the dot."""
+    return f"{action} {id}"
+
+
+def check_unmanaged(rows: RegistryRows, action: str, id: str) -> None:
+    """Raise Managed if a file manages the object."""
+    owner = FILE_OWNERS.find(rows, owner_id(action, id))
+    if owner is not None:
+        raise Managed(
+            f"managed by {owner.place}. Change that file and apply it, or take the object out with "
+            "`tollhouse apply --release`"
+        )
+
+
+class FileOwnerTable:
+    """The owners, all in memory. Their changes have no audit rows, because the objects have them."""
+
+    about: tuple[Subject, ...] = (FILE_OWNERS.about,)
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._owners: Mapping[str, FileOwner] = {}
+
+    async def load(self) -> None:
+        self._owners = await self._changes.read(FILE_OWNERS.all)
+
+    def all(self) -> Mapping[str, FileOwner]:
+        """Return all owners by id. Every change creates a new mapping."""
+        return self._owners
+
+    async def put(self, owner: FileOwner) -> None:
+        await self._changes.change(
+            lambda rows: FILE_OWNERS.put(rows, owner), lambda _: self._set({**self._owners, owner.id: owner})
+        )
+
+    async def release(self, owner: FileOwner, *, actor: Actor) -> None:
+        """Let people change the object again."""
+        now = self._changes.now()
+        left = {id: other for id, other in self._owners.items() if id != owner.id}
+
+        def work(rows: RegistryRows) -> None:
+            FILE_OWNERS.delete(rows, owner.id)
+            rows.add_audit(now, actor, "files.release", owner.id, before={"file": owner.place})
+
+        await self._changes.change(work, lambda _: self._set(left))
+
+    async def delete(self, id: str) -> None:
+        left = {other: owner for other, owner in self._owners.items() if other != id}
+        await self._changes.change(lambda rows: FILE_OWNERS.delete(rows, id), lambda _: self._set(left))
+
+    def _set(self, owners: Mapping[str, FileOwner]) -> None:
+        self._owners = owners

@@ -1,0 +1,125 @@
+"""Settings that move to another installation, commands with their exit codes, and processes that are killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+from tests.integration.operations.files.objects import files_of
+from tests.integration.operations.files.server import api
+from tests.integration.test_serve import Run, ended, line, run
+from tests.integration.test_two_gateways import shared_config
+from tests.spool.postgres_cluster import Schema
+
+__all__ = ["run"]
+VIEW: dict[str, Any] = {"name": "Search", "filter": {}, "principal_dimension": "team"}
+BUDGET: dict[str, Any] = {"name": "Monthly", "view": "Search", "default_amount": "1000"}
+KEY: dict[str, Any] = {"name": "sender", "use_cases": ["Send AI Telemetry"]}
+SMALL: dict[str, list[dict[str, Any]]] = {"views": [VIEW], "budgets": [BUDGET], "keys": [KEY]}
+Command = Callable[..., Result]
+
+
+async def test_files_of_one_installation_make_another(
+    tmp_path: Path, new_schema: Callable[[], Schema]
+) -> None:
+    """The export of every kind is the same after it was applied to an empty directory and to an empty schema."""
+    schema = new_schema()
+    config = shared_config(schema.dsn, schema.name, tmp_path)
+    async with api(tmp_path / "one") as one, api(tmp_path / "other") as other:
+        assert (await one.apply(files_of()))["applied"]
+        exported = await one.files()
+        assert exported == files_of()
+        assert (await other.apply(exported))["applied"]
+        assert await other.files() == exported
+    async with api(tmp_path / "shared", config) as shared:
+        assert (await shared.apply(exported))["applied"]
+        assert await shared.files() == exported
+        assert (await shared.apply(exported))["differences"] == []
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    """Run a command on a data directory that no server uses."""
+    (tmp_path / "store").mkdir()
+
+    def started(*words: object, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, [*map(str, words), "--data", str(tmp_path / "store")])
+        assert code == result.exit_code, (result.output, result.exception)
+        return result
+
+    return started
+
+
+def written(directory: Path, files: dict[str, str]) -> Path:
+    directory.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (directory / name).write_text(text, "utf-8")
+    return directory
+
+
+def test_a_plan_exits_with_2_if_it_differs(command: Command, tmp_path: Path) -> None:
+    directory = written(tmp_path / "files", files_of(SMALL))
+    planned = command("plan", directory, code=2)
+    assert "+ key sender\n+ view Search\n+ budget Search/Monthly\n" == planned.stdout
+    assert "new keys need a directory for their secrets" in command("apply", directory, code=2).stderr
+    secrets = tmp_path / "secrets"
+    assert planned.stdout == command("apply", directory, "--secrets", secrets).stdout
+    file = secrets / "keys" / "sender"
+    assert 0o600 == file.stat().st_mode & 0o777
+    secret = file.read_text().strip()
+    assert secret.startswith("th_")
+    assert "the settings are equal to the files\n" == command("plan", directory).stdout
+    again = command("apply", directory, "--secrets", secrets)
+    assert "the settings are equal to the files\n" == again.stdout
+    assert secret == file.read_text().strip()
+    (directory / "budgets.yaml").write_text("- name: Monthly\n  view: Serch\n")
+    for word, code in (("plan", 1), ("apply", 2)):
+        assert 'budgets.yaml:2:3: view "Serch" does not exist' in command(word, directory, code=code).stderr
+    exported = command("export", "config", tmp_path / "exported")
+    assert "" == exported.stdout
+    assert files_of(SMALL) == {path.name: path.read_text() for path in (tmp_path / "exported").iterdir()}
+    assert secret not in f"{planned.output}{exported.output}"
+
+
+def test_wrong_words_are_explained(command: Command, tmp_path: Path) -> None:
+    assert "did you mean `tollhouse plans list`?" in command("plan", "list", code=1).stderr
+    assert "is not a directory" in command("apply", "list", code=2).stderr
+    assert 1 == command("plan", "--unknown", code=1).exit_code
+    assert "name a directory, or an object with --release" in command("apply", code=2).stderr
+    other = written(tmp_path / "other", {"notes.txt": ""})
+    assert "has other files, such as notes.txt" in command("export", "config", other, code=1).stderr
+
+
+def test_a_released_object_is_planned_as_made_by_hand(command: Command, tmp_path: Path) -> None:
+    directory = written(tmp_path / "files", files_of({"views": [VIEW]}))
+    command("apply", directory)
+    command("apply", "--release", "views/Search")
+    assert "! view Search: exists, made by hand" in command("plan", directory, code=1).stdout
+    assert 2 == command("plan", directory, "--adopt", code=2).exit_code
+    shown = json.loads(command("plan", directory, "--json", code=1).stdout)
+    assert ["conflict"] == [each["action"] for each in shown["apply"]["conflicts"]]
+
+
+async def test_a_server_starts_with_files(run: Run, tmp_path: Path) -> None:
+    """The key of a mounted file opens at once. A start with wrong files ends with 2 and applies none of them."""
+    keys = [{**KEY, "secret_file": "sender"}]
+    directory = written(tmp_path / "files", {**files_of({**SMALL, "keys": keys}), "sender": "s" * 40})
+    words = ("--listen", "127.0.0.1:0", "--grpc-listen", "", "--apply", str(directory))
+    server = await run(*words)
+    assert (await line(server)).startswith("listening on")
+    server.send_signal(signal.SIGTERM)
+    code, out, err = await ended(server)
+    assert (0, "") == (code, out)
+    assert '"action":"files_applied"' in err.replace(" ", "")
+    assert "s" * 40 not in err
+    (directory / "views.yaml").write_text("- name: Search\n")
+    code, _, err = await ended(await run(*words))
+    assert 2 == code
+    assert "views.yaml:1:3: the field filter is missing" in err

@@ -1,0 +1,196 @@
+"""Changes of several tables in one transaction: all of them or none, and memory as stored."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
+from spool.errors import Invalid, NotAllowed
+from spool.registry.keys import Key
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.scopes import SEND_AI_TELEMETRY
+from spool.registry.views import View, ViewDraft
+from tests.spool.contract.conftest import RegistryOpener
+from tests.spool.kept import audit_rows
+
+ADA = Actor("ada@example.com", "local")
+
+
+async def view_and_budget(draft: Registry, name: str = "Search") -> View:
+    view = await draft.views.create(
+        ViewDraft(name=name, principal_dimension="team"), most=9, known=["team"], actor=ADA
+    )
+    body = NewBudget(name="Monthly", view=ViewName(id=view.id), default_amount="5")
+    await draft.table(BudgetTable).create(body, most=9, actor=ADA)
+    return view
+
+
+def names(registry: Registry) -> tuple[list[str], list[str]]:
+    views = [view.name for view in registry.views.all()]
+    return views, [budget.view_id for budget in registry.table(BudgetTable).all()]
+
+
+async def test_both_tables_are_changed_and_shown(open_registry: RegistryOpener) -> None:
+    registry = await open_registry()
+    view = await registry.together(view_and_budget, lambda _: True)
+    assert (["Search"], [view.id]) == names(registry)
+    assert ["view.create", "budget.create"] == [row.action for row in await audit_rows(registry)]
+    registry = await open_registry()
+    assert (["Search"], [view.id]) == names(registry)
+
+
+async def test_an_error_after_the_first_table_undoes_it(registry: Registry) -> None:
+    async def half(draft: Registry) -> None:
+        await draft.views.create(
+            ViewDraft(name="A", principal_dimension="team"), most=9, known=["team"], actor=ADA
+        )
+        raise Invalid("the budget is wrong")
+
+    with pytest.raises(Invalid, match="the budget is wrong"):
+        await registry.together(half, lambda _: True)
+    assert ([], []) == names(registry)
+    assert [] == await audit_rows(registry)
+
+
+async def test_a_rejected_result_undoes_everything_and_is_returned(registry: Registry) -> None:
+    view = await registry.together(view_and_budget, lambda _: False)
+    assert "Search" == view.name
+    assert ([], []) == names(registry)
+    assert [] == await audit_rows(registry)
+
+
+async def test_a_draft_follows_its_own_changes(registry: Registry) -> None:
+    """A name that the same transaction used is taken, and a deleted view is gone."""
+
+    async def work(draft: Registry) -> str:
+        view = await view_and_budget(draft)
+        with pytest.raises(NotAllowed, match="already exists"):
+            await view_and_budget(draft)
+        with pytest.raises(NotAllowed, match="budgets use this view"):
+            await draft.views.delete(view.id, actor=ADA)
+        [budget] = draft.table(BudgetTable).all()
+        await draft.table(BudgetTable).delete(budget.id, actor=ADA)
+        await draft.views.delete(view.id, actor=ADA)
+        return (await view_and_budget(draft)).id
+
+    id = await registry.together(work, lambda _: True)
+    assert (["Search"], [id]) == names(registry)
+
+
+async def test_a_key_that_is_created_together_opens_at_once(registry: Registry) -> None:
+    async def work(draft: Registry) -> tuple[Key, str]:
+        return await draft.keys.create(name="sender", use_cases=[SEND_AI_TELEMETRY], actor=ADA)
+
+    key, secret = await registry.together(work, lambda _: True)
+    assert key == registry.keys.find(secret)
+
+    async def end(draft: Registry) -> None:
+        await draft.keys.delete("sender", confirm="sender", actor=ADA)
+
+    await registry.together(end, lambda _: True)
+    assert registry.keys.find(secret) is None
+    assert registry.keys.was_deleted(secret)
+
+
+async def test_a_cancelled_caller_leaves_memory_as_stored(registry: Registry) -> None:
+    running = asyncio.create_task(registry.together(view_and_budget, lambda _: True))
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await registry.together(nothing, lambda _: True)
+    assert ["Search"] == names(registry)[0]
+
+
+async def nothing(draft: Registry) -> Any:
+    return None
+
+
+async def test_a_waiting_method_is_refused(registry: Registry) -> None:
+    """A coroutine that waits would hold the transaction, so it ends with an error and changes nothing."""
+
+    async def waits(draft: Registry) -> None:
+        await view_and_budget(draft)
+        await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="waits"):
+        await registry.together(waits, lambda _: True)
+    assert ([], []) == names(registry)
+
+
+KILLED = """
+import asyncio, itertools, os, signal, sqlite3, sys
+from pathlib import Path
+from gateway.money.budgets.declared import BudgetTable
+from spool.clock import SteadyClock
+from spool.registry.file_owners import FileOwner
+from spool.registry.registry import Registry
+from spool.registry.scopes import SEND_AI_TELEMETRY
+from spool.sql.registry import SqlRegistryRows
+from spool.sqlite.registry import SqliteRegistry
+from tests.spool.contract.registry.test_together import ADA, view_and_budget
+
+directory = Path(sys.argv[1])
+run = SqlRegistryRows._run
+
+
+async def change(kill_at):
+    left = itertools.count(1)
+
+    def counted(self, *given, **named):
+        if next(left) == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run(self, *given, **named)
+
+    async def work(draft):
+        await view_and_budget(draft)
+        await draft.keys.create(name="sender", use_cases=[SEND_AI_TELEMETRY], actor=ADA)
+        await draft.file_owners.put(FileOwner(id="view x", set="a", file="views.yaml", line=1))
+
+    store = await SqliteRegistry.open(directory)
+    registry = await Registry.open(store, secret=b"s" * 32, clock=SteadyClock(), declared=[BudgetTable])
+    SqlRegistryRows._run = counted
+    await registry.together(work, lambda _: True)
+    await registry.close()
+
+
+def stored():
+    registry = sqlite3.connect(directory / "registry.sqlite")
+    tables = ("documents", "audit", "keys")
+    counts = [registry.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
+    registry.close()
+    return counts
+
+
+def started(kill_at):
+    child = os.fork()
+    if child == 0:
+        asyncio.run(change(kill_at))
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+for kill_at in itertools.count(1):
+    code = started(kill_at)
+    if code == 0:
+        break
+    assert code == -signal.SIGKILL, code
+    assert stored() == [0, 0, 0], (kill_at, stored())
+print(kill_at - 1, stored())
+"""
+
+
+def test_a_killed_process_leaves_all_tables_as_before(tmp_path: Path) -> None:
+    """A process is killed at each statement that writes, then one runs to its end."""
+    words = [sys.executable, "-c", KILLED, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    kills, _, counts = done.stdout.strip().partition(" ")
+    assert int(kills) >= 7
+    assert "[3, 3, 1]" == counts
