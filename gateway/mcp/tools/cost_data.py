@@ -63,7 +63,7 @@ MAX_PERIODS = 800  # maximum periods in a result; a month has fewer hours
 GROUPS = (
     "0 to 3 dimensions; default: only the total. Dimensions of bills (charge, service, ...) need a "
     "billed cost_type, and charge and plan are also dimensions of paid_cost. At most one unit of work (session, run, "
-    "repository, branch, commit, pull_request, ticket), by day or longer, for at most 92 days"
+    "repository, branch, commit, pull_request, ticket), for at most 92 days"
 )
 Measure = Literal["cost", "calls", "tokens", "errors", "cost_per_call", "cost_per_million_tokens", "usage"]
 _UNITS = {

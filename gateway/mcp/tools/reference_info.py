@@ -34,7 +34,7 @@ _MEASURES = {
     "cost_per_million_tokens": f"{CURRENCY_UNIT} divided by the tokens, times a million",
     "usage": f"the quantity of a meter, in its own unit: {', '.join(METERS)}",
 }
-_UNIT = "unit of work: one per query, of counted costs, by day or longer, for at most 92 days"
+_UNIT = "unit of work: one per query, of counted costs, for at most 92 days"
 _OWN = (
     "; costs here are own costs, in which each call counts once. Aggregated costs, which include started runs and so "
     "overlap, are on the console page of a session or run, and in `tollhouse work show`"

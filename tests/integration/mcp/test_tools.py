@@ -348,7 +348,6 @@ async def test_costs_by_pull_request(assistant: Assistant) -> None:
     days = {"start": "2026-01-01", "end": "2026-12-31"}
     for arguments, words in (
         ({"group_by": ["session", "run"]}, "Group by one of them"),
-        ({"group_by": ["run"], "granularity": "hourly"}, "use daily periods"),
         ({"group_by": ["run"], "date_range": days}, "at most 92 days"),
         ({"group_by": ["run"], "cost_type": "billed_cost"}, "run"),
         ({"filters": {"run": ["a"]}, "measure": "usage", "meter": "web_searches"}, "leave the meter"),

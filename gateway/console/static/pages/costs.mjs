@@ -48,7 +48,7 @@ function asked(query, shown) {
   const by = query.getAll("by").slice(0, 2);
   const names = filters.map(([name]) => name);
   const ofWork = hasWork([...by, ...names]);
-  const bins = Object.keys(BINS).filter((each) => many <= BINS[each] && !((isBilled || ofWork) && each === "hourly"));
+  const bins = Object.keys(BINS).filter((each) => many <= BINS[each] && !(isBilled && each === "hourly"));
   const byDefault = bins.find((each) => many < 2 || (each !== "hourly" && many < BINS[each] / 7)) ?? "monthly";
   const past = pastOf(query, many);
   return {

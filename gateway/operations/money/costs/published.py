@@ -211,7 +211,7 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     `units` is included if the rows have values other than money. With a meter, each row has its unit.
     `cut_periods` lists periods that the query covers only in part. `billed` is included for billed money. It
     states how final the days are, and the money without known calls. `paid_cost` and the dimension `plan` exist
-    only with plans. A query by a unit of work, such as `pull_request`, covers at most 92 days, by day or longer. It has
+    only with plans. A query by a unit of work, such as `pull_request`, covers at most 92 days. It has
     the most expensive units, and `(other)` for the others.
     """
     rows = _Rows(request.services, request.shared.people)

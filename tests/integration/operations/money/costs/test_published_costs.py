@@ -242,8 +242,6 @@ async def test_costs_by_unit_of_work(serve: Serve) -> None:
     unit = ("group_by", "pull_request")
     for query, words in (
         ((*SEPTEMBER, unit, ("group_by", "session")), "Group by one of them"),
-        ((*SEPTEMBER, unit, ("granularity", "hourly")), "use daily periods"),
-        ((*SEPTEMBER, ("pull_request", "acme/shop#42"), ("granularity", "hourly")), "use daily periods"),
         ((("start_date", "2026-01-01"), ("end_date", "2026-09-30"), unit), "at most 92 days"),
         ((*SEPTEMBER, unit, ("cost_type", "billed_cost")), "use a counted cost_type"),
         ((*SEPTEMBER, unit, ("cost_type", "usage_amount"), ("meter", "web_searches")), "leave the meter"),
