@@ -17,6 +17,7 @@ from gateway.money.comparison.old_prices import (
     added_up,
     at_old_prices,
     by_group,
+    changed_price,
     list_prices,
     without,
 )
@@ -102,11 +103,13 @@ async def compare(
     if query.currency == CURRENCY and not set(query.group_by).isdisjoint(OF_MODELS):
         of_kinds = [replace(side, group_by=_with_kinds(query)) for side in sides]
         old_usages, new_usages = await ledger.usages_of(of_kinds)
-        return await asyncio.to_thread(_at_once, old_usages, new_usages, query, top, prices)
+        return await asyncio.to_thread(_at_once, old_usages, new_usages, query, baseline, top, prices)
     before, now = await ledger.usages_of(sides)
     found = await asyncio.to_thread(_changes, before, now, top)
     old, new = await _kinds(ledger, sides, found)
-    return await asyncio.to_thread(found.compared, old, new, prices, query.since.timestamp())
+    return await asyncio.to_thread(
+        found.compared, old, new, prices, baseline.since.timestamp(), query.since.timestamp()
+    )
 
 
 async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Usages:
@@ -206,13 +209,20 @@ class _Changes:
         self.apart = self.largest | {group for group, _, _ in (without_kinds if with_kinds else ())}
         self.are_few = bool(rest) and len(self.apart) <= MOST_APART
 
-    def compared(self, old: _Kinds, new: _Kinds, prices: PriceBook | None, at: float) -> Comparison:
+    def compared(
+        self, old: _Kinds, new: _Kinds, prices: PriceBook | None, before_at: float, at: float
+    ) -> Comparison:
         known = {
             group: at_old_prices(old.separate_rows[group], rows, prices, at)
             for group, rows in new.separate_rows.items()
             if group in old.separate_rows
         }
-        drivers = [weighed(driver, known) for driver in self._largest]
+        drivers = [
+            _with_price(
+                weighed(driver, known), new.separate_rows.get(driver.group, ()), prices, before_at, at
+            )
+            for driver in self._largest
+        ]
         if self._rest:
             # Of the joined groups, those that were read separately have no kinds of tokens. Old prices change
             # none of their parts, so only `other_rows` are priced.
@@ -237,6 +247,14 @@ class _Changes:
         return msgspec.structs.replace(driver, parts=divided)
 
 
+def _with_price(
+    driver: Driver, rows: Sequence[Row], prices: PriceBook | None, before_at: float, at: float
+) -> Driver:
+    """Return a driver with the change of a list price that explains its part for prices, if there is one."""
+    text = changed_price(rows, prices, before_at, at, driver.parts.prices) if driver.parts.prices else ""
+    return msgspec.structs.replace(driver, changed_price=text) if text else driver
+
+
 async def _kinds(ledger: ComparedLedger, sides: Sequence[CostQuery], found: _Changes) -> Sequence[_Kinds]:
     """Return the rows of both sides by provider and model."""
     query = sides[0]
@@ -255,7 +273,9 @@ async def _kinds(ledger: ComparedLedger, sides: Sequence[CostQuery], found: _Cha
     return await asyncio.to_thread(lambda: [*map(kinds, usages, whole)])
 
 
-def _at_once(before: Usages, now: Usages, query: CostQuery, top: int, prices: PriceBook | None) -> Comparison:
+def _at_once(
+    before: Usages, now: Usages, query: CostQuery, baseline: CostQuery, top: int, prices: PriceBook | None
+) -> Comparison:
     """
     Compare usage that is already split by provider and model. For a query by model, this split adds
     only few groups.
@@ -269,7 +289,7 @@ def _at_once(before: Usages, now: Usages, query: CostQuery, top: int, prices: Pr
         )
         for side in (before, now)
     ]
-    return found.compared(old, new, prices, query.since.timestamp())
+    return found.compared(old, new, prices, baseline.since.timestamp(), query.since.timestamp())
 
 
 def _with_kinds(query: CostQuery) -> Sequence[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 
 from msgspec.structs import replace
 
@@ -13,7 +14,7 @@ from gateway.intake.rates import Rate
 from spool.ledger import money
 from spool.ledger.queries import CostRow
 from spool.ledger.usages import MEASURES, GroupUsage, Usages
-from spool.record import NS
+from spool.record import NS, decimal_text
 
 KINDS = ("provider", "model")  # dimensions that are added to a query's groups, because prices depend on them
 # fields of a row that the weights need
@@ -60,6 +61,37 @@ def at_old_prices(before: Sequence[Row], now: Sequence[Row], prices: PriceBook |
     return total
 
 
+def changed_price(
+    now: Sequence[Row], prices: PriceBook | None, before_at: float, at: float, part: int
+) -> str:
+    """
+    Return the change of a list price that explains at least half of a part for prices, such as
+    "gpt-4.1 input $2, before $1.8", or "".
+    """
+    texts: list[tuple[int, str]] = []
+    whole = 0
+    for provider, model, row, _ in now if prices is not None else ():
+        rates = [prices.rates(provider, model, int(time) * NS) for time in (before_at, at)] if prices else []
+        weights = [_weight(row, side) for side in rates]
+        if weights[0] is None or weights[1] is None or weights[0] == weights[1]:
+            continue
+        whole += weights[1] - weights[0]
+        old, new = (side[-1][1] for side in rates)
+        kind = next(
+            (name for name in ("input", "output") if _listed(old, name) != _listed(new, name)), "cache_read"
+        )
+        words = f"{model} {kind.replace('_', ' ')} ${_listed(new, kind)}, before ${_listed(old, kind)}"
+        texts.append((abs(weights[1] - weights[0]), words))
+    is_proven = whole * part > 0 and 2 * abs(whole) >= abs(part)
+    return max(texts)[1] if texts and is_proven else ""
+
+
+def _listed(rate: Rate, kind: str) -> str:
+    """Return a price in dollars per million tokens."""
+    price = getattr(rate, kind)
+    return "0" if price is None else decimal_text(Decimal(price).scaleb(6 - rate.digits))
+
+
 def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: PriceBook) -> int | None:
     """
     Return the money that was saved by reads from a provider's prompt cache, minus the extra cost of cache writes.
@@ -101,11 +133,12 @@ def _size(row: AnyUsage) -> int:
 
 def _weight(row: AnyUsage, rates: Rates) -> int | None:
     """
-    Price the tokens of a row at list prices for a call of its average size. Return None if a price is unknown.
+    Price the tokens of a row at list prices for small inputs, because sums do not state which calls were large. Return
+    None if a price is unknown.
     """
-    rate = _rate(row, rates)
-    if rate is None:
+    if not rates:
         return None
+    _, rate = rates[-1]
     price, output, read, written = rate[:4]
     if price is None or output is None or read is None or written is None:
         return None

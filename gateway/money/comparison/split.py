@@ -56,12 +56,16 @@ _Sum = TypeVar("_Sum", Spending, Parts)
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A group with its totals before and now, and the parts of its change."""
+    """
+    A group with its totals before and now, and the parts of its change. `changed_price` is a list price behind the part
+    for prices, with its earlier value; "" if no such entry changed.
+    """
 
     group: Group
     before: Spending
     now: Spending
     parts: Parts
+    changed_price: str = ""
 
     @property
     def has_kinds(self) -> bool:

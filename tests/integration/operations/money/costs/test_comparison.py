@@ -133,7 +133,7 @@ async def test_a_rise_of_larger_calls_is_said_as_that(server: OperatorServer) ->
     payload = await compared(server, **tuesday, against="same_weekdays")
     assert "2026-09-08T00:00:00+00:00" == payload["comparison"]["against"]["from"]
     assert "because its calls used 12 times as many tokens each" in payload["comparison"]["sentence"]
-    assert payload["comparison"]["sentence"].endswith("each.")  # the sentence does not mention team ads
+    assert payload["comparison"]["sentence"].endswith("before 1,100).")  # the sentence does not mention team ads
     [ml, ads] = payload["rows"]
     assert (
         abs(Decimal(ml["prices"]))
@@ -200,7 +200,7 @@ def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pyt
     september = ("--from", "2026-09-01", "--to", "2026-09-21")
     span, *lines = report(*september, "--against").splitlines()
     assert "2026-09-01 to 2026-09-21, against 2026-08-01 to 2026-08-21" == span
-    said = "$24.50 more: o3 +$20.00, because prices rose; came +$4.00, which is new."
+    said = "$24.50 more: o3 +$20.00, at $200,000.00 a million tokens, before $100,000.00; came +$4.00, which is new."
     assert said == lines.pop(0)
     columns = "MODEL COST AGAINST CHANGE MORE CALLS LARGER CALLS OTHER KINDS PRICES NEW GONE"
     assert columns.split() == lines[0].split()

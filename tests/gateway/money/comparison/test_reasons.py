@@ -1,0 +1,72 @@
+"""
+Reasons of a change: the sentence names what changed, with two numbers. Prices are a reason only if an entry of the
+price list changed.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from gateway.configuration.sections import PriceOverride
+from gateway.intake.prices import PriceBook
+from gateway.money.comparison.comparing import compare
+from gateway.money.comparison.sentence import sentence
+from tests.gateway.money.comparison.test_comparing import BASELINE, BOOK, QUERY, MadeUp, spent
+
+GPT = ("openai", "gpt-4o")
+NEW = BOOK.with_own(PriceOverride(model="gpt-4o", since="2026-11-01", input=Decimal(5), output=Decimal(20)))
+OLD_TOO = NEW.with_own(
+    PriceOverride(model="gpt-4o", since="2026-10-01", input=Decimal(5), output=Decimal(20))
+)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "book", "reason"),
+    [
+        # cost, tokens and calls of the query and of the time before
+        (("4", 10**6, 20), ("2", 5 * 10**5, 10), BOOK, "2 times as many calls (20, before 10)"),
+        (
+            ("4", 10**6, 10),
+            ("2", 5 * 10**5, 10),
+            BOOK,
+            "2 times as many tokens each (133,333, before 66,666)",
+        ),
+        (("8", 10**6, 10), ("4", 10**6, 10), NEW, "because prices rose: gpt-4o input $5, before $2.5"),
+        # the same costs without a changed entry: large inputs, a tier or a region
+        (("8", 10**6, 10), ("4", 10**6, 10), BOOK, "at $6.00 a million tokens, before $3.00"),
+        (("8", 10**6, 10), ("4", 10**6, 10), OLD_TOO, "at $6.00 a million tokens, before $3.00"),
+        # an entry rose, and the cost fell
+        (("2", 10**6, 10), ("4", 10**6, 10), NEW, "at $1.50 a million tokens, before $3.00"),
+        # an entry explains less than half
+        (("80", 10**6, 10), ("4", 10**6, 10), NEW, "at $60.00 a million tokens, before $3.00"),
+    ],
+)
+async def test_the_reason_has_two_numbers(
+    now: tuple[str, int, int], before: tuple[str, int, int], book: PriceBook, reason: str
+) -> None:
+    """The part with the largest amount is the reason, and the parts add up to the change."""
+    ledger = MadeUp(spent(1, "a", GPT, *now), spent(2, "a", GPT, *before))
+    comparison = await compare(ledger, QUERY, BASELINE, top=5, prices=book)
+    text = sentence(comparison)
+    assert reason in text
+    [driver] = comparison.drivers
+    assert driver.now.cost - driver.before.cost == driver.parts.change
+
+
+async def test_large_inputs_are_no_other_models() -> None:
+    """
+    Of 20 calls with 199,000 or 201,000 input tokens, more are now below the threshold of large inputs. No list price
+    changed, and the models and kinds are the same.
+    """
+    gemini = ("gcp.gemini", "gemini-2.5-pro")
+    for size in (201_000, 198_000):
+        ledger = MadeUp(
+            spent(1, "a", gemini, "7", 20 * size, 20),
+            spent(2, "a", gemini, "9", 20 * size, 20),
+        )
+        text = sentence(await compare(ledger, QUERY, BASELINE, top=5, prices=BOOK))
+        assert "prices" not in text
+        assert "other models" not in text
+        assert "a million tokens, before $" in text
