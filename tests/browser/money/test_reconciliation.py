@@ -199,7 +199,7 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
         len(last().days)
     )
     expect(page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr").first).to_contain_text(
-        "differs"
+        "explained"
     )
     page.set_viewport_size(NARROW)
     drawn(page)

@@ -79,6 +79,10 @@ def _tested(
             beside.append("keys_exchanged" if is_name else "time_edge")
         if days and not is_name and days <= _days_after_nothing(case):
             beside.append("posted_late")
+    if claim.cause in _ONE_PRICE and any(
+        (cell.model, cell.tier) in case.split.unlisted for cell in claim.by_cell
+    ):
+        beside.append("tier_price")
     if claim.cause in MISSING or claim.cause in ONE_SIDED:
         beside += [cause for day, cause in exchanged.items() if day in claim.days]
     if beside:
