@@ -111,7 +111,9 @@ soak: $(VENV)/test.stamp $(VENV)/postgres.stamp $(VENV)/chromium.stamp  ## MINUT
 	tests/integration/receivers/test_large_bodies.py tests/acceptance/test_captures.py \
 	tests/faults/test_gateways.py tests/spool/postgres/deadlocks \
 	tests/integration/operations/people/test_units_of_others.py tests/integration/operations/money/costs/test_year.py \
-	tests/integration/operations/people/test_slices_of_assistants.py tests/integration/order/test_relayed_calls.py \
+	tests/integration/operations/people/test_slices_of_assistants.py tests/integration/lake/model/test_names.py \
+	tests/integration/order/test_relayed_calls.py tests/integration/order/test_captured_agents.py \
+	tests/integration/order/test_runs_over_requests.py tests/integration/order/test_spans_beside.py \
 	tests/integration/operations/bills/plans/test_paid_costs.py tests/acceptance/test_wheel.py \
 	tests/browser/test_one_number.py --timeout 3600
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/gateway tests/exporters tests/spool tests/deploy/test_native_wheels.py --timeout 3600

@@ -29,7 +29,7 @@ from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import NOON
 from tests.spool.ledger.engines import POSTGRES, schemas_of
 
-ORDERS = 10 if IS_LONG else 2
+ORDERS = 10 if IS_LONG else 1
 CAPTURES = {
     "copilot_cli_agents": "delegation",
     "genai_openai_agents": "tools",

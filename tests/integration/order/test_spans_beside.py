@@ -134,7 +134,7 @@ def most_pairs(reports: Sequence[Report]) -> int:
 def test_parallel_equal_calls_are_counted_by_hand(pause: float) -> None:
     """In random orders: reports less the most pairs that fit. So calls of two scopes are never fewer than they are."""
     chance = random.Random(SEED)
-    for _ in range(200 if IS_LONG else 25):
+    for _ in range(200 if IS_LONG else 12):
         reports, calls = parallel(chance)
         expected = len(reports) - most_pairs(reports)
         assert expected <= calls

@@ -26,7 +26,7 @@ from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger.test_work import DAY, EVER, NAMES, corrected, cost_of, made_call, unit_of
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
-LOGS, ROLES_OF_LOG = (range(20), 10) if IS_LONG else (range(1), 4)  # 200 roles, or 4
+LOGS, ROLES_OF_LOG = (range(20), 10) if IS_LONG else (range(1), 2)  # 200 roles, or 2
 VALUES = {
     "team": ("search", "ads", ""),
     "user": ("ada", "bob", "cleo", ""),
