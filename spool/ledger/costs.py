@@ -8,7 +8,7 @@ So the sums of the remaining groups are never read, no matter how many there are
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 # a query never cuts periods of these granularities, because `spans.check` refuses a query that begins or ends
 # inside an hour
 _NEVER_CUT = (TOTAL, "hourly")
-_BILLIONTH = money.UNIT // 10**9
+_FINE = 10**6  # parts of a billionth of a dollar, so that many approximate costs add up as integers
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DAY = timedelta(days=1)
@@ -232,7 +232,7 @@ def _read(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates
 
 
 def _sums(
-    rows: LedgerRows, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False, by_day: bool = True
+    rows: LedgerRows, spans: Sequence[Span], query: CostQuery, *, by_start: bool, by_day: bool
 ) -> Iterable[GroupSum]:
     """Return the sums of spans by group. Those of a unit with `aggregated` are of one span."""
     if not query.aggregated or query.unit is None:
@@ -565,11 +565,15 @@ def _largest_of_trees(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, most: int
 ) -> tuple[int, Sequence[tuple[Group, float]]]:
     """Do what `LedgerRows.largest` does, for costs that include those of the runs below."""
-    totals = defaultdict[Group, _Total](_Total)
-    for each in _sums(rows, spans, replace(query, measures=("calls",))):
-        totals[each.group].add(each.status, each.cost_source, each.measures)
-    costs = {group: total.size("cost") / _BILLIONTH for group, total in totals.items()}
-    return len(costs), sorted(costs.items(), key=lambda item: -item[1])[:most]
+    from spool.ledger.run_trees import aggregated, by_place
+
+    [(_, since, until, _)] = spans
+    _, places = rows.largest(spans, by_place(query), None)
+    sums = [GroupSum(group, "", "", [int(cost * _FINE)]) for group, cost in places]
+    costs = Counter[Group]()
+    for each in aggregated(rows.run_tree(query, since, until), query, sums, by_day=True):
+        costs[each.group] += each.measures[0]
+    return len(costs), [(group, cost / _FINE) for group, cost in costs.most_common(most)]
 
 
 def _is_ordered(query: CostQuery) -> bool:

@@ -340,11 +340,11 @@ class LedgerRows(Protocol):
         ...
 
     def largest(
-        self, spans: Sequence[Span], query: CostQuery, most: int
+        self, spans: Sequence[Span], query: CostQuery, most: int | None
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         """
         Return the number of groups of a query, and the `most` largest groups with their approximate
-        cost, largest first.
+        cost, largest first. None returns all groups.
 
         Costs are in billionths of a dollar, without amounts in other currencies. The error is at most 1,000
         billionths plus a billionth of the cost.

@@ -238,7 +238,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             yield number, status, cost_source, tuple([value or None for value in group])
 
     def largest(
-        self, spans: Sequence[Span], query: CostQuery, most: int
+        self, spans: Sequence[Span], query: CostQuery, most: int | None
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         parameters = StatementParameters()
         known = self._expressions(query, parameters)
@@ -252,7 +252,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             f"SELECT {', '.join(names)}, COUNT(*) OVER (), (SUM({COST}) * 1000000000)::float8 AS cost"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
             f" GROUP BY {', '.join(str(index) for index in range(1, len(names) + 1))}"
-            f" ORDER BY cost DESC LIMIT {parameters.text(most)}",
+            f" ORDER BY cost DESC LIMIT {parameters.text(most)}::bigint",
             parameters,
         )
         groups = [(tuple([value or None for value in row[:-2]]), row[-1]) for row in rows]

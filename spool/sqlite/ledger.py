@@ -388,10 +388,11 @@ class SqliteLedgerRows(SqlLedgerRows):
         )
 
     def largest(
-        self, spans: Sequence[Span], query: CostQuery, most: int
+        self, spans: Sequence[Span], query: CostQuery, most: int | None
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         self._derive(query.derived)
         names = self._names(query)
+        most = -1 if most is None else most
         if query.unit is not None:
             return self._largest_units(spans[0], query, most)
         summed, values = self._by_number(spans, query, _LIMBS)
