@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -30,7 +30,8 @@ from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG
 from spool.log.protocols import ReadableLog
-from spool.record import moment
+from spool.log.values import Entry
+from spool.record import AI_TELEMETRY, NS, Inference, moment
 from spool.registry.registry import Registry
 from spool.registry.tables.verdicts import VERSION
 from spool.turns.fair_turns import current_work, in_background
@@ -42,6 +43,9 @@ MAX_ROWS = 20_000
 VALID_S = 300.0
 REFRESH_S = 10.0  # age from which a requested table is compared with the ledger again
 RENEW_S = 60.0  # age from which an unchanged table gets a new end of validity
+MEASURE_S = 600.0  # age from which the delays of calls are measured again
+MEASURED = 4096  # newest records whose delays are measured
+MAX_SOURCES = 64  # sources with a delay
 LOOK_S = 1.0  # seconds between looks at the stored table
 # dimensions that an enforcer knows before a call, in addition to tags
 KNOWN_BEFORE = frozenset({"api_key", "team", "user", "source", "model", "provider"})
@@ -103,6 +107,17 @@ _ROW = {
 }  # fmt: skip
 
 
+class SourceDelay(msgspec.Struct, frozen=True, kw_only=True):
+    calls: Annotated[int, words("The number of measured calls."), example(4096)]
+    median_s: Annotated[
+        float, words("The median of the seconds from the end of a call until it is stored."), example(2.1)
+    ]
+    most_s: Annotated[float, words("The seconds that 99 % of the calls do not exceed."), example(5.3)]
+
+
+_DELAYS = {"litellm": {"calls": 4096, "median_s": 2.1, "most_s": 5.3}}
+
+
 class BudgetVerdicts(msgspec.Struct, frozen=True, kw_only=True):
     """The whole table. Until `valid_until`, a missing row means `within`, unless `truncated`."""
 
@@ -118,6 +133,11 @@ class BudgetVerdicts(msgspec.Struct, frozen=True, kw_only=True):
     ]
     budgets: Annotated[list[str], words("The ids of the evaluated budgets."), example(["bud_1"])]
     problems: Annotated[list[VerdictProblem], words("The budgets without a verdict."), example([_PROBLEM])]
+    delays: Annotated[
+        dict[str, SourceDelay],
+        words("By source, how long its calls take to arrive. The spend of a call counts only afterwards."),
+        example(_DELAYS),
+    ] = {}
     rows: Annotated[list[BudgetVerdict], words("The verdicts, `over` first."), example([_ROW])]
 
 
@@ -156,6 +176,8 @@ class VerdictBoard:
         self._books = books
         self._turns = {name: asyncio.Lock() for name in TABLES}
         self._kept: dict[str, _Kept] = {}
+        self._delays: dict[str, SourceDelay] = {}
+        self._measured_at = float("-inf")
 
     @cached_property
     def key(self) -> SigningKey:
@@ -217,9 +239,10 @@ class VerdictBoard:
         """Store a table if its rows changed, or if the stored one is old. Return the table that is now stored."""
         if stored is not None:
             old = msgspec.convert(stored, BudgetVerdicts)
-            times = {"as_of": old.as_of, "valid_until": old.valid_until, "version": old.version}
+            # each gateway measures the delays at another time, so they do not make a table new
+            as_before = {name: getattr(old, name) for name in ("as_of", "valid_until", "version", "delays")}
             age_s = seconds_of(new.as_of) - seconds_of(old.as_of)
-            if msgspec.structs.replace(new, **times) == old and 0 <= age_s < RENEW_S:
+            if msgspec.structs.replace(new, **as_before) == old and 0 <= age_s < RENEW_S:
                 return stored
         after = 0 if stored is None else stored[VERSION]
         return await self._registry.verdicts.put(name, msgspec.to_builtins(new), after=after)
@@ -247,7 +270,42 @@ class VerdictBoard:
         ]
         if not await self._ledger.is_complete():
             return None
-        return await asyncio.to_thread(table_of, figures, name, books.now)
+        table = await asyncio.to_thread(table_of, figures, name, books.now)
+        return msgspec.structs.replace(table, delays=await self._current_delays())
+
+    async def _current_delays(self) -> dict[str, SourceDelay]:
+        """Return the delays of the newest calls, which are measured every ten minutes."""
+        now = self._clock.monotonic()
+        if now - self._measured_at >= MEASURE_S:
+            last = self._log.closed_below(AI_TELEMETRY) - 1
+            entries = (
+                await self._log.read(AI_TELEMETRY, max(1, last - MEASURED + 1), last) if last > 0 else ()
+            )
+            self._delays = await asyncio.to_thread(delays_of, entries)
+            self._measured_at = now
+        return self._delays
+
+
+def delays_of(entries: Iterable[Entry]) -> dict[str, SourceDelay]:
+    """Return the delays by source, for the sources with the most calls."""
+    delays: dict[str, list[float]] = {}
+    for entry in entries:
+        for record in entry.records:
+            if isinstance(record, Inference) and record.end_time is not None:
+                delay_s = max(0.0, entry.committed_at - record.end_time / NS)
+                delays.setdefault(record.source, []).append(delay_s)
+    most_first = sorted(delays, key=lambda source: (-len(delays[source]), source))
+    return {source: _delay_of(sorted(delays[source])) for source in most_first[:MAX_SOURCES]}
+
+
+def _delay_of(delays: Sequence[float]) -> SourceDelay:
+    """Return the measures of delays in ascending order."""
+    count = len(delays)
+    return SourceDelay(
+        calls=count,
+        median_s=round(delays[(count - 1) // 2], 1),
+        most_s=round(delays[(count * 99 + 99) // 100 - 1], 1),
+    )
 
 
 def seconds_of(text: str) -> float:

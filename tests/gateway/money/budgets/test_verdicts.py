@@ -21,9 +21,11 @@ from gateway.money.budgets.verdicts import (
     RENEW_S,
     WITHIN,
     BudgetVerdicts,
+    SourceDelay,
     VerdictBoard,
 )
 from spool.ledger.queries import BILLED_TYPES
+from spool.record import NS
 from spool.registry.views import ViewDraft
 from tests.gateway.money.budgets.house import ADA, KNOWN, House
 
@@ -163,6 +165,23 @@ async def test_while_totals_are_counted_again_the_table_stays(house: House, monk
     house.clock.at += 2 * RENEW_S
     monkeypatch.setattr(house.ledger, "is_complete", never)
     assert before == await house.evaluator.verdicts.current(ACTING)
+
+
+async def test_delays_of_sources(house: House) -> None:
+    """The delay is from the end of a call to its commit. A call that ended later, by its clock, has none."""
+    for seconds in range(200):
+        house.spend("1", source="kong", end_time=int((NOW - seconds) * NS))
+    house.spend("1", source="litellm", end_time=int((NOW + 9) * NS))
+    house.spend("1", source="otel", end_time=None)
+    first = await read(house)
+    assert {
+        "kong": SourceDelay(calls=200, median_s=99.0, most_s=197.0),
+        "litellm": SourceDelay(calls=1, median_s=0.0, most_s=0.0),
+    } == first.delays
+    house.clock.at += verdicts.REFRESH_S
+    other = board_of(house)
+    other._delays, other._measured_at = {}, house.clock.monotonic()
+    assert first == await read(house, board=other)  # another gateway's measurement makes no new table
 
 
 async def test_rows_are_limited(house: House, monkeypatch: Any) -> None:
