@@ -227,7 +227,10 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
         await operators.change("add_role", "POST", "/roles", role)
         await operators.change("edit_role", "PATCH", "/roles/search", {"permission_sets": ["view_costs"]})
         await operators.change("remove_role", "DELETE", "/roles/search")
-        stated = {"tollhouse.yaml": "set: a\nformat: 1\n", "roles.yaml": "- {name: Desk, data_access: none}\n"}
+        stated = {
+            "tollhouse.yaml": "set: a\nformat: 1\n",
+            "roles.yaml": "- {name: Desk, data_access: none}\n",
+        }
         await operators.change("apply_files", "POST", "/apply", {"files": stated})
         await operators.change("release_object", "POST", "/release", {"kind": "roles", "name": "Desk"})
 

@@ -133,7 +133,8 @@ async def test_a_rise_of_larger_calls_is_said_as_that(server: OperatorServer) ->
     payload = await compared(server, **tuesday, against="same_weekdays")
     assert "2026-09-08T00:00:00+00:00" == payload["comparison"]["against"]["from"]
     assert "because its calls used 12 times as many tokens each" in payload["comparison"]["sentence"]
-    assert payload["comparison"]["sentence"].endswith("before 1,100).")  # the sentence does not mention team ads
+    # the sentence does not mention team ads
+    assert payload["comparison"]["sentence"].endswith("before 1,100).")
     [ml, ads] = payload["rows"]
     assert (
         abs(Decimal(ml["prices"]))
