@@ -7,7 +7,7 @@ their entries at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -15,12 +15,30 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 LONGEST: Final = 256  # limit in characters for a remembered text
+MOST_SIGHTINGS: Final = 8192
 
 
 def make_room(cache: dict[Any, Any]) -> None:
     """Delete the oldest eighth of the entries of a full cache."""
     for key in list(islice(cache, max(1, len(cache) // 8))):
         cache.pop(key, None)  # another thread may have deleted it
+
+
+class Sightings(set[int]):
+    """
+    Hashes of keys that were seen once, so that a cache stores only keys that recur. Then a sender that invents texts
+    displaces no entry of other senders.
+    """
+
+    def recurs(self, key: Hashable) -> bool:
+        """Return True if the key was seen before. If another key has the same hash, the key is stored early."""
+        number = hash(key)
+        if number in self:
+            return True
+        if len(self) >= MOST_SIGHTINGS:
+            self.clear()
+        self.add(number)
+        return False
 
 
 class Remembered(dict[str, V]):

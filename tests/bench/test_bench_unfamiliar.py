@@ -65,7 +65,7 @@ def conversation_as_text(chance: random.Random) -> Attributes:
 # By generator: the highest ratio of unfamiliar to familiar spans
 UNFAMILIAR: dict[Generator, float] = {
     from_pool: 1.3,
-    never_again: 4.0,
+    never_again: 2.8,
     declared: 3.0,
     conversation: 1.5,
     conversation_as_text: 2.0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spool.caches import LONGEST, Remembered, remembered
+from spool.caches import LONGEST, MOST_SIGHTINGS, Remembered, Sightings, remembered
 
 
 def test_a_full_cache_loses_an_eighth() -> None:
@@ -26,6 +26,19 @@ def test_the_newest_texts_are_computed_once() -> None:
         assert len(f"text {number}") == length(f"text {number}")
         length(f"text {max(0, number - 60)}")
     assert 1000 == len(computed)
+
+
+def test_a_text_recurs_when_it_is_seen_again() -> None:
+    sightings = Sightings()
+    assert [False, False, True, True] == [sightings.recurs(text) for text in ("a", "b", "a", "a")]
+
+
+def test_sightings_are_limited() -> None:
+    sightings = Sightings()
+    for number in range(2 * MOST_SIGHTINGS):
+        sightings.recurs(f"text {number}")
+        assert len(sightings) <= MOST_SIGHTINGS
+    assert sightings.recurs(f"text {2 * MOST_SIGHTINGS - 1}")
 
 
 def test_long_texts_are_not_stored() -> None:

@@ -18,7 +18,7 @@ from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.shapes import FIELD_NAMES, TAG_LISTS
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import LARGEST_VALUE
-from gateway.normalise.reading.content import is_content
+from gateway.normalise.reading.content import names_content
 from spool.caches import Remembered
 from spool.people import USER_EMAIL
 
@@ -56,19 +56,23 @@ _USER_EMAILS = frozenset(
 )
 
 
-def _rule(name: str) -> str:
-    if name in _REDUCTIONS or name in _TEXTS:
-        return REDUCED
-    if name in TAG_LISTS or name in semconv.FINISH_REASONS:
-        return WORDS
-    if name in _FIGURES:
-        return SCALAR
-    if is_content(name) or (semconv.is_email(name) and name not in _USER_EMAILS):
+_DECLARED = {
+    **dict.fromkeys(_FIGURES, SCALAR),
+    **dict.fromkeys((*TAG_LISTS, *semconv.FINISH_REASONS), WORDS),
+    **dict.fromkeys((*_REDUCTIONS, *_TEXTS), REDUCED),
+}
+
+
+def rule_of(name: str) -> str:
+    """Return the rule for an attribute name."""
+    if (declared := _DECLARED.get(name)) is not None:
+        return declared
+    if names_content(name) or (semconv.is_email(name) and name not in _USER_EMAILS):
         return DROPPED
     return SCALAR
 
 
-RULES = Remembered(_rule)  # the rule for each attribute name
+RULES = Remembered(rule_of)
 
 
 def reduced(name: str, value: str) -> dict[str, Any] | None:

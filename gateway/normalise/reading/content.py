@@ -111,8 +111,7 @@ _DOUBTFUL_FACTS = _FACT_WORDS | {
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
-@remembered(8192)
-def is_content(name: str) -> bool:
+def names_content(name: str) -> bool:
     """
     Return True if the name of an attribute or of metadata stands for content, such as a prompt or a response.
     """
@@ -122,6 +121,9 @@ def is_content(name: str) -> bool:
         return False
     lower = name.lower()
     return name.startswith(_CONTENT_BEGINNINGS) or lower.endswith(_CONTENT_ENDINGS) or lower in _CONTENT
+
+
+is_content = remembered(8192)(names_content)  # for names that recur
 
 
 @remembered(8192)

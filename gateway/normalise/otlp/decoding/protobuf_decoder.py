@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from struct import Struct
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from gateway.core.errors import BadPayload
 from gateway.normalise.otlp import admission
-from gateway.normalise.otlp.admission import RULES
+from gateway.normalise.otlp.admission import RULES, rule_of
 from gateway.normalise.otlp.decoding import pieces, wire
 from gateway.normalise.otlp.decoding.pieces import Malformed, Piece, TraceEnds
 from gateway.normalise.otlp.decoding.wire import Path, check_count, requests, varint
@@ -37,7 +37,7 @@ from gateway.normalise.otlp.model import (
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.body_limits import ITEM_BYTES, PART_BYTES, TURN, Allowance
-from spool.caches import make_room
+from spool.caches import Sightings, make_room
 
 Pair = tuple[str, Any]
 
@@ -52,27 +52,27 @@ _NUMBERS = ("int_value", "bool_value", "double_value")
 _unpack_double: Callable[[bytes, int], tuple[float]] = Struct("<d").unpack_from
 
 
-class _Head(NamedTuple):
-    """Facts about an attribute name, found by the first bytes of its KeyValues: 0a <length> name 12."""
-
-    name: str
-    is_left_out: bool  # True if the attribute is dropped or reduced
-    is_reduced: bool
-    repeats: bool
+# Facts about an attribute name, found by the first bytes of its KeyValues (0a <length> name 12): the name, whether the
+# attribute is dropped or reduced, whether it is reduced, and whether its values repeat. A named tuple takes five times
+# as long to make, and senders invent names.
+_Head = tuple[str, bool, bool, bool]
 
 
 class _Known(dict[bytes, Pair]):
     """
     Cache of decoded KeyValues by their bytes. It never holds content.
 
-    A missing KeyValue is decoded here if it has a known name and a text or a number.
+    A missing KeyValue is decoded here if its name comes first, followed by a text or a number.
     """
 
     def __missing__(self, raw: bytes) -> Pair:
         size = len(raw)
         at = raw[1] + 3 if size > 5 else size  # position of the value's length
-        head = _heads.get(raw[:at])
-        if head is None or size < at + 3:
+        if size < at + 3:
+            return _any_layout(raw)
+        encoded = raw[:at]
+        head = _heads.get(encoded) or _head_of(encoded)
+        if head is None:
             return _any_layout(raw)
         value: Any = None
         length, kind = raw[at], raw[at + 1]
@@ -98,10 +98,11 @@ class _Known(dict[bytes, Pair]):
         return pair
 
 
-_DROPPED = _Head("", is_left_out=True, is_reduced=False, repeats=False)  # the head of every dropped name
+_DROPPED: _Head = ("", True, False, False)  # the head of every dropped name
 _known = _Known()
 _read = _known.__getitem__
 _heads: dict[bytes, _Head] = {}
+_sightings = Sightings()  # of heads that are not in `_heads`
 _MOST_KNOWN = 8192
 _LONGEST_KNOWN = 160
 # Attribute names whose values differ on nearly every span. Caching these values saves nothing, while values
@@ -250,8 +251,6 @@ def _any_layout(raw: bytes) -> Pair:
     rule = RULES[name]
     value = None if rule is admission.DROPPED else _value(message.value, rule, name)
     pair = _LEFT_OUT if value is None else (name, value)
-    if rule is not admission.WORDS:
-        _learn(raw, name, rule)
     if (rule is admission.SCALAR and name not in _VARYING) or name in FIELD_NAMES["finish"]:
         _remember(raw, pair)
     return pair
@@ -267,15 +266,28 @@ def _parsed(raw: bytes) -> Any:
     return wire.KeyValue.FromString(raw)
 
 
-def _learn(raw: bytes, name: str, rule: str) -> None:
-    encoded = name.encode()
-    head = b"\x0a%c%b\x12" % (len(encoded), encoded) if len(encoded) < 0x80 else b""
-    if head and raw.startswith(head):
+def _head_of(encoded: bytes) -> _Head | None:
+    """
+    Return the head that the first bytes of a KeyValue encode, and remember it if they recur. Return None if they
+    encode no head, or that of a list.
+    """
+    if encoded[0] != _STRING or encoded[1] >= 0x80 or encoded[-1] != 0x12:
+        return None
+    name = encoded[2:-1].decode()
+    rule = rule_of(name)
+    if rule is admission.WORDS:
+        return None
+    recurs = _sightings.recurs(encoded)
+    repeats = recurs and name not in _VARYING
+    if rule is admission.SCALAR:
+        head = (name, False, False, repeats)
+    else:
+        head = _DROPPED if rule is admission.DROPPED else (name, True, True, repeats)
+    if recurs:
         if len(_heads) >= _MOST_KNOWN:
             make_room(_heads)
-        is_left_out, is_reduced = rule is not admission.SCALAR, rule is admission.REDUCED
-        is_dropped = rule is admission.DROPPED
-        _heads[head] = _DROPPED if is_dropped else _Head(name, is_left_out, is_reduced, name not in _VARYING)
+        _heads[encoded] = head
+    return head
 
 
 def _remember(raw: bytes, pair: Pair) -> None:

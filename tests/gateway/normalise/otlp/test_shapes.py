@@ -124,10 +124,12 @@ def forget() -> None:
     for cache in (
         shapes._facts,
         shapes._by_names,
+        shapes._sightings,
         shapes._shapes,
         readings._named,
         protobuf_decoder._known,
         protobuf_decoder._heads,
+        protobuf_decoder._sightings,
         admission.RULES,
     ):
         cache.clear()
@@ -161,7 +163,7 @@ def test_familiar_spans_are_read_like_unfamiliar_ones(number: int, monkeypatch: 
     """The outcome is the same with warm caches, with caches of eight entries, and without any."""
     chance = Random(number)
     bodies = [varied(trace_requests()[number], chance) for _ in range(3)]
-    familiar = [read(body) for _ in range(2) for body in bodies][len(bodies) :]
+    familiar = [read(body) for _ in range(3) for body in bodies][-len(bodies) :]
     alone = []
     for body in bodies:
         forget()
@@ -175,6 +177,15 @@ def test_familiar_spans_are_read_like_unfamiliar_ones(number: int, monkeypatch: 
         forget()
         cramped = [read(body) for body in bodies]
     assert familiar == alone == cramped
+
+
+def test_sets_of_names_that_never_recur_displace_no_set() -> None:
+    usual = {"app.usual": "on"}
+    for _ in range(2):
+        shape_of(usual)
+    for number in range(2 * shapes._MOST_SHAPES):
+        shape_of({f"app.invented-{number}": "on"})
+    assert tuple(usual) in shapes._by_names
 
 
 def test_shapes_are_limited_by_all_their_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 
 import msgspec
 import pytest
 
 from gateway.normalise.payload import items as payload
-from gateway.normalise.reading.ai_names import ai_names
+from gateway.normalise.reading.ai_names import _CONVENTION, ai_names, is_ai_name, is_usage_name, names_model
+from tests.rounds import examples
 
 MIB = 1 << 20
+WORDS = (
+    "model", "token", "tokens", "Tokens", "tokenCount", "token_count", "cost", "usd", "credit", "credits", "aiu",
+    "acu", "nano", "eval", "count", "prompt", "input", "output", "cached", "total", "used", "tokensIn", "gen_ai", "llm",
+    "ai", "usage", "request", "response", "provider", "app", "id", "name", "auth", "http", "consumed",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -28,6 +35,17 @@ MIB = 1 << 20
 def test_names_with_something_under_them(item: bytes, names: list[str]) -> None:
     """A name counts only if its value is not empty. A large object is not searched for names."""
     assert names == ai_names(payload.peek(item))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_test_for_parts_of_names_loses_no_name(seed: int) -> None:
+    """A name is that of AI if one of the expressions finds it. Most names are not searched by all of them."""
+    chance = random.Random(seed)
+    for _ in range(examples(20_000)):
+        parts = [chance.choice(WORDS) + chance.choice("._:x") for _ in range(chance.randrange(1, 5))]
+        name = "".join(parts)[: chance.choice((-1, 60))]
+        found = [bool(_CONVENTION.match(name)), names_model(name), is_usage_name(name)]
+        assert any(found) == is_ai_name(name), name
 
 
 @pytest.mark.parametrize("name", ["tokens", "other"])

@@ -272,6 +272,19 @@ def test_what_is_remembered_is_bounded() -> None:
     assert {"user.id": "u"} == attributes_of(KeyValue(key="user.id", value=AnyValue(string_value="u")))
 
 
+def test_invented_names_displace_no_name() -> None:
+    """Names that never recur are not stored, however many a sender invents."""
+    usual = KeyValue(key="app.usual", value=AnyValue(string_value="on"))
+    for _ in range(2):
+        attributes_of(usual)
+    known = protobuf_decoder._heads.keys()
+    assert b"\x0a\x09app.usual\x12" in known
+    for number in range(20_000):
+        attributes_of(KeyValue(key=f"app.invented-{number}", value=AnyValue(string_value="on")))
+    assert b"\x0a\x09app.usual\x12" in known
+    assert not [head for head in known if b"invented" in head]
+
+
 def test_content_is_never_remembered() -> None:
     """Prompts and e-mail addresses are never cached."""
     for _ in range(3):
