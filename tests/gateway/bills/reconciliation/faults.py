@@ -79,7 +79,7 @@ def _tier(tier: str, share: float, *, is_told: bool) -> Planting:
     def plant(random: Random, provider: str) -> Plant:
         is_in_tier = _share(random, share)
         return Plant(
-            causes=("tier_price" if is_told else "tier_unknown",),
+            causes=("tier_price",) if is_told else ("tier_unknown", "tier_price"),
             done=lambda calls: [
                 replace(call, tier=tier) if is_in_tier(call) and not call.batch else call for call in calls
             ],
