@@ -225,7 +225,7 @@ class DocumentTable(Generic[Row]):
         noun = self.kind.noun
 
         def work(rows: RegistryRows) -> Row:
-            stored = self.kind.all(rows)
+            stored = self._stored(rows)
             if row.id in stored:
                 raise AlreadyThere(f"a {noun} with the id {row.id!r} already exists")
             if most is not None and len(stored) >= most:
@@ -260,7 +260,7 @@ class DocumentTable(Generic[Row]):
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> Row:
-            stored = self.kind.all(rows)
+            stored = self._stored(rows)
             before = self._found(stored, id)
             check_version(version_of(before), version)
             after: Row = edited(before, edit(before), last_updated=now, **stamp)
@@ -292,7 +292,7 @@ class DocumentTable(Generic[Row]):
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
-            before = self._found(self.kind.all(rows), id)
+            before = self._found(self._stored(rows), id)
             self._check_unmanaged(rows, id)
             if check is not None:
                 check(rows, before)
@@ -301,6 +301,10 @@ class DocumentTable(Generic[Row]):
             rows.add_audit(now, actor, f"{self.action}.delete", id, before=self._shown(before))
 
         await self._changes.change(work, lambda _: self._forget(id))
+
+    def _stored(self, rows: RegistryRows) -> Mapping[str, Row]:
+        """Return all stored rows. A draft has them in memory, where no other process changes them."""
+        return self._rows if self._changes.is_draft else self.kind.all(rows)
 
     def _check_unmanaged(self, rows: RegistryRows, id: str) -> None:
         """Raise Managed if a file manages the row. A draft applies files, so it may change the row."""

@@ -160,9 +160,10 @@ class _Applying:
             target = KINDS()[file]
             for place, name in _names_at(one.fields, tuple(path.split("."))):
                 known = self._draft.notices.channels if target.is_found_by_name else ()
-                found = {target.key_of(stated.fields)[0] for stated in self._stated[file].values()}
-                if name in known or target.matched((name,)) in {**self._ids[file], **self._stated[file]}:
+                key = target.matched((name,))
+                if name in known or key in self._ids[file] or key in self._stated[file]:
                     continue
+                found = {target.key_of(stated.fields)[0] for stated in self._stated[file].values()}
                 message = f'{target.noun} "{name[:60]}" does not exist{near(name, [*known, *found])}'
                 yield one.problem(message, place)
 

@@ -6,6 +6,7 @@ All faults are collected, so that they are reported together.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,8 +111,12 @@ def _objects(kind: FileKind, file: str, text: str, problems: list[Problem]) -> I
     if node is not None and not isinstance(node, list):
         problems.append(_at(file, places, (), f"this must be a list of {kind.noun}s"))
     lines: dict[Key, int] = {}
+    own_places: dict[str | int, Places] = defaultdict(dict)
+    for path, place in places.items():
+        if path:
+            own_places[path[0]][path[1:]] = place
     for index, item in enumerate(node if isinstance(node, list) else ()):
-        one = _object(kind, file, item, index, places, problems)
+        one = _object(kind, file, item, own_places[index], problems)
         if one is None:
             continue
         before = lines.setdefault(kind.matched(one.key), one.line)
@@ -123,9 +128,7 @@ def _objects(kind: FileKind, file: str, text: str, problems: list[Problem]) -> I
             yield one
 
 
-def _object(
-    kind: FileKind, file: str, item: Node, index: int, places: Places, problems: list[Problem]
-) -> Stated | None:
+def _object(kind: FileKind, file: str, item: Node, own: Places, problems: list[Problem]) -> Stated | None:
     faults = Faults()
     known = (*kind.fields, *((SECRET_FILE,) if kind.has_secret else ()))
     fields = dict(typed(item, kind.in_file, faults, known=known))
@@ -136,7 +139,6 @@ def _object(
     secret_file = fields.pop(SECRET_FILE, "")
     if not isinstance(secret_file, str):
         faults.add(f"{SECRET_FILE} must be a text", "", (SECRET_FILE,))
-    own = {path[1:]: place for path, place in places.items() if path[:1] == (index,)}
     for error, _, path in faults.found:
         problems.append(_at(file, own, tuple(path), error))
     if faults.found:

@@ -16,6 +16,7 @@ from gateway.core.mounts import AS, OPERATOR_API
 from gateway.operations.files.calls import MAX_FILES_BYTES
 from gateway.operations.files.text import write
 from spool.errors import SpoolUnavailable
+from spool.registry.documents import DocumentKind
 from tests.integration.operations.files.objects import files_of
 from tests.integration.operations.server import OperatorServer, operator_server
 
@@ -280,6 +281,29 @@ async def test_a_large_set_is_refused_at_its_limit(server: OperatorServer) -> No
             return answer.status
 
     assert (200, 413) == (await send(filled), await send(filled + b"#"))
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_the_work_of_an_apply_grows_with_its_objects(
+    server: OperatorServer, monkeypatch: pytest.MonkeyPatch, dry_run: bool
+) -> None:
+    """Four times as many objects read at most five times as many documents."""
+    decoded: list[int] = []
+    restore = DocumentKind.restore
+
+    def counted(kind: DocumentKind[Any], body: Any) -> Any:
+        decoded[-1] += 1
+        return restore(kind, body)
+
+    monkeypatch.setattr(DocumentKind, "restore", counted)
+    server.services.installation.most = lambda _: 1000
+    for count in (20, 80):
+        views = [{**VIEW, "name": f"view {number:03}"} for number in range(count)]
+        budgets = [{**BUDGET, "view": view["name"]} for view in views]
+        decoded.append(0)
+        outcome = await apply(server, files_of({"views": views, "budgets": budgets}), dry_run=dry_run)
+        assert not outcome["problems"]
+    assert decoded[1] <= 5 * decoded[0]
 
 
 async def test_memory_that_could_not_be_loaded_is_loaded_later(
