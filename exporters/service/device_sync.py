@@ -29,6 +29,7 @@ from spool.errors import NotThere, SpoolError
 
 NAME = "upstream/devices"
 ENROLL, HEARTBEAT = "enroll", "heartbeat"
+USES = ("use", "state_since", "unheard_since", "heard_at")  # fields of an assistant in heartbeats
 
 PARKED_RETRY_S = 60.0
 HELD_RETRY_S = 600.0  # seconds to wait after a rejected row; a change of the device's facts ends the wait
@@ -232,6 +233,8 @@ class DeviceSync:
 
     async def _heartbeat(self, device: Device) -> None:
         own = msgspec.json.decode(device.heartbeat, type=dict[str, Any]) if device.heartbeat else {}
+        if not self._tells_changes:
+            _leave_out_uses(own)
         if self._is_only_alive(device):
             own.pop("sent_at", None)  # the time of an earlier report would look like a clock that is behind
         body = {"device_id": device.upstream_id or device.id, **_facts(device), **own}
@@ -326,6 +329,14 @@ def _facts(device: Device) -> dict[str, object]:
         "labels": dict(device.all_labels),
     }
     return {name: value for name, value in facts.items() if value}
+
+
+def _leave_out_uses(heartbeat: dict[str, Any]) -> None:
+    """Remove the times of uses, which only another Tollhouse reads. A cost service gets the published fields."""
+    assistants = heartbeat.get("assistants") or {}
+    for fields in assistants.values():
+        for name in USES:
+            fields.pop(name, None)
 
 
 def _in_answer(answer: HttpAnswer, name: str) -> str | None:

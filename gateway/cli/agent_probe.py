@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
@@ -22,11 +22,14 @@ from gateway.cli.agent_settings import (
     endpoint_option,
 )
 from gateway.cli.output import show_table
-from gateway.devices.agent.link import ENDPOINT, SERIAL, STATES_FILE, USE, USER
-from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE, ASSISTANTS, NOT_INSTALLED
+from gateway.devices.agent.link import ENDPOINT, SERIAL, STATES_FILE, USE, USER, USES_FILE
+from gateway.devices.fleet.facts import ASSISTANTS, NOT_INSTALLED, assistant_of
 from spool.clock import SystemClock
 from spool.printable import json_for_people
 from spool.record import moment
+
+if TYPE_CHECKING:
+    from gateway.devices.agent.probe.machine import Looked
 
 VARIABLES = "TOLLHOUSE_"
 COLUMNS = ("assistant", "state", "cause", "version", "used_at")
@@ -46,9 +49,10 @@ def probe(as_json: bool, data: Path | None, config: Path | None) -> None:
     from gateway.devices.agent.probe.folders import store  # here, so that the agent does not load it
 
     settings = settings_of(config, data)
-    found = _looked(settings)
+    found, memories = _looked(settings)
     try:
         store(settings.data_dir, STATES_FILE, json_for_people(found) + "\n")
+        store(settings.data_dir, USES_FILE, msgspec.json.encode(memories).decode())
     except FileNotFoundError:
         click.echo(f"{settings.data_dir} does not exist, so nothing was stored; start the agent", err=True)
     except OSError as error:
@@ -92,7 +96,7 @@ def status(
     if (as_json, bool(jamf), intune).count(True) > 1:
         fail("use only one of --json, --jamf and --intune", 2)
     settings = settings_of(config, data)
-    found = _looked(settings, endpoint)["assistants"]
+    found = _looked(settings, endpoint).found["assistants"]
     if jamf:
         click.echo(f"<result>{_words(found[jamf])}</result>")
     elif intune:
@@ -122,10 +126,12 @@ def _status_rows(
     from gateway.devices.agent import activity
 
     seen, today = activity.read(directory), activity.day_of(SystemClock().now())
+    calls = activity.read_calls(directory)
     rows = []
     for name, row in found.items():
-        activities = [seen[source] for source in seen if ASSISTANT_OF_SOURCE.get(source) == name]
-        newest = max(activities, key=lambda sender: sender.last_seen, default=None)
+        activities = [seen[source] for source in seen if assistant_of(source) == name]
+        times = [sender.last_seen for sender in activities]
+        times += [calls[name]] if name in calls else []
         rows.append(
             {
                 "assistant": name,
@@ -133,7 +139,7 @@ def _status_rows(
                 "cause": row.get("cause"),
                 "version": row.get("version"),
                 "configured": _configured(name, endpoint) or ("yes" if row["configured"] else "no"),
-                "last_seen": activity.describe(newest, today)["last_seen"] if newest else None,
+                "last_seen": moment(max(times, default=None)),
                 "records_today": sum(sender.records for sender in activities if sender.day == today),
             }
         )
@@ -204,19 +210,19 @@ class _File(msgspec.Struct):
     agent: _Agent = msgspec.field(default_factory=_Agent)
 
 
-def _looked(settings: ProbeSettings, endpoint: str | None = None) -> dict[str, Any]:
+def _looked(settings: ProbeSettings, endpoint: str | None = None) -> Looked:
     from gateway.devices.agent.probe.machine import look_around  # here, so that the agent does not load it
 
     now = SystemClock().now()
     addresses = [f"http://{address}" for address in (settings.listen, settings.grpc_listen) if address]
-    found = look_around(
+    looked = look_around(
         settings.data_dir,
         ours=[*addresses, settings.gateway, *([endpoint] if endpoint else [])],
         report=settings.report,
         now=now,
         listen=settings.listen,
     )
-    return {"looked_at": moment(int(now)), **found}
+    return looked._replace(found={"looked_at": moment(int(now)), **looked.found})
 
 
 def table_of(found: dict[str, Any]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import logging
 import os
 import platform
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -33,6 +34,7 @@ from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, w
 from gateway.devices.agent.link import (
     BACKLOG_S,
     DAEMON,
+    USER,
     HeartbeatNumbers,
     LinkFile,
     ProbedStates,
@@ -47,6 +49,7 @@ from spool.record import moment
 from spool.registry.enrolment_tokens import PREFIX as TOKEN_PREFIX
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 
+DYNAMIC_USERS = range(61184, 65520)  # accounts that systemd makes for services
 FIRST_LOOK_S = 10.0  # seconds that a first enrolment waits for the probe
 
 # imported late, so that a wrong configuration is reported without loading the server
@@ -171,7 +174,6 @@ async def _linked(
         oldest_at = (time.time() - age_s) // BACKLOG_S * BACKLOG_S if age_s > BACKLOG_S else None
         link_file.write(
             url=app.url,
-            enrolled_at=key_file.stat().st_mtime if key_file.exists() else None,
             oldest_at=oldest_at,
             forward=link.problem or ("backlog" if oldest_at else ""),
         )
@@ -198,6 +200,7 @@ async def _linked(
             )  # the enrolment states the hardware id, which only the probe can read
         await link.run()
 
+    app.services.topics.devices.called = recorder.called
     task = asyncio.create_task(connect(), name="gateway connection")
     try:
         yield
@@ -231,11 +234,25 @@ def _facts(config: Config, who: DeviceIdentity) -> dict[str, object]:
         "hostname": socket.gethostname(),
         "platform": f"{platform.system().lower()}/{platform.machine()}",
         "agent_version": version("tollhouse"),
-        "user": (config.agent.user or system_user()) if "user" in config.agent.report else "",
+        "user": (config.agent.user or own_user()) if USER in config.agent.report else "",
         "fingerprint": who.fingerprint,
         "labels": dict(config.agent.labels),
     }
     return {name: value for name, value in facts.items() if value}
+
+
+def own_user() -> str | None:
+    """Return the user of this process, or None if it is the account of a service."""
+    if service() == DAEMON:
+        return None
+    if sys.platform != "win32" and hasattr(os, "getuid") and _is_service_account(os.getuid()):
+        return None
+    return system_user()
+
+
+def _is_service_account(uid: int) -> bool:
+    first = 500 if sys.platform == "darwin" else 1000
+    return 0 < uid < first or uid in DYNAMIC_USERS
 
 
 def _enrolment_key(config: Config) -> SecretSource | None:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from gateway.clusters.agent_config import APPLIED, FAILED, NONE, PENDING, state_of, version_of
 from gateway.configuration.sections import ClusterSettings
 from gateway.core.errors import Refusal
+from gateway.devices.fleet.facts import CLUSTER, is_of_cluster
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.devices.states import MISSED, SILENT
+from gateway.devices.machine_state import MISSED, OFFLINE, ONLINE
 from gateway.people.authentication.access import Bearer
 from spool.clock import Clock, elapsed_s
 from spool.clusters import Cluster, ClusterTable, ReportedCluster
@@ -24,9 +25,7 @@ from spool.devices.device import ENROLLED, Device
 from spool.errors import KeyEnded, SpoolError
 from spool.registry.tables.cluster_configs import ClusterConfigTable, RunConfig
 
-KIND = "kind"
-CLUSTER = "cluster"
-HEARD, DISABLED = "heard", "disabled"
+HEARD, SILENT, DISABLED = "heard", "silent", "disabled"
 HEARD_EVERY_S = 60.0  # seconds; the precision of the time at which a cluster last sent data
 
 _log = logging.getLogger(__name__)
@@ -104,11 +103,15 @@ class Clusters:
 
     def is_silent(self, cluster: Cluster) -> bool:
         """Return whether a cluster is offline: three reports are missing, and no device reports for it."""
-        if self._clock.now() - cluster.last_seen <= MISSED * self._settings.report_interval:
+        # no report could arrive before this gateway started
+        quiet_since = max(cluster.last_seen, self._devices.listening_since)
+        if self._clock.now() - quiet_since <= MISSED * self._settings.report_interval:
             return False
         device = self._device_of(cluster)
-        # a copied device may be silent as well
-        return device is None or self._devices.state_of(replace(device, copied_at=None)) == SILENT
+        if device is None:
+            return True
+        link = self._devices.state_of(device).link
+        return link == OFFLINE or (device.last_heartbeat is None and link != ONLINE)
 
     def silent(self) -> Sequence[Cluster]:
         """
@@ -130,7 +133,7 @@ class Clusters:
         A heartbeat without changes writes nothing, because the device row has its time. A device is never
         rejected because of its cluster.
         """
-        if device.state != ENROLLED or device.all_labels.get(KIND) != CLUSTER:
+        if device.state != ENROLLED or not is_of_cluster(device.all_labels):
             return
         reported = _reported(device)
         cluster = self.table.find(reported.id)

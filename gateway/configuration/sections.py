@@ -367,6 +367,12 @@ class DeviceSettings:
     max_body_bytes: Size = setting(
         64 * KIB, "maximum size of an enrolment or a heartbeat", edge="413 for a larger one", least=KIB
     )
+    coverage_days: int = setting(
+        14,
+        "days without a report, a call or a check-in at the MDM after which a machine is away",
+        edge="the machine is only counted as away, and not in the coverage",
+        least=1,
+    )
     forget_after: Duration = setting(
         90 * 86_400.0,
         "time without a report after which a device is deleted, also if it is revoked; 0s means never",
@@ -425,7 +431,10 @@ class AgentSettings:
     enrolment_key_file: Path | None = setting(None, "file with a key that may enrol devices")
     enrolment_key_env: str = setting("", "environment variable with that key, instead of a file")
     device_id: str = setting("", "id of the device; if empty, the agent creates one and stores it")
-    user: str = setting("", "user of the device, for reports that name no user")
+    user: str = setting(
+        "",
+        "user of the device, for reports that name no user; the package's probe names the person at the screen first",
+    )
     labels: Mapping[str, str] = setting(
         {}, "labels of the device, such as team, for reports that do not set them"
     )

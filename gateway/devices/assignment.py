@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE
+from gateway.devices.fleet.assistant_states import OTHER_CALLS
+from gateway.devices.fleet.facts import assistant_of
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import CHECK, Outcome
 from gateway.normalise.reading import tags as tag_rules
@@ -18,7 +19,7 @@ from gateway.people.authentication.access import NO_LABELS, Bearer
 from spool import identity
 from spool.devices.device import ENROLLED, REVOKED, Device, is_device_id
 from spool.identity import Identity
-from spool.record import AiRecord, Inference, UsageMetric
+from spool.record import NS, AiRecord, Inference, UsageMetric
 
 CLAIMED = "claimed_device"  # tag of a record that named a device but arrived under another key
 DEVICE_REVOKED = "device_revoked"
@@ -133,17 +134,20 @@ class DeviceAssignment:
         return _Verdict(device.id if device.state in (ENROLLED, REVOKED) else None)
 
     def _hear(self, devices: Iterator[str | None], records: Sequence[AiRecord], bearer: Bearer) -> None:
-        """Store the time of the telemetry of each device, and of the calls of its coding assistants."""
-        assistants: dict[str, set[str]] = {id: set() for id in devices if id is not None}
+        """Store the time of the telemetry of each device, and the newest calls of its coding assistants."""
+        calls: dict[str, dict[str, float]] = {id: {} for id in devices if id is not None}
+        now = self._lifecycle.now()
         for record in records:
-            if isinstance(record, Inference) and record.device in assistants:
-                assistant = ASSISTANT_OF_SOURCE.get(record.source)
-                if assistant is not None:
-                    assistants[record.device].add(assistant)
-        for id, names in assistants.items():
+            if isinstance(record, Inference) and record.device in calls:
+                name = assistant_of(record.source, record.tags.get("service")) or OTHER_CALLS
+                newest = calls[record.device]
+                newest[name] = max(_end_of(record, now), newest.get(name, 0.0))
+        if bearer.is_local and bearer.device is not None:
+            self._lifecycle.called(calls.get(bearer.device, {}))
+        for id, ends in calls.items():
             device = self._table.find(id)
             if device is not None:
-                self._lifecycle.heard(device, names, bearer)
+                self._lifecycle.heard(device, ends, bearer)
 
 
 def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
@@ -203,6 +207,12 @@ def _remove_costs(outcome: Outcome) -> None:
         if isinstance(record, Inference):
             record.cost = record.estimated_cost = record.price_book = None
             record.charges, record.cost_source = {}, "none"
+
+
+def _end_of(call: Inference, now: float) -> float:
+    """Return when a call ended, by the clock of its sender. A call without a time ends now."""
+    ended = call.end_time or call.start_time
+    return now if ended is None else ended / NS
 
 
 def _usable(name: str | None) -> str | None:

@@ -24,10 +24,11 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.core.attempts import Buckets
 from gateway.core.errors import Refusal
 from gateway.devices import reports, states
+from gateway.devices.fleet.assistant_states import corrected, remembered
 from gateway.devices.fleet.facts import with_earlier, with_instances
-from gateway.devices.fleet.matching import serial_of
+from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, serial_of
+from gateway.devices.machine_state import WORDS, Evidence, MachineState, MachineStates
 from gateway.devices.reports import DeviceReport, is_another, is_from
-from gateway.devices.states import counts, state_of
 from gateway.devices.words import DeviceWords, WordNumbers, WordTurn
 from gateway.people.authentication.access import Bearer, ended_token, lacking
 from spool.clock import Clock, elapsed_s
@@ -90,8 +91,12 @@ class DeviceLifecycle:
         self.settings = settings
         self.keys = DeviceKeys(table, secret=secret, clock=clock)
         self._words = DeviceWords(secret)
-        # function that returns whether the inventory has a serial number, or else a hostname
-        self.is_expected: Callable[[str, str], bool] = lambda serial, hostname: False
+        # the machines of the inventory
+        self.expected: Callable[[], ExpectedMachines] = lambda: NOBODY
+        # function of an agent that gets the ends of its machine's newest calls, by coding assistant
+        self.called: Callable[[Mapping[str, float]], None] = lambda ends: None
+        self._states = MachineStates()
+        self.listening_since = clock.now()
         self._clock = clock
         self._people = people or People.of_installation(secret)
         self._began = clock.monotonic()
@@ -116,11 +121,17 @@ class DeviceLifecycle:
     def now(self) -> float:
         return self._clock.now()
 
-    def state_of(self, device: Device) -> str:
-        return state_of(device, now=self._clock.now(), interval_s=self.interval_s)
+    def state_of(self, device: Device) -> MachineState:
+        machine = self.expected().machine_of(device)
+        evidence = Evidence(device, self.interval_s, machine, self.listening_since)
+        return self._states.of(evidence, self._clock.now())
 
     def counts(self) -> Mapping[str, int]:
-        return counts(self.table.all(), now=self._clock.now(), interval_s=self.interval_s)
+        """Count the devices by the word of their state, including empty states."""
+        devices = self.table.all()
+        self._states.forget_all_but({device.id for device in devices})
+        words = Counter(self.state_of(device).word for device in devices)
+        return {word: words[word] for word in WORDS}
 
     # -- requests of devices --------------------------------------------------------------------------------------
 
@@ -184,9 +195,9 @@ class DeviceLifecycle:
             heartbeat = with_earlier(device.heartbeat, report.heartbeat)
             if report.instances is not None:
                 heartbeat = with_instances(heartbeat, report.instances)
-            return device.updated(
-                last_heartbeat=now, last_seen=now, heartbeat=heartbeat, clock_offset_s=offset
-            )
+            device = replace(device, clock_offset_s=offset)
+            uses = remembered(device, heartbeat, now=now)
+            return device.updated(last_heartbeat=now, last_seen=now, heartbeat=heartbeat, uses=uses)
 
         device = await self._keep(report.id, beaten, bearer, audited)
         if turn.is_copy and device.copied_at is None:
@@ -275,17 +286,19 @@ class DeviceLifecycle:
             raise ended_token()
         return token
 
-    def heard(self, device: Device, assistants: Collection[str], bearer: Bearer) -> None:
+    def heard(self, device: Device, calls: Mapping[str, float], bearer: Bearer) -> None:
         """
-        Record that telemetry of the device arrived, and calls of these coding assistants. Do so at most once
-        every HEARD_EVERY_S.
+        Record that telemetry of the device arrived, and when the newest call of each coding assistant ended by the
+        device's clock. Do so at most once every HEARD_EVERY_S.
         """
         now = self._clock.now()
         rest_s = min(HEARD_EVERY_S, self.interval_s)
-        times = (device.last_telemetry, *map(device.newest_calls.get, assistants))
-        if all(time is not None and elapsed_s(time, now) < rest_s for time in times):
-            return
-        self.table.touch(device.id, states.heard(now, assistants), expects=bearer.expects)
+        ends = {name: corrected(device, ended, now=now) for name, ended in calls.items()}
+        newest = device.newest_calls
+        is_new = any(name not in newest or ended - newest[name] >= rest_s for name, ended in ends.items())
+        is_known = device.last_telemetry is not None and elapsed_s(device.last_telemetry, now) < rest_s
+        if is_new or not is_known:
+            self.table.touch(device.id, states.heard(now, ends), expects=bearer.expects)
 
     def _new(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy
@@ -356,7 +369,10 @@ class DeviceLifecycle:
         managed settings and no agent, the device id is the serial number.
         """
         serial = (token.serial if token is not None else "") or report.serial
-        return self.is_expected(serial, report.hostname) or self.is_expected(report.id, "")
+        expected = self.expected()
+        return expected.expects(serial=serial, hostname=report.hostname) or expected.expects(
+            serial=report.id, hostname=""
+        )
 
     async def _expect(
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str

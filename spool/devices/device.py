@@ -29,7 +29,7 @@ class Device:
     """
 
     id: str
-    state: str = ENROLLED  # states offline and mute are computed when needed, and never stored
+    state: str = ENROLLED  # gateway.devices.machine_state computes the other states
     hostname: str = ""
     platform: str = ""
     agent_version: str = ""
@@ -47,8 +47,10 @@ class Device:
     last_seen: float
     last_heartbeat: float | None = None
     last_telemetry: float | None = None
-    # by coding assistant: time of the newest call that arrived from this device
+    # by coding assistant: end of the newest call that arrived from this device; "" for calls of other programs
     newest_calls: Mapping[str, float] = field(default_factory=dict)
+    # by coding assistant: what is remembered between heartbeats, see gateway.devices.fleet.assistant_states
+    uses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     heartbeat: bytes = b""  # device-specific part of the newest heartbeat, as JSON
     clock_offset_s: float | None = None  # device clock minus server clock
     flagged_at: float | None = None  # time at which a device with another fingerprint tried to use this id

@@ -41,7 +41,7 @@ from spool.sql.clusters import CLUSTER, CLUSTERS, DELETE, PUT, SqlClusters, read
 
 _NAMES = tuple(attribute.name for attribute in fields(Device))
 _COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
-_JSON = ("labels", "operator_labels", "newest_calls")
+_JSON = ("labels", "operator_labels", "newest_calls", "uses")
 # seconds for which a commit with a lost result is searched, and the pause between searches
 LOOKED_UP_S, LOOK_UP_EVERY_S = 10.0, 0.1
 OVERLAP_S = 30.0  # seconds by which a transaction may be committed after the time in its rows

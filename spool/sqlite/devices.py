@@ -14,7 +14,7 @@ from spool.sql.devices import ALL_NAMES, DELETE, FORGET_NAME
 from spool.sqlite.database import Database, SqliteConnection
 
 _COLUMNS = tuple(attribute.name for attribute in fields(Device))
-_JSON = ("labels", "operator_labels", "newest_calls")
+_JSON = ("labels", "operator_labels", "newest_calls", "uses")
 _FLAGS = ("has_key", "key_used")
 
 # A new row replaces the previous row of the device.

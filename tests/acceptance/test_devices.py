@@ -119,7 +119,7 @@ def test_a_heartbeat_of_a_device_that_nobody_enrolled(chained: tuple[Tollhouse, 
     assert ENROLL in answer["error"]["message"]
     assert {"laptop-1"} == set(listed(near))
     fields = {
-        "id", "state", "hostname", "platform", "agent_version", "user", "labels", "enrolled", "last_seen",
+        "id", "state", "link", "hostname", "platform", "agent_version", "user", "labels", "enrolled", "last_seen",
     }  # fmt: skip
     assert fields == set(listed(near)["laptop-1"])
     wait_for(lambda: "laptop-1" in listed(far), 60, "the enrolment upstream")
@@ -156,7 +156,9 @@ def test_the_operators_commands(installations: Any) -> None:
     tollhouse.run("devices", "edit", "d1", "--label", "floor=")
     tollhouse.run("devices", "reset", "d1")
     assert {"team": "search"} == listed(tollhouse)["d1"]["labels"]
-    assert [] == tollhouse.json("devices", "list", "--state", "enrolled")["devices"]
+    assert ["d1"] == [
+        each["id"] for each in tollhouse.json("devices", "list", "--state", "revoked")["devices"]
+    ]
     tollhouse.run("devices", "show", "nobody", code=2)
     tollhouse.run("devices", "revoke", "d1", code=2)
     assert ["d1"] == [record["device"] for record in tollhouse.records()]

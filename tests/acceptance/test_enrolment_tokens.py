@@ -111,7 +111,7 @@ def test_an_agent_deletes_its_token(installations: Any) -> None:
     laptop.start()
     wait_for(lambda: not token_file.exists(), 60, "the token file is deleted")
     device = listed(gateway)[laptop.device]
-    assert ("enrolled", {"team": "search"}) == (device["state"], device["labels"])
+    assert ("online", {"team": "search"}) == (device["link"], device["labels"])
     laptop.stop()
     laptop.start()
     wait_for(lambda: laptop.process is not None, 5, "the agent runs without the file")
@@ -146,6 +146,6 @@ def test_a_copied_agent(installations: Any, tmp_path: Path) -> None:
     shutil.copytree(laptop.data, copy.data, dirs_exist_ok=True)
     run_once()
     run_once()
-    assert "enrolled" == listed(gateway)[laptop.device]["state"]
+    assert "copied" != listed(gateway)[laptop.device]["state"]
     copy.start()
     wait_for(lambda: listed(gateway)[laptop.device]["state"] == "copied", 60, "the copy is noticed")

@@ -7,6 +7,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.devices.fleet.coverage import STATES as FLEET_STATES
+from gateway.devices.machine_state import WORDS
 from spool.record import TOPICS
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
@@ -28,7 +29,6 @@ SINGLE = (
     "spool_entries", "spool_bytes", "spool_free_bytes", "duplicate_window_seconds", "commit_seconds_count",
     "flush_seconds_count", "loop_lag_seconds", "clock_step_seconds", "failed_attempts_total",
 )  # fmt: skip
-DEVICES = {"pending", "enrolled", "silent", "mute", "copied", "replaced", "revoked"}
 
 
 def scraped(tollhouse: Tollhouse) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -59,7 +59,7 @@ def test_every_series_of_the_contract_is_there_from_the_start(installations: Any
     assert {"running": 1.0, "parked": 0.0, "refusing": 0.0} == {
         name: states[name] for name in states if name != "orphaned"
     }
-    assert DEVICES == {labels["state"] for labels, _ in found["tollhouse_devices"]}
+    assert set(WORDS) == {labels["state"] for labels, _ in found["tollhouse_devices"]}
     assert {labels["state"] for labels, _ in found["tollhouse_fleet_devices"]} == set(FLEET_STATES)
     assert {"heard", "silent", "disabled"} == {labels["state"] for labels, _ in found["tollhouse_clusters"]}
     for name in ("waiting_files", "waiting_bytes", "oldest_age_seconds"):

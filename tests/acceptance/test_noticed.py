@@ -32,6 +32,7 @@ from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
+from spool.registry.tables.inventory import Machine
 from spool.registry.tables.sender_hours import HOUR_S, RUNNING
 from spool.registry.views import ViewDraft
 from spool.storage import Storage
@@ -82,7 +83,8 @@ def _of_route(name: str, route: str, state: str, *, console: str, printed: str) 
 
 
 NOBODY = "1 budget and 1 scheduled report reach nobody"
-LAPTOPS = "2 laptops stopped reporting: laptop-mute and laptop-silent"
+LAPTOPS = "Lost calls on 1 laptop: laptop-losing"
+AGENTS = "The agent stopped on 1 laptop: laptop-stopped"
 THINGS = (
     Thing(
         name="a gateway stops reporting",
@@ -159,17 +161,23 @@ THINGS = (
     ),
     # laptops: further states of devices and assistants belong here
     Thing(
-        name="a laptop falls silent",
+        name="a laptop loses calls",
         console=LAPTOPS,
         printed=LAPTOPS,
-        metric=_is_over_zero('tollhouse_devices{state="silent"}'),
+        metric=_is_over_zero('tollhouse_devices{state="losing"}'),
     ),
     Thing(
-        name="a laptop sends heartbeats but no calls",
-        console="The device laptop-mute sends heartbeats but no AI calls",
+        name="the agent of a laptop stopped, and the MDM still sees the laptop",
+        console=AGENTS,
+        printed=AGENTS,
+        metric=_is_over_zero('tollhouse_devices{state="agent_stopped"}'),
+    ),
+    Thing(
+        name="why a laptop loses calls",
+        console="codex on laptop-losing is used while the agent is stopped",
         command=INSIGHTS,
-        printed="The device laptop-mute sends heartbeats but no AI calls",
-        metric=_is_over_zero('tollhouse_devices{state="mute"}'),
+        printed="codex on laptop-losing is used while the agent is stopped",
+        metric=_is_over_zero('tollhouse_insights{detector="assistant_not_reporting",severity="info"}'),
     ),
 )
 
@@ -299,12 +307,12 @@ async def _trouble(storage: Storage) -> None:
 
 
 async def _laptops(storage: Storage, now: float) -> None:
-    """Add a laptop without a heartbeat for three intervals, and one without calls for a day."""
-    long_ago = now - 3 * INTERVAL_S - 1
-    for id, heard, sent in (
-        ("laptop-silent", long_ago, long_ago),
-        ("laptop-mute", now, now - DAY_S - 1),
-        ("laptop-good", now, now),
+    """Add a laptop that loses calls, one whose agent stopped while the MDM sees it, and a good one."""
+    losing = {"codex": {"state": "unreachable", "cause": "agent_down"}}
+    for id, heard, claims, calls in (
+        ("laptop-losing", now, losing, {}),
+        ("laptop-stopped", now - DAY_S, {}, {"codex": now - DAY_S}),
+        ("laptop-good", now, {}, {"codex": now}),
     ):
         await storage.devices.keep(
             Device(
@@ -313,9 +321,14 @@ async def _laptops(storage: Storage, now: float) -> None:
                 enrolled_by="test",
                 last_seen=heard,
                 last_heartbeat=heard,
-                last_telemetry=sent,
+                newest_calls=calls,
+                heartbeat=json.dumps({"assistants": claims}).encode(),
             )
         )
+    for checked_in in (now - HOUR_S, now):
+        machines = [Machine(serial="laptop-stopped", last_seen=checked_in)]
+        actor = Actor("test", "")
+        await _registry(storage).inventory.replace(machines, source="csv", confirmed=True, actor=actor)
 
 
 async def _stop(registry: Registry, now: float) -> None:

@@ -30,7 +30,7 @@ REPORTS = DEVICES // 100  # devices that report between two requests
 MAX_P95_S, MAX_IMPORT_S = (0.3, 5.0) if FULL else (10.0, 30.0)
 QUERIES = (
     {"limit": "100"},
-    {"limit": "100", "state": "not_reporting", "sort_key": "last_seen", "sort_order": "desc"},
+    {"limit": "100", "state": "losing", "sort_key": "last_seen", "sort_order": "desc"},
     {"limit": "100", "cause": "codex.overridden.project"},
     {"limit": "100", "team": "team-3", "system": "macos"},
 )

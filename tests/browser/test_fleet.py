@@ -57,7 +57,7 @@ def test_a_cause_leads_to_its_machines(house: Tollhouse, open_console: OpenConso
     house.run("fleet", "inventory", "import", str(file), "--source", "csv")
     console.open("/fleet")
     expect(page.get_by_text("25 % covered")).to_be_visible()
-    expect(page.get_by_role("img", name="1 unused, 2 not reporting, 1 never seen")).to_be_visible()
+    expect(page.get_by_role("img", name="1 unused, 2 at risk, 1 never seen")).to_be_visible()
     assert [] == console.audit()
     console.screenshot("fleet")
     page.set_viewport_size(NARROW)

@@ -139,7 +139,8 @@ def states(root: Path, home: Path, endpoint: str) -> dict[str, dict[str, object]
         homes=[UserHome(folder=GuardedFolder(home))],
         ours=[endpoint],
     )
-    found: dict[str, dict[str, object]] = look(machine, AgentLink(), (), now=time.time())["assistants"]
+    looked = look(machine, AgentLink(), (), now=time.time(), memories={})
+    found: dict[str, dict[str, object]] = looked["assistants"]
     json.dumps(found)
     return found
 

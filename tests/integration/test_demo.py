@@ -25,7 +25,7 @@ from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.cli import main
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.core.mounts import OPERATOR_API
-from gateway.devices.states import is_mute
+from gateway.devices.machine_state import Evidence, machine_state
 from gateway.intake.prices import PriceBook
 from gateway.money.insights.facts import reason_without_plant
 from gateway.money.insights.inspector import DETECTORS
@@ -109,8 +109,8 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize(("records", "words"), part(
                          [(10_500, ("spike", "missing-price", "retry-storm", "unrecognised", "parked-route")),
                           (30_000, ("dear-model", "unused-cache")),
-                          (12_000, ("no-owner", "idle-key", "wide-key", "dead-letters", "mute-device", "stopped-sender",
-                                    "unknown-arrival", "unreported-key", "idle-seat")),
+                          (12_000, ("no-owner", "idle-key", "wide-key", "dead-letters", "losing-laptop",
+                                    "stopped-sender", "unknown-arrival", "unreported-key", "idle-seat")),
                           (8_000, ("doubled-source",)), (14_000, ("cost-gap",)), (55_000, tuple(SAVINGS))],
                           every=3))  # fmt: skip
 async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tuple[str, ...]) -> None:
@@ -283,9 +283,9 @@ async def reconciled(directory: Path) -> list[Reconciliation]:
         await spool.close()
 
 
-async def test_only_the_planted_laptop_sends_no_calls(tmp_path: Path) -> None:
-    """A month that is served for days reports one laptop without calls, and not every laptop."""
-    words = ("mute-device",)
+async def test_only_the_planted_laptop_loses_calls(tmp_path: Path) -> None:
+    """A month that is served for days reports one laptop that loses calls, and not every laptop."""
+    words = ("losing-laptop",)
     await filled(tmp_path, words, period=Period(end=NOON, days=2, records=200))
     spool = await open_spool(tmp_path, settings=SpoolSettings(), clock=FakeClock(NOON))
     try:
@@ -293,7 +293,11 @@ async def test_only_the_planted_laptop_sends_no_calls(tmp_path: Path) -> None:
     finally:
         await spool.close()
     assert len(devices) > 1
-    assert [PEOPLE[0]] == [device.user for device in devices if is_mute(device, now=NOON + 3 * DAY_S)]
+    words_of = {
+        device.user: machine_state(Evidence(device, 60.0), NOON + 3 * DAY_S).word for device in devices
+    }
+    assert {PEOPLE[0]} == {user for user, word in words_of.items() if word == "losing"}
+    assert {"losing", "reporting"} == set(words_of.values())
 
 
 @pytest.mark.parametrize("words", [(), ("unreported-key", "doubled-source")])
@@ -466,7 +470,7 @@ async def test_a_served_demo_reports_only_what_it_planted(tmp_path: Path) -> Non
     While an old demo is served, its laptops report and its destinations respond. Each problem that is left was planted,
     and its name says so.
     """
-    words = ("parked-route", "dead-letters", "unknown-arrival", "mute-device")
+    words = ("parked-route", "dead-letters", "unknown-arrival", "losing-laptop")
     made_at = int(time.time()) - 10 * DAY_S
     period = Period(end=made_at, days=3, records=300)
     await fill(tmp_path, period, seed=1, plants=words, clock=FakeClock(made_at))
@@ -494,7 +498,7 @@ async def test_a_served_demo_reports_only_what_it_planted(tmp_path: Path) -> Non
     assert {"route", "dead", "unknown", "devices", "no_channel"} == set(causes)
     assert all("planted-" in causes[kind] for kind in ("route", "dead", "unknown"))
     assert "1 laptop" in causes["devices"]
-    assert ["planted-mute-ada"] == [each["hostname"] for each in devices if each["state"] != "enrolled"]
+    assert ["planted-losing-ada"] == [each["hostname"] for each in devices if each["state"] != "reporting"]
     assert sorted(f"Planted by the demo: {PLANTS[word]}." for word in words) == sorted(
         comment["message"] for [comment] in comments
     )

@@ -13,6 +13,12 @@ COLUMNS = ("id", "state", "hostname", "platform", "agent_version", "user", "labe
 UNENROLLED_COLUMNS = ("name", "key", "count", "first_seen", "last_seen")
 
 
+_STATES = (
+    "replaced, revoked, pending, copied, missing, losing, agent_stopped, unknown, at_risk, delayed, reporting, unused "
+    "or collector"
+)
+
+
 @click.group()
 def devices() -> None:
     """List, admit, approve, revoke and delete devices."""
@@ -25,15 +31,15 @@ list_command(
     columns=COLUMNS,
     filters={
         "id": "",
-        "state": "Filter by status: pending, enrolled, silent (shown as offline), mute (sends no calls), copied "
-        "(copied disk), replaced (installed again) or revoked.",
+        "state": f"Filter by state: {_STATES}; may repeat.",
+        "link": "Filter by link: online, offline or unknown; may repeat.",
         "hostname": "",
         "platform": "",
         "agent_version": "",
         "user": "",
         "label": "Filter by label, written NAME=VALUE; may repeat.",
     },
-    help="List the devices. offline: no report for three intervals. sends no calls: heartbeats, but no telemetry.",
+    help="List the devices with their states. offline: no report for three intervals.",
 )
 
 

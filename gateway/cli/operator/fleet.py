@@ -32,11 +32,16 @@ MISSING_COLUMNS = ("id", "hostname", "user", "team", "os", "inventory_last_seen"
 CAUSE_COLUMNS = ("state", "cause", "devices", "assistants", "repair")
 SOURCES = ("jamf", "intune", "kandji", "csv")
 MAX_LIST = 32 * 1024 * 1024
-_STATES = "reporting, unused, not_reporting, silent (shown as offline), missing, pending or revoked"
+_STATES = (
+    "revoked, pending, copied, missing, losing, agent_stopped, unknown, at_risk, delayed, reporting or unused"
+)
 _FILTERS = {
     "id": "",
     "cause": "Filter by cause: STATE.CAUSE or ASSISTANT.STATE.CAUSE, such as codex.overridden.other_endpoint.",
     "assistant": "Filter by installed assistant, such as codex; may repeat.",
+    "link": "Filter by link: online, offline or unknown; may repeat.",
+    "covered": "true or false: only machines that count as covered, or that do not.",
+    "away": "true: only machines of which nothing was heard for devices.coverage_days. false: only the others.",
     "team": "",
     "system": "Filter by system: macos, windows, linux; may repeat.",
     "user": "",
@@ -108,7 +113,9 @@ def coverage(client: OperatorClient, as_json: bool) -> None:
             else f"{inventory['source']}, imported {inventory['imported']}",
             "machines": payload["machines"],
             "covered": f"{payload['covered']} ({_percent(payload)})",
-            **{state: payload["states"][state] for state in payload["states"]},
+            **payload["states"],
+            "away": payload["away"],
+            "offline": payload["offline"],
             "unexpected": payload["unexpected"],
             "people with a seat but no machine": people["without_machine"],
         }

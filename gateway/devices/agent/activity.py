@@ -1,6 +1,7 @@
 """
-The activity of each source: the time of its last report, and its number of records today. The activity is
-stored in a small file next to the spool.
+The activity of each source, and the newest call of each coding assistant, in two small files next to the spool.
+
+The activity of a source is the time of its last report, and its number of records today.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from pathlib import Path
 
 import msgspec
 
 from gateway.devices.agent.identity import write_private
-from gateway.devices.agent.link import SOURCES_FILE
+from gateway.devices.agent.link import CALLS_FILE, SOURCES_FILE
 from spool.log.values import Commit
 from spool.record import moment
 
@@ -38,9 +39,10 @@ class ActivityRecorder:
     """An observer of commits. Call `stop` once. While no source reports, no background task runs."""
 
     def __init__(self, directory: Path, *, now: Callable[[], float]) -> None:
-        self._path = directory / FILE
+        self._directory = directory
         self._now = now
         self._seen = read(directory)
+        self._calls = read_calls(directory)
         self._writing: asyncio.Task[None] | None = None
 
     def committed(self, commit: Commit) -> None:
@@ -48,6 +50,13 @@ class ActivityRecorder:
         for (_, term, source), n in commit.terms.items():
             if term in _COUNTED_TERMS and n > 0:
                 self._count(source, n if term == "accepted" else 0, now)
+
+    def called(self, ends: Mapping[str, float]) -> None:
+        """Record when the newest calls of coding assistants ended."""
+        newer = {name: ended for name, ended in ends.items() if name and ended > self._calls.get(name, 0.0)}
+        if newer:
+            self._calls.update(newer)
+            self._write_later()
 
     def sources(self) -> dict[str, dict[str, object]]:
         """Return the activity of each source in the form of heartbeats."""
@@ -66,6 +75,9 @@ class ActivityRecorder:
         seen = self._seen.get(source)
         count_before = seen.records if seen is not None and seen.day == day else 0
         self._seen[source] = SourceActivity(now, day, count_before + n)
+        self._write_later()
+
+    def _write_later(self) -> None:
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_soon(), name="sources")
 
@@ -74,11 +86,12 @@ class ActivityRecorder:
         self._write()
 
     def _write(self) -> None:
-        """Write the file. If that fails, for example on a full disk, the next report writes it again."""
+        """Write the files. If that fails, for example on a full disk, the next report writes them again."""
         try:
-            write_private(self._path, msgspec.json.encode(self._seen).decode())
+            write_private(self._directory / FILE, msgspec.json.encode(self._seen).decode())
+            write_private(self._directory / CALLS_FILE, msgspec.json.encode(self._calls).decode())
         except OSError as error:
-            extra = {"action": "sources_not_written", "file": str(self._path), "error": str(error)}
+            extra = {"action": "sources_not_written", "file": str(error.filename), "error": str(error)}
             _log.warning("the activity of the sources could not be written", extra=extra)
 
 
@@ -86,6 +99,14 @@ def read(directory: Path) -> dict[str, SourceActivity]:
     """Return the stored activity, or an empty dict if the file is missing or damaged."""
     try:
         return msgspec.json.decode((directory / FILE).read_bytes(), type=dict[str, SourceActivity])
+    except (FileNotFoundError, msgspec.DecodeError):
+        return {}
+
+
+def read_calls(directory: Path) -> dict[str, float]:
+    """Return the stored ends of calls by assistant, or an empty dict if the file is missing or damaged."""
+    try:
+        return msgspec.json.decode((directory / CALLS_FILE).read_bytes(), type=dict[str, float])
     except (FileNotFoundError, msgspec.DecodeError):
         return {}
 

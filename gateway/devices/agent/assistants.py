@@ -57,6 +57,11 @@ def _claude_code(endpoint: str) -> Keys:
         ("env", "OTEL_METRICS_EXPORTER"): "otlp",
         ("env", "OTEL_EXPORTER_OTLP_PROTOCOL"): "http/protobuf",
         ("env", "OTEL_EXPORTER_OTLP_ENDPOINT"): endpoint,
+        # a variable of one signal wins over the general one, whoever sets it
+        ("env", "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL"): "http/protobuf",
+        ("env", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT"): f"{endpoint}/v1/logs",
+        ("env", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL"): "http/protobuf",
+        ("env", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"): f"{endpoint}/v1/metrics",
     }
 
 

@@ -21,6 +21,8 @@ from gateway.devices.agent.identity import write_private
 STATES_FILE: Final = "states.json"
 LINK_FILE: Final = "link.json"
 SOURCES_FILE: Final = "sources.json"
+CALLS_FILE: Final = "calls.json"
+USES_FILE: Final = "uses.json"  # only the probe reads it, because it has exact times
 HEARTBEATS_FILE: Final = "heartbeats.json"
 USER, SERIAL, USE, ENDPOINT = "user", "serial", "use", "endpoint"  # the words of agent.report
 MOST_BYTES: Final = 64 * 1024
@@ -28,6 +30,7 @@ MOST_WORD: Final = 256
 BACKLOG_S: Final = 600.0  # records that wait longer are a backlog
 DAEMON: Final = "daemon"
 PROBED: Final = (
+    "user",
     "hardware_id",
     "serial",
     "os",
@@ -69,7 +72,8 @@ class ProbedStates:
         assistants = self.fields().get("assistants")
         rows = assistants.items() if isinstance(assistants, dict) else ()
         named = ((name, row) for name, row in rows if isinstance(row, dict))
-        states = [(name, row.get("state"), row.get("cause"), row.get("version")) for name, row in named]
+        words = ("state", "cause", "version", "use")
+        states = [(name, *map(row.get, words)) for name, row in named]
         return states, self.fields().get("policy"), self.fields().get("hardware_id")
 
     def _read(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """
-The state of a coding assistant on a device, from the agent's claim and from the calls that arrived.
+The state of a coding assistant on a device: its setting, its use, and one word for both.
 
-Only calls that arrived make an assistant `reporting`. An agent cannot claim this state.
+The setting is the agent's claim. The use follows from the times of uses, which the agent states, and of calls, which
+arrived. Only calls that arrived make an assistant `reporting`. An agent cannot claim this word.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 from typing import Any, NamedTuple
+
+import msgspec
 
 from gateway.devices.fleet.facts import (
     NO_AGENT,
@@ -24,97 +27,162 @@ from gateway.devices.fleet.facts import (
     decoded,
     epoch,
 )
+from gateway.devices.fleet.uses import HEARD, LOSING, NONE, RECENT_S, WAITING, is_unheard
 from spool.devices.device import Device
 
-RECENT_S = 14 * 86_400.0
-# Seconds by which a use may be newer than the newest call, because assistants export their calls in batches.
-DELAY_S = 600.0
 USE_PRECISION_S = 3600.0  # agents round the time of a use down to the hour
-_CLAIMED = frozenset({NOT_INSTALLED, UNKNOWN, TELEMETRY_OFF, OVERRIDDEN, NOT_CONFIGURED})
+GRACE_S = USE_PRECISION_S + 600.0  # time from an unheard use to a loss, because assistants export in batches
+DELAYED_S = 86_400.0  # calls may wait this long on a machine that is covered
+
+CONFIGURED, OFF, UNSET, ABSENT = "configured", "off", "unset", "absent"
+SETTINGS: Mapping[str, str] = {  # the setting of each claim
+    REPORTING: CONFIGURED,
+    UNUSED: CONFIGURED,
+    UNREACHABLE: CONFIGURED,
+    OVERRIDDEN: OVERRIDDEN,
+    TELEMETRY_OFF: OFF,
+    NOT_CONFIGURED: UNSET,
+    UNKNOWN: UNKNOWN,
+    NOT_INSTALLED: ABSENT,
+}
+DELAYED, UNSEEN = "delayed", "unseen"  # further uses, which only the gateway states
+BAD = frozenset({OVERRIDDEN, OFF, UNSET, UNKNOWN})  # settings that lose calls, unless a call shows otherwise
+WAITS_ON_LAPTOP = frozenset(
+    {"backlog", "tls", "dns", "refused"}
+)  # causes of calls that the agent will still send
 FINE = frozenset({REPORTING, UNUSED, NOT_INSTALLED})  # states that need no repair
+OTHER_CALLS = ""  # name of the calls of a device that no coding assistant made
 
 
 class AssistantState(NamedTuple):
-    """`newest` is the time of the newest call in epoch seconds."""
+    """`newest` is the time of the newest call in epoch seconds. `state` is the word that people read."""
 
     name: str
     state: str
     cause: str = ""
     version: str = ""
     newest: float | None = None
+    setting: str = UNKNOWN
+    use: str = NONE
 
 
-def assistants_of(device: Device, *, now: float) -> list[AssistantState]:
+class AssistantEvidence(NamedTuple):
+    """
+    What decides the state of an assistant. Times are in epoch seconds of the gateway's clock.
+
+    `claim` and `cause` are the agent's words, or "" if no agent reports the assistant. `use` is the agent's word as
+    well, or "" if the agent is too old to state it, or may not. `since` is the time from which the setting holds, and
+    `unheard` the first use without a call.
+    """
+
+    claim: str = ""
+    cause: str = ""
+    use: str = ""
+    newest: float | None = None
+    since: float = 0.0
+    unheard: float | None = None
+
+
+class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is stored of an assistant between heartbeats: see `AssistantEvidence`."""
+
+    setting: str
+    since: float
+    unheard: float | None = None
+
+
+def evaluate(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, str]:
+    """Return the state, its cause, the setting and the use of an assistant at a time."""
+    claim, cause, stated, newest, since, unheard = evidence
+    is_recent = newest is not None and at - newest <= RECENT_S
+    if not claim:
+        found = (REPORTING, "") if is_recent else (UNKNOWN, NO_AGENT)
+        return *found, UNKNOWN, HEARD if is_recent else UNSEEN
+    setting = SETTINGS[claim]
+    is_bad = setting in BAD and not (newest is not None and newest >= since)
+    if claim == UNREACHABLE and cause in WAITS_ON_LAPTOP:
+        return claim, cause, setting, DELAYED
+    use = HEARD if is_recent else NONE
+    if stated:  # the laptop knows exact times, and the gateway only hours
+        use = stated if stated in (LOSING, WAITING) else use
+    elif unheard is not None and is_unheard(unheard, newest):
+        use = LOSING if is_bad or claim == UNREACHABLE or at > unheard + GRACE_S else WAITING
+    elif claim == UNREACHABLE and use == NONE:  # an agent that states no uses may still see a loss
+        use = LOSING
+    if use == LOSING:
+        if setting in BAD:
+            return claim, cause, setting, use
+        return UNREACHABLE, cause or NO_RECORD, setting, use
+    if is_bad:
+        return claim, cause, setting, use
+    if is_recent:
+        return REPORTING, "", setting, use
+    return claim if claim == NOT_INSTALLED else UNUSED, "", setting, use
+
+
+def assistants_of(device: Device, *, at: float) -> list[AssistantState]:
     """Return the states of all assistants that the agent names or whose calls arrived, ordered by name."""
-    claims = decoded(device.heartbeat).get("assistants") or {}
-    ahead_s = max(0.0, device.clock_offset_s or 0.0)  # a clock that is ahead would make each use look too new
-    return [
-        _evaluated(
-            name,
-            claims.get(name),
-            newest=device.newest_calls.get(name),
-            enrolled_at=device.enrolled_at,
-            now=now,
-            ahead_s=ahead_s,
-        )
-        for name in sorted(claims.keys() | device.newest_calls.keys())
-    ]
+    claims = _claims(device.heartbeat)
+    names = (claims.keys() | device.newest_calls.keys()) - {OTHER_CALLS}
+    return [_state(device, name, claims.get(name) or {}, at) for name in sorted(names)]
 
 
-def holds_until(device: Device, *, now: float) -> float:
+def holds_until(device: Device, *, at: float) -> float:
     """Return the time until which the states of the assistants hold, if the device reports nothing new."""
-    claims = decoded(device.heartbeat).get("assistants") or {}
-    ahead_s = max(0.0, device.clock_offset_s or 0.0)
-    used = (epoch(claim.get("used_at")) for claim in claims.values())
     times = [time + RECENT_S for time in device.newest_calls.values()]
-    times += [time - ahead_s + USE_PRECISION_S + DELAY_S for time in used if time is not None]
-    return min((time for time in times if time >= now), default=inf)
+    memories = (memory_of(device, name) for name in device.uses)
+    times += [each.unheard + GRACE_S for each in memories if each is not None and each.unheard is not None]
+    return min((time for time in times if time >= at), default=inf)
 
 
-def _evaluated(
-    name: str,
-    claim: Mapping[str, Any] | None,
-    *,
-    newest: float | None,
-    enrolled_at: float,
-    now: float,
-    ahead_s: float,
-) -> AssistantState:
-    used = None if claim is None else epoch(claim.get("used_at"))
-    state, cause = evaluate(
-        "" if claim is None else claim["state"],
-        "" if claim is None else claim.get("cause", ""),
-        used=None if used is None else used - ahead_s,
+def memory_of(device: Device, name: str) -> Memory | None:
+    stored = device.uses.get(name)
+    return None if stored is None else msgspec.convert(stored, Memory)
+
+
+def remembered(device: Device, heartbeat: bytes, *, now: float) -> Mapping[str, Mapping[str, Any]]:
+    """
+    Return what to store of each assistant after a heartbeat. Of the uses without a call, the first one is stored, so
+    that further uses do not postpone a loss. A repaired setting ends it.
+    """
+    found = {}
+    for name, claim in _claims(heartbeat).items():
+        before = memory_of(device, name)
+        setting, newest = SETTINGS[claim["state"]], device.newest_calls.get(name)
+        since, unheard = now, None
+        if before is not None:
+            is_same = before.setting == setting
+            since = before.since if is_same else now
+            unheard = before.unheard if is_same or setting != CONFIGURED else None
+        if unheard is not None and not is_unheard(unheard, newest):
+            unheard = None
+        used = epoch(claim.get("used_at"))
+        if used is not None and unheard is None:
+            used = corrected(device, used, now=now)
+            unheard = used if used >= since and is_unheard(used, newest) else None
+        found[name] = msgspec.to_builtins(Memory(setting, since, unheard))
+    return found
+
+
+def corrected(device: Device, time: float, *, now: float) -> float:
+    """Return a time of the device's clock in the gateway's clock. It is never in the future."""
+    return min(time - (device.clock_offset_s or 0.0), now)
+
+
+def _state(device: Device, name: str, claim: Mapping[str, Any], at: float) -> AssistantState:
+    memory = memory_of(device, name)
+    newest = device.newest_calls.get(name)
+    evidence = AssistantEvidence(
+        claim=claim.get("state", ""),
+        cause=claim.get("cause", ""),
+        use=claim.get("use", ""),
         newest=newest,
-        enrolled_at=enrolled_at,
-        now=now,
+        since=0.0 if memory is None else memory.since,
+        unheard=None if memory is None else memory.unheard,
     )
-    version = "" if claim is None else claim.get("version", "")
-    return AssistantState(name, state, cause, version, newest)
+    state, cause, setting, use = evaluate(evidence, at=at)
+    return AssistantState(name, state, cause, claim.get("version", ""), newest, setting, use)
 
 
-def evaluate(
-    claimed: str, cause: str, *, used: float | None, newest: float | None, enrolled_at: float, now: float
-) -> tuple[str, str]:
-    """
-    Return the state and its cause. Times are in epoch seconds: of the last use, and of the newest call that arrived.
-
-    `claimed` and `cause` are the agent's words, or "" if no agent reports the assistant.
-    """
-    is_recent = newest is not None and now - newest <= RECENT_S
-    since = enrolled_at if newest is None else newest
-    is_unheard = used is not None and used > since + DELAY_S
-    if claimed != UNREACHABLE and used is not None:
-        # a use of this hour may be seconds old, and its calls may still be on their way
-        is_unheard = is_unheard and now - used > USE_PRECISION_S + DELAY_S
-    if is_recent and not is_unheard:
-        return REPORTING, ""
-    if not claimed:
-        return UNKNOWN, NO_AGENT
-    if claimed in _CLAIMED:
-        return claimed, cause
-    if claimed == UNREACHABLE:
-        return UNREACHABLE, cause or NO_RECORD
-    if is_unheard:
-        return UNREACHABLE, NO_RECORD
-    return UNUSED, ""
+def _claims(heartbeat: bytes) -> Mapping[str, Mapping[str, Any]]:
+    return decoded(heartbeat).get("assistants") or {} if b'"assistants"' in heartbeat else {}

@@ -10,31 +10,33 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.devices.fleet.assistant_states import FINE, RECENT_S, AssistantState
-from gateway.devices.fleet.facts import NO_AGENT, REPORTING, UNKNOWN, UNUSED
-from gateway.devices.states import silent_after
+from gateway.devices.fleet.assistant_states import FINE, AssistantState
+from gateway.devices.machine_state import COLLECTOR, MISSING, OFFLINE, REPLACED, WORDS, Cause, MachineState
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.registry.tables.inventory import Machine
 
-NOT_REPORTING, SILENT, MISSING = "not_reporting", "silent", "missing"
-STATES = (REPORTING, UNUSED, NOT_REPORTING, SILENT, MISSING, PENDING, REVOKED)
-COVERED = frozenset({REPORTING, UNUSED})
-_LIVE = frozenset({REPORTING, UNUSED, NOT_REPORTING})  # states in which the states of assistants are current
-
-Cause = tuple[str, str]  # the state of an assistant, and why it has this state
-_NOTHING_KNOWN: Cause = (UNKNOWN, NO_AGENT)
+STATES = tuple(word for word in reversed(WORDS) if word not in (REPLACED, COLLECTOR))  # the best word first
+_UNKNOWN_ASSISTANTS = frozenset(
+    {PENDING, REVOKED, MISSING}
+)  # words of machines that have no current assistants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRow:
     """
-    A device, an expected machine, or both. `causes` say why a device is not reporting, without repeats.
+    A device, an expected machine, or both. `causes` say why a machine may lose calls, without repeats.
 
-    `os` is the reported or the listed system, and `system` its family, such as macos.
+    `state` is a word of `machine_state`, and `link` says whether the device is online. `heard_at` is the time of the
+    newest report, call or check-in at the MDM. If it is too long ago, the machine is away. `os` is the reported or
+    the listed system, and `system` its family, such as macos.
     """
 
     id: str
     state: str
+    link: str = ""
+    covered: bool = False
+    heard_at: float = 0.0
+    is_away: bool = False
     device: Device | None = None
     machine: Machine | None = None
     assistants: tuple[AssistantState, ...] = ()
@@ -61,65 +63,35 @@ class FleetRow:
         return None if self.device is None else self.device.last_seen or None
 
 
-def device_row(
-    device: Device,
-    machine: Machine | None,
-    assistants: tuple[AssistantState, ...],
-    *,
-    os: str,
-    now: float,
-    interval_s: float,
-) -> FleetRow:
-    state, causes = _device_state(device, assistants, now=now, interval_s=interval_s)
+def device_row(device: Device, machine: Machine | None, state: MachineState, *, os: str) -> FleetRow:
     shown_os = os or device.platform or ("" if machine is None else machine.os)
+    calls = max(device.newest_calls.values(), default=0.0)
+    checked_in = 0.0 if machine is None else machine.last_seen or 0.0
     return FleetRow(
         id=device.id,
-        state=state,
+        state=state.word,
+        link=state.link,
+        covered=state.covered,
+        heard_at=max(device.quiet_since, calls, checked_in),
         device=device,
         machine=machine,
-        assistants=assistants,
-        causes=causes,
+        assistants=state.assistants.each,
+        causes=state.causes,
         os=shown_os,
         system=system_of(shown_os),
     )
 
 
-def missing_row(machine: Machine) -> FleetRow:
+def missing_row(machine: Machine, *, listed_at: float) -> FleetRow:
+    """Return the row of a machine that never reported. Without a check-in, the list itself shows that it exists."""
     return FleetRow(
         id=machine.serial or machine.hostname,
         state=MISSING,
+        heard_at=listed_at if machine.last_seen is None else machine.last_seen,
         machine=machine,
         os=machine.os,
         system=system_of(machine.os),
     )
-
-
-def _device_state(
-    device: Device, assistants: Sequence[AssistantState], *, now: float, interval_s: float
-) -> tuple[str, tuple[Cause, ...]]:
-    """
-    Return the state of a device, and the causes if it is not reporting.
-
-    A device without an agent sends no heartbeats, so it is never silent. An admitted device that never
-    reported is missing.
-    """
-    if device.state != ENROLLED:
-        return device.state, ()
-    if not device.last_seen:
-        return MISSING, ()
-    if device.last_heartbeat is not None and now > silent_after(device, interval_s):
-        return SILENT, ()
-    causes = tuple(dict.fromkeys((each.state, each.cause) for each in assistants if each.state not in FINE))
-    if causes:
-        return NOT_REPORTING, causes
-    if any(each.state == REPORTING for each in assistants):
-        return REPORTING, ()
-    if assistants:
-        return UNUSED, ()
-    heard = device.last_telemetry
-    if heard is not None and now - heard <= RECENT_S:
-        return REPORTING, ()
-    return NOT_REPORTING, (_NOTHING_KNOWN,)
 
 
 def system_of(os: str) -> str:
@@ -145,7 +117,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseCount:
-    """The devices that do not report for one cause, and by assistant the number of these devices."""
+    """The machines that have one cause, and by assistant the number of these devices."""
 
     state: str
     cause: str
@@ -156,13 +128,17 @@ class CauseCount:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetCoverage:
     """
-    The figures of the fleet. If there is an inventory, `machines`, `covered`, `states`, `causes`, `teams` and
-    `systems` count the expected machines. Otherwise they count all devices. `assistants` and `unexpected`
-    count all devices that are enrolled and not silent, and all devices.
+    The figures of the fleet. If there is an inventory, they count the expected machines, and otherwise all devices
+    that are not revoked. Machines of which nothing was heard for `coverage_days` are only in `away`. `offline` counts
+    machines that are in the other figures as well, with the word of their last report.
+
+    `unexpected` counts devices that are not in the inventory. `assistants` counts all devices that are not away.
     """
 
     machines: int
     covered: int
+    away: int
+    offline: int
     enrolled: int
     unexpected: int
     states: Mapping[str, int]
@@ -172,36 +148,38 @@ class FleetCoverage:
     systems: Sequence[Part]
 
 
-def coverage_of(rows: Iterable[FleetRow], *, has_inventory: bool) -> FleetCoverage:
-    """Return the figures. Each machine counts once."""
-    rows = list(rows)
-    counted = [row for row in rows if row.machine is not None or not has_inventory]
-    states = Counter(row.state for row in counted)
-    devices_of = Counter(cause for row in counted for cause in row.causes)
+def coverage_of(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCoverage:
+    """Return the figures. Each machine counts once, and the time of day changes no figure but `offline`."""
+    counted = [row for row in rows if row.machine is not None or not (has_inventory or row.state == REVOKED)]
+    expected = [row for row in counted if not row.is_away]
+    states = Counter(row.state for row in expected)
+    devices_of = Counter(cause for row in expected for cause in row.causes)
     assistants_of: dict[Cause, Counter[str]] = defaultdict(Counter)
-    for row in counted:
+    for row in expected:
         if row.causes:
             for each in row.assistants:
                 if each.state not in FINE:
                     assistants_of[each.state, each.cause][each.name] += 1
     assistants: dict[str, dict[str, int]] = defaultdict(dict)
-    live = (row for row in rows if row.state in _LIVE)
-    found = Counter((each.name, each.state) for row in live for each in row.assistants)
+    current = (row for row in rows if not (row.is_away or row.state in _UNKNOWN_ASSISTANTS))
+    found = Counter((each.name, each.state) for row in current for each in row.assistants)
     for (name, state), count in sorted(found.items()):
         assistants[name][state] = count
     return FleetCoverage(
-        machines=states.total(),
-        covered=sum(states[state] for state in COVERED),
+        machines=len(expected),
+        covered=sum(row.covered for row in expected),
+        away=len(counted) - len(expected),
+        offline=sum(row.link == OFFLINE for row in expected),
         enrolled=sum(row.device is not None and row.device.state == ENROLLED for row in rows),
-        unexpected=len(rows) - len(counted),
+        unexpected=sum(row.machine is None for row in rows) if has_inventory else 0,
         states={state: states[state] for state in STATES},
         causes=[
             CauseCount(state=cause[0], cause=cause[1], devices=count, assistants=dict(assistants_of[cause]))
             for cause, count in sorted(devices_of.items(), key=lambda item: (-item[1], item[0]))
         ],
         assistants=assistants,
-        teams=_parts((row.team, row.state in COVERED) for row in counted),
-        systems=_parts((row.system, row.state in COVERED) for row in counted),
+        teams=_parts((row.team, row.covered) for row in expected),
+        systems=_parts((row.system, row.covered) for row in expected),
     )
 
 

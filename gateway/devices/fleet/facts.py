@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.devices.fleet.uses import USES
+
 MAX_TEXT = 64
 LATEST_TIME = 4e9  # epoch seconds; it is in the year 2096
 
@@ -44,8 +46,7 @@ NO_AGENT = "no_agent"  # only the gateway states this cause: no agent reports th
 NO_RECORD = "no_record"  # only the gateway states this cause: the assistant was used, but no call arrived
 STATES = tuple(CAUSES)
 
-# The assistant of each source of records that runs on a machine.
-ASSISTANT_OF_SOURCE: Mapping[str, str] = {
+_ASSISTANTS: Mapping[str, str] = {  # by source of records
     "claude_code": "claude-code",
     "codex": "codex",
     "copilot_chat": "copilot",
@@ -54,8 +55,12 @@ ASSISTANT_OF_SOURCE: Mapping[str, str] = {
     "qwen_code": "qwen-code",
     "opencode": "opencode",
 }
+# By source and service name, for assistants that report with a library that other programs use as well.
+_ASSISTANTS_OF_LIBRARIES: Mapping[tuple[str, str], str] = {("vercel_ai", "opencode"): "opencode"}
 # The names of assistants in heartbeats. The list is closed, because each name becomes a label of metrics.
-ASSISTANTS = tuple(dict.fromkeys(ASSISTANT_OF_SOURCE.values()))
+ASSISTANTS = tuple(dict.fromkeys(_ASSISTANTS.values()))
+
+KIND, CLUSTER = "kind", "cluster"  # label of a device that reports for a cluster, and its value
 
 KEY_STORAGES = ("tpm", "keychain", "file")  # where an agent says that it keeps its key
 
@@ -93,9 +98,19 @@ def hardware_id_of(value: Any) -> str:
     return value if isinstance(value, str) and _SHA256.fullmatch(value) else ""
 
 
+def assistant_of(source: str, service: str | None = None) -> str | None:
+    """Return the coding assistant that sends calls with this source and service name, or None."""
+    return _ASSISTANTS.get(source) or _ASSISTANTS_OF_LIBRARIES.get((source, service or ""))
+
+
 def is_collector(device_id: str) -> bool:
     """Return whether a device was enrolled over OpAMP. It is no machine of a person, so coverage ignores it."""
     return device_id.startswith(f"{OPAMP}:")
+
+
+def is_of_cluster(labels: Mapping[str, str]) -> bool:
+    """Return whether a device with these labels is the agent of a cluster."""
+    return labels.get(KIND) == CLUSTER
 
 
 def instances_in(heartbeat: bytes) -> Instances:
@@ -188,6 +203,10 @@ _ASSISTANT: Mapping[str, Reader] = {
     "cause": _matching(_WORD),
     "version": _matching(_TEXT),
     "used_at": _time,
+    "use": lambda value: value if isinstance(value, str) and value in USES else None,
+    "state_since": _time,
+    "unheard_since": _time,
+    "heard_at": _time,
     "configured": _flag,
 }
 _HEALTH: Mapping[str, Reader] = {"healthy": _flag, "status": _matching(_STATUS), "error": _flag}

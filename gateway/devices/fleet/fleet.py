@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
-from math import inf
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from gateway.devices.fleet.assistant_states import RECENT_S, AssistantState, assistants_of, holds_until
-from gateway.devices.fleet.coverage import FleetCoverage, FleetRow, coverage_of, device_row, missing_row
-from gateway.devices.fleet.facts import decoded, is_collector
-from gateway.devices.fleet.matching import ExpectedMachines
+from gateway.devices.fleet.coverage import (
+    FleetCoverage,
+    FleetRow,
+    coverage_of,
+    device_row,
+    missing_row,
+)
+from gateway.devices.fleet.facts import decoded
+from gateway.devices.fleet.matching import NOBODY, ExpectedMachines
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.devices.states import silent_after
+from gateway.devices.machine_state import COLLECTOR, MachineState
 from spool.devices.device import Device, is_device_id
 from spool.registry.operators import Actor
 from spool.registry.tables.inventory import Inventory, Machine
 from spool.turns.fair_turns import pause_when_due
 
 ADMITTED_AT_ONCE = 500  # devices that one transaction adds
+DAY_S = 86_400.0
 ROWS_PER_STEP = 200  # rows after which other requests get a turn, if it is due
 
 
 class _Known(NamedTuple):
-    """
-    A row that was made earlier. It holds until `until`, and the states of its assistants until `states_until`, if
-    its device does not change.
-    """
+    """A row that was made earlier. It holds while the state of its device is the same object."""
 
     row: FleetRow
+    state: MachineState
     os: str
-    states_until: float
-    until: float
-    interval_s: float
 
 
 class Fleet:
@@ -42,7 +43,7 @@ class Fleet:
         self._lifecycle = lifecycle
         self._inventory = inventory
         self._known: dict[str, _Known] = {}
-        self._expected: tuple[Inventory | None, ExpectedMachines] = (None, ExpectedMachines(()))
+        self._expected: tuple[Inventory | None, ExpectedMachines] = (None, NOBODY)
 
     @property
     def inventory(self) -> Inventory | None:
@@ -52,34 +53,41 @@ class Fleet:
         """Return the machines of the inventory. Without an inventory, no machine is expected."""
         inventory = self._inventory()
         if self._expected[0] is not inventory:
-            machines = () if inventory is None else inventory.machines
-            self._expected = inventory, ExpectedMachines(machines)
+            expected = NOBODY if inventory is None else ExpectedMachines(inventory.machines)
+            self._expected = inventory, expected
         return self._expected[1]
 
     def _machines(self) -> list[Device]:
         # a replaced device is an earlier life of a machine that is in the list under its new id
-        devices = self._lifecycle.table.all()
-        return [device for device in devices if not (device.replaced_by or is_collector(device.id))]
+        return [device for device in self._lifecycle.table.all() if not device.replaced_by]
 
     async def rows(self) -> list[FleetRow]:
         """Return a row for each device and for each expected machine without a device."""
-        now, interval_s = self._lifecycle.now(), self._lifecycle.interval_s
         devices = self._machines()
-        expected = self.expected()
+        expected, inventory = self.expected(), self._inventory()
+        heard_since = self._lifecycle.now() - self._lifecycle.settings.coverage_days * DAY_S
         place_of, device_of = expected.matched(devices)
         rows = []
         for number, device in enumerate(devices):
             place = place_of.get(device.id)
             machine = None if place is None else expected.machines[place]
-            rows.append(self._row(device, machine, now=now, interval_s=interval_s))
+            row = self._row(device, machine, heard_since)
+            if machine is not None or row.state != COLLECTOR:
+                rows.append(row)
             if number % ROWS_PER_STEP == 0:
                 await pause_when_due()
-        rows += [missing_row(each) for place, each in enumerate(expected.machines) if place not in device_of]
+        listed_at = 0.0 if inventory is None else inventory.imported
+        absent = (each for place, each in enumerate(expected.machines) if place not in device_of)
+        rows += [_marked(missing_row(each, listed_at=listed_at), heard_since) for each in absent]
         self._forget({device.id for device in devices})
         return rows
 
-    async def coverage(self) -> FleetCoverage:
-        return coverage_of(await self.rows(), has_inventory=self._inventory() is not None)
+    def coverage_of(self, rows: Sequence[FleetRow]) -> FleetCoverage:
+        return coverage_of(rows, has_inventory=self._inventory() is not None)
+
+    async def rows_in_use(self) -> list[FleetRow]:
+        """Return the rows of machines that are not away."""
+        return [row for row in await self.rows() if not row.is_away]
 
     async def admit_machines(self, actor: Actor) -> int:
         """
@@ -98,44 +106,20 @@ class Fleet:
             await asyncio.gather(*(self._lifecycle.admit(serial, actor) for serial in step))
         return len(serials)
 
-    def _row(self, device: Device, machine: Machine | None, *, now: float, interval_s: float) -> FleetRow:
+    def _row(self, device: Device, machine: Machine | None, heard_since: float) -> FleetRow:
         """Return the row of a device. The earlier row is reused while nothing that it shows can have changed."""
+        state = self._lifecycle.state_of(device)
         known = self._known.get(device.id)
-        if (
-            known is not None
-            and known.row.device is device
-            and known.row.machine is machine
-            and known.interval_s == interval_s
-            and now < known.until
-        ):
-            return known.row
-        assistants, os, states_until = self._assistants(device, known, now)
-        row = device_row(device, machine, assistants, os=os, now=now, interval_s=interval_s)
-        until = min((at for at in _changes(device, interval_s) if at >= now), default=inf)
-        self._known[device.id] = _Known(
-            row=row, os=os, states_until=states_until, until=min(until, states_until), interval_s=interval_s
-        )
+        os = None
+        if known is not None and (before := known.row.device) is not None:
+            is_same = before is device and known.row.machine is machine and known.state is state
+            if is_same and known.row.is_away == (known.row.heard_at < heard_since):
+                return known.row
+            os = known.os if before.heartbeat is device.heartbeat else None
+        os = _os_of(device) if os is None else os
+        row = _marked(device_row(device, machine, state, os=os), heard_since)
+        self._known[device.id] = _Known(row, state, os)
         return row
-
-    def _assistants(
-        self, device: Device, known: _Known | None, now: float
-    ) -> tuple[tuple[AssistantState, ...], str, float]:
-        """
-        Return the states of a device's assistants, its system, and the time until which the states hold. A report
-        that only shows that the device is alive does not change them.
-        """
-        before = None if known is None else known.row.device
-        if (
-            known is not None
-            and before is not None
-            and before.heartbeat is device.heartbeat
-            and before.newest_calls is device.newest_calls
-            and before.enrolled_at == device.enrolled_at
-            and now < known.states_until
-        ):
-            return known.row.assistants, known.os, known.states_until
-        os = str(decoded(device.heartbeat).get("os") or "") if b'"os"' in device.heartbeat else ""
-        return tuple(assistants_of(device, now=now)), os, holds_until(device, now=now)
 
     def _forget(self, there: Collection[str]) -> None:
         """Forget the rows of deleted devices."""
@@ -143,7 +127,9 @@ class Fleet:
             self._known = {id: known for id, known in self._known.items() if id in there}
 
 
-def _changes(device: Device, interval_s: float) -> tuple[float, float]:
-    """Return the times at which the device becomes silent, and at which its telemetry is no longer recent."""
-    heard = device.last_telemetry
-    return silent_after(device, interval_s), inf if heard is None else heard + RECENT_S
+def _marked(row: FleetRow, heard_since: float) -> FleetRow:
+    return replace(row, is_away=True) if row.heard_at < heard_since else row
+
+
+def _os_of(device: Device) -> str:
+    return str(decoded(device.heartbeat).get("os") or "") if b'"os"' in device.heartbeat else ""

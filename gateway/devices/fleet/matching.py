@@ -31,6 +31,13 @@ class ExpectedMachines:
             if (name := short_name(machine.hostname)) and counts[name] == 1
         }
 
+    def machine_of(self, device: Device) -> Machine | None:
+        """Return the machine that a device claims to be. Several devices may claim to be one machine."""
+        if not self.machines:
+            return None
+        place = self._claimed(device)
+        return None if place is None else self.machines[place]
+
     def expects(self, *, serial: str, hostname: str) -> bool:
         """Return whether a machine with this serial number, or else with this hostname, is expected."""
         return self.place(serial=serial, hostname=hostname) is not None
@@ -52,18 +59,24 @@ class ExpectedMachines:
         be one machine, the enrolled device that reported last is the machine. The others are unexpected.
         """
         device_of: dict[int, Device] = {}
-        places: dict[str, tuple[Device, int | None]] = {}
+        ids = set()
         for device in devices:
-            known, place = self._places.get(device.id, (None, None))
-            if known is None or _claims(known) != _claims(device):
-                known, place = device, self._place_of(device)
-            places[device.id] = known, place
+            ids.add(device.id)
+            place = self._claimed(device)
             if place is not None:
                 rival = device_of.get(place)
                 if rival is None or _rank(rival) < _rank(device):
                     device_of[place] = device
-        self._places = places
+        if len(self._places) > len(ids):
+            self._places = {id: known for id, known in self._places.items() if id in ids}
         return {device.id: place for place, device in device_of.items()}, device_of
+
+    def _claimed(self, device: Device) -> int | None:
+        known, place = self._places.get(device.id, (None, None))
+        if known is None or _claims(known) != _claims(device):
+            place = self._place_of(device)
+            self._places[device.id] = device, place
+        return place
 
     def _place_of(self, device: Device) -> int | None:
         # with managed settings and no agent, the device id is the serial number
@@ -71,6 +84,9 @@ class ExpectedMachines:
         if place is not None:
             return place
         return self.place(serial=serial_of(device), hostname=device.hostname)
+
+
+NOBODY = ExpectedMachines(())
 
 
 def serial_of(device: Device) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gateway.devices.fleet.coverage import Cause
 from gateway.devices.fleet.facts import (
     NO_AGENT,
     NO_RECORD,
@@ -15,6 +14,7 @@ from gateway.devices.fleet.facts import (
     UNKNOWN,
     UNREACHABLE,
 )
+from gateway.devices.machine_state import Cause
 
 
 class CauseRepair(NamedTuple):

@@ -21,6 +21,7 @@ from gateway.core.errors import Refusal
 from gateway.devices import reports, states
 from gateway.devices.fleet.facts import OPAMP, Instances, instances_in, is_collector, with_instances
 from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.machine_state import ONLINE
 from gateway.devices.opamp.facts import HOST_ID, SERVICE, Description, description_of, health_of
 from gateway.devices.opamp.messages import (
     ACCEPTS_OPAMP_SETTINGS,
@@ -33,7 +34,6 @@ from gateway.devices.opamp.messages import (
     ServerToAgent,
 )
 from gateway.devices.reports import DeviceReport
-from gateway.devices.states import SILENT
 from gateway.people.authentication.access import Bearer, lacking
 from spool.clock import Clock, elapsed_s
 from spool.devices.device import REVOKED, Device
@@ -166,7 +166,7 @@ class OpampInstances:
     def _may_return(self, device: Device, uid: bytes) -> bool:
         if device.key_used:  # then it sends under its own key
             return False
-        if device.state == REVOKED or self.devices.state_of(device) == SILENT:
+        if device.state == REVOKED or self.devices.state_of(device).link != ONLINE:
             return True
         instances = instances_in(device.heartbeat)
         return _name(uid) in instances or not any(part.get(CONNECTED) for part in instances.values())

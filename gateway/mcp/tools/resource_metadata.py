@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gateway.devices.fleet.assistant_states import assistants_of
+from gateway.devices.machine_state import MachineState
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, page, suggestion, table
 from gateway.money.costs.measures import CURRENCY_UNIT
@@ -72,28 +72,26 @@ async def _devices(services: SenderServices) -> Sequence[ResourceRow]:
     if lifecycle is None:
         return ()
 
-    def tags(device: Device) -> Mapping[str, str]:
-        """Return the labels, and what is known of the device's coding assistants."""
-        states = assistants_of(device, now=lifecycle.now())
-        if not states:
-            return device.all_labels
-        words = (f"{each.name} {each.state}{each.cause and f' ({each.cause})'}" for each in states)
-        return {**device.all_labels, ASSISTANTS_TAG: ", ".join(words)}
+    return [_device(device, lifecycle.state_of(device)) for device in lifecycle.table.all()]
 
-    return [
-        ResourceRow(
-            kind="device",
-            id=device.id,
-            name=_shown_host(device.hostname) or device.id,
-            source="devices",
-            state=lifecycle.state_of(device),
-            user=device.user,
-            tags=tags(device),
-            first_seen=device.enrolled_at,
-            last_seen=device.last_seen or None,
-        )
-        for device in lifecycle.table.all()
-    ]
+
+def _device(device: Device, state: MachineState) -> ResourceRow:
+    """Return the row of a device. Its tags are its labels, and what is known of its coding assistants."""
+    tags = device.all_labels
+    if assistants := state.assistants.each:
+        words = (f"{each.name} {each.state}{each.cause and f' ({each.cause})'}" for each in assistants)
+        tags = {**tags, ASSISTANTS_TAG: ", ".join(words)}
+    return ResourceRow(
+        kind="device",
+        id=device.id,
+        name=_shown_host(device.hostname) or device.id,
+        source="devices",
+        state=state.word,
+        user=device.user,
+        tags=tags,
+        first_seen=device.enrolled_at,
+        last_seen=device.last_seen or None,
+    )
 
 
 async def _clusters(services: SenderServices) -> Sequence[ResourceRow]:

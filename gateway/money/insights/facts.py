@@ -150,7 +150,7 @@ class Facts:
     expired_tries: Mapping[int, ExpiredTries] = field(default_factory=dict)  # by the id of an expired key
     sender_hours: Sequence[SenderHours] = ()  # by source and key: the hours in which records arrived
     devices: Sequence[Device] = ()
-    fleet: Sequence[FleetRow] = ()  # devices, and expected machines that never reported
+    fleet: Sequence[FleetRow] = ()  # machines of which something was heard lately
     shares: Sequence[KeyShare] = ()  # keys that use nearly all of their share of a common limit
     # Clusters that stopped reporting. Their `last_seen` is the last report of the cluster or of its device.
     silent_clusters: Sequence[Cluster] = ()

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.devices.fleet.assistant_states import AssistantState, assistants_of
+from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.fleet.facts import FACTS, decoded
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.devices.states import STATES
+from gateway.devices.machine_state import LINKS, WORDS, MachineState
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SenderServices
@@ -25,7 +25,7 @@ class Shown(msgspec.Struct, frozen=True):
     """A device with its state at the time of the request."""
 
     device: Device
-    state: str
+    state: MachineState
 
 
 class Admission(RequestBody):
@@ -42,7 +42,8 @@ def describe(row: Shown) -> dict[str, object]:
     device = row.device
     return {
         "id": device.id,
-        "state": row.state,
+        "state": row.state.word,
+        "link": row.state.link,
         "hostname": device.hostname,
         "platform": device.platform,
         "agent_version": device.agent_version,
@@ -58,12 +59,14 @@ def show_assistant(state: AssistantState) -> dict[str, object]:
         "name": state.name,
         "state": state.state,
         "cause": state.cause or None,
+        "setting": state.setting,
+        "use": state.use,
         "version": state.version or None,
         "newest_call": moment(state.newest),
     }
 
 
-def details(row: Shown, *, now: float) -> dict[str, object]:
+def details(row: Shown) -> dict[str, object]:
     """Describe a single device: the fields of the list, and further fields."""
     device = row.device
     heartbeat = decoded(device.heartbeat)
@@ -83,7 +86,7 @@ def details(row: Shown, *, now: float) -> dict[str, object]:
         "spool": heartbeat.get("spool"),
         "sources": heartbeat.get("sources") or {},
         **{name: heartbeat.get(name) for name in FACTS if name != "assistants"},
-        "assistants": [show_assistant(state) for state in assistants_of(device, now=now)],
+        "assistants": [show_assistant(each) for each in row.state.assistants.each],
         "upstream": {
             "id": device.upstream_id,
             "sent": device.sent_version == device.version,
@@ -108,7 +111,7 @@ DEVICES: List[Shown] = List(
     identity=Sort(value=lambda row: row.device.id),
     sorts={
         "id": Sort(value=lambda row: row.device.id),
-        "state": Sort(value=lambda row: row.state),
+        "state": Sort(value=lambda row: row.state.word),
         "hostname": Sort(value=lambda row: row.device.hostname),
         "platform": Sort(value=lambda row: row.device.platform),
         "agent_version": Sort(value=lambda row: row.device.agent_version),
@@ -119,7 +122,8 @@ DEVICES: List[Shown] = List(
     default_sort=("id", "asc"),
     filters={
         "id": Filter(values=lambda row: (row.device.id,), is_open=True),
-        "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
+        "state": Filter(values=lambda row: (row.state.word,), valid_values=WORDS),
+        "link": Filter(values=lambda row: (row.state.link,), valid_values=LINKS),
         "hostname": Filter(values=lambda row: (row.device.hostname,), is_open=True),
         "platform": Filter(values=lambda row: (row.device.platform,)),
         "agent_version": Filter(values=lambda row: (row.device.agent_version,)),
@@ -210,5 +214,5 @@ def _lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceLifecycle
 
 
 def _details(lifecycle: DeviceLifecycle, device: Device) -> Result:
-    described = details(Shown(device, lifecycle.state_of(device)), now=lifecycle.now())
+    described = details(Shown(device, lifecycle.state_of(device)))
     return {"device": {**described, **lifecycle.relatives(device)}}

@@ -10,26 +10,21 @@ from gateway.bills.plans.declared import PlanTable
 from gateway.core.errors import Refusal
 from gateway.core.schemas import TEXT
 from gateway.devices.fleet.coverage import (
-    MISSING,
-    NOT_REPORTING,
-    SILENT,
     STATES,
     CauseCount,
     FleetCoverage,
     FleetRow,
     Part,
-    coverage_of,
 )
-from gateway.devices.fleet.facts import REPORTING, UNUSED
 from gateway.devices.fleet.inventory_lists import MAX_LIST, SOURCES, read_inventory
 from gateway.devices.fleet.repairs import repair_of
+from gateway.devices.machine_state import FAILING, LINKS, WORDS
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
 from gateway.operations.devices.devices import show_assistant
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, read_bounded
-from spool.devices.device import PENDING, REVOKED
 from spool.record import moment
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 from spool.registry.tables.inventory import Inventory
@@ -39,8 +34,8 @@ CSV = "text/csv"
 MAX_NAMED = 100  # maximum people without a machine that a response names
 # States in the order of the list: devices with trouble come first.
 _ORDER = {
-    state: place
-    for place, state in enumerate((NOT_REPORTING, SILENT, MISSING, PENDING, REVOKED, UNUSED, REPORTING))
+    word: place
+    for place, word in enumerate(sorted(WORDS, key=lambda word: (word not in FAILING, WORDS.index(word))))
 }
 
 
@@ -50,6 +45,9 @@ def describe(row: FleetRow) -> dict[str, object]:
     return {
         "id": row.id,
         "state": row.state,
+        "link": row.link or None,
+        "covered": row.covered,
+        "away": row.is_away,
         "causes": [
             {"state": state, "cause": cause or None, "words": repair_of((state, cause)).words}
             for state, cause in row.causes
@@ -59,6 +57,7 @@ def describe(row: FleetRow) -> dict[str, object]:
         "hostname": hostname or ("" if machine is None else machine.hostname),
         "serial": "" if machine is None else machine.serial,
         "user": row.user,
+        "assigned_to": "" if machine is None else machine.user,
         "team": row.team,
         "os": row.os,
         "system": row.system,
@@ -95,6 +94,9 @@ MACHINES: List[FleetRow] = List(
     default_sort=("state", "asc"),
     filters={
         "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
+        "link": Filter(values=lambda row: (row.link,) if row.link else (), valid_values=LINKS),
+        "covered": yes_no(lambda row: row.covered),
+        "away": yes_no(lambda row: row.is_away),
         "cause": Filter(values=_causes, is_open=True),
         "assistant": Filter(values=lambda row: [each.name for each in row.assistants], is_open=True),
         "team": Filter(values=lambda row: (row.team,)),
@@ -111,6 +113,8 @@ def describe_coverage(coverage: FleetCoverage, inventory: Inventory | None) -> d
         "machines": coverage.machines,
         "covered": coverage.covered,
         "covered_percent": percent(coverage.covered, coverage.machines),
+        "away": coverage.away,
+        "offline": coverage.offline,
         "enrolled_devices": coverage.enrolled,
         "unexpected": coverage.unexpected,
         "states": dict(coverage.states),
@@ -168,10 +172,8 @@ def describe_inventory(inventory: Inventory | None) -> dict[str, object] | None:
 async def show_coverage(request: OperatorRequest[SenderServices, None]) -> Result:
     fleet = request.services.require_fleet()
     rows = await fleet.rows()
-    inventory = fleet.inventory
-    coverage = coverage_of(rows, has_inventory=inventory is not None)
     return {
-        **describe_coverage(coverage, inventory),
+        **describe_coverage(fleet.coverage_of(rows), fleet.inventory),
         "people": await asyncio.to_thread(_people, request, rows),
     }
 

@@ -12,8 +12,8 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Generic, TypeVar
 
+from gateway.devices.fleet.matching import NOBODY, ExpectedMachines
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.devices.states import changes_after, state_of
 from gateway.http.lists import List, MemoryRows, PageQuery, Row
 from gateway.operations.devices.devices import DEVICES, Shown
 from spool.clock import Clock
@@ -32,8 +32,8 @@ class ListedDevices:
     Rows that follow the device table and the clock, so that a page request need not compute the state
     of every device.
 
-    The first page request builds the rows. They are built again after the clock was set back, and after a
-    change of the heartbeat interval.
+    The first page request builds the rows. They are built again after the clock was set back, after a change of
+    the heartbeat interval, and after an import of the inventory.
     """
 
     def __init__(self, lifecycle: DeviceLifecycle, clock: Clock) -> None:
@@ -42,7 +42,10 @@ class ListedDevices:
         self._clock = clock
         self._rows: OrderedRows[Shown] = OrderedRows(DEVICES, "state")
         self._turn = asyncio.Lock()
-        self._interval_s = 0.0
+        self._basis: tuple[float, ExpectedMachines] = (
+            0.0,
+            NOBODY,
+        )  # what the states of all devices depend on
         self._latest = inf  # the latest time for which a state was computed
         # by device id: the time after which the device's state must be computed again
         self._due: dict[str, float] = {}
@@ -50,7 +53,7 @@ class ListedDevices:
 
     async def page(self, listed: List[Shown], wanted: PageQuery) -> ListPage[Shown]:
         async with self._turn:
-            if self._clock.now() < self._latest or self._interval_s != self._lifecycle.interval_s:
+            if self._clock.now() < self._latest or self._basis != self._new_basis():
                 await self._begin()
         now = self._clock.now()
         while self._is_due(now):
@@ -62,13 +65,16 @@ class ListedDevices:
         # request builds the rows again.
         self._latest = inf
         self._rows = OrderedRows(DEVICES, "state")
-        self._interval_s = self._lifecycle.interval_s
+        self._basis = self._new_basis()
         self._due, self._heap = {}, []
         self._table.watcher = self._changed
         for device in self._table.all():
             self._derive(device.id, self._clock.now())
             await pause_when_due()
         self._latest = self._clock.now()
+
+    def _new_basis(self) -> tuple[float, ExpectedMachines]:
+        return self._lifecycle.interval_s, self._lifecycle.expected()
 
     def _changed(self, id: str) -> None:
         now = self._clock.now()
@@ -92,8 +98,9 @@ class ListedDevices:
         if device is None:
             self._rows.remove(id)
             return
-        self._rows.put(Shown(device, state_of(device, now=now, interval_s=self._interval_s)))
-        due_at = changes_after(device, now=now, interval_s=self._interval_s)
+        state = self._lifecycle.state_of(device)
+        self._rows.put(Shown(device, state))
+        due_at = state.changes_at
         # The heap gets only times that are earlier than the entered time. Every report postpones the time, so
         # a later time is entered only when the earlier time is due.
         if due_at < self._due.get(id, inf):

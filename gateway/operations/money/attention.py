@@ -12,8 +12,9 @@ from typing import Any
 
 from gateway.configuration.certificates import certificate_troubles
 from gateway.core.errors import Refusal
-from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.devices.states import MUTE, SILENT
+from gateway.devices.fleet.coverage import FleetRow
+from gateway.devices.fleet.uses import LOSING
+from gateway.devices.machine_state import AGENT_STOPPED
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.budgets.judging import count_unheard
@@ -176,12 +177,8 @@ async def _problems(request: OperatorRequest[OperatorServices, None]) -> list[Ca
     problems += await _of_routes(services)
     problems += await _of_keys(services)
     problems += await _of_certificates(services)
-    if services.senders.devices:
-        counts = services.senders.devices.counts()
-        if silent := counts[SILENT] + counts[MUTE]:
-            title = f"{_some(silent, 'laptop')} stopped reporting"
-            text = f"{title}: {_names(_quiet(services.senders.devices))}"
-            problems.append(Cause(kind="devices", title=title, text=text))
+    if services.senders.fleet:
+        problems += _of_laptops(await services.senders.fleet.rows_in_use())
     return [*problems, *await _of_channels(request)]
 
 
@@ -287,8 +284,12 @@ def _of_reports(reports: Iterable[ScheduledReport], channels: Sequence[ChannelSt
             yield Cause(kind="report", title=title, text=text, subject=report.name, severity=WARNING)
 
 
-def _quiet(devices: DeviceLifecycle) -> list[str]:
-    return sorted(device.id for device in devices.table.all() if devices.state_of(device) in (SILENT, MUTE))
+def _of_laptops(rows: Sequence[FleetRow]) -> Iterator[Cause]:
+    for word, what in ((LOSING, "lost calls on {}"), (AGENT_STOPPED, "the agent stopped on {}")):
+        ids = sorted(row.id for row in rows if row.state == word)
+        if ids:
+            title = what.format(_some(len(ids), "laptop")).capitalize()
+            yield Cause(kind="devices", title=title, text=f"{title}: {_names(ids)}", subject=word)
 
 
 def _names(names: Sequence[str]) -> str:

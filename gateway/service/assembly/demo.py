@@ -53,7 +53,7 @@ async def report_as_laptops(note: DemoNote, devices: DeviceLifecycle, clock: Clo
     while True:
         for id in note.laptops:
             devices.table.touch(id, lambda device: _heard(device, clock.now(), sends_calls=True))
-        for id in note.mute_laptops:
+        for id in note.losing_laptops:
             devices.table.touch(id, lambda device: _heard(device, clock.now(), sends_calls=False))
         await asyncio.sleep(devices.interval_s)
 

@@ -65,7 +65,7 @@ def exposition(
         channels = await parts.channel_states()
         states = await storage.deliveries.routes()
         soundness = await storage.ledger.soundness()
-        coverage = await parts.fleet.coverage()
+        coverage = parts.fleet.coverage_of(await parts.fleet.rows())
         return Snapshot(
             clock_step_s=step_s,
             clock_held_s=held_s,

@@ -133,9 +133,7 @@ class Assembler:
         )
         registry = storage.registry
         self.fleet = Fleet(self.devices, lambda: None if registry is None else registry.inventory.current)
-        self.devices.is_expected = lambda serial, host: self.fleet.expected().expects(
-            serial=serial, hostname=host
-        )
+        self.devices.expected = self.fleet.expected
         self.clusters = Clusters(
             storage.clusters,
             devices=self.devices,

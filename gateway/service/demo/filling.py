@@ -22,6 +22,8 @@ from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.configuration.sections import Config
+from gateway.devices.fleet.fleet import Fleet
+from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
@@ -295,6 +297,7 @@ async def _inspect(storage: Storage, registry: Registry, book: PriceBook, clock:
     bills = StatementSources(
         ledger=storage.ledger, log=storage.log, prices=lambda: book, statements=registry.statements
     )
+    devices = DeviceLifecycle(storage.devices, settings=Config().devices, clock=clock, secret=storage.secret)
     sources = FactSources(
         ledger=storage.ledger,
         log=storage.log,
@@ -302,6 +305,7 @@ async def _inspect(storage: Storage, registry: Registry, book: PriceBook, clock:
         keys=registry.keys.all,
         sender_hours=registry.sender_hours.all,
         devices=storage.devices.all,
+        fleet=Fleet(devices, lambda: None).rows,
         prices=lambda: book,
         reconciled=Reconciler(bills, clock).look,
     )

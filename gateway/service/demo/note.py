@@ -16,13 +16,13 @@ REFUSAL = "401: the key is unknown"  # answer of the planted receiver
 
 class DemoNote(msgspec.Struct, frozen=True, kw_only=True):
     """
-    `planted` are the planted problems, in words. `laptops` send heartbeats and calls, and `mute_laptops` only
+    `planted` are the planted problems, in words. `laptops` send heartbeats and calls, and `losing_laptops` only
     heartbeats. The receiver of `routes` accepts everything, and that of `paused_routes` refuses Tollhouse's key.
     """
 
     planted: Sequence[str]
     laptops: Sequence[str] = ()
-    mute_laptops: Sequence[str] = ()
+    losing_laptops: Sequence[str] = ()
     routes: Sequence[str] = ()
     paused_routes: Sequence[str] = ()
 

@@ -27,7 +27,7 @@ from spool.identity import Identity
 from spool.record import NS, AiRecord, Inference
 
 DAY_S = 86400
-MUTE_LAPTOP = f"laptop-{PEOPLE[0]}"  # the planted laptop that sends no calls
+LOSING_LAPTOP = f"laptop-{PEOPLE[0]}"  # the planted laptop that loses its calls
 STOPPED_SOURCE, STOPPED_S = "litellm", 6 * 3600  # the planted gateway that stopped, and since when
 
 
@@ -80,7 +80,7 @@ PLANTS = {
     "stopped-sender": "a gateway that sent each hour and stopped",
     "idle-key": "a key that nobody uses",
     "wide-key": "a key that may both send and read",
-    "mute-device": "a laptop that sends heartbeats, but no calls",
+    "losing-laptop": "a laptop whose assistants are used, and whose calls are lost",
     "unreported-key": "a key that OpenAI bills and no source reports",
     "unread-cache": "a service that writes to the provider's cache and never reads it",
     "priority-tier": "a service that pays for the priority tier",
@@ -101,7 +101,7 @@ FOUND_BY = {
     "retry-storm": "retry_storm", "unrecognised": "unrecognised_shape", "parked-route": "stuck_route",
     "dead-letters": "dead_letters", "unknown-arrival": "unknown_arrival", "stopped-sender": "stopped_sender",
     "idle-key": "idle_key",
-    "wide-key": "wide_key", "mute-device": "mute_device", "unreported-key": "reconciliation_difference",
+    "wide-key": "wide_key", "losing-laptop": "assistant_not_reporting", "unreported-key": "reconciliation_difference",
     "unread-cache": "cache_write_unread", "priority-tier": "priority_tier", "regional-model": "regional_surcharge",
     "older-model": "newer_model", "large-input": "context_tier", "nightly-job": "batch", "paid-retries": "retries",
     "repeated-questions": "response_cache", "idle-seat": "idle_seat",
@@ -289,7 +289,7 @@ class Plants:
             call.cache_read_tokens = call.cache_write_tokens = 0
         if day < self._late:
             return call
-        if "mute-device" in self.words and call.device == MUTE_LAPTOP:
+        if "losing-laptop" in self.words and call.device == LOSING_LAPTOP:
             call.device = None
         if "no-owner" in self.words and workload is SUMMARIES:
             call.team = call.user = None

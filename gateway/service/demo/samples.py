@@ -5,22 +5,24 @@ definition. The names of planted keys, devices and routes begin with "planted".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
 from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
 from gateway.configuration.sections import AllocationSettings
-from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE, TELEMETRY_OFF, UNUSED
+from gateway.devices.fleet.assistant_states import OFF, OTHER_CALLS, Memory
+from gateway.devices.fleet.facts import TELEMETRY_OFF, UNUSED, assistant_of
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
 from gateway.money.allocation.publishing import Publishing
 from gateway.normalise.outcome import UNRECOGNISED_AI
 from gateway.service.demo.note import REFUSAL, DemoNote
-from gateway.service.demo.plants import DAY_S, LATE_DAYS, MUTE_LAPTOP, PLANTS, STOPPED_S, STOPPED_SOURCE
+from gateway.service.demo.plants import DAY_S, LATE_DAYS, LOSING_LAPTOP, PLANTS, STOPPED_S, STOPPED_SOURCE
 from gateway.service.demo.workloads import CLAUDE_CODE, PEOPLE, WORKLOADS
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import PARKED, RouteSpec
@@ -88,7 +90,7 @@ async def add_samples(
 ) -> None:
     """Add keys and devices, and the problems named in `words`. `begin` is the start of the month."""
     now = clock.now()
-    await _devices(storage, now, begin, _mute_laptops(words))
+    await _devices(storage, now, begin, _losing_laptops(words))
     if "unrecognised" in words:
         ignored = {UNRECOGNISED_AI: SHAPES}
         await storage.log.append(
@@ -106,18 +108,18 @@ async def add_samples(
 
 
 def note_of(words: frozenset[str]) -> DemoNote:
-    mute = _mute_laptops(words)
+    losing = _losing_laptops(words)
     return DemoNote(
         planted=[text for word, text in PLANTS.items() if word in words],
-        laptops=[laptop for laptop in map(_laptop, PEOPLE) if laptop not in mute],
-        mute_laptops=mute,
+        laptops=[laptop for laptop in map(_laptop, PEOPLE) if laptop not in losing],
+        losing_laptops=losing,
         routes=[name for word, name in ROUTES.items() if word in words and word != "parked-route"],
         paused_routes=[ROUTES["parked-route"]] if "parked-route" in words else [],
     )
 
 
-def _mute_laptops(words: frozenset[str]) -> Sequence[str]:
-    return [MUTE_LAPTOP] if "mute-device" in words else []
+def _losing_laptops(words: frozenset[str]) -> Sequence[str]:
+    return [LOSING_LAPTOP] if "losing-laptop" in words else []
 
 
 def _laptop(person: str) -> str:
@@ -149,29 +151,32 @@ async def _sender_hours(registry: Registry, now: float, words: frozenset[str]) -
     await registry.sender_hours.add(arrivals, now=now)
 
 
-async def _devices(storage: Storage, now: float, begin: int, mute: Sequence[str]) -> None:
+async def _devices(storage: Storage, now: float, begin: int, losing: Sequence[str]) -> None:
     for index, person in enumerate(PEOPLE):
         laptop = _laptop(person)
-        newest = now - LATE_DAYS * DAY_S if laptop in mute else now
+        loses = laptop in losing
+        newest = now - LATE_DAYS * DAY_S if loses else now
         sources = {workload.source for workload in WORKLOADS if person in workload.users}
-        assistants = sorted({ASSISTANT_OF_SOURCE[source] for source in sources & ASSISTANT_OF_SOURCE.keys()})
-        state = {"state": UNUSED}
-        if laptop in mute:
-            state = {"state": TELEMETRY_OFF, "cause": "settings", "used_at": moment(now)}
+        assistants = sorted({name for source in sources if (name := assistant_of(source)) is not None})
+        claim = {"state": UNUSED, "used_at": moment(now)}
+        uses: Mapping[str, Any] = {}
+        if loses:
+            claim |= {"state": TELEMETRY_OFF, "cause": "settings"}
+            uses = msgspec.to_builtins(Memory(OFF, since=newest, unheard=newest + DAY_S))
         os = "macos 26.1" if index % 2 else "ubuntu 24.04"
         device = Device(
             id=laptop,
-            hostname=f"planted-mute-{person}" if laptop in mute else f"{person}-laptop",
+            hostname=f"planted-losing-{person}" if loses else f"{person}-laptop",
             platform="darwin" if index % 2 else "linux",
             user=person,
             enrolled_at=float(begin),
             enrolled_by="demo",
             last_seen=now,
             last_heartbeat=now,
-            # a laptop whose newest report is telemetry never counts as one that sends no calls
             last_telemetry=newest,
-            newest_calls=dict.fromkeys(assistants, newest),
-            heartbeat=msgspec.json.encode({"assistants": dict.fromkeys(assistants, state), "os": os}),
+            newest_calls=dict.fromkeys(assistants or [OTHER_CALLS], newest),
+            uses=dict.fromkeys(assistants if loses else (), uses),
+            heartbeat=msgspec.json.encode({"assistants": dict.fromkeys(assistants, claim), "os": os}),
         )
         await storage.devices.keep(device)
 

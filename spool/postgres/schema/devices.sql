@@ -19,6 +19,7 @@ CREATE TABLE {schema}.devices (
     last_heartbeat  float8,
     last_telemetry  float8,
     newest_calls    text NOT NULL,
+    uses            text NOT NULL,
     heartbeat       bytea NOT NULL,
     clock_offset_s  float8,
     flagged_at      float8,

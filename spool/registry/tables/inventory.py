@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -23,7 +23,8 @@ class Machine(msgspec.Struct, frozen=True, array_like=True):
     """
     An expected machine; an empty text is unknown. It has a serial number or a hostname.
 
-    `user` is a name as in records. `last_seen` is the last check-in at the MDM in epoch seconds.
+    `user` is a name as in records. `last_seen` is the last check-in at the MDM in epoch seconds, and `seen_before` an
+    earlier one, which an earlier list had.
     """
 
     serial: str = ""
@@ -32,6 +33,7 @@ class Machine(msgspec.Struct, frozen=True, array_like=True):
     team: str = ""
     os: str = ""
     last_seen: float | None = None
+    seen_before: float | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -89,8 +91,10 @@ class InventoryTable:
         keys = {machine.key for machine in machines}
 
         def work(rows: RegistryRows) -> InventoryChange:
+            nonlocal inventory
             before = _read(rows)
-            earlier = set() if before is None else {machine.key for machine in before.machines}
+            known = {} if before is None else {machine.key: machine for machine in before.machines}
+            earlier = known.keys()
             change = InventoryChange(
                 machines=len(keys), added=len(keys - earlier), removed=len(earlier - keys)
             )
@@ -99,6 +103,8 @@ class InventoryTable:
                     f"the list lacks {change.removed} of {len(earlier)} machines of the inventory. If it is "
                     "complete, import it again with --confirm (confirm=true)"
                 )
+            followed = (_after(known.get(machine.key), machine) for machine in machines)
+            inventory = replace(inventory, machines=tuple(followed))
             rows.put_document(KIND, ID, msgspec.to_builtins(inventory))
             shown = {"source": source, **msgspec.to_builtins(change)}
             rows.add_audit(inventory.imported, actor, "fleet.inventory", source, after=shown)
@@ -108,6 +114,15 @@ class InventoryTable:
             self.current = inventory
 
         return await self._changes.change(work, set_current)
+
+
+def _after(before: Machine | None, machine: Machine) -> Machine:
+    """Return a machine with its earlier check-in."""
+    if before is None or before.last_seen is None:
+        return machine
+    is_new = machine.last_seen is None or machine.last_seen > before.last_seen
+    seen_before = before.last_seen if is_new else before.seen_before
+    return msgspec.structs.replace(machine, seen_before=seen_before)
 
 
 def _read(rows: RegistryRows) -> Inventory | None:

@@ -19,6 +19,7 @@ CREATE TABLE devices (
     last_heartbeat  REAL,
     last_telemetry  REAL,
     newest_calls    TEXT    NOT NULL,
+    uses            TEXT    NOT NULL,
     heartbeat       BLOB    NOT NULL,
     clock_offset_s  REAL,
     flagged_at      REAL,

@@ -32,12 +32,12 @@ def test_states_are_named_as_in_the_console() -> None:
 def test_tables_have_these_words(capsys: pytest.CaptureFixture[str]) -> None:
     """A name such as "dead" of a person stays as it is."""
     show_table([{"name": "dead", "state": "parked", "beyond": 3}], ("name", "state", "beyond"))
-    show_fields({"state": "mute", "api_key": "k"})
+    show_fields({"state": "losing", "api_key": "k"})
     assert capsys.readouterr().out.split("\n") == [
         "NAME  STATE   EXTRA USAGE",
         "dead  paused            3",
         "FIELD              VALUE",
-        "state              sends no calls",
+        "state              loses calls",
         "gateway's own key  k",
         "",
     ]

@@ -15,8 +15,11 @@ import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import DeviceSettings
+from gateway.devices.fleet.matching import ExpectedMachines
+from gateway.devices.fleet.uses import RECENT_S
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.devices.states import MISSED, MUTE_AFTER_S, STATES, seen
+from gateway.devices.machine_state import LINKS, MISSED, WORDS
+from gateway.devices.states import seen
 from gateway.http import lists
 from gateway.http.lists import MemoryRows, Rows, envelope
 from gateway.operations.devices.devices import DEVICES, Shown
@@ -24,6 +27,7 @@ from gateway.operations.devices.listed_devices import ListedDevices
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.people import People
+from spool.registry.tables.inventory import Machine
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
@@ -97,8 +101,8 @@ QUERIES: Sequence[Query] = [
     [],
     [("sort_key", "last_seen"), ("sort_order", "desc")],
     [("sort_key", "state")],
-    [("state", "enrolled"), ("sort_key", "hostname")],
-    [("state", "silent"), ("state", "mute")],
+    [("state", "reporting"), ("sort_key", "hostname")],
+    [("state", "pending"), ("state", "unknown")],
 ]
 
 
@@ -151,20 +155,27 @@ async def test_the_list_follows_devices_and_time(fleet: Fleet) -> None:
             case 2:
                 await fleet.put(id, hostname=dice.choice("aAbB"), platform=dice.choice(("mac", "linux")))
             case 3:
-                await fleet.put(id, last_seen=now, last_telemetry=now)
+                await fleet.put(id, last_seen=now, newest_calls={"codex": now})
+            case 4:
+                machines = [
+                    Machine(serial=f"d{n}", last_seen=now, seen_before=now) for n in range(dice.randrange(40))
+                ]
+                expected = ExpectedMachines(machines)
+                fleet.lifecycle.expected = lambda expected=expected: expected  # type: ignore[misc]
             case _:
                 await fleet.put(id, last_seen=now, last_heartbeat=now)
         if dice.random() < 0.3:
-            fleet.clock.move(dice.choice((0.1, INTERVAL_S, MISSED * INTERVAL_S, MUTE_AFTER_S)))
+            fleet.clock.move(dice.choice((0.1, INTERVAL_S, MISSED * INTERVAL_S, 7200.0, RECENT_S)))
         if dice.random() < 0.02:
             fleet.clock.set_back(100.0)
         if step == 300:
-            fleet.lifecycle.configure(DeviceSettings(heartbeat_interval=2 * MUTE_AFTER_S), PEOPLE)
+            fleet.lifecycle.configure(DeviceSettings(heartbeat_interval=2 * 86_400.0), PEOPLE)
         query = [
             ("limit", str(dice.randrange(1, 9))),
             ("sort_key", dice.choice(sorts)),
             ("sort_order", dice.choice(("asc", "desc"))),
-            *(("state", state) for state in dice.sample(STATES, dice.randrange(3))),
+            *(("state", state) for state in dice.sample(WORDS, dice.randrange(3))),
+            *(("link", link) for link in dice.sample(LINKS, dice.choice((0, 0, 1)))),
             *(("hostname", name) for name in dice.sample("aAbB", dice.choice((0, 0, 1)))),
         ]
         page = await fleet.get(query)
@@ -177,10 +188,11 @@ async def test_the_list_follows_devices_and_time(fleet: Fleet) -> None:
 
 async def test_a_first_page_at_the_very_moment_when_a_device_falls_silent(fleet: Fleet) -> None:
     """At the exact deadline a device is not offline yet, even on a first page. A moment later it is."""
-    await fleet.put("d1")
+    fleet.clock.move(1)  # the gateway listens for a second
+    await fleet.put("d1", last_heartbeat=fleet.clock.now())
     for move_s, expected in ((MISSED * INTERVAL_S, 0), (0.001, 1)):
         fleet.clock.move(move_s)
-        page = await fleet.get([("state", "silent")])
+        page = await fleet.get([("link", "offline")])
         assert expected == page["pagination"]["total_count"]
 
 

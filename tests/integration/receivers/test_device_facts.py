@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -35,12 +36,12 @@ def shown(server: Serving, id: str = "laptop-1") -> Any:
     """Return the device as the operator API shows it."""
     lifecycle = server.app.services.topics.devices
     device = found(server, id)
-    return details(Shown(device, lifecycle.state_of(device)), now=lifecycle.now())
+    return details(Shown(device, lifecycle.state_of(device)))
 
 
 def calls(device: str, service: str) -> bytes:
-    """Return a call that a coding assistant reports by a span. The resource names the device."""
-    body = json.loads(traces(device))
+    """Return a call of now that a coding assistant reports by a span. The resource names the device."""
+    body = json.loads(traces(device, endTimeUnixNano=str(time.time_ns())))
     resource = body["resourceSpans"][0]["resource"]
     resource["attributes"].append({"key": "service.name", "value": {"stringValue": service}})
     return json.dumps(body).encode()
@@ -60,6 +61,8 @@ async def test_facts_are_stored_and_shown(serving: Serving) -> None:
             "name": "codex",
             "state": "overridden",
             "cause": "other_endpoint",
+            "setting": "overridden",
+            "use": "none",
             "version": "0.169.0",
             "newest_call": None,
         }
@@ -170,6 +173,26 @@ async def test_only_calls_that_arrive_make_an_assistant_reporting(serving: Servi
     states = [(each["name"], each["state"]) for each in shown(serving)["assistants"]]
     assert [("copilot", "reporting"), ("gemini-cli", "unused")] == states
     assert ["unused", "unused"] == [each["state"] for each in shown(serving, "laptop-2")["assistants"]]
+
+
+@pytest.mark.parametrize(("service", "names"), [("opencode", ["opencode"]), ("shop", [])])
+async def test_opencode_reports_by_its_service_name(serving: Serving, service: str, names: list[str]) -> None:
+    """It reports with a library of other programs, whose calls are calls of no assistant."""
+    key = await serving.make_key("fleet", scopes=ALL)
+    await ask(serving, "heartbeat", {"device_id": "laptop-1"}, key)
+    body = json.loads(calls("laptop-1", service))
+    [span] = body["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    operation = {"key": "ai.operationId", "value": {"stringValue": "ai.generateText.doGenerate"}}
+    model = {"key": "ai.model.id", "value": {"stringValue": "gpt-5-mini"}}
+    tokens = {"key": "ai.usage.promptTokens", "value": {"intValue": 812}}
+    span["attributes"] = [operation, model, tokens]
+    body["resourceSpans"][0]["scopeSpans"][0]["scope"] = {"name": "ai"}
+    assert 200 == (await serving.send("/v1/traces", json.dumps(body).encode(), key=key)).status
+    [record] = await serving.records()
+    assert ("vercel_ai", "laptop-1") == (record.source, record.device)
+    device = shown(serving)
+    assert "reporting" == device["state"]
+    assert names == [each["name"] for each in device["assistants"] if each["state"] == "reporting"]
 
 
 async def test_the_interval_grows_with_the_fleet(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:

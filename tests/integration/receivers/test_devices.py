@@ -472,7 +472,7 @@ async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving)
     assert ["laptop-1", "laptop-1", None, "elsewhere"] == claims
     text = (await serving.app.services.status.exposition.text()).decode()
     assert "tollhouse_records_claimed_device_total 3.0" in text
-    assert 'tollhouse_devices{state="enrolled"} 1.0' in text
+    assert 'tollhouse_devices{state="unknown"} 1.0' in text
 
 
 async def test_counters_carry_their_device(serving: Serving) -> None:
@@ -589,24 +589,25 @@ async def test_the_header_names_a_device_too(serving: Serving) -> None:
     assert said(answer)["device"]["id"] == "by-header"
 
 
-async def test_silent_and_mute_devices(serve: Serve) -> None:
-    """
-    After three missed intervals a device is offline. Heartbeats without its usual telemetry mean that it
-    sends no calls.
-    """
+async def test_offline_is_a_link_and_no_state(serve: Serve) -> None:
+    """After three missed intervals a device is offline. Its state stays that of its last report."""
     serving = await serve(config=config(heartbeat_interval=3600.0))
     devices = serving.app.services.topics.devices
+    devices.listening_since -= 6 * 3600
     key = await serving.make_key("fleet", scopes=ALL)
-    for id in ("well", "silent", "mute", "never-spoke"):
+    for id in ("well", "asleep", "never-called"):
         await ask(serving, "heartbeat", {"device_id": id}, key)
     now, table = time.time(), devices.table
-    table.touch("silent", lambda known: replace(known, last_seen=now - 3 * 3600 - 1))
-    table.touch("mute", lambda known: replace(known, last_telemetry=now - 90_000))
-    table.touch("well", lambda known: replace(known, last_telemetry=now - 60))
-    states = {device.id: devices.state_of(device) for device in table.all()}
-    assert {"well": "enrolled", "silent": "silent", "mute": "mute", "never-spoke": "enrolled"} == states
-    expected = {"pending": 0, "enrolled": 2, "silent": 1, "mute": 1, "copied": 0, "replaced": 0, "revoked": 0}
-    assert expected == devices.counts()
+    calls = {"codex": now - 4 * 3600}
+    table.touch("asleep", lambda known: replace(known, last_seen=now - 3 * 3600 - 1, newest_calls=calls))
+    table.touch("well", lambda known: replace(known, newest_calls=calls))
+    states = {device.id: devices.state_of(device)[:2] for device in table.all()}
+    assert {
+        "well": ("reporting", "online"),
+        "asleep": ("reporting", "offline"),
+        "never-called": ("unknown", "online"),
+    } == states
+    assert {"reporting": 2, "unknown": 1} == {word: n for word, n in devices.counts().items() if n}
 
 
 async def test_pings(serving: Serving) -> None:

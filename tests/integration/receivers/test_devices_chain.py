@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,7 +204,8 @@ async def test_states_of_assistants_reach_the_next_gateway(chain: Chain) -> None
         {"key": key, "value": {"stringValue": value}}
         for key, value in (("device.id", "laptop"), ("service.name", "github-copilot"))
     ]
-    call = {"resource": {"attributes": attributes}, "scopeSpans": [{"spans": [json_span()]}]}
+    span = json_span(endTimeUnixNano=str(time.time_ns()))
+    call = {"resource": {"attributes": attributes}, "scopeSpans": [{"spans": [span]}]}
     traces = json.dumps({"resourceSpans": [call]}).encode()
     assert 200 == (await chain.near.send("/v1/traces", traces, key=chain.fleet)).status
     await until(lambda: "copilot" in device(chain.far).newest_calls)

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from gateway.devices.fleet.facts import instances_in
-from gateway.devices.states import SILENT
+from gateway.devices.machine_state import OFFLINE
 from spool.devices.table import DeviceTable
 from tests.clients import environments
 from tests.free_ports import free_port
@@ -171,7 +171,7 @@ async def test_a_collector(serve: Serve, tmp_path: Path, transport: str) -> None
             await asyncio.wait_for(collector.wait(), 60)
         # over plain HTTP, the extension stops without its last message, so only the silence tells
         if transport == "http":
-            await until(lambda: lifecycle.state_of(table.all()[0]) == SILENT)
+            await until(lambda: lifecycle.state_of(table.all()[0]).link == OFFLINE)
         else:
             await until(lambda: part(server, table.all()[0].id)["connected"] is False)
     assert len(uids) == 2

@@ -148,9 +148,9 @@ export const may = (session, needed) => !needed || session.permission_sets.inclu
 export const isOpen = (session, {needs, isWhole}) => may(session, needs) && !(isWhole && session.is_limited);
 
 const STATES = {
-  good: ["running", "enrolled", "active", "enabled", "live", "delivered", "resolved", "closed", "accepted", "yes", "reporting", "healthy"],
-  bad: ["parked", "refusing", "revoked", "dead", "failed", "lost", "disabled", "expired", "not live", "unpriced", "error", "not_reporting", "overridden", "telemetry_off", "not_configured", "unreachable", "copied", "unhealthy"],
-  wait: ["pending", "new", "in_progress", "silent", "mute", "unknown", "open", "orphaned", "connecting", "paused", "stopped", "missing", "replaced"],
+  good: ["running", "enrolled", "active", "enabled", "live", "delivered", "resolved", "closed", "accepted", "yes", "reporting", "online", "healthy"],
+  bad: ["parked", "refusing", "revoked", "dead", "failed", "lost", "disabled", "expired", "not live", "unpriced", "error", "losing", "agent_stopped", "at_risk", "overridden", "telemetry_off", "not_configured", "unreachable", "copied", "unhealthy"],
+  wait: ["pending", "new", "in_progress", "silent", "offline", "delayed", "unknown", "open", "orphaned", "connecting", "paused", "stopped", "missing", "replaced"],
 };
 const ICONS = {good: "✓", bad: "✕", wait: "●", plain: "○"};
 

@@ -22,6 +22,7 @@ const DEVICES = {
   columns: [
     {title: "Device", value: (row) => row.id, sort: "id"},
     {title: "State", value: (row) => html`<${State} word=${row.state} />`, sort: "state"},
+    {title: "Link", wide: true, value: (row) => html`<${State} word=${row.link} />`},
     {title: "Host name", wide: true, value: (row) => row.hostname || "unknown", sort: "hostname"},
     {title: "User", wide: true, value: (row) => row.user || "unknown", sort: "user"},
     {title: "Platform", wide: true, value: (row) => row.platform || "unknown", sort: "platform"},

@@ -11,7 +11,8 @@ import {DeviceFacts} from "./fleet_device.mjs";
 import {FleetTabs} from "./fleet_tabs.mjs";
 
 const PATH = "/fleet";
-const CLASSES = {reporting: "good", unused: "idle", not_reporting: "bad", silent: "warn", missing: "none", pending: "none", revoked: "none"};
+const CLASSES = {reporting: "good", unused: "idle", delayed: "idle", losing: "bad", agent_stopped: "bad", copied: "bad", unknown: "warn", at_risk: "warn",
+  missing: "none", pending: "none", revoked: "none"};
 const TITLES = {"claude-code": "Claude Code", codex: "Codex", copilot: "Copilot", "gemini-cli": "Gemini CLI", "qwen-code": "Qwen Code", opencode: "opencode"};
 const titleOf = (assistant) => TITLES[assistant] ?? assistant;
 /** The name of a machine that never reported is its hostname, because its serial number says little. */
@@ -39,7 +40,8 @@ function Coverage() {
   return html`<${Problem} error=${error} at=${at} retry=${reload} />
     <${Loading} of=${found} blocks=${["tiles"]}>${data && html`
       ${data.machines > 0 && html`<section><div class="head"><div class="figure">${data.covered_percent} % covered</div>
-          <p class="faint">${exactCount(data.covered)} of ${machines(data.machines)} report or are not in use. ${data.inventory
+          <p class="faint">${exactCount(data.covered)} of ${machines(data.machines)} report or are not in use.
+            ${data.away > 0 && html` <a href=${listed({away: "true"})}>${machines(data.away)}</a> ${data.away === 1 ? "is" : "are"} away and not counted.`} ${data.inventory
             ? html`Inventory from ${data.inventory.source}, imported <span title=${data.inventory.imported}>${ago(data.inventory.imported)}</span>.`
             : html`No inventory is imported, so all devices count.`}
             ${data.unexpected > 0 && html` <a href=${listed({expected: "false"})}>${exactCount(data.unexpected)} other devices</a> are not in the inventory.`}
@@ -83,7 +85,7 @@ function Device({id}) {
 function Details({row}) {
   return html`<p><${State} word=${row.state} /> ${whyOf(row)}</p>
     ${row.assistants.length > 0 && html`<${Table} caption="Coding assistants" rows=${row.assistants} columns=${ASSISTANT_COLUMNS} identity=${(each) => each.name} />`}
-    <${Fields} of=${{user: row.user || null, team: row.team || null, host_name: row.hostname || null, serial_number: row.serial || null, system: row.os || null, agent: row.agent_version || null,
+    <${Fields} of=${{used_by: row.user || null, assigned_to: row.assigned_to || null, team: row.team || null, host_name: row.hostname || null, serial_number: row.serial || null, system: row.os || null, agent: row.agent_version || null,
       last_report: row.last_seen && `${row.last_seen} (${ago(row.last_seen)})`, last_check_in: row.inventory_last_seen, in_the_inventory: row.expected ? "yes" : "no"}} />
     ${row.device && html`<${Device} id=${row.device} /><p class="bar"><a href=${to("/devices", {open: row.device})}>Show the device</a> <a href=${to("/costs", {device: row.device})}>Show its costs</a></p>`}`;
 }
@@ -139,6 +141,7 @@ const MACHINES = {
     {title: "User", wide: 2, value: (row) => row.user || "unknown", sort: "user"},
     {title: "Team", wide: 3, value: (row) => row.team || "none", sort: "team"},
     {title: "System", wide: 4, value: (row) => row.os || "unknown", sort: "system"},
+    {title: "Link", wide: 4, value: (row) => row.link && html`<${State} word=${row.link} />`},
     {title: "Last report", wide: 2, value: (row) => (row.last_seen ? ago(row.last_seen) : "never"), exact: (row) => row.last_seen, sort: "last_seen", order: "desc"},
   ],
   create: {title: "Import a machine list", needs: "operate_spool", run: importList,

@@ -108,6 +108,8 @@ def _optional(destination: Destination) -> dict[str, str]:
 
 def _claude_code(destination: Destination) -> Keys:
     more = {"OTEL_LOG_USER_PROMPTS": "0"} | _optional(destination)
+    if headers := more.get("OTEL_EXPORTER_OTLP_HEADERS"):
+        more |= {f"OTEL_EXPORTER_OTLP_{signal}_HEADERS": headers for signal in ("LOGS", "METRICS")}
     keys = ASSISTANTS["claude-code"].keys(destination.endpoint)
     return {**keys, **{("env", name): value for name, value in more.items()}}
 

@@ -7,7 +7,7 @@ The result has closed words, versions and times. It has no path, no address and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Final
@@ -40,7 +40,7 @@ from gateway.devices.agent.probe.places import (
     USER_PROGRAM_FOLDERS,
     Places,
 )
-from gateway.devices.agent.probe.states import AssistantFacts, SettingsSource, evaluate, of_machine
+from gateway.devices.agent.probe.states import AssistantFacts, HomeState, SettingsSource, evaluate, of_machine
 from gateway.devices.agent.probe.telemetry import (
     LOOPBACK,
     READERS,
@@ -56,9 +56,11 @@ from gateway.devices.agent.probe.telemetry import (
     of_preferences,
     parsed,
 )
-from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE, MAX_TEXT
+from gateway.devices.fleet.facts import MAX_TEXT, NOT_INSTALLED
+from gateway.devices.fleet.uses import UseMemory
 from spool.record import moment
 
+GRPC: Final = "grpc"
 HOUR_S: Final = 3600
 _VERSION: Final = re.compile(r"\d+(\.\d+)*[\w.+-]*")
 _ASSIGNMENT: Final = re.compile(
@@ -80,7 +82,8 @@ class UserHome:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedMachine:
     """
-    What the look sees. `ours` are the endpoints of the agent and of the gateway. `registry` reads the values of a key
+    What the look sees. `ours` are the endpoints of the agent and of the gateway, and `only_http` those of these that do
+    not speak gRPC. `registry` reads the values of a key
     below HKEY_LOCAL_MACHINE, and `started_at` returns when the oldest process of a program and a user started.
     """
 
@@ -88,6 +91,7 @@ class ProbedMachine:
     root: GuardedFolder
     homes: Sequence[UserHome]
     ours: Sequence[str]
+    only_http: Sequence[str] = ()
     registry: Callable[[str], Mapping[str, object]] = lambda _: {}
     started_at: Callable[[str, int | None], float | None] = lambda program, user: None
 
@@ -95,26 +99,34 @@ class ProbedMachine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLink:
     """
-    The state of the agent. `path` is why records do not reach it, `forward` why it cannot forward them, and
-    `oldest_at` the time of the oldest record that it could not forward. `records` are the newest records by source.
+    The state of the agent. `path` is why calls do not reach it, `forward` why it cannot forward them, and
+    `oldest_at` the time of the oldest record that it could not forward. `calls` are the newest calls by assistant.
     """
 
     path: str = ""
     forward: str = ""
     oldest_at: float | None = None
-    enrolled_at: float | None = None
-    records: Mapping[str, float] = field(default_factory=dict)
+    calls: Mapping[str, float] = field(default_factory=dict)
 
-    def newest_record(self, assistant: str) -> float | None:
-        times = [at for source, at in self.records.items() if ASSISTANT_OF_SOURCE.get(source) == assistant]
-        newest = max(times, default=None)
-        if newest is None or self.oldest_at is None:
-            return newest
-        return min(newest, self.oldest_at)  # later records are not at the gateway
+    def waits(self, assistant: str) -> str:
+        """Return why the newest calls of an assistant wait at the agent, or ""."""
+        newest = self.calls.get(assistant)
+        is_waiting = newest is not None and self.oldest_at is not None and newest >= self.oldest_at
+        return self.forward if is_waiting else ""
 
 
-def look(machine: ProbedMachine, link: AgentLink, report: Sequence[str], *, now: float) -> dict[str, Any]:
-    """Return the states of all assistants, and the applied policy, in the form of heartbeats."""
+def look(
+    machine: ProbedMachine,
+    link: AgentLink,
+    report: Sequence[str],
+    *,
+    now: float,
+    memories: MutableMapping[str, UseMemory],
+) -> dict[str, Any]:
+    """
+    Return the states of all assistants, and the applied policy, in the form of heartbeats. `memories` has what earlier
+    looks remembered, by assistant and home, and is changed to what the next look needs.
+    """
     policy = _applied_policy(machine)
     common = _variables(machine.root, ENVIRONMENT_FILES, ENVIRONMENT_FOLDER)
     variables = [
@@ -126,7 +138,7 @@ def look(machine: ProbedMachine, link: AgentLink, report: Sequence[str], *, now:
         for home in machine.homes
     ]
     assistants = {
-        name: _Look(machine, link, policy, MANAGED[name], places, READERS[name], now).assistant(
+        name: _Look(machine, link, policy, MANAGED[name], places, READERS[name], now, memories).assistant(
             list(zip(machine.homes, variables, strict=True)), common, report
         )
         for name, places in PLACES.items()
@@ -197,6 +209,7 @@ class _Look:
         places: Places,
         reader: SettingsReader,
         now: float,
+        memories: MutableMapping[str, UseMemory],
     ) -> None:
         self._machine = machine
         self._link = link
@@ -205,6 +218,7 @@ class _Look:
         self._places = places
         self._reader = reader
         self._now = now
+        self._memories = memories
         self._endpoint = ""  # the foreign endpoint that was seen last
 
     def assistant(
@@ -213,23 +227,43 @@ class _Look:
         is_on_machine = self._is_on_machine()
         own = [(home, variables) for home, variables in homes if self._is_in(home.folder)]
         version = self._version([home for home, _ in homes])
-        facts = [self._facts(home, variables, version, looks_at_use=USE in report) for home, variables in own]
+        facts = [
+            (home.user, self._facts(home, variables, version, looks_at_use=USE in report))
+            for home, variables in own
+        ]
         if not facts:
             nobody = UserHome(folder=GuardedFolder(self._machine.root.path / "nonexistent"))
             alone = self._facts(nobody, common, version, looks_at_use=False)
-            facts = [replace(alone, is_installed=is_on_machine)]
-        state, cause = of_machine(evaluate(each, now=self._now) for each in facts)
-        found: dict[str, Any] = {"state": state, "configured": any(each.is_configured for each in facts)}
-        if cause:
-            found["cause"] = cause
+            facts = [(None, replace(alone, is_installed=is_on_machine))]
+        found_homes = [self._home(user, each) for user, each in facts]
+        worst = of_machine(found_homes, now=self._now)
+        found: dict[str, Any] = {
+            "state": worst.state,
+            "configured": any(each.is_configured for _, each in facts),
+        }
+        if worst.cause:
+            found["cause"] = worst.cause
         if version:
             found["version"] = version
-        used_at = max((each.used_at for each in facts if each.used_at is not None), default=None)
-        if used_at is not None and USE in report:
-            found["used_at"] = moment(used_at // HOUR_S * HOUR_S)
+        used_at = max((each.used_at for each in found_homes if each.used_at is not None), default=None)
+        if USE in report and worst.state != NOT_INSTALLED:
+            times = {
+                "used_at": used_at,
+                "state_since": worst.memory.since,
+                "unheard_since": worst.memory.unheard,
+                "heard_at": self._link.calls.get(self._managed.name),
+            }
+            found |= {name: _hour(at) for name, at in times.items() if at is not None}
+            found["use"] = worst.memory.use(now=self._now)
         if ENDPOINT in report and (host := host_of(self._endpoint)):
             found["endpoint"] = host[:MAX_TEXT]
         return found
+
+    def _home(self, user: int | None, facts: AssistantFacts) -> HomeState:
+        key = f"{self._managed.name} {'' if user is None else user}"
+        home = evaluate(facts, self._memories.get(key, UseMemory()), now=self._now, user=user)
+        self._memories[key] = home.memory
+        return home
 
     def _is_on_machine(self) -> bool:
         system, root = self._machine.system, self._machine.root
@@ -287,11 +321,11 @@ class _Look:
     def _facts(
         self, home: UserHome, variables: Variables, version: str, *, looks_at_use: bool
     ) -> AssistantFacts:
-        records = self._link.newest_record(self._managed.name)
+        name = self._managed.name
         common = AssistantFacts(
             used_at=self._used_at(home.folder) if looks_at_use else None,
-            newest_record=records,
-            enrolled_at=self._link.enrolled_at,
+            newest_call=self._link.calls.get(name),
+            waits=self._link.waits(name),
         )
         try:
             layers = list(self._layers(home, variables))
@@ -301,10 +335,12 @@ class _Look:
             return replace(common, problem="malformed")
         applied, hides = self._without_hidden(layers)
         found = effective(sorted(applied, key=lambda layer: self._reader.order.index(layer.source)))
-        endpoint = found.endpoint.switches.endpoint if found.endpoint else None
+        endpoint, endpoint_by = found.address, found.endpoint
         is_ours = None if endpoint is None else is_one_of(endpoint, self._machine.ours)
         if endpoint is not None and not is_ours:
             self._endpoint = endpoint
+        if is_ours and found.protocol == GRPC and is_one_of(endpoint or "", self._machine.only_http):
+            is_ours, endpoint_by = False, found.protocol_by
         by_policy = found.endpoint is not None and found.endpoint.source.is_policy
         is_old = (
             found.endpoint is not None
@@ -318,7 +354,7 @@ class _Look:
             is_enabled=found.enabled.switches.is_enabled if found.enabled else None,
             enabled_by=found.enabled.source if found.enabled else None,
             is_ours=is_ours,
-            endpoint_by=found.endpoint.source if found.endpoint else None,
+            endpoint_by=endpoint_by.source if endpoint_by else None,
             hides=hides,
             lacks_policy=self._policy is not None and target in self._policy.lacking,
             changed_at=found.endpoint.changed_at if found.endpoint and by_policy else None,
@@ -327,10 +363,10 @@ class _Look:
         )
 
     def _path(self, endpoint: str | None, variables: Variables) -> str:
-        """Return why records do not arrive at the gateway. Only the path through the agent is known."""
+        """Return why calls do not arrive at the agent. Other paths are not known."""
         if host_of(endpoint or "") != LOOPBACK:
             return ""
-        return self._link.path or ("proxy" if _is_proxied(variables) else self._link.forward)
+        return self._link.path or ("proxy" if _is_proxied(variables) else "")
 
     def _used_at(self, home: GuardedFolder) -> float | None:
         times = [home.newest(folder, depth) for folder, depth in self._places.used]
@@ -403,6 +439,10 @@ def _file(
         content, changed_at = stored
         if document := parsed(editor, content):
             yield Layer(source, read(document), changed_at)
+
+
+def _hour(at: float) -> str | None:
+    return moment(at // HOUR_S * HOUR_S)
 
 
 def _is_version(text: str) -> bool:

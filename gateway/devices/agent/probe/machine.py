@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 import stat
 import sys
@@ -12,16 +13,17 @@ from contextlib import closing
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.devices.agent.link import LINK_FILE, SERIAL, SOURCES_FILE
+from gateway.devices.agent.link import CALLS_FILE, LINK_FILE, SERIAL, USER, USES_FILE
 from gateway.devices.agent.policy.targets import LINUX, MACOS, WINDOWS
 from gateway.devices.agent.probe.folders import GuardedFolder, UnreadableFile
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, look
 from gateway.devices.fleet.facts import MAX_TEXT
+from gateway.devices.fleet.uses import UseMemory
 
 MOST_HOMES: Final = 64
 MOST_PROCESSES: Final = 4096
@@ -29,6 +31,7 @@ CONNECT_S: Final = 1.0
 AGENT_DOWN, PORT_TAKEN = "agent_down", "port_taken"
 HARDWARE_PREFIX: Final = b"tollhouse hardware id\n"
 _FIRST_USER: Final = {LINUX: 1000, MACOS: 500}
+_SEAT: Final = "run/systemd/seats/seat0"  # logind writes who is active at the screen
 _DMI: Final = "sys/devices/virtual/dmi/id"  # /sys/class/dmi/id is a link to this folder
 # ids and serial numbers that vendors leave in many machines
 _PLACEHOLDERS: Final = frozenset(
@@ -51,9 +54,16 @@ def this_system() -> str:
     return {"darwin": MACOS, "win32": WINDOWS}.get(sys.platform, LINUX)
 
 
+class Looked(NamedTuple):
+    """The fields of heartbeats that a look found, and what the next look needs."""
+
+    found: dict[str, Any]
+    memories: Mapping[str, UseMemory]
+
+
 def look_around(
     data_dir: Path, *, ours: Iterable[str], report: Iterable[str], now: float, listen: str
-) -> dict[str, Any]:
+) -> Looked:
     """
     Look at this machine once. As root, look at all homes, and otherwise at the own home. `listen` is the agent's
     address, or ends with the port 0 if the agent chooses one.
@@ -66,18 +76,21 @@ def look_around(
         path=_problem_at(url),
         forward=str(stored.get("forward") or ""),
         oldest_at=_number(stored.get("oldest_at")),
-        enrolled_at=_number(stored.get("enrolled_at")),
-        records=_records(data_dir),
+        calls=_calls(data_dir),
     )
     machine = ProbedMachine(
         system=this_system(),
         root=GuardedFolder(Path(Path.home().anchor)),
         homes=list(_homes()),
         ours=[each for each in (*ours, url) if each],
+        only_http=[url] if url else [],
         registry=_registry_values,
         started_at=Processes().started_at,
     )
-    return {**identity_of(machine.root, words), **look(machine, link, words, now=now)}
+    memories = _memories(data_dir)
+    found = {**identity_of(machine.root, words), **look(machine, link, words, now=now, memories=memories)}
+    user = console_user(machine.root) if USER in words and sees_all_homes() else ""
+    return Looked({**found, "user": user} if user else found, memories)
 
 
 # -- homes -------------------------------------------------------------------------------------------------------
@@ -90,10 +103,32 @@ def _homes() -> Iterator[UserHome]:
             yield UserHome(
                 folder=GuardedFolder(path), environment=dict(os.environ) if path == Path.home() else {}
             )
-    elif os.geteuid() == 0:
+    elif sees_all_homes():
         yield from homes_of_machine()
     else:
         yield UserHome(folder=GuardedFolder(Path.home()), user=os.geteuid(), environment=dict(os.environ))
+
+
+def sees_all_homes() -> bool:
+    return sys.platform != "win32" and os.geteuid() == 0
+
+
+def console_user(root: GuardedFolder, console: str = "/dev/console") -> str:
+    """Return the person who is logged in at this machine's screen, or "" if nobody is or nothing shows it."""
+    if sys.platform == "win32":
+        return ""
+    import pwd
+
+    try:
+        if sys.platform == "darwin":
+            uid = Path(console).stat().st_uid
+        else:
+            stored = root.read(_SEAT)
+            match = re.search(rb"^ACTIVE_UID=(\d+)$", stored[0], re.MULTILINE) if stored else None
+            uid = int(match[1]) if match else 0
+        return pwd.getpwuid(uid).pw_name if uid >= _FIRST_USER[this_system()] else ""
+    except (OSError, KeyError, OverflowError, UnreadableFile):
+        return ""
 
 
 def homes_of_machine() -> Iterator[UserHome]:
@@ -133,11 +168,18 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _records(data_dir: Path) -> dict[str, float]:
-    """Return the newest record of each source."""
-    seen = _agent_file(data_dir, SOURCES_FILE)
-    times = {name: _number(row.get("last_seen")) for name, row in seen.items() if isinstance(row, dict)}
+def _calls(data_dir: Path) -> dict[str, float]:
+    """Return the end of the newest call of each assistant."""
+    times = {name: _number(ended) for name, ended in _agent_file(data_dir, CALLS_FILE).items()}
     return {name: at for name, at in times.items() if at is not None}
+
+
+def _memories(data_dir: Path) -> dict[str, UseMemory]:
+    """Return what the look before remembered, or nothing if the file is missing or damaged."""
+    try:
+        return msgspec.convert(_agent_file(data_dir, USES_FILE), dict[str, UseMemory])
+    except msgspec.ValidationError:
+        return {}
 
 
 def _problem_at(url: str) -> str:

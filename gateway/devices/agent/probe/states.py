@@ -1,32 +1,34 @@
 """
-The state of an assistant, from the facts that the probe found.
+The state of an assistant, from the facts that the probe found and what it remembers of earlier looks.
 
-The states and causes are closed words. The order of the states is the order of evaluation: the first that holds
-is the state. With several users on a machine, the first that holds for one of them is the state of the machine.
+The states and causes are closed words. With several users on a machine, the worst state of a home in which the
+assistant is used is the state of the machine. Without any use, the homes of people count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.devices.fleet.facts import (
     NOT_CONFIGURED,
     NOT_INSTALLED,
     OVERRIDDEN,
     REPORTING,
-    STATES,
     TELEMETRY_OFF,
     UNKNOWN,
     UNREACHABLE,
     UNUSED,
 )
+from gateway.devices.fleet.uses import LOSING, RECENT_S, UseLook, UseMemory, followed
 
-RECENT_S: Final = 14 * 86_400.0  # a record of this age still shows that the assistant reports
-DELAY_S: Final = 600.0  # seconds that a use may be newer than the newest record
-EXPORT_S: Final = 60.0  # seconds after a use in which its records may be on their way
+# states of homes without a loss, the worst first
+_WORST: Final = (
+    UNKNOWN, TELEMETRY_OFF, OVERRIDDEN, NOT_CONFIGURED, UNREACHABLE, REPORTING, UNUSED, NOT_INSTALLED,
+)  # fmt: skip
+ROOT: Final = 0
 
 
 class SettingsSource(StrEnum):
@@ -54,8 +56,8 @@ class AssistantFacts:
     - `hides`: the source that hides a policy file with our endpoint.
     - `lacks_policy`: a policy was applied on this machine, but its file is missing or changed.
     - `changed_at`, `running_since`: the change of the file with the endpoint, and the start of the oldest process.
-    - `used_at`: the last use. `newest_record`: the newest record that no error holds back.
-    - `path`: why records do not reach the agent or the gateway: a cause of `unreachable`.
+    - `used_at`: the last use. `newest_call`: the end of the newest call that the agent has.
+    - `path`: why calls do not reach the agent. `waits`: why the newest calls wait at the agent.
     """
 
     is_installed: bool = True
@@ -69,20 +71,54 @@ class AssistantFacts:
     changed_at: float | None = None
     running_since: float | None = None
     used_at: float | None = None
-    newest_record: float | None = None
-    enrolled_at: float | None = None
+    newest_call: float | None = None
     path: str = ""
+    waits: str = ""
 
     @property
     def is_configured(self) -> bool:
         return bool(self.is_enabled and self.is_ours)
 
 
-def evaluate(facts: AssistantFacts, *, now: float) -> tuple[str, str]:
+class HomeState(NamedTuple):
+    """The state of an assistant in one home. `user` is None if the probe sees only this home."""
+
+    state: str
+    cause: str
+    memory: UseMemory
+    used_at: float | None = None
+    user: int | None = None
+
+
+def evaluate(facts: AssistantFacts, before: UseMemory, *, now: float, user: int | None = None) -> HomeState:
     """Return the state and its cause. The cause is "" if the state has none, or if none was found."""
-    is_unheard = _is_unheard(facts, now)
-    if facts.newest_record is not None and now - facts.newest_record <= RECENT_S and not is_unheard:
-        return REPORTING, ""
+    bad = _bad_setting(facts)
+    setting = "configured" if bad is None else bad[0]
+    heard = facts.newest_call
+    look = UseLook(
+        setting=setting,
+        is_bad=bad is not None,
+        is_cut=bool(facts.path),
+        used=facts.used_at,
+        heard=heard,
+    )
+    memory = followed(before, look, now=now)
+    is_disproved = heard is not None and heard >= memory.since
+    is_losing = memory.use(now=now) == LOSING
+    if bad is not None and (is_losing or not is_disproved):
+        state, cause = bad
+    elif is_losing:
+        state, cause = UNREACHABLE, facts.path
+    elif facts.waits:
+        state, cause = UNREACHABLE, facts.waits
+    else:
+        is_recent = heard is not None and now - heard <= RECENT_S
+        state, cause = (REPORTING if is_recent else UNUSED), ""
+    return HomeState(state, cause, memory, facts.used_at, user)
+
+
+def _bad_setting(facts: AssistantFacts) -> tuple[str, str] | None:
+    """Return the state and the cause of settings that lose calls, or None."""
     if not facts.is_installed:
         return NOT_INSTALLED, ""
     if facts.problem:
@@ -95,20 +131,16 @@ def evaluate(facts: AssistantFacts, *, now: float) -> tuple[str, str]:
         return NOT_CONFIGURED, "policy_not_applied" if facts.lacks_policy else "no_policy"
     if facts.running_since and facts.changed_at and facts.running_since < facts.changed_at:
         return NOT_CONFIGURED, "not_restarted"
-    return (UNREACHABLE, facts.path) if is_unheard else (UNUSED, "")
+    return None
 
 
-def of_machine(states: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    """Return the state of a machine from the states for its users that have the assistant."""
-    return min(states, key=lambda found: STATES.index(found[0]), default=(NOT_INSTALLED, ""))
-
-
-def _is_unheard(facts: AssistantFacts, now: float) -> bool:
-    """Return whether the assistant was used without a record."""
-    if facts.used_at is None or not EXPORT_S <= now - facts.used_at <= RECENT_S:
-        return False
-    heard = max((at for at in (facts.newest_record, facts.enrolled_at) if at is not None), default=None)
-    return heard is None or facts.used_at > heard + DELAY_S
+def of_machine(homes: Sequence[HomeState], *, now: float) -> HomeState:
+    """Return the worst of the homes with a use in 14 days, or else of the homes of people, or else of all."""
+    used = [home for home in homes if home.used_at is not None and now - home.used_at <= RECENT_S]
+    people = [home for home in homes if home.user != ROOT]
+    return min(
+        used or people or homes, key=lambda home: (not home.memory.is_losing, _WORST.index(home.state))
+    )
 
 
 def _cause_off(source: SettingsSource | None) -> str:

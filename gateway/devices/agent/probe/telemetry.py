@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -25,10 +25,18 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """What one place sets. None means that it does not set this."""
+    """
+    What one place sets. None means that it does not set this.
+
+    `endpoint` and `protocol` are for all signals. `own_endpoint` and `own_protocol` are for the signal that has the
+    calls, and win over them, also if a weaker place sets them.
+    """
 
     is_enabled: bool | None = None
     endpoint: str | None = None
+    own_endpoint: str | None = None
+    protocol: str | None = None
+    own_protocol: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +50,31 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The settings that apply, with the layers that they come from."""
+    """The settings that apply, with the layers that they come from. `address` and `protocol` are the values."""
 
     enabled: Layer | None
     endpoint: Layer | None
+    address: str | None = None
+    protocol_by: Layer | None = None
+    protocol: str = ""
 
 
 def effective(layers: Iterable[Layer]) -> Effective:
     """Combine layers, strongest first. Each setting comes from the strongest layer that has it."""
     ordered = list(layers)
-    return Effective(
-        enabled=next((layer for layer in ordered if layer.switches.is_enabled is not None), None),
-        endpoint=next((layer for layer in ordered if layer.switches.endpoint), None),
-    )
+    endpoint, address = _strongest(ordered, "own_endpoint", "endpoint")
+    protocol_by, protocol = _strongest(ordered, "own_protocol", "protocol")
+    enabled = next((layer for layer in ordered if layer.switches.is_enabled is not None), None)
+    return Effective(enabled, endpoint, address, protocol_by, (protocol or "").lower())
+
+
+def _strongest(layers: Sequence[Layer], *names: str) -> tuple[Layer | None, str | None]:
+    """Return the first layer that sets the first of these names that any layer sets, and its value."""
+    for name in names:
+        for layer in layers:
+            if value := getattr(layer.switches, name):
+                return layer, value
+    return None, None
 
 
 class MalformedSettings(Exception):
@@ -147,8 +167,16 @@ def of_variables(variables: Document) -> Switches:
     is_enabled = _flag(variables.get("CLAUDE_CODE_ENABLE_TELEMETRY"))
     if (_text(variables, "OTEL_LOGS_EXPORTER") or "").lower() == "none":
         is_enabled = False
+    return replace(_otlp(variables, "LOGS"), is_enabled=is_enabled)
+
+
+def _otlp(variables: Document, signal: str) -> Switches:
+    """Read the variables of every OpenTelemetry SDK. Calls are reported with this signal."""
     return Switches(
-        is_enabled, _text(variables, "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+        endpoint=_text(variables, "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        own_endpoint=_text(variables, f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"),
+        protocol=_text(variables, "OTEL_EXPORTER_OTLP_PROTOCOL"),
+        own_protocol=_text(variables, f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"),
     )
 
 
@@ -221,8 +249,10 @@ def _copilot_variables(variables: Document) -> Switches:
     return Switches(None if endpoint is None else True, endpoint)
 
 
-def _endpoint_variable(variables: Document) -> Switches:
-    return Switches(endpoint=_text(variables, "OTEL_EXPORTER_OTLP_ENDPOINT"))
+def _opencode_variables(variables: Document) -> Switches:
+    """Read the variables of opencode, which always exports its spans over HTTP."""
+    found = _otlp(variables, "TRACES")
+    return Switches(endpoint=found.endpoint, own_endpoint=found.own_endpoint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +313,7 @@ READERS: Final[Mapping[str, SettingsReader]] = {
         order=(SettingsSource.MDM, SettingsSource.FILE, SettingsSource.ENVIRONMENT, SettingsSource.USER),
     ),
     "opencode": SettingsReader(
-        managed=of_opencode, user=of_opencode, environment=_endpoint_variable, order=_FILES_FIRST
+        managed=of_opencode, user=of_opencode, environment=_opencode_variables, order=_FILES_FIRST
     ),
 }
 VARIABLES: Final = frozenset(
@@ -292,7 +322,10 @@ VARIABLES: Final = frozenset(
         "OTEL_LOGS_EXPORTER",
         "OTEL_SDK_DISABLED",
         "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
         "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
         "HTTP_PROXY",
         "http_proxy",
         "ALL_PROXY",

@@ -1,5 +1,5 @@
 """
-Detectors for the fleet: assistants that do not report, and expected machines that are silent or missing.
+Detectors for the fleet: assistants whose calls are lost or at risk, agents that stopped, and missing machines.
 
 There is one finding per cause and team, because all its machines need the same repair. It names the machines with
 their users.
@@ -10,29 +10,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from gateway.devices.fleet.assistant_states import RECENT_S
-from gateway.devices.fleet.coverage import MISSING, SILENT, Cause, FleetRow
+from gateway.devices.fleet.coverage import FleetRow
 from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED
 from gateway.devices.fleet.repairs import repair_of
-from gateway.money.insights.facts import DAY_S, Facts, no_plant
+from gateway.devices.machine_state import AGENT_STOPPED, MISSING, Cause
+from gateway.money.insights.facts import Facts, no_plant
 from gateway.money.insights.findings import MAX_FINDINGS, finding, named, rows_of
 from spool.record import moment
 from spool.registry.insights import LOW, Finding
 
-SEEN_BY_MDM_S = 3 * DAY_S
 _NOT_APPLIED: Cause = (NOT_CONFIGURED, "policy_not_applied")
 
 
-@no_plant("a month is filled without its fleet")
 def assistant_not_reporting(facts: Facts) -> Sequence[Finding]:
-    """
-    Find assistants that are installed and do not report. `mute_device` finds devices whose agents report no assistants.
-    """
+    """Find assistants whose calls are lost, or would be lost at the next use."""
     causes = {cause for row in facts.fleet for cause in row.causes if cause[1] != NO_AGENT}
     return _of_causes("assistant_not_reporting", facts, causes - {_NOT_APPLIED})
 
 
-@no_plant("a month is filled without its fleet")
+@no_plant("a month is filled without its policies")
 def policy_not_applied(facts: Facts) -> Sequence[Finding]:
     """Find machines on which the managed settings did not arrive."""
     return _of_causes("policy_not_applied", facts, {_NOT_APPLIED})
@@ -42,7 +38,7 @@ def _of_causes(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Fin
     findings = []
     for cause in sorted(causes):
         repair = repair_of(cause)
-        for team, rows in _by_team(row for row in facts.fleet if cause in row.causes).items():
+        for team, rows in _by_team(_having(cause, facts.fleet)).items():
             assistants = sorted(
                 {each.name for row in rows for each in row.assistants if (each.state, each.cause) == cause}
             )
@@ -67,43 +63,37 @@ def _of_causes(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Fin
     return _largest(findings)
 
 
-@no_plant("a month is filled without its fleet")
-def silent_device(facts: Facts) -> Sequence[Finding]:
-    """Find expected machines that the MDM saw in the last days, although their agents no longer report."""
-    silent = [
-        row
-        for row in facts.fleet
-        if row.state == SILENT
-        and (at := _seen_by_mdm(row)) is not None
-        and facts.now - at <= SEEN_BY_MDM_S
-        and at > (row.last_seen or 0.0)
-    ]
+def _having(cause: Cause, rows: Iterable[FleetRow]) -> Iterable[FleetRow]:
+    """Yield the machines with a cause that are not covered. Calls that wait on a machine are no loss yet."""
+    return (row for row in rows if cause in row.causes and not row.covered)
+
+
+@no_plant("a month is filled without its inventory")
+def stopped_agent(facts: Facts) -> Sequence[Finding]:
+    """Find expected machines that the MDM still sees, although their agents no longer report."""
+    stopped = [row for row in facts.fleet if row.state == AGENT_STOPPED and row.is_expected]
     return _largest(
         (
             len(rows),
             finding(
-                "silent_device",
+                "stopped_agent",
                 (team,),
                 title=f"The agent on {_machines(rows, team)} has stopped reporting",
-                seen=f"The MDM saw the machine after its last report here.{_list(rows, with_time=True)}",
+                seen=f"The MDM saw the machine twice after its last report here.{_list(rows, with_time=True)}",
                 advice="Check with the MDM whether the agent's service runs, and start it.",
                 category="coverage",
                 effort=LOW,
                 newest=max(row.last_seen or 0.0 for row in rows),
             ),
         )
-        for team, rows in _by_team(silent).items()
+        for team, rows in _by_team(stopped).items()
     )
 
 
-@no_plant("a month is filled without its fleet")
+@no_plant("a month is filled without its inventory")
 def missing_device(facts: Facts) -> Sequence[Finding]:
-    """Find machines of the inventory that never reported. Machines that the MDM has not seen for weeks are left out."""
-    missing = [
-        row
-        for row in facts.fleet
-        if row.state == MISSING and ((at := _seen_by_mdm(row)) is None or facts.now - at <= RECENT_S)
-    ]
+    """Find machines of the inventory that never reported."""
+    missing = [row for row in facts.fleet if row.state == MISSING]
     return _largest(
         (
             len(rows),
@@ -122,10 +112,6 @@ def missing_device(facts: Facts) -> Sequence[Finding]:
         )
         for team, rows in _by_team(missing).items()
     )
-
-
-def _seen_by_mdm(row: FleetRow) -> float | None:
-    return None if row.machine is None else row.machine.last_seen
 
 
 def _by_team(rows: Iterable[FleetRow]) -> Mapping[str, list[FleetRow]]:

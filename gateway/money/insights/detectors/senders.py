@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.clusters.clusters import UnappliedConfig
-from gateway.devices.states import is_mute
 from gateway.money.insights.facts import DAY_S, Facts, no_plant
 from gateway.money.insights.findings import CATEGORY_OF, MAX_FINDINGS, MAX_ROWS, day, finding, named, ordered
 from gateway.money.insights.key_troubles import (
@@ -22,7 +21,6 @@ from gateway.money.insights.key_troubles import (
 )
 from gateway.money.insights.rhythms import SOURCE, Stop, stops
 from spool.clusters import Cluster
-from spool.devices.device import ENROLLED, Device
 from spool.record import moment
 from spool.registry.insights import LOW, Concerned, Finding
 from spool.registry.keys import ENABLED, Key
@@ -41,7 +39,6 @@ from spool.registry.scopes import (
 from spool.settings import COUNTED_ITEMS, MAX_SENDERS
 from spool.shares import KeyShare
 
-ALIVE_S = 86_400.0
 MAX_SCOPES = 4
 _AGENT = frozenset(GROUPS["Container agent"])
 _STREAMS = frozenset({CREATE_STREAM, MANAGE_RECORDS})
@@ -90,37 +87,6 @@ def _stopped(stop: Stop) -> Finding:
         effort=LOW,
         newest=stop.last,
         concerns=Concerned(include={"source" if is_source else "sender": (stop.name,)}),
-    )
-
-
-def mute_device(facts: Facts) -> Sequence[Finding]:
-    """Find devices that still send heartbeats but no longer send AI calls, so that their spend is missing."""
-    mute = [
-        device for device in facts.devices if _is_alive(device, facts.now) and is_mute(device, now=facts.now)
-    ]
-    return [_mute(device) for device in sorted(mute, key=lambda item: item.id)[:MAX_FINDINGS]]
-
-
-def _is_alive(device: Device, now: float) -> bool:
-    return device.state == ENROLLED and now - device.last_seen <= ALIVE_S
-
-
-def _mute(device: Device) -> Finding:
-    last = "never" if device.last_telemetry is None else f"last on {day(device.last_telemetry)}"
-    return finding(
-        "mute_device",
-        (device.id,),
-        title=f"The device {named(device.id)} sends heartbeats but no AI calls",
-        seen=(
-            f"Heartbeats arrive. Telemetry arrived {last}. The device belongs to "
-            f"{named(device.user, 'no named user')}."
-        ),
-        advice=(
-            "On the device, run `tollhouse agent status` to check whether its coding assistants still export "
-            "to the local agent. An update may have reset their settings."
-        ),
-        category="coverage",
-        effort=LOW,
     )
 
 

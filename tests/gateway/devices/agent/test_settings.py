@@ -115,7 +115,9 @@ def test_a_telemetry_key_that_its_owner_changed_meanwhile(tmp_path: Path) -> Non
     assistant, path = ASSISTANTS["claude-code"], tmp_path / "settings.json"
     path.write_bytes(REALISTIC["claude-code"])
     settle(tmp_path / "agent", assistant, path)
-    path.write_text(path.read_text().replace(ENDPOINT, "http://collector:4318"))
+    path.write_text(
+        path.read_text().replace(f'_OTLP_ENDPOINT": "{ENDPOINT}"', '_OTLP_ENDPOINT": "http://collector:4318"')
+    )
     undo(tmp_path / "agent", assistant, path)
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
     assert {"model": "opus", "env": env} == json.loads(path.read_text())

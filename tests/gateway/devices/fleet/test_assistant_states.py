@@ -3,106 +3,205 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gateway.devices.agent.assistants import ASSISTANTS
-from gateway.devices.fleet.assistant_states import RECENT_S, assistants_of, evaluate
-from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE, CAUSES
+from gateway.devices.fleet import facts
+from gateway.devices.fleet.assistant_states import (
+    AssistantEvidence,
+    assistants_of,
+    evaluate,
+    remembered,
+)
+from gateway.devices.fleet.facts import CAUSES, assistant_of
+from gateway.devices.fleet.uses import RECENT_S
 from spool.devices.device import Device
+from spool.record import moment
 
-NOW = 1_800_000_000.0
-ENROLLED_AT = NOW - 30 * 86_400
-DAY, MINUTE = 86_400.0, 60.0
+NOW = 1_800_000_000.0  # 08:00
+DAY, HOUR, MINUTE = 86_400.0, 3600.0, 60.0
 
-CASES: list[tuple[str, str, float | None, float | None, tuple[str, str]]] = [
-    # claimed state and cause, seconds since the last use and since the newest call, state and cause
-    ("reporting", "", None, None, ("unused", "")),
-    ("reporting", "", 71 * MINUTE, None, ("unreachable", "no_record")),
-    ("reporting", "", 70 * MINUTE, None, ("unused", "")),
-    ("reporting", "", MINUTE, MINUTE, ("reporting", "")),
-    ("unused", "", None, DAY, ("reporting", "")),
-    ("unused", "", None, RECENT_S, ("reporting", "")),
-    ("unused", "", None, RECENT_S + 1, ("unused", "")),
-    ("unused", "", RECENT_S + 1, RECENT_S + 1, ("unused", "")),
-    ("unused", "", 0.0, 10 * MINUTE, ("reporting", "")),
-    ("unused", "", 0.0, DAY, ("reporting", "")),
-    ("unused", "", 71 * MINUTE, 81 * MINUTE, ("reporting", "")),
-    ("unused", "", 71 * MINUTE, 81 * MINUTE + 1, ("unreachable", "no_record")),
-    ("unused", "", 31 * DAY, None, ("unused", "")),
-    ("unreachable", "backlog", 0.0, DAY, ("unreachable", "backlog")),
-    ("unreachable", "tls", None, None, ("unreachable", "tls")),
-    ("unreachable", "", None, None, ("unreachable", "no_record")),
-    ("unreachable", "agent_down", 3 * MINUTE, MINUTE, ("reporting", "")),
-    ("not_installed", "", None, None, ("not_installed", "")),
-    ("not_installed", "", None, DAY, ("reporting", "")),
-    ("not_installed", "", None, 15 * DAY, ("not_installed", "")),
-    ("telemetry_off", "settings", DAY, 2 * DAY, ("telemetry_off", "settings")),
-    ("telemetry_off", "settings", 2 * DAY, DAY, ("reporting", "")),
-    ("overridden", "other_endpoint", DAY, None, ("overridden", "other_endpoint")),
-    ("not_configured", "no_policy", DAY, None, ("not_configured", "no_policy")),
-    ("not_configured", "", None, None, ("not_configured", "")),
-    ("unknown", "malformed", None, None, ("unknown", "malformed")),
-    ("", "", None, MINUTE, ("reporting", "")),
-    ("", "", None, 15 * DAY, ("unknown", "no_agent")),
+CASES: list[tuple[str, str, float | None, float | None, tuple[str, str, str]]] = [
+    # claim and cause; seconds since the first unheard use, and since the newest call; state, cause and use
+    ("reporting", "", None, None, ("unused", "", "none")),
+    ("reporting", "", 71 * MINUTE, None, ("unreachable", "no_record", "losing")),
+    ("reporting", "", 70 * MINUTE, None, ("unused", "", "waiting")),
+    ("reporting", "", 71 * MINUTE, 72 * MINUTE, ("reporting", "", "heard")),
+    ("reporting", "", 71 * MINUTE, 74 * MINUTE, ("unreachable", "no_record", "losing")),
+    ("reporting", "", 30 * MINUTE, DAY, ("reporting", "", "waiting")),
+    ("unused", "", None, RECENT_S, ("reporting", "", "heard")),
+    ("unused", "", None, RECENT_S + 1, ("unused", "", "none")),
+    ("unused", "", 30 * DAY, 31 * DAY, ("unreachable", "no_record", "losing")),
+    ("unreachable", "backlog", None, DAY, ("unreachable", "backlog", "delayed")),
+    ("unreachable", "tls", None, None, ("unreachable", "tls", "delayed")),
+    ("unreachable", "", None, None, ("unreachable", "no_record", "losing")),
+    ("unreachable", "agent_down", 1.0, DAY, ("unreachable", "agent_down", "losing")),
+    ("unreachable", "agent_down", None, MINUTE, ("reporting", "", "heard")),
+    ("not_installed", "", None, None, ("not_installed", "", "none")),
+    ("not_installed", "", None, DAY, ("reporting", "", "heard")),
+    ("telemetry_off", "settings", None, 2 * DAY, ("telemetry_off", "settings", "heard")),
+    ("telemetry_off", "settings", None, HOUR / 2, ("reporting", "", "heard")),
+    ("overridden", "other_endpoint", 1.0, None, ("overridden", "other_endpoint", "losing")),
+    ("overridden", "other_endpoint", 71 * MINUTE, 80 * MINUTE, ("overridden", "other_endpoint", "losing")),
+    ("overridden", "other_endpoint", 10 * MINUTE, HOUR / 2, ("reporting", "", "waiting")),
+    ("not_configured", "no_policy", None, None, ("not_configured", "no_policy", "none")),
+    ("unknown", "malformed", None, None, ("unknown", "malformed", "none")),
+    ("", "", None, MINUTE, ("reporting", "", "heard")),
+    ("", "", None, 15 * DAY, ("unknown", "no_agent", "unseen")),
 ]
+SINCE = NOW - HOUR  # the settings of all cases hold for an hour
 
 
-@pytest.mark.parametrize(("claimed", "cause", "used", "newest", "expected"), CASES)
+@pytest.mark.parametrize(("claim", "cause", "unheard", "newest", "expected"), CASES)
 def test_the_table(
-    claimed: str, cause: str, used: float | None, newest: float | None, expected: tuple[str, str]
+    claim: str, cause: str, unheard: float | None, newest: float | None, expected: tuple[str, str, str]
 ) -> None:
-    evaluated = evaluate(
-        claimed,
-        cause,
-        used=None if used is None else NOW - used,
+    evidence = AssistantEvidence(
+        claim=claim,
+        cause=cause,
         newest=None if newest is None else NOW - newest,
-        enrolled_at=ENROLLED_AT,
-        now=NOW,
+        since=SINCE,
+        unheard=None if unheard is None else NOW - unheard,
     )
-    assert expected == evaluated
+    state, found_cause, _, use = evaluate(evidence, at=NOW)
+    assert expected == (state, found_cause, use)
+
+
+@pytest.mark.parametrize(
+    ("claim", "use", "newest", "expected"),
+    [
+        ("unused", "losing", MINUTE, ("unreachable", "no_record", "losing")),
+        ("unused", "waiting", DAY, ("reporting", "", "waiting")),
+        ("unused", "heard", DAY, ("reporting", "", "heard")),
+        ("unused", "none", None, ("unused", "", "none")),
+        ("overridden", "losing", MINUTE, ("overridden", "", "losing")),
+        ("overridden", "heard", DAY, ("overridden", "", "heard")),
+        ("overridden", "heard", MINUTE, ("reporting", "", "heard")),
+    ],
+)
+def test_an_agent_that_states_the_use_knows_better(
+    claim: str, use: str, newest: float | None, expected: tuple[str, str, str]
+) -> None:
+    """The first unheard use by the hours of heartbeats then decides nothing."""
+    for unheard in (None, NOW - 3 * HOUR):
+        evidence = AssistantEvidence(
+            claim=claim,
+            use=use,
+            newest=None if newest is None else NOW - newest,
+            since=SINCE,
+            unheard=unheard,
+        )
+        state, cause, _, found = evaluate(evidence, at=NOW)
+        assert expected == (state, cause, found)
 
 
 def test_without_calls_no_claim_makes_an_assistant_reporting() -> None:
     """Every claim and cause that an agent can send, with and without a use."""
-    for state, causes in CAUSES.items():
+    for claim, causes in CAUSES.items():
         for cause in ("", *causes):
-            for used in (None, NOW - 31 * DAY, NOW - DAY, NOW):
-                evaluated = evaluate(state, cause, used=used, newest=None, enrolled_at=ENROLLED_AT, now=NOW)
-                assert "reporting" != evaluated[0]
+            for unheard in (None, NOW - 31 * DAY, NOW - DAY, NOW):
+                evidence = AssistantEvidence(claim=claim, cause=cause, unheard=unheard)
+                assert "reporting" != evaluate(evidence, at=NOW)[0]
 
 
-def device(assistants: dict[str, Any], **fields: Any) -> Device:
-    heartbeat = json.dumps({"assistants": assistants}).encode()
-    return Device(
-        id="laptop",
-        enrolled_at=ENROLLED_AT,
-        enrolled_by="fleet",
-        last_seen=NOW,
-        heartbeat=heartbeat,
-        **fields,
-    )
+class Laptop:
+    """A device that reports one assistant over time. Times are seconds after NOW."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.device = Device(id="laptop", enrolled_at=NOW, enrolled_by="f", last_seen=NOW, **fields)
+
+    def beat(self, at: float, state: str = "unused", *, used: float | None = None, cause: str = "") -> str:
+        """Send a heartbeat, as an agent does that rounds the time of a use. Return the state."""
+        claim = {"state": state, **({"cause": cause} if cause else {})}
+        if used is not None:
+            claim["used_at"] = moment(int((NOW + used) // HOUR * HOUR)) or ""
+        heartbeat = json.dumps({"assistants": {"codex": claim}}).encode()
+        now = NOW + at
+        uses = remembered(self.device, heartbeat, now=now)
+        self.device = replace(self.device, heartbeat=heartbeat, uses=uses, last_seen=now, last_heartbeat=now)
+        return self.state(at)
+
+    def call(self, ended: float) -> None:
+        self.device = replace(self.device, newest_calls={"codex": NOW + ended})
+
+    def state(self, at: float) -> str:
+        [found] = assistants_of(self.device, at=NOW + at)
+        return found.use if found.use in ("losing", "delayed") else found.state
 
 
-def test_a_clock_that_is_ahead_makes_no_use_too_new() -> None:
-    """The device's clock is an hour ahead, so its use lies before the newest call."""
-    claim = {"codex": {"state": "unused", "used_at": "2027-01-15T08:50:00Z"}}  # 50 minutes after NOW
-    later = NOW + 3 * 3600
-    for offset_s, state in ((3600.0, "reporting"), (-3600.0, "unreachable")):
-        known = device(claim, newest_calls={"codex": NOW}, clock_offset_s=offset_s)
-        assert [state] == [each.state for each in assistants_of(known, now=later)]
+def test_further_uses_do_not_postpone_a_loss() -> None:
+    """The grace runs from the first use without a call, and the loss lasts until a call or a repair."""
+    laptop = Laptop()
+    laptop.beat(0)
+    laptop.call(10 * MINUTE)
+    states = [laptop.beat(at * MINUTE, used=at * MINUTE) for at in (15, 65, 100, 125, 140, 200, 600)]
+    assert ["reporting"] * 4 + ["losing"] * 3 == states
+    assert "losing" == laptop.beat(20 * DAY, used=10 * HOUR)  # neither a pause nor age ends it
+    laptop.call(20 * DAY)
+    assert "reporting" == laptop.state(20 * DAY)
+
+
+def test_a_bad_setting_is_found_at_once() -> None:
+    """The policy is removed after the last call at 08:10, while the assistant is in use."""
+    laptop = Laptop()
+    laptop.beat(0)
+    laptop.call(10 * MINUTE)
+    states = [
+        laptop.beat(at * MINUTE, "not_configured", used=at * MINUTE, cause="no_policy")
+        for at in (30, 59, 61, 132, 240, 432)
+    ]
+    assert ["not_configured"] * 2 + ["losing"] * 4 == states
+    assert "reporting" == laptop.beat(440 * MINUTE, used=435 * MINUTE)  # a repair ends it
+    states = [laptop.beat(at * MINUTE, used=at * MINUTE) for at in (481, 549, 551)]
+    assert ["reporting", "reporting", "losing"] == states
+
+
+def test_a_call_disproves_a_bad_setting() -> None:
+    """A terminal has its own variables, which no file shows. Calls that arrive win over the probe."""
+    laptop = Laptop()
+    laptop.call(-MINUTE)
+    assert "overridden" == laptop.beat(0, "overridden", cause="environment")
+    laptop.call(HOUR)
+    assert "reporting" == laptop.beat(HOUR, "overridden", used=HOUR, cause="environment")
+    assert "reporting" == laptop.beat(2 * HOUR + 1, "overridden", used=2 * HOUR, cause="environment")
+    assert "losing" == laptop.beat(4 * HOUR, "overridden", used=2 * HOUR, cause="environment")
+
+
+@pytest.mark.parametrize("offset_s", [-2 * HOUR, 0.0, 2 * HOUR])
+def test_clocks_are_corrected_both_ways(offset_s: float) -> None:
+    """A clock that is ahead makes no use too new, and one that is behind hides no loss."""
+    laptop = Laptop(clock_offset_s=offset_s)
+    laptop.beat(0)
+    laptop.call(HOUR / 2)
+    assert "reporting" == laptop.beat(HOUR, used=HOUR / 2 + offset_s)
+    assert "losing" == laptop.beat(3 * HOUR + 1, used=1.5 * HOUR + offset_s)
+
+
+def test_uses_before_the_enrolment_do_not_count() -> None:
+    laptop = Laptop()
+    laptop.beat(0, used=-10 * DAY)
+    assert "unused" == laptop.beat(2 * HOUR, used=-10 * DAY)
 
 
 def test_assistants_are_those_of_the_agent_and_of_the_calls() -> None:
-    known = device({"codex": {"state": "unused"}}, newest_calls={"claude-code": NOW})
+    laptop = Laptop()
+    laptop.beat(0)
+    device = replace(laptop.device, newest_calls={"claude-code": NOW, "": NOW})
     assert [("claude-code", "reporting"), ("codex", "unused")] == [
-        (each.name, each.state) for each in assistants_of(known, now=NOW)
+        (each.name, each.state) for each in assistants_of(device, at=NOW)
     ]
 
 
 def test_every_assistant_that_can_be_set_up_has_its_sources() -> None:
-    """A further assistant of `agent setup` or `agent policy` needs a line in ASSISTANT_OF_SOURCE."""
+    """A further assistant of `agent setup` or `agent policy` needs a line in the table of sources."""
     for assistant in ASSISTANTS.values():
-        assert {assistant.name} == {ASSISTANT_OF_SOURCE[source] for source in assistant.sources}
-    assert {*ASSISTANTS, "opencode"} == set(ASSISTANT_OF_SOURCE.values())
+        assert {assistant.name} == {assistant_of(source) for source in assistant.sources}
+    assert {*ASSISTANTS, "opencode"} == set(facts.ASSISTANTS)
+
+
+def test_opencode_reports_with_a_library_of_others() -> None:
+    assert "opencode" == assistant_of("vercel_ai", "opencode") == assistant_of("opencode")
+    assert None is assistant_of("vercel_ai", "shop") is assistant_of("vercel_ai") is assistant_of("litellm")

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
 from typing import Any
 
-from gateway.devices.fleet.assistant_states import AssistantState, assistants_of
+from gateway.devices.fleet.assistant_states import FINE, AssistantState
 from gateway.devices.fleet.coverage import FleetRow, coverage_of, device_row, missing_row, system_of
 from gateway.devices.fleet.facts import CAUSES
 from gateway.devices.fleet.matching import ExpectedMachines
+from gateway.devices.machine_state import WORDS, AssistantStates, Evidence, MachineState, machine_state
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.registry.tables.inventory import Machine
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
+INTERVAL_S = 60.0
 NAMES = ("claude-code", "codex", "copilot")
 
 
@@ -25,9 +30,15 @@ def device(id: str, *, serial: str = "", assistants: Any = None, **fields: Any) 
     return Device(id=id, heartbeat=heartbeat, **{**given, **fields})
 
 
+def state_of(
+    known: Device, machine: Machine | None = None, assistants: Sequence[AssistantState] | None = None
+) -> MachineState:
+    states = None if assistants is None else AssistantStates(tuple(assistants), inf)
+    return machine_state(Evidence(known, INTERVAL_S, machine), NOW, states)
+
+
 def row(known: Device, machine: Machine | None = None) -> FleetRow:
-    assistants = tuple(assistants_of(known, now=NOW))
-    return device_row(known, machine, assistants, os="", now=NOW, interval_s=60.0)
+    return device_row(known, machine, state_of(known, machine), os="")
 
 
 def test_machines_are_matched_by_serial_then_by_hostname() -> None:
@@ -70,27 +81,74 @@ def test_expects_only_what_is_listed() -> None:
     assert not ExpectedMachines([Machine(serial="A1")]).expects(serial="", hostname="")
 
 
-def test_the_state_of_a_device() -> None:
-    codex = {"codex": {"state": "unused"}}
-    cases: list[tuple[Device, str]] = [
-        (device("d", assistants=codex, newest_calls={"codex": NOW}), "reporting"),
-        (device("d", assistants=codex), "unused"),
-        (device("d", assistants={"codex": {"state": "not_installed"}}), "unused"),
-        (device("d", assistants={"codex": {"state": "overridden"}}), "not_reporting"),
-        (device("d", assistants=codex, last_seen=NOW - 181), "silent"),
-        (
-            device("d", last_heartbeat=None, last_seen=NOW - DAY, newest_calls={"codex": NOW - DAY}),
-            "reporting",
-        ),
-        (device("d", last_heartbeat=None, last_seen=0.0), "missing"),
-        (device("d"), "not_reporting"),
-        (device("d", last_telemetry=NOW - DAY), "reporting"),
-        (device("d", last_telemetry=NOW - 15 * DAY), "not_reporting"),
-        (device("d", state=PENDING), "pending"),
-        (device("d", state=REVOKED), "revoked"),
-    ]
-    assert [state for _, state in cases] == [row(known).state for known, _ in cases]
-    assert (("unknown", "no_agent"),) == row(device("d")).causes
+def test_the_word_of_a_machine() -> None:
+    """The first word of the table that holds. Each word above hides the words below it."""
+    day_ago, calls = NOW - DAY, {"codex": NOW}
+    unheard = {"codex": {"setting": "configured", "since": 0.0, "unheard": day_ago}}
+    codex, off = {"codex": {"state": "unused"}}, {"codex": {"state": "overridden"}}
+    waits = {"codex": {"state": "unreachable", "cause": "backlog"}}
+    unread = {"codex": {"state": "unknown", "cause": "malformed"}}
+    cases: list[tuple[Device, str, bool]] = [
+        (device("d", state=REVOKED, replaced_by="e"), "replaced", False),
+        (device("d", state=REVOKED, assistants=codex), "revoked", False),
+        (device("d", state=PENDING, assistants=codex, newest_calls=calls), "pending", False),
+        (device("d", copied_at=NOW, assistants=codex, newest_calls=calls), "copied", False),
+        (device("d", last_heartbeat=None, last_seen=0.0), "missing", False),
+        (device("d", assistants=codex, uses=unheard), "losing", False),
+        (device("d", assistants=unread | {"copilot": {"state": "overridden"}}), "unknown", False),
+        (device("d", assistants=off | {"copilot": waits["codex"]}), "at_risk", False),
+        (device("d", assistants=waits, newest_calls=calls), "delayed", True),
+        (device("d", assistants=codex, newest_calls=calls), "reporting", True),
+        (device("d", assistants=codex, uses=unheard, newest_calls=calls), "reporting", True),
+        (device("d", assistants=codex), "unused", True),
+        (device("d", assistants={"codex": {"state": "not_installed"}}), "unused", True),
+        (device("d"), "unknown", False),
+        (device("d", newest_calls={"": day_ago}), "reporting", True),
+        (device("d", last_telemetry=NOW), "unknown", False),  # only a call makes a machine reporting
+        (device("d", last_heartbeat=None, last_seen=day_ago, newest_calls={"codex": day_ago}), "reporting", True),
+        (device("opamp:1", assistants=codex), "collector", False),
+        (device("d", labels={"kind": "cluster"}), "collector", False),
+    ]  # fmt: skip
+    for known, word, covered in cases:
+        found = state_of(known)
+        assert (word, covered) == (found.word, found.covered), known
+    assert (("unknown", "no_agent"),) == state_of(device("d")).causes
+    assert {word for _, word, _ in cases} | {"agent_stopped"} == set(WORDS)
+
+
+def test_calls_that_wait_longer_than_a_day_are_not_covered() -> None:
+    for waited_s, covered in ((DAY, True), (DAY + 1, False)):
+        heartbeat = {
+            "assistants": {"codex": {"state": "unreachable", "cause": "backlog"}},
+            "spool": {"oldest_age_s": waited_s},
+        }
+        known = replace(device("d"), heartbeat=json.dumps(heartbeat).encode())
+        assert ("delayed", covered) == state_of(known)[0:3:2]
+
+
+def test_an_agent_has_stopped_if_the_mdm_saw_the_machine_twice() -> None:
+    """Each check-in is an hour and six intervals after the agent's last report. A machine without an agent has none."""
+    asleep = device("d", last_seen=NOW - DAY, last_heartbeat=NOW - DAY)
+    soon, late = NOW - DAY + 3600, NOW - DAY + 3601
+    words = {
+        (seen, before): state_of(asleep, Machine(serial="A", last_seen=seen, seen_before=before)).word
+        for seen in (None, soon, late)
+        for before in (None, soon, late)
+    }
+    assert {(late, late)} == {times for times, word in words.items() if word == "agent_stopped"}
+    without_agent = device("d", last_heartbeat=None, last_seen=NOW - DAY)
+    machine = Machine(serial="A", last_seen=NOW, seen_before=NOW)
+    assert "unknown" == state_of(without_agent, machine).word
+
+
+def test_the_link_is_no_word() -> None:
+    """A machine that sleeps keeps its word. A gateway that has just started does not call it offline."""
+    asleep = device("d", last_seen=NOW - DAY, last_heartbeat=NOW - DAY, newest_calls={"codex": NOW - DAY})
+    assert ("reporting", "offline") == state_of(asleep)[:2]
+    started = Evidence(asleep, INTERVAL_S, listening_since=NOW - 3 * INTERVAL_S)
+    assert ("reporting", "unknown") == machine_state(started, NOW)[:2]
+    assert ("reporting", "offline") == machine_state(started, NOW + 1)[:2]
+    assert "online" == state_of(device("d", last_seen=NOW - 3 * INTERVAL_S)).link
 
 
 def test_systems() -> None:
@@ -115,12 +173,14 @@ def random_fleet(seed: int) -> tuple[list[FleetRow], bool]:
             Machine(serial=f"S{n}", team=team, os=os) if has_inventory and chosen.random() < 0.8 else None
         )
         if machine is not None and chosen.random() < 0.2:
-            rows.append(missing_row(machine))
+            rows.append(missing_row(machine, listed_at=NOW))
             continue
         states = []
         for name in chosen.sample(NAMES, chosen.randrange(4)):
             state = chosen.choice(list(CAUSES))
-            states.append(AssistantState(name, state, chosen.choice(("", *CAUSES[state]))))
+            cause = chosen.choice(("", *CAUSES[state]))
+            use = chosen.choice(("none", "heard", "losing", "delayed"))
+            states.append(AssistantState(name, state, cause, use=use))
         known = device(
             f"d{n}",
             state=chosen.choice((ENROLLED,) * 6 + (PENDING, REVOKED)),
@@ -128,7 +188,8 @@ def random_fleet(seed: int) -> tuple[list[FleetRow], bool]:
             platform=os,
             labels={"team": team} if chosen.random() < 0.5 else {},
         )
-        rows.append(device_row(known, machine, tuple(states), os="", now=NOW, interval_s=60.0))
+        made = device_row(known, machine, state_of(known, machine, states), os="")
+        rows.append(replace(made, is_away=chosen.random() < 0.2))
     return rows, has_inventory
 
 
@@ -137,10 +198,17 @@ def test_the_figures_equal_a_count_by_hand() -> None:
     for seed in range(1000):
         rows, has_inventory = random_fleet(seed)
         figures = coverage_of(rows, has_inventory=has_inventory)
-        counted = [each for each in rows if each.machine is not None or not has_inventory]
+        counted = [
+            each
+            for each in rows
+            if each.machine is not None or (not has_inventory and each.state != "revoked")
+        ]
+        assert sum(each.is_away for each in counted) == figures.away
+        counted = [each for each in counted if not each.is_away]
         assert len(counted) == figures.machines == sum(figures.states.values())
-        assert len(rows) - len(counted) == figures.unexpected
-        assert figures.covered == sum(each.state in ("reporting", "unused") for each in counted)
+        assert figures.unexpected == (sum(each.machine is None for each in rows) if has_inventory else 0)
+        assert figures.covered == sum(each.covered for each in counted)
+        assert figures.offline == sum(each.link == "offline" for each in counted)
         assert figures.enrolled == sum(
             each.device is not None and each.device.state == ENROLLED for each in rows
         )
@@ -157,7 +225,11 @@ def test_the_figures_equal_a_count_by_hand() -> None:
         all_causes = {cause for each in counted for cause in each.causes}
         assert all_causes == {(cause.state, cause.cause) for cause in figures.causes}
         for name, counts in figures.assistants.items():
-            live = [each for each in rows if each.state in ("reporting", "unused", "not_reporting")]
+            live = [
+                each
+                for each in rows
+                if not each.is_away and each.state not in ("missing", "pending", "revoked")
+            ]
             assert sum(counts.values()) == sum(
                 state.name == name for each in live for state in each.assistants
             )
@@ -165,16 +237,15 @@ def test_the_figures_equal_a_count_by_hand() -> None:
             members = [each for each in counted if each.team == part.name]
             assert (part.machines, part.covered) == (
                 len(members),
-                sum(each.state in ("reporting", "unused") for each in members),
+                sum(each.covered for each in members),
             )
         assert figures.machines == sum(part.machines for part in figures.systems)
 
 
-def test_a_covered_device_has_no_assistant_in_need_of_repair() -> None:
+def test_a_covered_machine_has_no_assistant_in_need_of_repair() -> None:
     for seed in range(200):
         for each in random_fleet(seed)[0]:
-            if each.state in ("reporting", "unused"):
-                assert all(
-                    state.state in ("reporting", "unused", "not_installed") for state in each.assistants
-                )
-            assert bool(each.causes) == (each.state == "not_reporting")
+            if each.covered and each.state != "delayed":
+                assert {state.state for state in each.assistants} <= FINE
+            if each.causes:
+                assert each.state in ("losing", "unknown", "at_risk", "delayed")

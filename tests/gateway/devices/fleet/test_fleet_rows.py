@@ -13,6 +13,7 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.devices.fleet.facts import CAUSES
 from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.people.authentication.access import Bearer
 from spool.devices.device import Device
 from spool.devices.table import DeviceTable
 from spool.record import moment
@@ -45,26 +46,81 @@ def device(id: str, clock: MovedClock, **claims: object) -> Device:
     )
 
 
-async def test_states_change_with_time_alone(table: DeviceTable) -> None:
-    """A use without a call, the silence of an agent, and the age of the newest call."""
+async def test_coverage_is_equal_at_every_hour_of_a_week(table: DeviceTable) -> None:
+    """Machines that sleep at night and on the weekend keep their words, and a restart of the gateway changes none."""
     clock = MovedClock()
-    settings = DeviceSettings(heartbeat_interval=30 * 86_400.0)
-    fleet = Fleet(DeviceLifecycle(table, settings=settings, clock=clock, secret=b"s" * 32), lambda: None)
-    used = {"state": "unused", "used_at": moment(clock.now())}
-    await table.keep(device("used", clock, codex=used))
-    calling = device("calling", clock, codex={"state": "unused"})
-    await table.keep(replace(calling, newest_calls={"codex": clock.now()}))
+    made = DeviceLifecycle(table, settings=DeviceSettings(), clock=clock, secret=b"s" * 32)
+    fleet = Fleet(made, lambda: None)
+    claims: list[dict[str, object]] = [
+        {"state": "unused"}, {"state": "overridden", "cause": "environment"}, {"state": "unknown"},
+        {"state": "unreachable", "cause": "backlog"}, {"state": "unreachable", "cause": "agent_down"},
+    ]  # fmt: skip
+    for number, claim in enumerate(claims * 4):
+        known = device(f"d{number}", clock, codex=claim)
+        calls = {"codex": clock.now()} if number % 2 else {}
+        await table.keep(replace(known, newest_calls=calls, last_seen=clock.now() - 7 * HOUR * number))
 
-    async def states() -> dict[str, str]:
-        return {row.id: row.assistants[0].state for row in await fleet.rows()}
+    async def figures() -> tuple[object, ...]:
+        found = fleet.coverage_of(await fleet.rows())
+        return found.machines, found.covered, found.away, found.states, found.causes, found.assistants
 
-    assert {"used": "unused", "calling": "reporting"} == await states()
-    clock.move(HOUR + 601)
-    assert {"used": "unreachable", "calling": "reporting"} == await states()
-    clock.move(14 * 86_400)
-    assert {"used": "unreachable", "calling": "unused"} == await states()
-    clock.move(80 * 86_400)
-    assert ["silent", "silent"] == [row.state for row in await fleet.rows()]
+    before = await figures()
+    for hour in range(7 * 24):
+        clock.move(HOUR)
+        assert before == await figures(), hour
+    restarted = DeviceLifecycle(table, settings=DeviceSettings(), clock=clock, secret=b"s" * 32)
+    fleet = Fleet(restarted, lambda: None)
+    assert before == await figures()
+    assert {"unknown"} == {row.link for row in await fleet.rows()}
+
+
+async def test_a_machine_of_which_nothing_is_heard_is_away(table: DeviceTable) -> None:
+    """It counts in no coverage, and keeps its word. A check-in at the MDM, a call or a report brings it back."""
+    clock = MovedClock()
+    settings = DeviceSettings(coverage_days=3)
+    lifecycle = DeviceLifecycle(table, settings=settings, clock=clock, secret=b"s" * 32)
+    current: list[Inventory | None] = [None]
+    fleet = Fleet(lifecycle, lambda: current[0])
+    await table.keep(
+        replace(device("S1", clock, codex={"state": "unused"}), newest_calls={"codex": clock.now()})
+    )
+
+    async def counted() -> tuple[int, int, int]:
+        found = fleet.coverage_of(await fleet.rows())
+        return found.machines, found.covered, found.away
+
+    clock.move(3 * 24 * HOUR)
+    assert (1, 1, 0) == await counted()
+    clock.move(1)
+    assert (0, 0, 1) == await counted()
+    assert ["reporting"] == [row.state for row in await fleet.rows()]
+    old = current[0] = inventory("S1", "S2")  # imported in 1970
+    assert (0, 0, 2) == await counted()
+    seen = (msgspec.structs.replace(machine, last_seen=clock.now()) for machine in old.machines)
+    current[0] = replace(old, machines=tuple(seen))
+    assert (2, 1, 0) == await counted()
+
+
+async def test_a_late_backlog_proves_nothing_of_today(table: DeviceTable) -> None:
+    """Calls count when they ended, by the corrected clock of their device, and not when they arrive."""
+    clock = MovedClock()
+    lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=clock, secret=b"s" * 32)
+    await table.keep(replace(device("d", clock), clock_offset_s=-HOUR))
+    bearer = Bearer("fleet", frozenset())
+
+    def newest(ended: float) -> float:
+        lifecycle.heard(found(table, "d"), {"codex": ended}, bearer)
+        return found(table, "d").newest_calls["codex"] - clock.now()
+
+    assert -2 * HOUR == newest(clock.now() - 3 * HOUR)
+    assert -2 * HOUR == newest(clock.now() - 20 * HOUR)
+    assert 0.0 == newest(clock.now() + HOUR)  # no call ends in the future
+
+
+def found(table: DeviceTable, id: str) -> Device:
+    known = table.find(id)
+    assert known is not None
+    return known
 
 
 async def test_a_reused_row_equals_a_new_one(table: DeviceTable) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.fleet.coverage import FleetRow, device_row, missing_row
 from gateway.devices.fleet.facts import CAUSES, NO_AGENT, NO_RECORD
 from gateway.devices.fleet.repairs import _REPAIRS, repair_of
+from gateway.devices.machine_state import AssistantStates, Evidence, machine_state
 from gateway.money.insights.detectors.fleet import (
     assistant_not_reporting,
     missing_device,
     policy_not_applied,
-    silent_device,
+    stopped_agent,
 )
 from gateway.money.insights.facts import DAY_S, Facts
 from spool.devices.device import Device
@@ -23,11 +25,20 @@ NOW = 1_800_000_000.0
 
 
 def row(
-    id: str, *states: AssistantState, team: str = "", user: str = "", seen: float | None = NOW, **device: Any
+    id: str,
+    *states: AssistantState,
+    team: str = "",
+    user: str = "",
+    seen: float | None = NOW,
+    before: float | None = None,
+    **device: Any,
 ) -> FleetRow:
     given = {"enrolled_at": 1.0, "enrolled_by": "fleet", "last_seen": NOW, "last_heartbeat": NOW, **device}
-    machine = Machine(serial=id, team=team, user=user, last_seen=seen)
-    return device_row(Device(id=id, **given), machine, states, os="", now=NOW, interval_s=60.0)
+    machine = Machine(serial=id, team=team, user=user, last_seen=seen, seen_before=before)
+    evidence = Evidence(Device(id=id, **given), 60.0, machine)
+    return device_row(
+        evidence.device, machine, machine_state(evidence, NOW, AssistantStates(states, NOW)), os=""
+    )
 
 
 def titles(findings: Any) -> list[str]:
@@ -53,7 +64,7 @@ def test_assistants_that_do_not_report() -> None:
             row("policy", AssistantState("codex", "not_configured", "policy_not_applied"), team="ads"),
             row("fine", AssistantState("codex", "reporting"), team="ads"),
             row("bare"),
-            row("off", elsewhere, last_seen=NOW - DAY_S),
+            row("waits", AssistantState("codex", "unreachable", "backlog", use="delayed"), team="ads"),
         ],
     )
     first, second = assistant_not_reporting(facts)
@@ -70,23 +81,20 @@ def test_assistants_that_do_not_report() -> None:
     assert len({each.key for each in (first, second, *policy_not_applied(facts))}) == 3
 
 
-def test_silent_machines_that_the_mdm_still_sees() -> None:
-    """None for a machine that the MDM saw before us or not for days, and none without an inventory."""
-    hour = NOW - 3600
-    silent: dict[str, Any] = {"last_seen": NOW - DAY_S, "last_heartbeat": NOW - DAY_S}
-    unlisted = row("unlisted", **silent)
+def test_agents_that_stopped_on_machines_that_the_mdm_still_sees() -> None:
+    """None for a machine that sleeps, and none for an earlier device of a machine."""
+    asleep: dict[str, Any] = {"last_seen": NOW - DAY_S, "last_heartbeat": NOW - DAY_S}
+    stopped = row("a", user="ada", seen=NOW, before=NOW - 3600, **asleep)
     facts = Facts(
         now=NOW,
         fleet=[
-            row("a", user="ada", seen=hour, **silent),
-            row("asleep", seen=NOW - 2 * DAY_S, **silent),
-            row("long-gone", seen=NOW - 4 * DAY_S, last_seen=NOW - 9 * DAY_S, last_heartbeat=NOW - 9 * DAY_S),
-            row("unknown", seen=None, **silent),
-            row("awake", seen=NOW),
-            FleetRow(id="unlisted", state=unlisted.state, device=unlisted.device),
+            stopped,
+            row("asleep", seen=NOW, **asleep),
+            row("awake", seen=NOW, before=NOW - 3600),
+            replace(stopped, id="earlier", machine=None),
         ],
     )
-    [finding] = silent_device(facts)
+    [finding] = stopped_agent(facts)
     assert "The agent on a has stopped reporting" == finding.draft.title
     assert "ada, last report 2027-01-14" in finding.draft.description
 
@@ -95,11 +103,9 @@ def test_machines_that_never_reported() -> None:
     machines = [
         Machine(serial="A1", team="ads", user="ada", last_seen=NOW - DAY_S),
         Machine(serial="A2", team="ads"),
-        Machine(serial="old", team="ads", last_seen=NOW - 15 * DAY_S),
         Machine(serial="B1"),
     ]
-    found: list[Finding] = list(
-        missing_device(Facts(now=NOW, fleet=[missing_row(each) for each in machines]))
-    )
+    rows = [missing_row(each, listed_at=NOW) for each in machines]
+    found: list[Finding] = list(missing_device(Facts(now=NOW, fleet=rows)))
     assert ["2 machines of the team ads never reported", "B1 never reported"] == titles(found)
-    assert "A1: ada" in found[0].draft.description and "old" not in found[0].draft.description
+    assert "A1: ada" in found[0].draft.description

@@ -18,22 +18,17 @@ from gateway.money.insights.detectors.records import (
     unmapped_events,
     unrecognised_shape,
 )
-from gateway.money.insights.detectors.senders import mute_device, silent_cluster, unapplied_config
+from gateway.money.insights.detectors.senders import silent_cluster, unapplied_config
 from gateway.money.insights.facts import DAY_S, RouteDeadLetters, UnrecognisedShape
 from spool.clusters import Cluster
 from spool.deliveries.protocols import LakeState, LakeVerdict
 from spool.deliveries.values import RouteState
-from spool.devices.device import Device
 from spool.log.counted_names import EventType
 from tests.gateway.money.insights.examples import NOW, found, impacts, spend
 
 RUNNING = RouteState(
     name="upstream/ai-telemetry", topic="ai-telemetry", required=True, state="running", reason=None, progress=1,
     queued=0, oldest_age_s=None, delivered=9, refused=0, dead=0, stuck=0,
-)  # fmt: skip
-DEVICE = Device(
-    id="laptop", user="ada", enrolled_at=NOW - 9 * DAY_S, enrolled_by="key", last_seen=NOW - 60,
-    last_heartbeat=NOW - 60, last_telemetry=NOW - 3600,
 )  # fmt: skip
 
 
@@ -157,23 +152,6 @@ def test_configurations_that_no_agent_runs() -> None:
     [finding] = found(unapplied_config, unapplied_configs=waiting)
     assert "The cluster mill does not run its configuration" == finding.draft.title
     assert "the state failed since" in finding.draft.description and "no room" in finding.draft.description
-
-
-def test_devices_that_fell_mute() -> None:
-    """
-    A device that sends heartbeats, but whose telemetry stopped days ago, is reported. Offline, revoked and
-    working devices are ignored.
-    """
-    mute = replace(DEVICE, id="mute", last_telemetry=NOW - 3 * DAY_S)
-    other_devices = [
-        DEVICE,
-        replace(mute, id="off", last_seen=NOW - 2 * DAY_S, last_heartbeat=NOW - 2 * DAY_S),
-        replace(mute, id="out", state="revoked"),
-        replace(mute, id="fresh", last_telemetry=None),
-    ]
-    [finding] = found(mute_device, devices=[mute, *other_devices])
-    assert "`tollhouse agent status`" in finding.draft.description  # a command of the laptop's package
-    assert "The device mute sends heartbeats but no AI calls" == finding.draft.title
 
 
 def test_usage_events_without_a_mapping() -> None:

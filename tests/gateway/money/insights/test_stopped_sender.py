@@ -87,7 +87,7 @@ def test_a_sender_that_was_stopped_on_purpose_is_not_named(keys: list[Key], expe
 
 
 def test_devices_report_their_own_state() -> None:
-    """Devices that are offline or mute are reported as devices, so their sources are left out."""
+    """Laptops that lose calls are reported as devices, so their sources are left out."""
     assert [] == titles(sending("claude_code", DEVICE_KEYS, stopped_h=20))
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest_asyncio
 
 from gateway.configuration.sections import ClusterSettings
+from gateway.devices.machine_state import MISSED
 from gateway.devices.reports import DeviceReport
-from gateway.devices.states import MISSED
 from gateway.people.authentication.access import Bearer
 from spool.clusters import ReportedCluster
 from spool.registry.scopes import ENROLL

@@ -47,11 +47,15 @@ async def test_the_list(server: OperatorServer) -> None:
     assert ["d1"] == await listed(server, label="floor=1")
     await lifecycle(server).revoke("d1", Actor(ADA, "socket"))
     server.clock.move(200)
-    lifecycle(server).table.touch("d2", lambda known: replace(known, last_seen=server.clock.now()))
-    for state, expected in (("silent", ["d0"]), ("revoked", ["d1"]), ("enrolled", ["d2"])):
+    now = server.clock.now()
+    heard: dict[str, Any] = {"last_seen": now, "last_heartbeat": now, "newest_calls": {"codex": now}}
+    lifecycle(server).table.touch("d2", lambda known: replace(known, **heard))
+    lifecycle(server).table.touch("d0", lambda known: replace(known, last_heartbeat=known.last_seen))
+    for state, expected in (("unknown", ["d0"]), ("revoked", ["d1"]), ("reporting", ["d2"])):
         assert expected == await listed(server, state=state)
+    assert [["d0"], ["d2"]] == [await listed(server, link=link) for link in ("offline", "online")]
     refused = await server.ask("GET", "/devices", state="asleep")
-    assert 400 == refused.status and "silent" in refused.error[2]
+    assert 400 == refused.status and "losing" in refused.error[2]
 
 
 def _device(server: OperatorServer, id: str) -> Any:

@@ -85,15 +85,19 @@ async def test_coverage_of_an_inventory(server: OperatorServer) -> None:
         "laptop", lambda known: replace(known, newest_calls={"codex": server.clock.now()})
     )
     found = await coverage(server)
-    assert {
-        "reporting": 1, "unused": 0, "not_reporting": 1, "silent": 1, "missing": 3, "pending": 0, "revoked": 0,
-    } == found["states"]  # fmt: skip
+    assert {"reporting": 1, "at_risk": 1, "unknown": 1, "missing": 3} == {
+        state: number for state, number in found["states"].items() if number
+    }
+    assert (1, 0) == (found["offline"], found["away"])
     assert (6, 1, 16.6, 1, 4) == tuple(
         found[name] for name in ("machines", "covered", "covered_percent", "unexpected", "enrolled_devices")
     )
     assert [{"team": "search", "machines": 6, "covered": 1, "covered_percent": 16.6}] == found["teams"]
     assert "jamf" == found["inventory"]["source"]
-    assert ["h1", "stranger", "h5", "S2", "S3", "S4", "laptop"] == await listed(server)
+    assert ["h5", "stranger", "h1", "S2", "S3", "S4", "laptop"] == await listed(server)
+    assert ["h5"] == await listed(server, link="offline")
+    assert ["laptop"] == await listed(server, covered="true")
+    assert [] == await listed(server, away="true")
     assert ["h1"] == await listed(server, cause="not_configured.no_policy")
     assert ["h1"] == await listed(server, cause="codex.not_configured.no_policy")
     assert [] == await listed(server, cause="copilot.not_configured.no_policy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,16 +162,18 @@ def channels_of(*names: str) -> Callable[[], Awaitable[Sequence[ChannelState]]]:
     return channels
 
 
-async def test_a_laptop_that_stopped_reporting_is_named(server: OperatorServer) -> None:
-    """At most three laptops are named."""
+async def test_a_laptop_that_loses_calls_is_named(server: OperatorServer) -> None:
+    """At most three laptops are named, and none that is away for two weeks."""
     devices = server.services.senders.devices
     assert devices is not None
-    long_ago = server.clock.now() - 10 * devices.interval_s
-    for number in range(5):
-        device = Device(id=f"laptop-{number}", enrolled_at=0, enrolled_by="test", last_seen=long_ago)
-        await devices.table.keep(device)
+    claims = b'{"assistants": {"codex": {"state": "unreachable", "cause": "agent_down"}}}'
+    now = server.clock.now()
+    for number in range(6):
+        seen = now - 15 * 86_400 if number == 5 else now - 10 * devices.interval_s
+        device = Device(id=f"laptop-{number}", enrolled_at=0, enrolled_by="test", last_seen=seen)
+        await devices.table.keep(replace(device, heartbeat=claims, last_heartbeat=seen))
     [cause] = (await needs(server))["causes"]
-    assert cause["text"] == "5 laptops stopped reporting: laptop-0, laptop-1, laptop-2 and 2 more"
+    assert cause["text"] == "Lost calls on 5 laptops: laptop-0, laptop-1, laptop-2 and 2 more"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, RECORDS,
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, UserHome
 from gateway.devices.agent.probe.places import PLACES
-from gateway.devices.fleet.facts import ASSISTANT_OF_SOURCE, read_facts
+from gateway.devices.fleet.facts import read_facts
 from tests.gateway.devices.agent.probe.trees import OTHER, OURS, Tree
 
 NAMES = tuple(PLACES)
@@ -84,7 +84,8 @@ def test_a_program_of_the_machine(tree: Tree, assistant: str, where: str) -> Non
         tree.write("etc/environment.d/50-tollhouse.conf", f'OTEL_EXPORTER_OTLP_ENDPOINT="{OURS}"\n')
     found = tree.look()["assistants"][assistant]
     assert found.pop("version", "999.1.0") == "999.1.0"
-    assert {"state": "unused", "configured": True} == found
+    assert found.pop("state_since").endswith(":00:00.000Z")
+    assert {"state": "unused", "configured": True, "use": "none"} == found
 
 
 @pytest.mark.parametrize("assistant", ASSISTANTS)
@@ -101,6 +102,7 @@ def test_settings_of_a_user(tree: Tree, assistant: str) -> None:
     assert ("overridden", "other_endpoint") == tree.state(assistant)
 
 
+TIMES = ("used_at", "use", "state_since", "unheard_since", "heard_at")
 OFF = {
     "claude-code": (".claude/settings.json", {"env": {"CLAUDE_CODE_ENABLE_TELEMETRY": "0"}}),
     "codex": (".codex/config.toml", '[otel]\nexporter = "none"\n'),
@@ -161,6 +163,38 @@ def test_an_environment_with_another_endpoint(tree: Tree, assistant: str) -> Non
     assert expected == tree.state(assistant)
 
 
+SHELL, SETTINGS = "home/ada/.bashrc", "home/ada/.claude/settings.json"
+OTHER_VARIABLES = {"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": OTHER, "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL": "grpc"}
+
+
+@pytest.mark.parametrize("name", OTHER_VARIABLES)
+@pytest.mark.parametrize("place", [SHELL, SETTINGS])
+def test_a_variable_of_one_signal(tree: Tree, name: str, place: str) -> None:
+    """It wins over a general variable, also of a stronger place. The policy pins it, so it has no effect there."""
+    present(tree, "claude-code")
+    value = OTHER_VARIABLES[name]
+    if place == SHELL:
+        tree.write(place, f"export {name}={value}\n")
+    else:
+        tree.write(place, {"env": {name: value}})
+    policy = tree.apply_policy("claude-code")
+    assert ("unused", "") == tree.state("claude-code")
+    managed = json.loads(policy.read_text())
+    general = {key: text for key, text in managed["env"].items() if "_LOGS_" not in key}
+    policy.write_text(json.dumps({"env": {**general, "OTEL_LOGS_EXPORTER": "otlp"}}))
+    expected = "environment" if place == SHELL else "other_endpoint"
+    assert ("overridden", expected) == tree.state("claude-code")
+
+
+def test_spans_of_opencode_that_go_elsewhere(tree: Tree) -> None:
+    present(tree, "opencode")
+    tree.apply_policy("opencode")
+    tree.write("etc/environment.d/50-tollhouse.conf", f'OTEL_EXPORTER_OTLP_ENDPOINT="{OURS}"\n')
+    assert ("unused", "") == tree.state("opencode")
+    tree.write(SHELL, f"export OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={OTHER}\n")
+    assert ("overridden", "environment") == tree.state("opencode")
+
+
 @pytest.mark.parametrize("assistant", NAMES)
 def test_a_policy_of_somebody_else(tree: Tree, assistant: str) -> None:
     present(tree, assistant)
@@ -176,7 +210,7 @@ def test_a_later_file_of_the_same_policy(tree: Tree) -> None:
     """A file of Claude Code's policy that sorts after ours wins, and the older file next to the folder does not."""
     present(tree, "claude-code")
     tree.apply_policy("claude-code")
-    other = {"env": {"OTEL_EXPORTER_OTLP_ENDPOINT": OTHER}}
+    other = {"env": {"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": OTHER}}
     tree.write("etc/claude-code/managed-settings.json", other)
     assert ("unused", "") == tree.state("claude-code")
     tree.write("etc/claude-code/managed-settings.d/90-other.json", other)
@@ -194,7 +228,7 @@ def test_a_policy_of_the_server_hides_the_file(tree: Tree) -> None:
     assert ("unused", "") == tree.state("claude-code")
     tree.write(policy, {"env": {"CLAUDE_CODE_ENABLE_TELEMETRY": "0"}})
     assert ("telemetry_off", "vendor_policy") == tree.state("claude-code")
-    tree.write(policy, {"env": {"OTEL_EXPORTER_OTLP_ENDPOINT": OTHER}})
+    tree.write(policy, {"env": {"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": OTHER}})
     assert ("overridden", "server_policy") == tree.state("claude-code")
 
 
@@ -242,25 +276,22 @@ def test_copilot_in_an_editor(tree: Tree) -> None:
 
 @pytest.mark.parametrize("assistant", NAMES)
 def test_the_use_of_an_assistant(tree: Tree, assistant: str) -> None:
-    """A session without a record is unreachable, with the cause that the agent knows. The use is given as its hour."""
+    """Uses without a call are unreachable, with the cause that the agent knows. The use is given as its hour."""
     tree.apply_policy(assistant)
     tree.write("etc/environment.d/50-tollhouse.conf", f'OTEL_EXPORTER_OTLP_ENDPOINT="{OURS}"\n')
     session = tree.write(f"home/ada/{SESSIONS[assistant]}", "a prompt", age_s=7200)
     session.chmod(0)  # the time is read without the file
     for cause in ("agent_down", "port_taken"):
+        tree.remember_uses(assistant)
         assert ("unreachable", cause) == tree.state(assistant, AgentLink(path=cause))
-    for cause in ("tls", "dns", "refused", "backlog"):
-        assert ("unreachable", cause) == tree.state(assistant, AgentLink(forward=cause))
     found = tree.look()["assistants"][assistant]
     hour = session.stat().st_mtime // 3600 * 3600
     assert time.strftime("%Y-%m-%dT%H:00:00", time.gmtime(hour)) == found["used_at"][:19]
-    records = {
-        next(source for source, name in ASSISTANT_OF_SOURCE.items() if name == assistant): time.time() - 60
-    }
-    assert ("reporting", "") == tree.state(assistant, AgentLink(records=records))
-    held_back = AgentLink(records=records, forward="tls", oldest_at=time.time() - 86_400)
-    assert ("unreachable", "tls") == tree.state(assistant, held_back)
-    assert ("unused", "") == tree.state(assistant, AgentLink(enrolled_at=time.time()))
+    calls = {assistant: time.time() - 60}
+    assert ("reporting", "") == tree.state(assistant, AgentLink(calls=calls))
+    for cause in ("tls", "dns", "refused", "backlog"):
+        held_back = AgentLink(calls=calls, forward=cause, oldest_at=time.time() - 86_400)
+        assert ("unreachable", cause) == tree.state(assistant, held_back)
 
 
 def test_use_that_is_left_out(tree: Tree) -> None:
@@ -279,9 +310,10 @@ def test_a_proxy(tree: Tree) -> None:
         "home/ada/.bashrc",
         "export https_proxy=http://proxy:3128 HTTP_PROXY=x\nHTTP_PROXY=http://proxy:3128\n",
     )
-    assert ("unreachable", "proxy") == tree.state("codex", AgentLink(forward="backlog"))
+    tree.remember_uses("codex")
+    assert ("unreachable", "proxy") == tree.state("codex")
     tree.write("home/ada/.profile", 'export NO_PROXY="intern.example.com, 127.0.0.1"\n')
-    assert ("unreachable", "backlog") == tree.state("codex", AgentLink(forward="backlog"))
+    assert ("unreachable", "") == tree.state("codex")
 
 
 def test_the_host_of_a_foreign_endpoint(tree: Tree) -> None:
@@ -418,8 +450,11 @@ def test_the_gateway_reads_all_of_a_look(tree: Tree, assistant: str) -> None:
     tree.write(
         f"home/ada/.npm-global/lib/node_modules/{PLACES[assistant].package}/package.json", {"version": "9.1"}
     )
-    found = tree.look()
-    assert {"state", "cause", "version", "used_at", "configured"} == set(found["assistants"][assistant])
+    tree.look()
+    tree.remember_uses(assistant)
+    found = tree.look(AgentLink(calls={assistant: time.time() - 86_400}))
+    assert {"state", "cause", "version", "configured", *TIMES} == set(found["assistants"][assistant])
+    assert "waiting" == found["assistants"][assistant]["use"]
     assert found == read_facts(found)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.machine import (
     HARDWARE_PREFIX,
     Processes,
+    console_user,
     hardware_id,
     identity_of,
     look_around,
@@ -60,12 +62,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def state(home: Path, listen: str) -> tuple[str, str]:
+    """Return the state of Codex, if the look before saw a use without a call two hours ago."""
     endpoint = f"http://{listen}/v1/logs"
     (home / ".codex/config.toml").write_text(f'[otel.exporter.otlp-http]\nendpoint = "{endpoint}"\n')
-    found = look_around(
-        home.parent / "data", ours=[f"http://{listen}"], report=("use",), now=time.time(), listen=listen
-    )
-    row = found["assistants"]["codex"]
+    data, before = home.parent / "data", time.time() - 7200
+    memory = {"setting": "configured", "used": before, "unheard": before, "pair": before}
+    (data / "uses.json").write_text(json.dumps({"codex 1000": memory}))
+    looked = look_around(data, ours=[f"http://{listen}"], report=("use",), now=time.time(), listen=listen)
+    row = looked.found["assistants"]["codex"]
     return row["state"], row.get("cause", "")
 
 
@@ -82,25 +86,32 @@ def test_the_port_of_the_agent(home: Path) -> None:
 
 
 def test_the_files_of_the_agent(home: Path) -> None:
-    """The probe reads the newest records and the state of the forwarding, whatever their types are."""
+    """The probe reads the newest calls and the state of the forwarding, whatever their types are."""
     data = home.parent / "data"
     answer = b'HTTP/1.1 200 OK\r\n\r\n{"live":true}'
-    (data / "link.json").write_text(json.dumps({"forward": "tls", "oldest_at": None}))
-    with answering(answer) as listen:
-        assert ("unreachable", "tls") == state(home, listen)
-    (data / "sources.json").write_text(
-        json.dumps({"codex": {"last_seen": time.time(), "day": "", "records": 1}})
-    )
+    (data / "calls.json").write_text(json.dumps({"codex": time.time()}))
     with answering(answer) as listen:
         assert ("reporting", "") == state(home, listen)
     (data / "link.json").write_text(json.dumps({"forward": "tls", "oldest_at": time.time() - 7200}))
     with answering(answer) as listen:
         assert ("unreachable", "tls") == state(home, listen)
-    for text in ("[]", "{", '{"codex": []}', '{"codex": {"last_seen": "x"}, "oldest_at": "x", "url": 1}'):
-        for name in ("link.json", "sources.json"):
+    for text in ("[]", "{", '{"codex": []}', '{"codex": "x", "oldest_at": "x", "url": 1}'):
+        for name in ("link.json", "calls.json"):
             (data / name).write_text(text)
         with answering(answer) as listen:
             assert ("unreachable", "") == state(home, listen)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"codex 1000": {"unheard": "x"}}', '{"codex 1000": 1}'])
+def test_a_damaged_memory_is_none(home: Path, text: str) -> None:
+    """Without a memory, the first look finds no loss. It remembers the setting and the use."""
+    data = home.parent / "data"
+    (data / "uses.json").write_text(text)
+    looked = look_around(data, ours=[], report=("use",), now=time.time(), listen="127.0.0.1:9")
+    assert "not_configured" == looked.found["assistants"]["codex"]["state"]
+    memory = looked.memories["codex 1000"]
+    assert ("not_configured", None, False) == (memory.setting, memory.unheard, memory.is_losing)
+    assert memory.used is not None
 
 
 def test_processes(tmp_path: Path) -> None:
@@ -164,3 +175,20 @@ def test_the_serial_number_is_stated_only_if_it_may_be(tmp_path: Path) -> None:
 
 def test_every_assistant_of_the_policy_has_places() -> None:
     assert set(MANAGED) == set(PLACES) == set(READERS)
+
+
+def test_the_person_at_the_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """logind names the active account. A greeter, an unknown account and an unreadable file are nobody."""
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {1000: SimpleNamespace(pw_name="ada")}[uid])
+    seat = tmp_path / "run/systemd/seats/seat0"
+    assert "" == console_user(GuardedFolder(tmp_path))
+    seat.parent.mkdir(parents=True)
+    for text, user in (
+        ("ACTIVE=c2\nACTIVE_UID=1000\nUIDS=1000 115\n", "ada"),
+        ("ACTIVE=c1\nACTIVE_UID=115\n", ""),
+        ("ACTIVE_UID=1001\n", ""),
+        ("IS_SEAT0=1\nCAN_GRAPHICAL=1\n", ""),
+        (f"ACTIVE_UID={10**40}\n", ""),
+    ):
+        seat.write_text(text)
+        assert user == console_user(GuardedFolder(tmp_path)), text

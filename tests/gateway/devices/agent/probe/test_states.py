@@ -4,33 +4,37 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from gateway.devices.agent.probe.states import (
-    DELAY_S,
-    EXPORT_S,
-    RECENT_S,
     AssistantFacts,
+    HomeState,
     SettingsSource,
     evaluate,
     of_machine,
 )
 from gateway.devices.fleet.facts import CAUSES
+from gateway.devices.fleet.uses import RECENT_S, UseMemory
 
 NOW = 1_000_000_000.0
 FINE = AssistantFacts(
     is_enabled=True, is_ours=True, enabled_by=SettingsSource.FILE, endpoint_by=SettingsSource.FILE
 )
 USED = replace(FINE, used_at=NOW - 3600)
+CONFIGURED = UseMemory(setting="configured", since=NOW - 30 * 86_400, looked_at=NOW - 300)
+# the look before saw a use without a call, five minutes before the use that this look sees
+LOSING = replace(FINE, used_at=NOW - 300)
+UNHEARD = msgspec.structs.replace(CONFIGURED, used=NOW - 600, unheard=NOW - 600, pair=NOW - 600)
 
 
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        (replace(FINE, newest_record=NOW - RECENT_S), ("reporting", "")),
-        (replace(USED, newest_record=NOW - 3600 - DELAY_S), ("reporting", "")),
-        (replace(FINE, newest_record=NOW, used_at=NOW - 1), ("reporting", "")),
-        (AssistantFacts(is_installed=False, newest_record=NOW), ("reporting", "")),
+        (replace(FINE, newest_call=NOW - RECENT_S), ("reporting", "")),
+        (replace(USED, newest_call=NOW - 3600 - 120), ("reporting", "")),
+        (replace(FINE, newest_call=NOW, used_at=NOW - 1), ("reporting", "")),
+        (AssistantFacts(is_installed=False, newest_call=NOW), ("reporting", "")),
         (AssistantFacts(is_installed=False), ("not_installed", "")),
         (replace(FINE, problem="no_permission"), ("unknown", "no_permission")),
         (replace(FINE, problem="malformed"), ("unknown", "malformed")),
@@ -60,29 +64,40 @@ USED = replace(FINE, used_at=NOW - 3600)
         (replace(FINE, changed_at=NOW - 1, running_since=NOW), ("unused", "")),
         *(
             (replace(USED, path=path), ("unreachable", path))
-            for path in ("agent_down", "port_taken", "proxy", "tls", "dns", "refused", "backlog", "")
+            for path in ("agent_down", "port_taken", "proxy")
         ),
-        (replace(USED, newest_record=NOW - 3601 - DELAY_S), ("unreachable", "")),
-        (replace(USED, path="agent_down", newest_record=NOW - 3600), ("reporting", "")),
+        *(
+            (replace(USED, waits=waits, newest_call=NOW), ("unreachable", waits))
+            for waits in ("tls", "dns", "refused", "backlog")
+        ),
+        (replace(USED, newest_call=NOW - 3721), ("reporting", "")),  # one use without a call is no loss yet
+        (replace(USED, path="agent_down", newest_call=NOW - 3600), ("reporting", "")),
         (replace(FINE, path="agent_down"), ("unused", "")),
         (FINE, ("unused", "")),
-        (replace(FINE, newest_record=NOW - RECENT_S - 1), ("unused", "")),
-        (replace(USED, enrolled_at=NOW), ("unused", "")),
-        (replace(FINE, used_at=NOW - EXPORT_S + 1), ("unused", "")),
+        (replace(FINE, newest_call=NOW - RECENT_S - 1), ("unused", "")),
         (replace(FINE, used_at=NOW - RECENT_S - 1), ("unused", "")),
     ],
 )
 def test_each_state(facts: AssistantFacts, expected: tuple[str, str]) -> None:
     """Each state holds for its facts, with its cause, which is one that the gateway accepts."""
-    state, cause = evaluate(facts, now=NOW)
+    found = evaluate(facts, CONFIGURED, now=NOW)
+    state, cause = found.state, found.cause
     assert expected == (state, cause)
     assert not cause or cause in CAUSES[state]
+
+
+def test_two_uses_without_a_call_are_a_loss() -> None:
+    """It ends with a later call, and a call before it does not end it."""
+    found = evaluate(LOSING, UNHEARD, now=NOW)
+    assert ("unreachable", "", True) == (found.state, found.cause, found.memory.is_losing)
+    for call, state in ((NOW - 721, "unreachable"), (NOW - 720, "reporting")):
+        assert state == evaluate(replace(LOSING, newest_call=call), found.memory, now=NOW).state
 
 
 def test_the_first_state_that_holds() -> None:
     """If everything is wrong and one fact after the other is repaired, the states follow in order."""
     facts = replace(
-        USED,
+        LOSING,
         is_installed=False,
         problem="malformed",
         is_enabled=False,
@@ -91,9 +106,9 @@ def test_the_first_state_that_holds() -> None:
         endpoint_by=SettingsSource.USER,
         changed_at=NOW,
         running_since=NOW - 1,
-        path="tls",
+        path="proxy",
     )
-    found = []
+    found, memory = [], CONFIGURED
     for repaired in (
         {},
         {"is_installed": True},
@@ -101,17 +116,30 @@ def test_the_first_state_that_holds() -> None:
         {"is_enabled": True},
         {"is_ours": True},
         {"running_since": None},
-        {"used_at": None},
     ):
         facts = replace(facts, **repaired)
-        found.append(evaluate(facts, now=NOW)[0])
+        home = evaluate(facts, memory, now=NOW)
+        found.append(home.state)
     assert found == [
-        "not_installed", "unknown", "telemetry_off", "overridden", "not_configured", "unreachable", "unused",
+        "not_installed", "unknown", "telemetry_off", "overridden", "not_configured", "unreachable",
     ]  # fmt: skip
 
 
-def test_a_machine_with_several_users() -> None:
-    """The first state of the table that holds for one of the users is the state of the machine."""
-    assert ("not_installed", "") == of_machine([])
-    states = [("unused", ""), ("overridden", "environment"), ("unreachable", "tls")]
-    assert ("overridden", "environment") == of_machine(states)
+def home(state: str, *, used: float | None = None, user: int = 1000, is_losing: bool = False) -> HomeState:
+    at = None if used is None else NOW - used
+    return HomeState(state, "", UseMemory(is_losing=is_losing), at, user)
+
+
+def test_a_machine_with_several_homes() -> None:
+    """The worst home in which the assistant is used. An idle home or root's folder hides nothing."""
+    idle, root = home("reporting"), home("not_configured", user=0)
+    used, lost = home("overridden", used=60), home("unreachable", used=60, is_losing=True)
+    for homes, expected in (
+        ([idle, used], used),
+        ([used, lost, idle], lost),
+        ([home("reporting", used=60), home("overridden"), root], home("reporting", used=60)),
+        ([home("unused"), root], home("unused")),
+        ([home("unused", used=RECENT_S + 1), home("overridden")], home("overridden")),
+        ([root], root),
+    ):
+        assert expected == of_machine(homes, now=NOW)

@@ -12,6 +12,7 @@ from typing import Any
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, look
+from gateway.devices.fleet.uses import UseMemory
 
 OURS = "http://127.0.0.1:4318"
 OTHER = "https://collector.example.net:4318"
@@ -24,8 +25,15 @@ class Tree:
     def __init__(self, root: Path, system: str = LINUX) -> None:
         self.root = root
         self.system = system
+        self.memories: dict[str, UseMemory] = {}
         self.homes = {"ada": UserHome(folder=GuardedFolder(root / "home/ada"))}
         (root / "home/ada").mkdir(parents=True)
+
+    def remember_uses(self, assistant: str) -> None:
+        """Let the look before have seen a use without a call, an hour before the files' age."""
+        before = time.time() - 3 * 3600
+        memory = UseMemory(setting="configured", looked_at=before, unheard=before, pair=before, used=before)
+        self.memories[f"{assistant} "] = memory
 
     def write(self, path: str, content: Any = "", *, age_s: float = 3600) -> Path:
         file = self.root / path.lstrip("/")
@@ -48,9 +56,10 @@ class Tree:
             root=GuardedFolder(self.root),
             homes=list(self.homes.values()),
             ours=[OURS, "http://127.0.0.1:4317", "https://tollhouse.example.com"],
+            only_http=[OURS],
             **machine,
         )
-        return look(seen, link or AgentLink(), report, now=time.time())
+        return look(seen, link or AgentLink(), report, now=time.time(), memories=self.memories)
 
     def state(self, assistant: str, link: AgentLink | None = None, **machine: Any) -> tuple[str, str]:
         row = self.look(link, **machine)["assistants"][assistant]

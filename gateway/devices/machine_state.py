@@ -1,0 +1,222 @@
+"""
+The state of a machine: one word for its setting, its use and its enrolment, whether it counts as covered, and whether
+it is online.
+
+Every page, command, metric and insight that names the state of a device gets it from `machine_state`. Being offline is
+no word: a machine that sleeps keeps the word of its last report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import inf
+from typing import NamedTuple
+
+from gateway.devices.fleet.assistant_states import (
+    DELAYED,
+    DELAYED_S,
+    FINE,
+    OTHER_CALLS,
+    AssistantState,
+    assistants_of,
+    holds_until,
+)
+from gateway.devices.fleet.facts import (
+    NO_AGENT,
+    REPORTING,
+    UNKNOWN,
+    UNUSED,
+    decoded,
+    is_collector,
+    is_of_cluster,
+)
+from gateway.devices.fleet.uses import HEARD, LOSING, RECENT_S
+from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
+from spool.registry.tables.inventory import Machine
+
+REPLACED = "replaced"  # the same machine enrolled under another id
+COPIED = "copied"  # two machines seem to use the disk of this device
+MISSING = "missing"  # the machine is expected, and never reported
+AGENT_STOPPED = "agent_stopped"  # the MDM still sees the machine, and its agent no longer reports
+AT_RISK = "at_risk"  # a setting loses the next calls
+COLLECTOR = "collector"  # an OpAMP agent or the agent of a cluster, which has no coding assistants
+# The first word that applies is the word of a machine.
+WORDS = (
+    REPLACED, REVOKED, PENDING, COPIED, MISSING, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, DELAYED, REPORTING, UNUSED,
+    COLLECTOR,
+)  # fmt: skip
+COVERED = frozenset({DELAYED, REPORTING, UNUSED})
+FAILING = frozenset({COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK})  # words of devices that need a repair
+
+ONLINE, OFFLINE = "online", "offline"
+LINKS = (ONLINE, OFFLINE, UNKNOWN)
+MISSED = 3  # missed intervals after which a device is offline
+STOPPED_AFTER_S = 3600.0  # a check-in at the MDM must be this much later than the last report
+STOPPED_INTERVALS = 6
+
+Cause = tuple[str, str]  # the state of an assistant, and why it has this state
+_NOTHING_KNOWN: Cause = (UNKNOWN, NO_AGENT)
+
+
+class Evidence(NamedTuple):
+    """
+    All that decides the state of a machine. `machine` is the expected machine that the device claims to be.
+    `listening_since` is the time from which this gateway could receive reports.
+    """
+
+    device: Device
+    interval_s: float
+    machine: Machine | None = None
+    listening_since: float = 0.0
+
+
+class AssistantStates(NamedTuple):
+    """The states of the assistants of a device, which hold until `until` if nothing new is reported."""
+
+    each: tuple[AssistantState, ...]
+    until: float
+
+
+class MachineState(NamedTuple):
+    """`causes` say why a machine may lose calls, without repeats. `changes_at` is infinite if time changes nothing."""
+
+    word: str
+    link: str
+    covered: bool
+    causes: tuple[Cause, ...]
+    assistants: AssistantStates
+    changes_at: float
+
+
+def machine_state(evidence: Evidence, now: float, known: AssistantStates | None = None) -> MachineState:
+    """Return the state of a machine. `known` are the states of its assistants, if they still hold."""
+    device = evidence.device
+    assistants = known or assistant_states(device, now)
+    word, causes = _word(evidence, assistants.each, now)
+    covered = word in COVERED and not (word == DELAYED and _waited_s(device) > DELAYED_S)
+    link, link_until = _link(evidence, now)
+    until = inf if _has_agent(device) else assistants.until
+    if not assistants.each and (newest := device.newest_calls.get(OTHER_CALLS)) is not None:
+        until = newest + RECENT_S
+    until = until if until >= now else inf
+    return MachineState(word, link, covered, causes, assistants, min(until, link_until))
+
+
+def assistant_states(device: Device, now: float) -> AssistantStates:
+    at = judged_at(device, now)
+    return AssistantStates(tuple(assistants_of(device, at=at)), holds_until(device, at=at))
+
+
+def judged_at(device: Device, now: float) -> float:
+    """
+    Return the time as of which the use of a device is judged. A machine that is offline loses nothing, so its last
+    report is this time.
+    """
+    return min(now, device.last_seen) if _has_agent(device) else now
+
+
+def _has_agent(device: Device) -> bool:
+    return device.last_heartbeat is not None
+
+
+def _word(
+    evidence: Evidence, assistants: Sequence[AssistantState], now: float
+) -> tuple[str, tuple[Cause, ...]]:
+    device = evidence.device
+    if device.replaced_by:
+        return REPLACED, ()
+    if device.state != ENROLLED:
+        return device.state, ()
+    if device.copied_at is not None:
+        return COPIED, ()
+    if is_collector(device.id) or is_of_cluster(device.all_labels):
+        return COLLECTOR, ()
+    if not device.last_seen:
+        return MISSING, ()
+    bad = [each for each in assistants if each.state not in FINE]
+    causes = tuple(dict.fromkeys((each.state, each.cause) for each in bad))
+    uses = {each.use for each in bad}
+    if LOSING in uses:
+        return LOSING, causes
+    if _is_stopped(evidence):
+        return AGENT_STOPPED, causes
+    if any(each.state == UNKNOWN for each in bad):
+        return UNKNOWN, causes
+    if any(each.use != DELAYED for each in bad):
+        return AT_RISK, causes
+    if bad:
+        return DELAYED, causes
+    if any(each.use == HEARD for each in assistants):
+        return REPORTING, ()
+    if assistants:
+        return UNUSED, ()
+    newest = device.newest_calls.get(OTHER_CALLS)
+    if newest is not None and judged_at(device, now) - newest <= RECENT_S:
+        return REPORTING, ()
+    return UNKNOWN, (_NOTHING_KNOWN,)
+
+
+def _is_stopped(evidence: Evidence) -> bool:
+    """Return whether the MDM saw the machine twice after its agent's last report."""
+    device, machine = evidence.device, evidence.machine
+    if machine is None or not _has_agent(device):
+        return False
+    after = device.last_seen + max(STOPPED_AFTER_S, STOPPED_INTERVALS * evidence.interval_s)
+    seen, before = machine.last_seen, machine.seen_before
+    return seen is not None and before is not None and before > after and seen > after
+
+
+def _waited_s(device: Device) -> float:
+    """Return how long the oldest call waited on the device at its last heartbeat."""
+    spool = decoded(device.heartbeat).get("spool") or {}
+    return float(spool.get("oldest_age_s") or 0.0)
+
+
+def _link(evidence: Evidence, now: float) -> tuple[str, float]:
+    """Return whether a device is online, and until when it is if it sends no report."""
+    device, missed_s = evidence.device, MISSED * evidence.interval_s
+    if now <= device.last_seen + missed_s:
+        return ONLINE, device.last_seen + missed_s
+    if not _has_agent(device):  # it sends only while it is used
+        return UNKNOWN, inf
+    if now <= evidence.listening_since + missed_s:
+        return UNKNOWN, evidence.listening_since + missed_s
+    return OFFLINE, inf
+
+
+class MachineStates:
+    """The states of machines, each remembered while it holds."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Evidence, MachineState, float]] = {}
+
+    def of(self, evidence: Evidence, now: float) -> MachineState:
+        id = evidence.device.id
+        known = self._known.get(id)
+        assistants = None
+        if known is not None:
+            before, state, made_at = known
+            if made_at <= now <= state.changes_at and _is_same(before, evidence):
+                return state
+            if _says_the_same(before.device, evidence.device):
+                earlier, at = judged_at(before.device, made_at), judged_at(evidence.device, now)
+                assistants = state.assistants if earlier <= at <= state.assistants.until else None
+        state = machine_state(evidence, now, assistants)
+        self._known[id] = evidence, state, now
+        return state
+
+    def forget_all_but(self, there: Collection[str]) -> None:
+        if len(self._known) > len(there):
+            self._known = {id: known for id, known in self._known.items() if id in there}
+
+
+def _is_same(one: Evidence, other: Evidence) -> bool:
+    # devices and machines are compared by identity, because each change makes a new one
+    is_same = one.device is other.device and one.machine is other.machine
+    return is_same and one.interval_s == other.interval_s
+
+
+def _says_the_same(one: Device, other: Device) -> bool:
+    """Return whether two versions of a device differ only in facts that decide no state of an assistant."""
+    names = ("heartbeat", "newest_calls", "uses")
+    return all(getattr(one, name) is getattr(other, name) for name in names)

@@ -1,0 +1,164 @@
+"""A laptop has one state at any time: in Fleet, Devices, Overview, insights, metrics, commands, CSV and MCP."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.configuration.sections import Config, DeviceSettings
+from gateway.devices.fleet.facts import CAUSES
+from gateway.devices.fleet.repairs import repair_of
+from gateway.devices.machine_state import WORDS
+from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
+from spool.registry.operators import Actor
+from spool.registry.tables.inventory import Machine
+from tests.integration.conftest import Serve
+from tests.integration.states.conftest import Faces, faces_of
+from tests.moved_clock import MovedClock
+
+DAY_S, HOUR_S = 86_400.0, 3_600.0
+ACTOR = Actor("test", "")
+HIDDEN = ("replaced", "collector")  # words that the fleet does not list
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest_asyncio.fixture
+async def moved(serve: Serve, tmp_path: Path, clock: MovedClock) -> Faces:
+    config = Config(devices=DeviceSettings(heartbeat_interval=600.0))
+    return await faces_of(await serve(config=config, clock=clock), tmp_path / "data-0")
+
+
+def made(dice: random.Random, number: int, now: float) -> Device:
+    """Return a random device, as agents, calls and operators could have made it."""
+    heard = now - dice.choice((0.0, HOUR_S, DAY_S, 13 * DAY_S, 20 * DAY_S))
+    claims, uses, calls = {}, {}, {}
+    for name in dice.sample(("codex", "copilot", "claude-code"), dice.randrange(4)):
+        state = dice.choice(("unused", "unused", "reporting", *CAUSES))
+        claims[name] = {"state": state, "cause": dice.choice(("", *CAUSES[state]))}
+        uses[name] = {"setting": "configured", "since": heard - DAY_S}
+        if dice.random() < 0.3:
+            uses[name]["unheard"] = heard - dice.choice((60.0, 2 * HOUR_S))
+        if dice.random() < 0.6:
+            calls[name] = heard - dice.choice((0.0, 3 * HOUR_S, 15 * DAY_S))
+    heartbeat = {"assistants": claims, "spool": {"oldest_age_s": dice.choice((0.0, 2 * DAY_S))}}
+    has_agent = dice.random() < 0.9
+    return Device(
+        id=dice.choice((f"d{number}",) * 9 + (f"opamp:{number}",)),
+        state=dice.choice((ENROLLED,) * 8 + (PENDING, REVOKED)),
+        replaced_by=dice.choice(("",) * 19 + ("other",)),
+        copied_at=dice.choice((None,) * 9 + (now,)),
+        enrolled_at=heard - DAY_S,
+        enrolled_by="fleet",
+        last_seen=dice.choice((heard,) * 9 + (0.0,)),
+        last_heartbeat=heard if has_agent else None,
+        newest_calls=calls,
+        uses=uses,
+        heartbeat=json.dumps(heartbeat).encode() if has_agent else b"",
+    )
+
+
+async def test_every_face_says_the_same_at_random_times(moved: Faces, clock: MovedClock) -> None:
+    services = moved.server.app.services.operators
+    table = services.senders.require_devices().table
+    inventory = services.installation.require_registry().inventory
+    dice = random.Random(11)
+    seen: Counter[str] = Counter()
+    for round in range(6):
+        await table.delete([device.id for device in table.all()], [])
+        for number in range(60):
+            await table.keep(made(dice, number, clock.now()))
+        for hours in (5.0, 0.0):  # two lists show two check-ins
+            listed = [
+                Machine(serial=f"d{n}", last_seen=clock.now() - hours * HOUR_S) for n in range(0, 60, 2)
+            ]
+            await inventory.replace(listed, source="csv", confirmed=True, actor=ACTOR)
+        clock.move(dice.choice((60.0, 3 * HOUR_S, 5 * DAY_S)))
+        seen += await compare(moved, round)
+    assert set(WORDS) == seen.keys()
+
+
+async def compare(faces: Faces, round: int) -> Counter[str]:
+    """Compare the words of all devices on all faces. Return how often each word occurs."""
+    devices = (await faces.api("/devices?limit=1000"))["devices"]
+    word_of = {row["id"]: row["state"] for row in devices}
+    link_of = {row["id"]: row["link"] for row in devices}
+    fleet = (await faces.api("/fleet/devices?limit=1000"))["devices"]
+    of_fleet = {row["device"]: row["state"] for row in fleet if row["device"]}
+    assert {id: word for id, word in word_of.items() if word not in HIDDEN} == of_fleet, round
+    assert {row["device"]: row["link"] for row in fleet if row["device"]} == {
+        id: link_of[id] for id in of_fleet
+    }
+    for id in list(word_of)[:10]:
+        shown = (await faces.api(f"/devices/{id}"))["device"]
+        assert (word_of[id], link_of[id]) == (shown["state"], shown["link"])
+        [one] = [row for row in fleet if row["device"] == id] or [shown]
+        assert shown["assistants"] == one["assistants"]
+    printed = await faces.printed("devices", "list", "--limit", "1000")
+    assert word_of == {row["id"]: row["state"] for row in printed["devices"]}
+    table = (await faces.command("fleet", "devices", "--limit", "1000", "--csv")).stdout
+    of_csv = {row["id"]: row["state"] for row in csv.DictReader(io.StringIO(table))}
+    assert {row["id"]: row["state"] for row in fleet} == of_csv
+    answer = await faces.tool("get_resource_metadata", kind="device", limit=100)
+    assert word_of == {row["id"]: row["state"] for row in answer["rows"]}
+    counted = Counter(word_of.values())
+    metrics = await faces.metrics()
+    for word in WORDS:
+        assert counted[word] == metrics["tollhouse_devices", (("state", word),)], word
+    coverage = await faces.api("/fleet/coverage")
+    expected = [row for row in fleet if row["expected"] and not row["away"]]
+    assert Counter(row["state"] for row in expected) == Counter(
+        {word: count for word, count in coverage["states"].items() if count}
+    )
+    for word, count in coverage["states"].items():
+        assert count == metrics["tollhouse_fleet_devices", (("state", word),)]
+    assert sum(row["covered"] for row in expected) == coverage["covered"]
+    causes = {
+        cause["subject"]: cause["title"] for cause in await faces.attention() if cause["kind"] == "devices"
+    }
+    in_use = Counter(row["state"] for row in fleet if not row["away"])
+    assert {word for word in ("losing", "agent_stopped") if in_use[word]} == causes.keys()
+    for word, title in causes.items():
+        assert f"{in_use[word]} laptop" in title
+    await compare_insights(faces, fleet)
+    return counted
+
+
+async def compare_insights(faces: Faces, fleet: list[dict[str, Any]]) -> None:
+    """Each cause of a machine that is not covered has an insight, and no other cause has one."""
+    titles = [insight.title for insight in await faces.insights() if not insight.is_gone]
+    bad = [row for row in fleet if not (row["away"] or row["covered"])]
+    words_of_causes = {
+        cause["words"] for row in bad for cause in row["causes"] if cause["cause"] != "no_agent"
+    }
+    words = {
+        repair.words
+        for state, causes in CAUSES.items()
+        for repair in map(repair_of, product([state], causes))
+    }
+    told = {each for each in words | words_of_causes if any(title.endswith(f" {each}") for title in titles)}
+    assert words_of_causes == told
+    is_stopped = any(row["state"] == "agent_stopped" and row["expected"] for row in bad)
+    assert is_stopped == any(title.endswith(" has stopped reporting") for title in titles)
+
+
+async def test_a_device_that_is_replaced_stays_a_device(moved: Faces, clock: MovedClock) -> None:
+    """The fleet does not list it, and every face of devices says `replaced`."""
+    table = moved.server.app.services.operators.senders.require_devices().table
+    known = made(random.Random(1), 1, clock.now())
+    await table.keep(replace(known, id="old", state=REVOKED, replaced_by="new"))
+    assert "replaced" == (await moved.api("/devices/old"))["device"]["state"]
+    assert [] == (await moved.api("/fleet/devices"))["devices"]
