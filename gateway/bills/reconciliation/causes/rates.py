@@ -6,7 +6,7 @@ expensive cache writes, or changed prices.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 
@@ -302,6 +302,13 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     ratios = {meter: days.ratio() for meter, days in meters.items()}
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
+    free = {meter for meter, ratio in ratios.items() if not ratio}
+    if free and free < ratios.keys():
+        claim = _free_kinds(case, model, entries, free)
+        if claim is not None:
+            yield claim
+            yield from _of_place(case, model, is_of)
+        return
     priced_days = days_of(meters)
     if len(priced_days) <= LEAST_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
         return  # the tokens differ on most days, and the few days with equal tokens do not prove a price
@@ -367,6 +374,17 @@ def _before(steps: Mapping[str, list[tuple[int, Decimal]] | None], since: int) -
     first = [meter_steps[0][1] for meter_steps in steps.values() if meter_steps]
     is_one = len(first) > 1 and all(is_near(ratio, first[0]) for ratio in first)
     return ("fee",) if since and is_one and abs(first[0] - _ONE) > SAME else ()
+
+
+def _free_kinds(case: Case, model: str, entries: Iterable[Entry], kinds: Collection[str]) -> Claim | None:
+    """Claim kinds of tokens for which nothing was billed. Other kinds may have another price as well."""
+    return case.remainder.take(
+        "price_change",
+        [entry for entry in entries if entry[2] in kinds],
+        sure=STRONG,
+        evidence=f"{named([model])}: nothing was billed for {named(sorted(kinds))}, on all days",
+        advice=_OVERRIDE,
+    )
 
 
 def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> bool:

@@ -83,6 +83,22 @@ async def test_in_pairs(provider: str, first: str, second: str) -> None:
     agrees_with_the_month(found)
 
 
+ONCE_WRONG = (
+    # one price change was claimed for a free kind of token and a discount of the others
+    (2719, "gcp.vertex_ai", "free kind", "discount"),
+    # the tokens of another snapshot, moved by a clock, were mistaken for unreported ones
+    (13, "openai", "some snapshot", "local hours"),
+)
+
+
+@pytest.mark.parametrize(("seed", "provider", "first", "second"), part(ONCE_WRONG, every=2))
+async def test_pairs_that_were_told_wrongly(seed: int, provider: str, first: str, second: str) -> None:
+    """These pairs failed in earlier runs."""
+    plants = plants_of(provider, seed, (first, second))
+    verdict = judged_together(provider, seed, await planted(provider, seed, plants), plants)
+    assert verdict.state not in (WRONG, INVENTED), verdict.words
+
+
 def _same(calls: Calls) -> Calls:
     return calls
 
