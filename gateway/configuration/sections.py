@@ -845,6 +845,9 @@ class BudgetSettings:
         edge="the owners who spent least are left out, and the budget reports their number",
         least=1,
     )
+    verdict_amounts: bool = setting(
+        True, "if false, the [verdicts](verdicts.md) have states without `spent`, `limit` and `left`"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

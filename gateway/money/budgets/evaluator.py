@@ -82,12 +82,13 @@ class BudgetEvaluator:
         clock: Clock,
         *,
         max_owners: Callable[[], int],
+        verdict_amounts: Callable[[], bool] = lambda: True,
         link: Callable[[SpendBudget], str],
     ) -> None:
         self.figures: Mapping[
             str, BudgetFigures
         ] = {}  # by budget id: the results of the last full evaluation
-        self.verdicts = VerdictBoard(registry, ledger, log, clock, self.books)
+        self.verdicts = VerdictBoard(registry, ledger, log, clock, self.books, verdict_amounts)
         self._registry = registry
         self._ledger = ledger
         self._log = log

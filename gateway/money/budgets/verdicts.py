@@ -81,9 +81,10 @@ class BudgetVerdict(msgspec.Struct, frozen=True, kw_only=True):
         example(OVER),
     ]
     measure: Annotated[str, words("What counts: cost, tokens, calls, or a meter."), example(COST)]
-    spent: Annotated[str, words("The amount so far, as exact decimal text."), example("7.61")]
-    limit: Annotated[str, words("The amount of the running period."), example("7.50")]
-    left: Annotated[str, words("The limit less the spend, or 0."), example("0")]
+    # null if budgets.verdict_amounts is false
+    spent: Annotated[str | None, words("The amount so far, as exact decimal text, or null."), example("7.61")]
+    limit: Annotated[str | None, words("The amount of the running period, or null."), example("7.50")]
+    left: Annotated[str | None, words("The limit less the spend, or 0, or null."), example("0")]
     currency: Annotated[
         str | None, words("The currency of the amounts, or null if they are no money."), example("USD")
     ]
@@ -168,12 +169,14 @@ class VerdictBoard:
         log: ReadableLog,
         clock: Clock,
         books: Callable[[], BudgetLedger],
+        has_amounts: Callable[[], bool] = lambda: True,
     ) -> None:
         self._registry = registry
         self._ledger = ledger
         self._log = log
         self._clock = clock
         self._books = books
+        self._has_amounts = has_amounts  # setting budgets.verdict_amounts
         self._turns = {name: asyncio.Lock() for name in TABLES}
         self._kept: dict[str, _Kept] = {}
         self._delays: dict[str, SourceDelay] = {}
@@ -271,7 +274,8 @@ class VerdictBoard:
         if not await self._ledger.is_complete():
             return None
         table = await asyncio.to_thread(table_of, figures, name, books.now)
-        return msgspec.structs.replace(table, delays=await self._current_delays())
+        rows = table.rows if self._has_amounts() else [without_amounts(row) for row in table.rows]
+        return msgspec.structs.replace(table, rows=rows, delays=await self._current_delays())
 
     async def _current_delays(self) -> dict[str, SourceDelay]:
         """Return the delays of the newest calls, which are measured every ten minutes."""
@@ -284,6 +288,10 @@ class VerdictBoard:
             self._delays = await asyncio.to_thread(delays_of, entries)
             self._measured_at = now
         return self._delays
+
+
+def without_amounts(row: BudgetVerdict) -> BudgetVerdict:
+    return msgspec.structs.replace(row, spent=None, limit=None, left=None)
 
 
 def delays_of(entries: Iterable[Entry]) -> dict[str, SourceDelay]:

@@ -230,6 +230,7 @@ def budget_evaluator(
             storage.log,
             clock,
             max_owners=lambda: config().budgets.max_owners,
+            verdict_amounts=lambda: config().budgets.verdict_amounts,
             link=lambda budget: page_link(urls().shared, "/budgets", {"open": [budget.id]}),
         )
 

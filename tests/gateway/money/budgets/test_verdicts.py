@@ -59,7 +59,7 @@ async def test_states(house: House, dollars: str, state: str) -> None:
     [row] = (await read(house)).rows
     assert (budget.id, state, dollars, "12") == (row.budget, row.state, row.spent, row.limit)
     left = max(Decimal(0), Decimal(12) - Decimal(dollars))
-    assert left == Decimal(row.left)
+    assert left == Decimal(row.left or "")
     acting = await read(house, ACTING)
     assert [] == acting.rows if state == WITHIN else [row] == acting.rows
     assert [budget.id] == acting.budgets
@@ -77,7 +77,7 @@ async def test_it_equals_the_ledger_after_each_drain(house: House) -> None:
             by_hand[team] = by_hand.get(team, Decimal(0)) + Decimal(dollars)
         house.clock.at += verdicts.REFRESH_S
         rows = (await read(house)).rows
-        assert by_hand == {row.owner: Decimal(row.spent) for row in rows}
+        assert by_hand == {row.owner: Decimal(row.spent or "") for row in rows}
         assert [row.state for row in rows] == sorted(
             (row.state for row in rows), key=[OVER, NEAR, WITHIN].index
         )
@@ -165,6 +165,21 @@ async def test_while_totals_are_counted_again_the_table_stays(house: House, monk
     house.clock.at += 2 * RENEW_S
     monkeypatch.setattr(house.ledger, "is_complete", never)
     assert before == await house.evaluator.verdicts.current(ACTING)
+
+
+async def test_amounts_may_be_left_out(house: House) -> None:
+    """Without amounts, further spend of a budget that is over makes no new table."""
+    board = VerdictBoard(
+        house.registry, house.ledger, house.log, house.clock, house.evaluator.books, lambda: False
+    )
+    await house.budget(await house.view(), default_amount="1")
+    house.spend("2")
+    first = await board.current(ALL)
+    assert b'"spent":null,"limit":null,"left":null' in first.body
+    house.spend("3")
+    house.clock.at += verdicts.REFRESH_S
+    assert first == await board.current(ALL)
+    assert "5" == (await read(house, board=board_of(house))).rows[0].spent
 
 
 async def test_delays_of_sources(house: House) -> None:
