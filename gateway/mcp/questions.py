@@ -49,10 +49,13 @@ RANGE_WORDS = {
     "last_7d": "last_7_days",
     "last_30d": "last_30_days",
     "last_90d": "last_90_days",
-    "mtd": "month_to_date",
-    "ytd": "year_to_date",
+    "this_month": "month_to_date",
+    "this_year": "year_to_date",
 }
-RANGES_OF_WORDS: Mapping[str, str] = {RANGE_WORDS.get(name, name): name for name in RANGES}
+RANGES_OF_WORDS: Mapping[str, str] = {
+    **{RANGE_WORDS.get(name, name): name for name in RANGES},
+    **{name: name for name in ("this_month", "this_year")},
+}
 if TYPE_CHECKING:
     RangeWord = str
 else:

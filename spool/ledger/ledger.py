@@ -799,7 +799,7 @@ class Ledger:
         """
 
         def work(rows: LedgerRows) -> list[int]:
-            return [start for width in (DAY_S, HOUR_S) for start in rows.starts(width, 0)]
+            return [start for width in (DAY_S, HOUR_S) for start in rows.bounds(width)]
 
         starts = await self._read(work)
         if not starts:

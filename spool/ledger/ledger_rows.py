@@ -225,6 +225,10 @@ class LedgerRows(Protocol):
         """Delete sums, identified by start and number of their dimensions."""
         ...
 
+    def bounds(self, width: int) -> Sequence[int]:
+        """Return the start of the first and of the last period with sums, or nothing."""
+        ...
+
     def starts(self, width: int, since: int) -> Sequence[int]:
         """Return the starts of the periods with sums, from `since` on."""
         ...

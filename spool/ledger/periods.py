@@ -76,19 +76,18 @@ def _previous_period(granularity: str) -> Callable[[datetime], Span]:
 
 # Each function gets the start of today. A range without an end includes today, until now.
 _SPANS: Mapping[str, Callable[[datetime], tuple[datetime, datetime | None]]] = {
-    "mtd": _period_until_now("monthly"),
-    "this_month": _period_until_now("monthly"),
-    "last_month": _previous_period("monthly"),
-    "last_7d": _days_until_now(7),
-    "last_30d": _days_until_now(30),
-    "last_90d": _days_until_now(90),
     "today": _period_until_now("daily"),
     "yesterday": _previous_period("daily"),
+    "last_7d": _days_until_now(7),
     "this_week": _period_until_now("weekly"),
     "last_week": _previous_period("weekly"),
+    "last_30d": _days_until_now(30),
+    "last_90d": _days_until_now(90),
+    "this_month": _period_until_now("monthly"),
+    "last_month": _previous_period("monthly"),
     "this_quarter": _period_until_now("quarterly"),
     "last_quarter": _previous_period("quarterly"),
-    "ytd": _period_until_now("yearly"),
+    "this_year": _period_until_now("yearly"),
 }
 RANGES = tuple(_SPANS)
 _DAYS_BACK = {"today": 1, "yesterday": 1, "this_week": 7, "last_week": 7}

@@ -28,6 +28,7 @@ TEST = "test"  # kind of a notice that only tests a channel
 INSIGHT_OPENED = "insight.opened"
 VIEW_ANOMALY = "view.anomaly"
 REPORT = "report.view"  # kind of a notice with a scheduled cost report
+BAR = "\N{FULL BLOCK}"  # a bar in the text of a report consists of these
 ALONE = (TEST, REPORT)  # kinds of notices that are sent immediately, each in a message of its own
 
 WAITING, SENT, FAILED, DISCARDED = "waiting", "sent", "failed", "discarded"

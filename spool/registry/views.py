@@ -95,7 +95,7 @@ class ViewDraft:
     granularity: str = TOTAL
     group_by: tuple[str, ...] = ()
     cost_type: str = "real_cost"
-    range: str = "mtd"
+    range: str = "this_month"
 
 
 # fields of a view that name dimensions

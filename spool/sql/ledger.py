@@ -222,6 +222,11 @@ class SqlLedgerRows(SqlWorkRows):
         [has_any] = self._tables.one(statement, width=width)
         return bool(has_any)
 
+    def bounds(self, width: int) -> Sequence[int]:
+        table = self._of(width)
+        ends = f"SELECT (SELECT MIN(start) FROM {table}), (SELECT MAX(start) FROM {table})"
+        return [start for start in self._tables.one(ends) if start is not None]
+
     def starts(self, width: int, since: int) -> Sequence[int]:
         statement = f"SELECT DISTINCT start FROM {self._of(width)} WHERE start >= :since ORDER BY start"
         return [start for (start,) in self._tables.all(statement, since=since)]

@@ -134,7 +134,7 @@ def test_each_laptop_that_does_not_report_is_named_with_its_cause(installations:
     ):
         assert f'tollhouse_fleet_assistants{{assistant="copilot",state="{state}"}} {number}.0' in text
     # the insights: one per cause and team
-    found = house.json("insights", "run") and house.json("insights", "list", "--limit", "100")["insights"]
+    found = house.json("insights", "check") and house.json("insights", "list", "--limit", "100")["insights"]
     titles = {row["title"] for row in found}
     assert {
         "copilot on 30 machines of the team new was never set up",

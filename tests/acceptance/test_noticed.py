@@ -2,8 +2,8 @@
 Things that people should notice: each is named by the console, by a command and by a metric.
 
 A new thing is one row of THINGS, with its cause in one of the installations. The causes lie in the past where a thing
-takes time: the storage holds old arrivals and old heartbeats. `tollhouse insights run` is the inspection that a server
-makes every ten minutes by itself. In an installation without a cause, no face names anything.
+takes time: the storage holds old arrivals and old heartbeats. `tollhouse insights check` is the inspection that a
+server makes every ten minutes by itself. In an installation without a cause, no face names anything.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def houses(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iter
     wait_for(lambda: troubled.route("closed/ai-telemetry")["state"] == "parked", 120, "a refused key")
     wait_for(lambda: _channel(houses["notifying"]) == "parked", 120, "a refused notification")
     for house in houses.values():
-        house.json("insights", "run")
+        house.json("insights", "check")
     yield houses
     for house in houses.values():
         house.stop(code=None)

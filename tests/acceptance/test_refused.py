@@ -75,7 +75,7 @@ class Screens(NamedTuple):
 
 
 def seen(tollhouse: Tollhouse) -> Screens:
-    tollhouse.json("insights", "run")
+    tollhouse.json("insights", "check")
     doctor = tollhouse.attempt("doctor", "--json")
     found = json.loads(doctor.stdout)["doctor"]["found"]
     metrics = KEEP_ALIVE.request("GET", f"{tollhouse.url}/metrics").data.decode()

@@ -184,6 +184,11 @@ def _demo(today: date, *words: str) -> Path:
     return data
 
 
+def day_text(day: date) -> str:
+    """Return a day as texts of the console write it."""
+    return f"{day:%-d %b}" if day.year == datetime.now(UTC).year else f"{day:%-d %b %Y}"
+
+
 def place_of(title: str) -> tuple[str, str]:
     """
     Return the path of a page and the menu group that contains it, or "" if the page is itself a menu entry.

@@ -19,7 +19,7 @@ from spool.ledger.work import UNITS
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import Console, first_day
+from tests.browser.console import Console, day_text, first_day
 
 OWN_TITLES = {
     "run": "agent run",
@@ -118,7 +118,8 @@ def test_the_bars_answer_to_the_keyboard(console: Console) -> None:
     said = console.page.locator("figcaption [role=status]").inner_text()
     console.page.get_by_role("button", name="Show as table").click()
     yesterday = cells(console.page.locator("figure tbody tr").nth(1))
-    assert f"{yesterday[0]}: {yesterday[-1]}" == said
+    day = date.fromisoformat(yesterday[0][:10])
+    assert f"{day:%a} {day_text(day)}: {yesterday[-1]}" == said
 
 
 def test_a_bar_is_opened_with_the_keyboard(console: Console) -> None:
@@ -128,10 +129,12 @@ def test_a_bar_is_opened_with_the_keyboard(console: Console) -> None:
     chart.focus()
     console.page.keyboard.press("ArrowLeft")
     console.page.keyboard.press("ArrowLeft")
-    day = console.page.locator("figcaption [role=status]").inner_text()[:10]
+    said = console.page.locator("figcaption [role=status]").inner_text()
     console.page.keyboard.press("Enter")
     expect(console.page.get_by_role("heading", level=1)).to_have_text("Costs")
-    assert f"from={day}&to={day}" in console.page.url
+    [(day, last)] = re.findall(r"from=([\d-]+)&to=([\d-]+)", console.page.url)
+    assert day == last
+    assert said.startswith(f"{date.fromisoformat(day):%a} {day_text(date.fromisoformat(day))}: ")
 
 
 def test_every_measure_is_drawn(console: Console) -> None:
@@ -223,11 +226,12 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     assert box is not None
     # point above the bar's segments, because a click on a segment filters by its group
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 8)
-    expect(page.locator("figcaption [role=status]")).to_contain_text("-")
-    day = page.locator("figcaption [role=status]").inner_text()[:10]
+    expect(page.locator("figcaption [role=status]")).to_contain_text(re.compile(r"^\w{3} \d"))
     page.mouse.down()
     page.mouse.up()
-    week_before = (date.fromisoformat(day) - timedelta(days=7)).isoformat()
+    expect(page).to_have_url(re.compile(r"from=\d{4}-"))
+    day = dict(parse_qsl(urlsplit(page.url).fragment.partition("?")[2]))["from"]
+    week_before = day_text(date.fromisoformat(day) - timedelta(days=7))
     expect(page.get_by_text(f"from {week_before} (the same weekdays before)")).to_be_visible()
     assert 3 == console.clicks()
     sentence = page.locator(".head strong")
@@ -245,6 +249,30 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     )
 
 
+def test_days_before_the_counting_are_not_compared(console: Console) -> None:
+    """
+    A range whose earlier time is not counted says when counting began, and offers the longest range that has one. The
+    calls without a pull request are a sentence below the chart, and the bars, the shares and the names leave them out.
+    """
+    page = console.page
+    console.open("/costs?from=now-90d&by=pull_request")
+    begun = console.ask("/report?range=last_90d&compare=previous")["report"]["past"]["known_from"]
+    words = (
+        f"Counting began on {day_text(date.fromisoformat(begun[:10]))}, so there is nothing to compare with."
+    )
+    expect(page.locator(".head")).to_contain_text(words)
+    heads = page.locator("thead th")
+    assert {"Before", "Change", "in %"}.isdisjoint(heads.all_inner_texts())
+    expect(page.get_by_text("earlier period")).to_have_count(0)
+    expect(
+        page.get_by_text(re.compile(r"^\$[\d,.]+ of \$[\d,.]+ has no pull request\. Connect CI$"))
+    ).to_be_visible()
+    assert "unknown" not in page.locator(".legend").inner_text()
+    assert "unknown" == page.locator("tbody tr").last.locator("th").inner_text().split("\n")[0].strip()
+    page.get_by_role("link", name="Compare the last 31 days").click()
+    expect(heads.filter(has_text="Before")).to_be_visible()
+
+
 def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
     """
     The two date fields work by keyboard, and the address contains them. An end before the start shows an error.
@@ -260,9 +288,10 @@ def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
     page.get_by_label("Last day of the earlier period").fill(last)
     page.get_by_label("Last day of the earlier period").press("Enter")
     section = page.get_by_role("region", name="What changed", exact=True)
-    expect(page.get_by_text(f"from {first} to {last}")).to_be_visible()
+    shown = " to ".join(day_text(date.fromisoformat(day)) for day in (first, last))
+    expect(page.get_by_text(f"from {shown}")).to_be_visible()
     page.get_by_role("link", name="All parts of the change").click()
-    expect(section).to_contain_text(f"{first} to {last}")
+    expect(section).to_contain_text(shown)
     assert f"against={first}..{last}" in page.url
     console.expects("400")
     console.more()
@@ -425,11 +454,13 @@ def test_a_segment_leads_to_its_group_on_its_day(console: Console) -> None:
     tip = page.locator(".tip")
     expect(tip.locator(".pointed")).to_contain_text(name)
     expect(tip).to_contain_text("earlier period")
-    day = tip.locator("strong").inner_text()
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d (Mon|Tue|Wed|Thu|Fri|Sat|Sun)", day)
+    shown = tip.locator("strong").inner_text()
     segment.click()
     expect(page.get_by_role("link", name=f"team: {name}")).to_be_visible()
-    assert {f"from={day[:10]}", f"to={day[:10]}"} < set(page.url.partition("?")[2].split("&"))
+    asked = dict(parse_qsl(urlsplit(page.url).fragment.partition("?")[2]))
+    day, last = asked["from"], asked["to"]
+    assert day == last
+    assert f"{date.fromisoformat(day):%a} {day_text(date.fromisoformat(day))}" == shown
     page.go_back()
     page.mouse.move(0, 0)
     # the browser tells of the new address a moment later
@@ -461,7 +492,7 @@ def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> Non
     """
     The forecast equals the operator API's. The bars of the previous period add up to its figure in the total row.
     """
-    console.open("/costs?from=mtd&by=team")
+    console.open("/costs?from=this-month&by=team")
     page = console.page
     forecast = console.ask("/forecast")["forecast"]
     if forecast["total"] is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from playwright.sync_api import expect
 
@@ -88,3 +89,24 @@ def test_a_change(console: Console) -> None:
     found = console.page.evaluate(change, ["change", [given for given, _ in cases]])
     assert [shown for _, shown in cases] == found
     assert [{"percent": "–", "amount": "+$1.00"}] == written(console, "change", ["1.5", "0.5"])
+
+
+def test_texts_have_one_form(console: Console) -> None:
+    """Axes have equal decimals, days have no ISO form, one is no plural, and a bound that says nothing is left out."""
+    console.open("/keys")
+    assert ["$0.00025", "$0.00020", "$0"] == written(
+        console, "shortMoney", [0.00025, 0.00005], [0.0002, 0.00005], [0, 0.00005]
+    )
+    assert ["$1.50", "$1.00", "$1.5k", "$1.0k", "$500", "$2M"] == written(
+        console, "shortMoney", [1.5, 0.5], [1, 0.5], [1500, 500], [1000, 500], [500, 500], [2e6, 1e6]
+    )
+    now = datetime.now(UTC).year
+    days = [[f"{now}-11-26"], [f"{now}-09-01 04:00"], ["2019-01-02T00:00Z"]]
+    assert ["26 Nov", "1 Sep", "2 Jan 2019"] == written(console, "dayText", *days)
+    assert ["1 Sep 04:00"] == written(console, "timeText", days[1])
+    assert ["1 call", "0 calls", "1,000 calls"] == written(
+        console, "counted", [1, "call"], [0, "call"], [1000, "call"]
+    )
+    forecasts = [[{"total": total, "low": low, "high": high}] for total, low, high in (
+        ("2", "1", "3"), ("3", "1", "3"), ("1", "1", "3"), ("3", "3", "3.001"))]  # fmt: skip
+    assert ["$1.00 to $3.00", "at least $1.00", "at most $3.00", ""] == written(console, "bounds", *forecasts)

@@ -5,11 +5,13 @@ the pages with and without data, because a walk over all pages takes half a minu
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console, followed
 
@@ -57,9 +59,11 @@ SKIPPED = """() => [...document.querySelectorAll("main, dialog[open]")].flatMap(
 CLIPPED = """() => {
   const found = [];
   const name = (each) => `${each.tagName} ${each.className}: ${each.textContent.slice(0, 60)}`;
+  const isShort = (each) => each && (getComputedStyle(each).textOverflow === "ellipsis" || isShort(each.parentElement));
   for (const each of document.querySelectorAll("main *, main")) {
     if (!each.checkVisibility() || each.closest("pre, .unseen, svg, select")) continue;
-    if (each.getBoundingClientRect().right > innerWidth + 0.5) found.push(`right of the window: ${name(each)}`);
+    if (each.getBoundingClientRect().right <= innerWidth + 0.5 || isShort(each.parentElement)) continue;
+    found.push(`right of the window: ${name(each)}`);
   }
   for (const table of document.querySelectorAll("main table")) {
     for (let box = table; box !== document.body; box = box.parentElement) {
@@ -115,3 +119,47 @@ def test_the_head_of_a_table_sticks(console: Console) -> None:
         "scrollTo(0, document.querySelector('main tbody tr:nth-child(20)').offsetTop + 200)"
     )
     assert 0 == round(console.page.evaluate(HEAD_TOP))
+
+
+LONG = ("a" * 200, "نموذج-اللغة-الكبير" * 8, "大型语言模型" * 30, "👩‍🚀🛰️" * 40)
+AMOUNTS = """() => [...document.querySelectorAll("main tbody tr, main tfoot tr")].map((row) => {
+  const hasMoney = (cell) => cell.tagName === "TD" && cell.checkVisibility() && cell.innerText.includes("$");
+  const amount = [...row.cells].find(hasMoney);
+  const range = document.createRange();
+  if (amount) range.selectNodeContents(amount);
+  const lines = new Set([...range.getClientRects()].map(({top}) => Math.round(top / 8))).size;
+  const {height} = row.getBoundingClientRect();
+  return {text: amount?.innerText, lines, right: amount?.getBoundingClientRect().right, height};
+})"""
+
+
+def test_a_phone_shows_the_name_and_the_amount_of_each_row(
+    house: Tollhouse, open_console: OpenConsole
+) -> None:
+    """
+    From 320 px on, whatever the name: the name is one line, the amount next to it is whole, and the facts are below.
+    """
+    key = house.key("phone")
+    calls = [
+        span(
+            f"chatcmpl-{secrets.token_hex(12)}", gen_ai__request__model=name, gen_ai__response__model=name,
+            gen_ai__provider__name="openai", user__id=name, gen_ai__usage__cost="900000.01",
+        )
+        for name in LONG for _ in range(112)
+    ]  # fmt: skip
+    assert 200 == post(house.url, request(calls), key).status
+    house.wait_until_drained()
+    console = open_console(house, viewport={"width": 320, "height": 800})
+    for address in ("/costs?by=model", "/costs?by=user", "/calls", "/"):
+        console.open(address)
+        assert [] == clipped(console, (320, 390, 560, 700, 701, 900)), address
+        if address == "/":
+            continue
+        for width in (320, 700):
+            console.page.set_viewport_size({"width": width, "height": 800})
+            expect(console.page.locator("td:visible").first).to_be_visible()
+            rows = console.page.evaluate(AMOUNTS)
+            assert len(rows) >= len(LONG)
+            for row in rows:
+                assert row["text"] and row["lines"] == 1 and row["right"] <= width, row
+                assert row["height"] < 70, row

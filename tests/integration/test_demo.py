@@ -367,7 +367,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert "comment 5" in run("insights", "comments", "create", id, "a mistake", *data_option)
     assert "comment 5 deleted" in run("insights", "comments", "delete", id, "5", *data_option)
     run("ledger", "rebuild", *data_option)
-    done = json.loads(run("insights", "run", *data_option, "--json"))["inspection"]
+    done = json.loads(run("insights", "check", *data_option, "--json"))["inspection"]
     assert {"new": 0, "again": 3, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == done
     told = json.loads(run("insights", "show", id, *data_option, "--json"))
     assert "on_hold" == told["insight"]["status"]

@@ -67,7 +67,7 @@ def _status(**given: str | None) -> JsonObject:
 @insights.command()
 @as_json
 @with_client
-def run(client: OperatorClient, as_json: bool) -> None:
+def check(client: OperatorClient, as_json: bool) -> None:
     """Run all detectors now. A running server also runs them every ten minutes."""
     payload = client.request("POST", "/insights/run", body={})
     result = payload["inspection"]

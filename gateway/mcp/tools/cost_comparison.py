@@ -36,11 +36,11 @@ from gateway.mcp.writing import (
     table,
 )
 from gateway.money.comparison.comparing import ComparedAnswer, compared
-from gateway.money.comparison.sentence import sentence
+from gateway.money.comparison.sentence import comparable, sentence
 from gateway.money.comparison.split import PARTS, Driver, Spending, together
 from gateway.money.costs.answer import bills_status
 from gateway.money.costs.measures import CURRENCY_UNIT, PREVIOUS, ComparedType
-from gateway.money.costs.past import earlier
+from gateway.money.costs.past import Past, earlier
 from gateway.money.costs.question import check_span
 from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
@@ -77,33 +77,37 @@ class ComparisonQuestion(ToolInput):
 class ChangeLine(ToolOutput):
     """
     A group. Amounts are exact decimal text. `change` is cost minus baseline_cost, and the sum of the six parts.
+    Unless the baseline is known as a whole, all of them are null.
     """
 
     group: dict[str, str | None]
     cost: str
-    baseline_cost: str
-    change: str
-    more_calls: str
-    larger_calls: str
-    other_kinds: str
-    prices: str
-    new: str
-    gone: str
+    baseline_cost: str | None
+    change: str | None
+    more_calls: str | None
+    larger_calls: str | None
+    other_kinds: str | None
+    prices: str | None
+    new: str | None
+    gone: str | None
     tokens: int
-    baseline_tokens: int
+    baseline_tokens: int | None
     calls: int
-    baseline_calls: int
+    baseline_calls: int | None
 
 
 class CostComparison(ToolOutput):
     """
     The result of the tool. `other` sums all groups that are not listed, so drivers and other equal the total.
+    `known_from` is the first counted hour, or the first billed day. Unless the baseline begins later, nothing is
+    compared.
     """
 
     start: str
     end: str
     baseline_start: str
     baseline_end: str
+    known_from: str | None
     zone: str
     as_of: str
     cost_type: str
@@ -176,24 +180,26 @@ class _Page:
     def written(self, count: int) -> ToolAnswer:
         """Write the result with a number of drivers."""
         query, baseline, comparison = self.answer.query, self.answer.baseline, self.answer.comparison
+        past = self.answer.past
         other_drivers = comparison.drivers[count:]
         content = CostComparison(
             start=query.since.astimezone(UTC).isoformat(),
             end=query.until.astimezone(UTC).isoformat(),
             baseline_start=baseline.since.astimezone(UTC).isoformat(),
             baseline_end=baseline.until.astimezone(UTC).isoformat(),
+            known_from=past.known_text,
             zone=ZONE,
             as_of=moment(self.now),
             cost_type=self.arguments.cost_type,
             currency=CURRENCY_UNIT,
             group_by=self.arguments.group_by,
-            drivers=[_line(driver, self._names(driver)) for driver in comparison.drivers[:count]],
-            other=_line(together(other_drivers, group=()), {}) if other_drivers else None,
-            total=_line(comparison.total, {}),
+            drivers=[_line(driver, self._names(driver), past) for driver in comparison.drivers[:count]],
+            other=_line(together(other_drivers, group=()), {}, past) if other_drivers else None,
+            total=_line(comparison.total, {}, past),
             estimated_percent=_estimated(comparison.total.now),
-            baseline_estimated_percent=_estimated(comparison.total.before),
+            baseline_estimated_percent=_estimated(comparison.total.before) if past.is_whole else None,
             truncated=bool(other_drivers),
-            sentence=sentence(comparison),
+            sentence=sentence(comparison, past),
             notes=list(self._notes()),
         )
         return ToolAnswer(text=self._text(content), content=content, link=self.link)
@@ -203,6 +209,8 @@ class _Page:
 
     def _notes(self) -> Iterator[str]:
         yield from self.notes
+        if not self.answer.past.is_whole and (words := comparable(self.answer.past)):
+            yield words
         total = self.answer.comparison.total
         if not total.now.calls and not total.before.calls and not total.now.cost:
             yield "no call of either range matches; get_org_context lists the days with data"
@@ -218,39 +226,46 @@ class _Page:
     def _text(self, content: CostComparison) -> str:
         query, baseline = self.answer.query, self.answer.baseline
         total = content.total
-        parts = ", ".join(f"{name} {_signed(getattr(total, name))}" for name in PARTS)
         text = (
             f"{content.sentence} {days_text(query.since, query.until)} ({ZONE}): {money_text(total.cost)} "
-            f"{CURRENCY_UNIT}, against "
-            f"{money_text(total.baseline_cost)} {CURRENCY_UNIT} of "
-            f"{days_text(baseline.since, baseline.until)}. Change: {_signed(total.change)}: {parts}"
+            f"{CURRENCY_UNIT}"
         )
+        if total.baseline_cost is not None:
+            parts = ", ".join(f"{name} {_signed(getattr(total, name))}" for name in PARTS)
+            text += (
+                f", against {money_text(total.baseline_cost)} {CURRENCY_UNIT} of "
+                f"{days_text(baseline.since, baseline.until)}. Change: {_signed(total.change)}: {parts}"
+            )
         if content.estimated_percent is not None or content.baseline_estimated_percent is not None:
             shares = (content.estimated_percent or "0.0", content.baseline_estimated_percent or "0.0")
             text += f"; {shares[0]} % of the cost is estimated, and {shares[1]} % of the baseline"
         blocks = [f"{text}. As of {content.as_of}.", *content.notes]
         lines = content.drivers[:MAX_TABLE_ROWS]
         if lines:
-            columns = [*map(cell, self.arguments.group_by), "cost", "baseline", "change", *PARTS]
+            compared_columns = ["baseline", "change", *PARTS] if self.answer.past.is_whole else []
+            columns = [*map(cell, self.arguments.group_by), "cost", *compared_columns]
             blocks.append(table(columns, [_cells(line) for line in lines]))
         if len(lines) < len(content.drivers):
             blocks.append(f"{len(content.drivers) - len(lines)} more drivers are in the structured content.")
         if content.other is not None:
-            blocks.append(f"All other groups together: {_signed(content.other.change)} {CURRENCY_UNIT}.")
+            other = content.other
+            amount = money_text(other.cost) if other.change is None else _signed(other.change)
+            blocks.append(f"All other groups together: {amount} {CURRENCY_UNIT}.")
         return "\n\n".join(blocks)
 
 
-def _line(driver: Driver, names: Mapping[str, str | None]) -> ChangeLine:
+def _line(driver: Driver, names: Mapping[str, str | None], past: Past) -> ChangeLine:
+    compared = past.is_whole
+    parts = {name: money.text(getattr(driver.parts, name)) for name in ("change", *PARTS)}
     return ChangeLine(
         group=dict(names),
         cost=money.text(driver.now.cost),
-        baseline_cost=money.text(driver.before.cost),
-        change=money.text(driver.parts.change),
-        **{name: money.text(getattr(driver.parts, name)) for name in PARTS},
+        baseline_cost=money.text(driver.before.cost) if compared else None,
+        **(parts if compared else dict.fromkeys(parts)),
         tokens=driver.now.tokens,
-        baseline_tokens=driver.before.tokens,
+        baseline_tokens=driver.before.tokens if compared else None,
         calls=driver.now.calls,
-        baseline_calls=driver.before.calls,
+        baseline_calls=driver.before.calls if compared else None,
     )
 
 
@@ -259,15 +274,16 @@ def _estimated(spending: Spending) -> str | None:
 
 
 def _cells(line: ChangeLine) -> list[str]:
-    amounts = [money_text(line.cost), money_text(line.baseline_cost)]
-    return [
-        *map(cell, line.group.values()),
-        *amounts,
-        *(_signed(getattr(line, name)) for name in ("change", *PARTS)),
-    ]
+    cells = [*map(cell, line.group.values()), money_text(line.cost)]
+    if line.baseline_cost is None:
+        return cells
+    changes = [_signed(getattr(line, name)) for name in ("change", *PARTS)]
+    return [*cells, money_text(line.baseline_cost), *changes]
 
 
-def _signed(amount: str) -> str:
+def _signed(amount: str | None) -> str:
+    if amount is None:
+        return ""
     return f"+{money_text(amount)}" if Decimal(amount) > 0 else money_text(amount)
 
 

@@ -37,6 +37,7 @@ from gateway.money.comparison.split import (
 )
 from gateway.money.costs.answer import ledger_for
 from gateway.money.costs.measures import DEFAULT_TOP, billed_tokens
+from gateway.money.costs.past import Past, past_of
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool.errors import Invalid
@@ -64,11 +65,15 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedAnswer:
-    """The comparison and its two queries. Totals from before `whole_since` may lack records."""
+    """
+    The comparison and its two queries. Totals from before `whole_since` may lack records. Unless the past is whole,
+    the comparison has nothing before.
+    """
 
     comparison: Comparison
     query: CostQuery
     baseline: CostQuery
+    past: Past
     whole_since: float
 
     @property
@@ -76,7 +81,7 @@ class ComparedAnswer:
         """
         The time before which totals may lack records that were deleted before they were counted, or None.
         """
-        since = min(self.query.since, self.baseline.since)
+        since = min(self.query.since, self.baseline.since) if self.past.is_whole else self.query.since
         return moment(self.whole_since) if since.timestamp() < self.whole_since else None
 
 
@@ -110,6 +115,18 @@ async def compare(
     return await asyncio.to_thread(
         found.compared, old, new, prices, baseline.since.timestamp(), query.since.timestamp()
     )
+
+
+async def not_compared(ledger: ComparedLedger, query: CostQuery, *, top: int = DEFAULT_TOP) -> Comparison:
+    """Return the groups of a query without a known past, the most expensive first. They have nothing before."""
+    side = replace(query, granularity=TOTAL)
+    if query.arranged:
+        usages = await _with_bills(ledger, replace(side, group_by=_with_kinds(query)))
+        return await asyncio.to_thread(_of_bills, {}, usages, query, top, None)
+    [usages] = await ledger.usages_of([side])
+    found = await asyncio.to_thread(_changes, {}, usages, top)
+    at = query.since.timestamp()
+    return found.compared(_Kinds({}, []), _Kinds({}, []), None, at, at)
 
 
 async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Usages:
@@ -150,9 +167,18 @@ async def compared(
     ledger = await ledger_for(full_question, reader, now)
     query = _by_whole_days(full_question.query, full_question.cost_type, now)
     before = _by_whole_days(baseline(query), full_question.cost_type, now)
-    comparison = await compare(ledger, query, before, top=top, prices=await list_prices(prices))
+    past = await past_of(before, reader.whole, now)
+    comparison = (
+        await compare(ledger, query, before, top=top, prices=await list_prices(prices))
+        if past.is_whole
+        else await not_compared(ledger, query, top=top)
+    )
     return ComparedAnswer(
-        comparison=comparison, query=query, baseline=before, whole_since=await reader.whole.whole_since()
+        comparison=comparison,
+        query=query,
+        baseline=before,
+        past=past,
+        whole_since=await reader.whole.whole_since(),
     )
 
 

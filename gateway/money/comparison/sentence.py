@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import date
 from decimal import Decimal
 
 from gateway.money.comparison.comparing import Comparison
 from gateway.money.comparison.split import PARTS, Driver, Spending
+from gateway.money.costs.past import Past
 from spool.ledger import money
 from spool.ledger.sums import OTHER
 
 MILLION = 10**6
 UNITS = (" a million tokens", " a call")
 MOST = 3  # maximum drivers in the sentence
+_FACTOR = 10  # from this factor on, the amounts say more than the factor
 _LITTLE = 20  # drivers smaller than 1/_LITTLE of the largest driver are omitted
 
 
-def sentence(comparison: Comparison) -> str:
+def sentence(comparison: Comparison, past: Past) -> str:
     """Describe the change and its reasons. The largest drivers are named first."""
     total = comparison.total
+    if not past.is_whole and (total.now.calls or total.now.cost):
+        return no_past(past)
     if not total.before.calls and not total.before.cost:
         return (
             "Nothing was spent in the time to compare with."
@@ -26,22 +31,66 @@ def sentence(comparison: Comparison) -> str:
             else "Nothing was spent."
         )
     change = total.parts.change
-    shown_drivers = [
-        driver for driver in comparison.drivers if set(driver.group) != {OTHER} and driver.parts.change
-    ]
+    shown_drivers = named_drivers(comparison)
     if not shown_drivers:
-        return "Nothing changed."
+        return f"{_difference(change)}, {_nameless(comparison)}." if change else "Nothing changed."
     least = abs(shown_drivers[0].parts.change) // _LITTLE
     reasons = [driver_words(driver) for driver in shown_drivers[:MOST] if abs(driver.parts.change) >= least]
     if not change:
         return f"The total did not change: {'; '.join(reasons)}."
-    return f"{dollars(abs(change))} {'more' if change > 0 else 'less'}: {'; '.join(reasons)}."
+    return f"{_difference(change)}: {'; '.join(reasons)}."
+
+
+def _nameless(comparison: Comparison) -> str:
+    """Explain a change without a driver that has a name."""
+    changed = [driver for driver in comparison.drivers if driver.parts.change]
+    if not any(driver.now.calls or driver.before.calls for driver in changed):
+        return because(changed[0])
+    return "in calls without a known name, or in small groups"
+
+
+def no_past(past: Past) -> str:
+    """Say why nothing is compared."""
+    if past.known_from is None:
+        return "Nothing is known of the time to compare with."
+    what = "Bills begin" if past.is_billed else "Counting began"
+    return f"{what} on {date_words(past.known_from)}, so there is nothing to compare with."
+
+
+def comparable(past: Past) -> str:
+    """Name the longest range that can be compared, or return "" if there is none."""
+    days = past.comparable_days
+    return f"The last {days} days have an earlier time." if days > 1 else ""
+
+
+def named_drivers(comparison: Comparison) -> list[Driver]:
+    """Return the drivers with a change and a name, because nobody can act on unknown or joined groups."""
+    return [driver for driver in comparison.drivers if driver.parts.change and _has_name(driver)]
+
+
+def _has_name(driver: Driver) -> bool:
+    return not driver.group or not set(driver.group) <= {None, OTHER}
+
+
+def _difference(change: int) -> str:
+    return f"{dollars(abs(change))} {'more' if change > 0 else 'less'}"
 
 
 def driver_words(driver: Driver) -> str:
     change = driver.parts.change
     name = " ".join(value or "unknown" for value in driver.group) or "all calls"
-    return f"{name} {'+' if change > 0 else '-'}{dollars(abs(change))}, {because(driver)}"
+    words = f"{name} {'+' if change > 0 else '-'}{dollars(abs(change))}"
+    if _needs_amount(driver):
+        words += f" (before: {dollars(driver.before.cost)})"
+    return f"{words}, {because(driver)}"
+
+
+def _needs_amount(driver: Driver) -> bool:
+    """Return whether a reason alone would mislead, because one of the two amounts is very small."""
+    before, now = driver.before.cost, driver.now.cost
+    if not driver.before.calls or not driver.now.calls:
+        return False  # the group is new, has ended, or has only billed money
+    return before < money.UNIT or now >= _FACTOR * before or before >= _FACTOR * now
 
 
 def because(driver: Driver) -> str:
@@ -100,6 +149,8 @@ def _unit_cost(cost: int, side: Spending) -> str:
 def _times(now: int, before: int, what: str) -> str:
     if before <= 0:
         return f"more {what}"
+    if now >= _FACTOR * before:
+        return f"many times as many {what}"
     if now >= 2 * before:
         return f"{_figure(Decimal(now) / before)} times as many {what}"
     percent = round(abs(Decimal(now - before)) * 100 / before)
@@ -107,7 +158,7 @@ def _times(now: int, before: int, what: str) -> str:
 
 
 def _figure(times: Decimal) -> str:
-    return f"{times:.0f}" if times >= 10 else f"{times:.1f}".removesuffix(".0")
+    return f"{times:.1f}".removesuffix(".0")
 
 
 _WHY: Mapping[str, Callable[[Driver], str]] = {
@@ -118,6 +169,10 @@ _WHY: Mapping[str, Callable[[Driver], str]] = {
     "new": lambda _: "which is new",
     "gone": lambda _: "which made no more calls",
 }
+
+
+def date_words(day: date) -> str:
+    return f"{day.day} {day:%b}"
 
 
 def dollars(units: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.first_use import imported
 from gateway.money.costs.listing import of_one_listing
+from gateway.money.costs.past import Past, past_of
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool.errors import NotKept
@@ -29,9 +30,10 @@ class CostAnswer:
     """
     The result of a cost query.
 
-    `query` is the query that was run. If it has a `top`, it names the separate groups. `before` are the
-    rows of the query `previous` for the same groups. `previous` is also None if its periods are shorter than
-    the stored sums of that time. `ledger` can run further queries about the same calls
+    `query` is the query that was run. If it has a `top`, it names the separate groups. `past` is how much of the
+    earlier time is known, if one was requested. `before` are the rows of the query `previous` for the same groups.
+    `previous` is None unless the past is whole, and if its periods are shorter than the stored sums of that time.
+    `ledger` can run further queries about the same calls
     and money. `billed` is None for counted costs. For billed money it states how final the days are, and
     for people who see all calls it also has the money without calls. From `whole_since` on, the totals
     contain all records. `unlisted` is the sum of the units of work that are no longer listed, if the query groups by
@@ -42,6 +44,7 @@ class CostAnswer:
     ledger: AnswersCosts
     query: CostQuery
     rows: Sequence[CostRow]
+    past: Past | None
     previous: CostQuery | None
     before: Sequence[CostRow]
     billed: Mapping[str, object] | None
@@ -83,6 +86,9 @@ async def _answer(
 ) -> CostAnswer:
     ledger = await ledger_for(question, reader, now)
     query, previous = question.query, question.previous
+    past = await past_of(previous, reader.whole, now) if previous else None
+    if past and not past.is_whole:
+        previous = None
     rows = await ledger.costs(replace(query, top=question.top, top_by=question.top_by))
     filled = {COUNTED: ledger.counted} if question.fills else {}
     if question.top is not None:
@@ -100,6 +106,7 @@ async def _answer(
         ledger=ledger,
         query=query,
         rows=rows,
+        past=past,
         previous=previous,
         before=before,
         billed=billed and {**billed, **filled},

@@ -1,18 +1,86 @@
-"""The earlier time range with which a cost query is compared."""
+"""The earlier time range with which a cost query is compared, and whether its costs are known."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from gateway.money.costs.measures import PREVIOUS, SAME_WEEKDAYS
 from gateway.money.costs.question import check_span
 from gateway.money.costs.times import parse_moment
 from spool.errors import Invalid
-from spool.ledger.periods import RANGES, on_whole_days, preceding, same_weekdays, span
-from spool.ledger.queries import CostQuery
+from spool.ledger.ledger import Ledger
+from spool.ledger.periods import RANGES, beginning, on_whole_days, preceding, same_weekdays, span
+from spool.ledger.queries import CostQuery, end_of_hour
+from spool.record import moment
 
 _NEVER = datetime.max.replace(tzinfo=UTC)  # bills have only whole days
+_DAY = timedelta(days=1)
+PASTS = WHOLE, PART, NONE = ("whole", "part", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """
+    How much of an earlier time is known, whatever the filters. Unless it is WHOLE, nothing is compared with it.
+
+    `known_from` is the first counted hour, or the first billed day. `comparable_days` is the largest number of days
+    up to today that have an earlier time of the same length, or 0.
+    """
+
+    state: str
+    known_from: datetime | None
+    comparable_days: int
+    is_billed: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        return self.state == WHOLE
+
+    @property
+    def known_text(self) -> str | None:
+        return None if self.known_from is None else moment(self.known_from.timestamp())
+
+    def described(self) -> dict[str, object]:
+        return {
+            "state": self.state,
+            "known_from": self.known_text,
+            "comparable_days": self.comparable_days,
+        }
+
+
+async def past_of(query: CostQuery, ledger: Ledger, now: float) -> Past:
+    """Return how much of the time of a query is known."""
+    if query.arranged:
+        days = [day.day for day in await ledger.billed_days(0, int(now)) if day.source and not day.is_apart]
+        first = datetime.fromtimestamp(min(days), UTC) if days else None
+    else:
+        counted = await ledger.known_span()
+        first = counted[0] if counted else None
+    return Past(
+        state=_state(query, first),
+        known_from=first and first.astimezone(query.zone),
+        comparable_days=0 if first is None else _comparable_days(query, first, now),
+        is_billed=bool(query.arranged),
+    )
+
+
+def _state(query: CostQuery, first: datetime | None) -> str:
+    if first is None or query.until <= first:
+        return NONE
+    return WHOLE if first <= query.since else PART
+
+
+def _comparable_days(query: CostQuery, first: datetime, now: float) -> int:
+    midnight = beginning(datetime.fromtimestamp(now, query.zone), "daily")
+
+    def is_known(count: int) -> bool:
+        since = midnight - _DAY * (count - 1)
+        return preceding(replace(query, since=since, until=end_of_hour(now))).since >= first
+
+    # From the start of a month on, the earlier time is the month before, which may be longer.
+    most = max(0, (midnight + _DAY - first) // (2 * _DAY))
+    return next(filter(is_known, range(most, 0, -1)), 0)
 
 
 def earlier(

@@ -88,7 +88,9 @@ class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         ),
         Option(choices=(*COST_TYPES, *PLAN_TYPES, *BILLED_TYPES)),
     ] = "real_cost"
-    range: Annotated[str, words("The time range of its reports."), Option(choices=tuple(RANGES))] = "mtd"
+    range: Annotated[str, words("The time range of its reports."), Option(choices=tuple(RANGES))] = (
+        "this_month"
+    )
 
 
 ViewChanges = changes_of(NewView)

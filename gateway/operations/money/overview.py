@@ -14,6 +14,7 @@ from gateway.money.budgets.expansion import rounded
 from gateway.money.budgets.forecast import TooEarly, outlook
 from gateway.money.costs.answer import has_plans, ledger_for
 from gateway.money.costs.measures import per
+from gateway.money.costs.past import Past, past_of
 from gateway.money.costs.question import CostQuestion, check_span
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.attention import OPEN, seen_insights
@@ -92,12 +93,12 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
     Return all figures of the first page. The totals are first updated with all closed records.
 
-    All totals are read in one transaction, and the notes of the chart afterwards. The chart, the lists and
-    the notes cover the requested days, by default the last 30. `operation` is null for people who have
-    limited data access or may not see the operation. `insights` is null while the registry is damaged.
-    `reported` is the part of the cost of these days that sources reported. `kinds` are the numbers of their
-    calls by what is known of the cost. `paid` is included if there are plans: the paid costs of the
-    month, and the fees and the overage of seats in them.
+    All totals are read in one transaction, and the notes of the chart afterwards. The chart, the lists and the notes
+    cover the requested days, by default the last 30. `operation` is null for people who have limited data access or
+    may not see the operation. `insights` is null while the registry is damaged. `reported` is the part of the cost of
+    these days that sources reported. `kinds` are the numbers of their calls by what is known of the cost. `previous`
+    is null unless its time is counted as a whole. `paid` is included if there are plans: the paid costs of the month,
+    and the fees and the overage of seats in them.
     """
     services = request.services
     await request.ledger.catch_up(services.money.log)
@@ -113,9 +114,9 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     since = largest.since
     daily = replace(largest, granularity="daily", group_by=(MODEL_FAMILY,), measures=("cost", "reported"))
     lists = [replace(largest, group_by=(name,)) for name in LISTS]
-    row_sets = await request.ledger.costs_of(
-        [base, preceding(base), today, preceding(today, "today"), daily, *lists]
-    )
+    past_queries = [preceding(base), preceding(today, "today")]
+    pasts = [await past_of(query, request.reads.whole, request.now()) for query in past_queries]
+    row_sets = await request.ledger.costs_of([base, past_queries[0], today, past_queries[1], daily, *lists])
     month, month_before, day, day_before, by_day, *by_list = row_sets
     shown_days = combined(by_day, start=since, group=())
     whole = await request.ledger.whole_since()
@@ -126,13 +127,13 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "since": since.date().isoformat(),
             "last": (largest.until - timedelta(microseconds=1)).date().isoformat(),
             "whole_since": moment(whole) if since.timestamp() < whole else None,
-            "month": _beside(first, month, month_before, _OF_MONTH),
+            "month": _beside(first, month, month_before, _OF_MONTH, pasts[0]),
             # the total and the bounds of `GET /forecast`, or null if there is too little history
             "forecast": None
             if isinstance(predicted, TooEarly)
             else {name: rounded(COST, getattr(predicted, name)) for name in ("total", "low", "high")},
             **await _paid(request, base),
-            "today": _beside(midnight, day, day_before, _OF_DAY),
+            "today": _beside(midnight, day, day_before, _OF_DAY, pasts[1]),
             "days": _shown(daily, by_day),
             "reported": shown_days.reported,
             "kinds": {name: getattr(shown_days, name) for name in KINDS},
@@ -159,12 +160,18 @@ def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: Cost
 
 
 def _beside(
-    start: datetime, now: Sequence[CostRow], before: Sequence[CostRow], names: Sequence[str]
+    start: datetime, now: Sequence[CostRow], before: Sequence[CostRow], names: Sequence[str], past: Past
 ) -> dict[str, object]:
     rows = [combined(side, start=start, group=()) for side in (now, before)]
     shown, previous = ({name: getattr(row, name) for name in names} for row in rows)
     averages = {"cost_per_call": per(rows[0].cost, rows[0].calls)}
-    return {"from": start.date().isoformat(), **shown, **averages, "previous": previous}
+    return {
+        "from": start.date().isoformat(),
+        **shown,
+        **averages,
+        "past": past.described(),
+        "previous": previous if past.is_whole else None,
+    }
 
 
 def _shown(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]:

@@ -345,7 +345,7 @@ def counted_beside_calls(tollhouse: Tollhouse) -> Decimal:
 def evaluate(tollhouse: Tollhouse) -> None:
     """Evaluate budgets and insights, and wait until the alerts are sent."""
     tollhouse.json("budgets", "evaluate")
-    tollhouse.json("insights", "run")
+    tollhouse.json("insights", "check")
     wait_for(lambda: not any(each["waiting"] for each in _channels(tollhouse)), SETTLED_S, "alerts have left")
 
 

@@ -5,6 +5,7 @@ configured by type.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def advised(tmp_path: Path) -> Iterator[Tollhouse]:
     plants = ("--days", "20", "--records", "34000", "--plant", "priority-tier,older-model")
     tollhouse = filled(tmp_path / "advised", *plants)
     tollhouse.start()
-    tollhouse.run("recommendations", "run")
+    tollhouse.run("recommendations", "check")
     yield tollhouse
     tollhouse.stop()
 
@@ -39,13 +40,15 @@ def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: 
         console.page.locator("main tbody tr"),
     )
     console.open("/recommendations")
+    expect(console.page.locator("a.chip[aria-current]")).to_have_text("All")
     listed = console.ask("/recommendations")["recommendations"]
     assert [each["title"] for each in listed] == page.get_by_role("rowheader").all_inner_texts()
     assert 2 <= len(listed)
     assert [] == console.audit()
     console.screenshot("recommendations")
     rows.first.get_by_role("link").click()
-    expect(dialog.locator("code").first).to_have_text(listed[0]["formula"])
+    expect(dialog.locator("code").first).to_have_attribute("title", listed[0]["formula"])
+    expect(dialog.locator("code").first).to_have_text(re.compile(r"^\$[\d,]+\.\d\d \D.* − \$[\d,]+\.\d\d \D"))
     expect(dialog).to_contain_text(listed[0]["evidence"]["first_day"])
     said = {"exact": "certain", "strong": "very likely", "weak": "likely"}[listed[0]["confidence"]]
     expect(dialog).to_contain_text(f"· {said} ·")
@@ -78,7 +81,7 @@ def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: 
     expect(all_of_them).to_have_attribute("aria-current", "true")
     undecided.click()
     expect(undecided).to_have_attribute("aria-current", "true")
-    expect(all_of_them).to_have_attribute("aria-current", "false")
+    expect(page.locator("a.chip[aria-current]")).to_have_text("Undecided")
     expect(page.get_by_text("No recommendations match")).to_be_visible()
     page.get_by_role("button", name="Check now").click()
     dialog.get_by_role("button", name="Check now").click()

@@ -17,6 +17,7 @@ COMMANDS = (
     ("--help",),
     ("report", "--help"),
     ("report", "--json"),
+    ("report", "--csv"),
     ("keys", "list"),
     ("spool", "status", "--json"),
     ("check",),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
+import pytest
+
 from spool.ledger.money import units
 from tests.integration.mcp.conftest import Assistant
 
@@ -15,6 +17,7 @@ async def test_a_change_adds_up(assistant: Assistant) -> None:
     The drivers and "other" add up to the total change, and the parts of each driver to its change, to
     the last digit.
     """
+    await assistant.calls("gpt-4o", days_ago=60)
     await assistant.calls("gpt-4o", "o3", "gpt-4o-mini", days_ago=20)
     await assistant.calls("gpt-4o", "gpt-4o", "o3", "claude-sonnet-4-5", days_ago=2)
     asked = {"date_range": "last_7_days", "baseline": "last_30_days"}
@@ -36,15 +39,28 @@ async def test_the_answer_says_what_changed(assistant: Assistant) -> None:
     """
     The answer has a sentence with both periods and a table. Everything is new compared with a period without calls.
     """
+    await assistant.calls("gpt-4o", days_ago=3)
     await assistant.calls("gpt-4o")
-    result = await assistant.call(
-        "compare_costs", date_range="today", baseline={"start": "2020-01-01", "end": "2020-01-02"}
-    )
+    result = await assistant.call("compare_costs", date_range="today")
     found, text = result["structuredContent"], result["content"][0]["text"]
     assert found["total"]["baseline_cost"] == "0"
     assert found["total"]["cost"] == found["total"]["new"]
-    assert "of 2020-01-01 to 2020-01-02. Change: +" in text
+    assert ". Change: +" in text
     assert f"| model | cost | baseline | change | {' | '.join(PARTS)} |" in text
+
+
+@pytest.mark.parametrize("days_ago", [0, 1])
+async def test_nothing_is_compared_with_time_that_is_not_counted(assistant: Assistant, days_ago: int) -> None:
+    """Before the first call, and on its own day, there is a cost and no change."""
+    await assistant.calls("gpt-4o", days_ago=days_ago)
+    await assistant.calls("gpt-4o")
+    result = await assistant.call("compare_costs", date_range="today")
+    found, text = result["structuredContent"], result["content"][0]["text"]
+    assert "so there is nothing to compare with." in found["sentence"] and found["sentence"] in text
+    assert units(found["total"]["cost"]) > 0
+    names = ("baseline_cost", "baseline_calls", "change", *PARTS)
+    assert {None} == {line[name] for line in (*found["drivers"], found["total"]) for name in names}
+    assert "| model | cost |" in text and "Change" not in text
 
 
 async def test_wrong_arguments_are_told(assistant: Assistant) -> None:

@@ -22,8 +22,8 @@ DOCUMENTS = {"fleet causes", "fleet coverage", "spool status", "spool verify", "
 # that must exist first.
 OTHERS = {
     "reload", "doctor", "agent status", "agent probe", "spool accept-clock", "spool dead discard", "spool dead retry",
-    "budgets create", "budgets evaluate", "ledger rebuild", "reconcile pull", "tail", "insights run",
-    "recommendations run", "recommendations check", "notifications discard", "notifications retry",
+    "budgets create", "budgets evaluate", "ledger rebuild", "reconcile pull", "tail", "insights check",
+    "recommendations check", "recommendations preview", "notifications discard", "notifications retry",
     "console link", "allocation versions show", "roles preview", "keys adopt", "lake verify", "prices undo",
     "work link",
 }  # fmt: skip

@@ -18,7 +18,7 @@ from tests.integration.operations.money.costs.test_report import NOW
 from tests.integration.operations.people.test_limited_person import EVA, ROOT
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
-from tests.integration.statements.test_billed_report import billed_sum, keep_bill
+from tests.integration.statements.test_billed_report import begin_bills, billed_sum, keep_bill
 from tests.moved_clock import MovedClock
 
 THIS_WEEK = {"from": "2026-09-15", "to": "2026-09-21"}
@@ -28,6 +28,7 @@ THIS_WEEK = {"from": "2026-09-15", "to": "2026-09-21"}
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     """Start a server with the same bill two days ago and a week earlier, where a credit lowered it."""
     async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
+        await begin_bills(server)
         await keep_bill(server, days_ago=2)
         await keep_bill(server, billed_sum("", "credit", EVERY, -3), days_ago=9)
         yield server

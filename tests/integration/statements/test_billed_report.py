@@ -51,9 +51,19 @@ async def keep_bill(server: OperatorServer, *more: BilledSum, days_ago: int = 2)
     await server.services.money.ledger.put_billed([(made, [*(billed_sum(*each) for each in BILL), *more])])
 
 
+async def begin_bills(server: OperatorServer) -> None:
+    """Store an empty bill of an old day, so that bills are known for every later time."""
+    day = TODAY - 40 * DAY_S
+    empty = BilledDay(
+        day=day, provider="openai", state="closed", mark="0", source="openai_costs", read_at=day, made_at=day
+    )
+    await server.services.money.ledger.put_billed([(empty, [])])
+
+
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
+        await begin_bills(server)
         await keep_bill(server)
         yield server
 

@@ -21,7 +21,7 @@ def causes(house: Tollhouse) -> dict[str, Row]:
 
 def insights(house: Tollhouse) -> dict[str, Row]:
     """Run the detectors, and return the open insights by title."""
-    house.json("insights", "run")
+    house.json("insights", "check")
     found = house.asked("/insights?limit=100")["insights"]
     return {insight["title"]: insight for insight in found if insight["status"] == "new"}
 

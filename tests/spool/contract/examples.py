@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -50,6 +51,12 @@ def call(number: int, *, at: float = NOON, **fields: Any) -> tuple[Inference, Id
     known_as = identity.of_call(record, response_id=f"chatcmpl-{number:032d}")
     record.id = known_as.id
     return record, known_as
+
+
+def counted_from(day: str) -> tuple[Inference, Identity]:
+    """Return a free call of a day, so that every later time is counted as a whole."""
+    at = datetime.fromisoformat(f"{day}T00:00+00:00").timestamp()
+    return call(10**9, at=at, cost="0", cost_source="reported", input_tokens=0, output_tokens=0)
 
 
 def submission(calls: Iterable[tuple[Record, Identity]], **terms: Any) -> Submission:

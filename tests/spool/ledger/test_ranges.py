@@ -20,8 +20,7 @@ END = "2026-03-31T23:00:00+00:00"
 @pytest.mark.parametrize(
     ("name", "zone", "since", "until"),
     [
-        ("mtd", "UTC", "2026-03-01T00:00:00+00:00", END),
-        ("mtd", "Europe/Berlin", "2026-04-01T00:00:00+02:00", END),
+        ("this_month", "UTC", "2026-03-01T00:00:00+00:00", END),
         ("this_month", "Europe/Berlin", "2026-04-01T00:00:00+02:00", END),
         ("today", "UTC", "2026-03-31T00:00:00+00:00", END),
         ("today", "Europe/Berlin", "2026-04-01T00:00:00+02:00", END),
@@ -37,7 +36,7 @@ END = "2026-03-31T23:00:00+00:00"
         ("this_quarter", "UTC", "2026-01-01T00:00:00+00:00", END),
         ("this_quarter", "Europe/Berlin", "2026-04-01T00:00:00+02:00", END),
         ("last_quarter", "UTC", "2025-10-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"),
-        ("ytd", "Europe/Berlin", "2026-01-01T00:00:00+01:00", END),
+        ("this_year", "Europe/Berlin", "2026-01-01T00:00:00+01:00", END),
     ],
 )
 def test_a_name_is_a_span(name: str, zone: str, since: str, until: str) -> None:
@@ -73,7 +72,6 @@ def _of_last(days: int) -> Callable[[date, date], bool]:
 
 # Whether a day belongs to a range, by the calendar and without the ledger's periods.
 BELONGS: Mapping[str, Callable[[date, date], bool]] = {
-    "mtd": lambda day, today: _month(day) == _month(today),
     "this_month": lambda day, today: _month(day) == _month(today),
     "last_month": lambda day, today: _month(day) == _month(today, 1),
     "last_7d": _of_last(7),
@@ -85,7 +83,7 @@ BELONGS: Mapping[str, Callable[[date, date], bool]] = {
     "last_week": lambda day, today: _week(day) == _week(today, 1),
     "this_quarter": lambda day, today: _quarter(day) == _quarter(today),
     "last_quarter": lambda day, today: _quarter(day) == _quarter(today, 1),
-    "ytd": lambda day, today: day.year == today.year,
+    "this_year": lambda day, today: day.year == today.year,
 }
 # the first of a month that is a Monday, the first of a year, and times within changes of clocks in Europe, in Cuba with
 # two midnights, in Chile without a midnight, and on Lord Howe Island by half an hour

@@ -219,9 +219,9 @@ add_commands(
     command("show ID", "GET /recommendations/{id}",
             "Show one recommendation: evidence, suggested action, calculation of the savings, and "
             "comments.", shows=_show),
-    command("run", "POST /recommendations/run", ("Check for savings now. A running server "
+    command("check", "POST /recommendations/run", ("Check for savings now. A running server "
                          "also checks every hour."), shows=_show_run),
-    command("check", "GET /recommendation-check",
+    command("preview", "GET /recommendation-check",
             "Check for savings in the last 30 days, and store nothing. Use --filter to check only "
             "some calls.",
             click.option("--type", help="Check only this type."),

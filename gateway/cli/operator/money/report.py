@@ -45,6 +45,7 @@ from gateway.money.costs.measures import (
     UNITS,
     columns,
 )
+from gateway.money.costs.past import WHOLE
 from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS
 from gateway.operations.records.filters import MAX_LIMIT
 from spool.ledger.cost_kinds import KINDS
@@ -143,7 +144,7 @@ NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use -
 @click.option(
     "--range",
     type=Choice(RANGES),
-    help="Period: this_month (until now, also mtd), last_7d (including today) and others.",
+    help="Period: this_month (until now), last_7d (including today) and others.",
 )
 @click.option(
     "--from", "since", metavar="DAY", help="First day, or a time; default: the first day of this month."
@@ -180,7 +181,7 @@ NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use -
     type=click.IntRange(1, MAX_TOP),
     help=(
         f"Maximum number of groups; the rest is summed as {OTHER}. Default: all, with --against "
-        f"{DEFAULT_TOP}, and {UNIT_GROUPS} by a unit of work. With --calls, the number of calls, at most {MAX_LIMIT}."
+        f"{DEFAULT_TOP}, and {UNIT_GROUPS} by a unit of work. With --calls, the number of calls."
     ),
 )
 @click.option(
@@ -321,9 +322,9 @@ def _show_sums(client: OperatorClient, options: dict[str, Any], form: Form | Non
         show_json(payload)
         return
     if options["compare"] and payload["report"]["previous"] is None:
-        click.echo(NO_PAST, err=True)
+        click.echo(_why_not_compared(payload["report"]["past"]), err=True)
     if is_change and form == "csv":
-        rows = [{**row, "against": row["against"]["cost"]} for row in payload["rows"]]
+        rows = [{**row, "against": row["against"] and row["against"]["cost"]} for row in payload["rows"]]
         show_csv(rows, (*payload["comparison"]["by"], "cost", "against", "change", *PARTS))
     elif is_change:
         _show_change(payload)
@@ -444,6 +445,11 @@ def _show_change(payload: JsonObject) -> None:
     warn_of_lacking(summary["whole_since"])
     warn_of_open_days(payload["billed"])
     before = summary["against"]
+    if before is None:
+        click.echo(f"{_period(summary)}: {_money(total['cost'])}. {printable(summary['sentence'])}")
+        if words := _comparable(summary["past"]):
+            click.echo(words)
+        return
     click.echo(f"{_period(summary)}, against {_period(before)}")
     click.echo(printable(summary["sentence"]))
     names = summary["by"]
@@ -468,6 +474,22 @@ def _show_change(payload: JsonObject) -> None:
     unpriced = total["unpriced"] + total["against"]["unpriced"]
     if unpriced:
         click.echo(f"{unpriced:,} calls of both periods have no price and count as 0", err=True)
+
+
+def _why_not_compared(past: JsonObject) -> str:
+    if past["state"] == WHOLE:
+        return NO_PAST
+    if past["known_from"] is None:
+        return "nothing is counted in the earlier time, so nothing is compared"
+    began = f"counting began on {past['known_from'][:10]}, so nothing is compared"
+    return "; ".join(filter(None, [began, _comparable(past)]))
+
+
+def _comparable(past: JsonObject) -> str:
+    """Return how to choose the longest range that can be compared, or "" if there is none."""
+    count = past["comparable_days"]
+    first = datetime.now(UTC).date() - timedelta(days=count - 1)
+    return f"the last {count} days have an earlier time: use --from {first}" if count > 1 else ""
 
 
 def _period(span: JsonObject) -> str:
@@ -584,12 +606,12 @@ def _show_calls(client: OperatorClient, options: Mapping[str, Any], form: Form |
     top = options["top"] or options["limit"] or TOP_CALLS
     if by not in BY_CALL:
         raise click.UsageError(f"with --calls, --top-by must be one of {', '.join(BY_CALL)}")
-    if top > MAX_LIMIT:
-        raise click.UsageError(f"--calls lists at most {MAX_LIMIT} at once; continue with --cursor")
+    if top > MAX_TOP:
+        raise click.UsageError(f"--calls lists at most {MAX_TOP} at once; continue with --cursor")
     query = [("sort_key", by), ("sort_order", "desc"), *_span(options), *_filters(options["where"])]
     if options["cursor"]:
         query = [("cursor", options["cursor"])]
-    answer = client.request("GET", "/records", query=[*query, ("limit", str(top))])
+    answer = _first_records(client, query, top)
     records = answer["records"]
     places = places_of(cost for row in records if (cost := _cost(row)))
     show_list(form, answer, records, _CALL_COLUMNS, lambda row: _call_line(row, places), CALL_TITLES)
@@ -606,6 +628,20 @@ def _show_calls(client: OperatorClient, options: Mapping[str, Any], form: Form |
             err=True,
         )
     show_cursor(answer)
+
+
+def _first_records(client: OperatorClient, query: Sequence[tuple[str, str]], top: int) -> JsonObject:
+    """Return the response with the first `top` records. It is read in several pages if it is too large for one."""
+    records: list[JsonObject] = []
+    while True:
+        limit = min(top - len(records), MAX_LIMIT)
+        answer = client.request("GET", "/records", query=[*query, ("limit", str(limit))])
+        records += answer["records"]
+        following = answer["pagination"]["cursor"]["next_cursor"]
+        if following is None or len(records) >= top:
+            page = {**answer["pagination"], "item_count": len(records)}
+            return {**answer, "records": records, "pagination": page}
+        query = [("cursor", following)]
 
 
 def _filters(where: Sequence[str]) -> Iterator[tuple[str, str]]:

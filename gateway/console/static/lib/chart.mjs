@@ -1,8 +1,8 @@
 /** Charts over time, as bars or lines, with a legend, a tooltip and a table of the same figures. */
 import {html, useState} from "./html.mjs";
-import {money, shortMoney, sum} from "./format.mjs";
+import {bounds, money, shortMoney, sum, timeText} from "./format.mjs";
 import {Table} from "./parts.mjs";
-import {Plot, Square, named} from "./plot.mjs";
+import {Plot, Square, named, weekday} from "./plot.mjs";
 
 export const OTHER = "(other)"; // a report's name for all groups beyond the largest
 export const UNKNOWN = "unknown";
@@ -33,6 +33,17 @@ export function ranked(cells, adds) {
   for (const {group, amount, weight} of cells) totals.set(group, (totals.get(group) ?? 0) + Number(adds ? amount : weight));
   const last = (group) => [UNKNOWN, OTHER].indexOf(group);
   return [...totals.keys()].sort((a, b) => last(a) - last(b) || totals.get(b) - totals.get(a) || a.localeCompare(b));
+}
+
+/**
+ * Split the cells of sums into those with a name, and the amount of the others. Without any name, all cells are drawn. `before` are the
+ * cells of the earlier period.
+ */
+export function ofNames(cells, before) {
+  const isNamed = ({group}) => group !== UNKNOWN;
+  if (!cells.some(isNamed)) return {cells, before, unknown: "0"};
+  const unknown = sum(["0", ...cells.filter((each) => !isNamed(each)).map(({amount}) => amount)]);
+  return {cells: cells.filter(isNamed), before: before?.filter(isNamed), unknown};
 }
 
 /** Return the ranked `groups`, and `values` per group and bin. */
@@ -96,7 +107,10 @@ function Chart({title, bins, groups, values, before, pastTotal, ahead = [], mark
     ...(isStacked ? [["", "Total", format(totals[shown])]] : []),
     ...[...drawn].reverse().filter((group) => Number(values[group][shown])).map((group) => [paint.get(group), group, format(values[group][shown]), group === part]),
     ...(ghost ? [["", "earlier period", format(ghost[shown])]] : []),
-    ...ahead.filter(({bin}) => bin === bins[shown]).map(({amount, low, high}) => ["", "forecast", `${format(amount)} (${format(low)} to ${format(high)})`]),
+    ...ahead.filter(({bin}) => bin === bins[shown]).map(({amount, ...of}) => {
+      const range = bounds({total: amount, ...of}, format);
+      return ["", "forecast", `${format(amount)}${range && ` (${range})`}`];
+    }),
     ...words.map((text) => ["", text]),
   ];
   return html`<figure class="chart">
@@ -136,12 +150,12 @@ function added(bins, cells) {
 /** Describe the chart in one sentence, for screen readers. */
 function summed(title, bins, totals, format) {
   const most = totals.reduce((best, value, bin) => (Number(value) > Number(totals[best]) ? bin : best), 0);
-  return `${title}: ${format(sum(["0", ...totals]))} from ${bins[0]} to ${bins.at(-1)}, most on ${bins[most]} with ${format(totals[most])}`;
+  return `${title}: ${format(sum(["0", ...totals]))} from ${timeText(bins[0])} to ${timeText(bins.at(-1))}, most on ${timeText(bins[most])} with ${format(totals[most])}`;
 }
 
 function Twin({title, bins, groups, values, ghost, totals, format, isDaily, zone = "UTC", absent}) {
   const columns = [
-    {title: `Time (${zone})`, value: (row) => named(row.bin, isDaily), kind: "text"},
+    {title: `Time (${zone})`, value: (row) => (isDaily ? `${row.bin} ${weekday(row.bin)}` : row.bin), kind: "text"},
     ...groups.map((group) => ({title: group, kind: "number", wide: true, value: (row) => format(values[group][row.index])})),
     ghost && {title: "Earlier period", kind: "number", value: (row) => format(ghost[row.index])},
     totals && {title: absent.length ? `Total, without ${absent.join(", ")}` : "Total", kind: "number", value: (row) => format(totals[row.index])},

@@ -2,7 +2,7 @@
 import {addressOf, get} from "./api.mjs";
 import {nameOf} from "./chart.mjs";
 import {titleOf} from "./dimensions.mjs";
-import {count, exactCount, fixed, money, percent, placesOf} from "./format.mjs";
+import {counted, dayText, exactCount, fixed, money, percent, placesOf} from "./format.mjs";
 import {html} from "./html.mjs";
 import {measureOf} from "./measures.mjs";
 import {days} from "./past.mjs";
@@ -44,6 +44,7 @@ export function WhatChanged({parameters, against, href}) {
 }
 
 function Change({comparison, rows, total, href}) {
+  if (!comparison.against) return html`<p>${comparison.sentence}</p>`;
   const places = placesOf([total.cost]);
   const [plain, change] = [(text) => fixed(text, places), signed((text) => fixed(text, places))];
   const part = (title, of, write = change) => ({title, kind: "number", value: (row) => write(of(row)), exact: (row) => `$${of(row)}`});
@@ -59,8 +60,8 @@ function Change({comparison, rows, total, href}) {
     <p><strong>${comparison.sentence}</strong></p>
     <p>${days(comparison)}: ${plain(total.cost)}; ${days(comparison.against)}: ${plain(total.against.cost)}.
       ${" "}Estimated share: ${percent(total.estimated, total.cost)}, earlier ${percent(total.against.estimated, total.against.cost)}.
-      ${unpriced > 0 && html` ${count(unpriced)} calls have no price and are missing from the totals.`}
-      ${comparison.whole_since && html` Totals before ${comparison.whole_since.slice(0, 10)} may lack calls.`}</p>
+      ${unpriced > 0 && html` ${counted(unpriced, "call has", "calls have")} no price and ${unpriced === 1 ? "is" : "are"} missing from the totals.`}
+      ${comparison.whole_since && html` Totals before ${dayText(comparison.whole_since)} may lack calls.`}</p>
     <dl class="numbers"><div><dt>Change</dt><dd title=${`$${total.change}`}>${change(total.change)}</dd></div>
       ${Object.entries(PARTS).map(([part, [title, what]]) => html`<div key=${part}><dt>${title}</dt><dd title=${`$${total[part]}`}>${change(total[part])}</dd>
         <dd class="faint">${what}</dd></div>`)}</dl>

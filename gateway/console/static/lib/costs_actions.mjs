@@ -25,7 +25,7 @@ async function viewOf({by, bin, filters, kind, range, span: {view}}) {
     const [own, held] = [values.flatMap((value) => (value === UNKNOWN ? [null, UNKNOWN] : [value])), outer[place]];
     filter[place] = !held ? own : excludes ? [...new Set([...held, ...own])] : own.filter((value) => held.includes(value));
   }
-  return {filter, principal_dimension: by[0], group_by: by, granularity: bin, cost_type: kind, range: rangeOf(range.asked) ?? "mtd"};
+  return {filter, principal_dimension: by[0], group_by: by, granularity: bin, cost_type: kind, range: rangeOf(range.asked) ?? "this_month"};
 }
 
 /** Load the form for a budget, with the names of channels. Without names, the budget uses every channel. */

@@ -23,6 +23,10 @@ const hasOne = (of, names) => names.some((each) => of.includes(each.replace(/!$/
 export const hasWork = (names) => hasOne(WORK, names);
 export const fitsView = (names) => !hasOne(NOT_IN_VIEWS, names);
 
+/** The page that gives calls a value of a dimension, as [title, path]. */
+const SET_UP = {session: ["How calls get sessions", "/work"], run: ["How calls get runs", "/work"], team: ["Assign teams", "/allocation"], user: ["Connect assistants", "/connect"]};
+export const setUp = (name) => SET_UP[name] ?? (WORK.includes(name) ? ["Connect CI", "/work"] : ["Derive it from other dimensions", "/allocation"]);
+
 /** Return the address of the page of one unit of work. `when`: its time range. */
 export const toUnit = (unit, id, when) => to("/work", {unit, id, ...when});
 

@@ -75,14 +75,14 @@ export function fixed(text, places = 2) {
 /** Return the number of decimals of a column with these amounts: two, or four if all amounts are below ten cents. */
 export const placesOf = (texts) => (texts.some((text) => Math.abs(Number(text)) >= 0.1) || !texts.some(Number) ? 2 : 4);
 
-/** Write money short, such as "$12.4k", for chart axes. */
-export function shortMoney(number) {
+/** Write money short, such as "$12.4k", for chart axes. `step`: the distance of the labels, which decides the number of decimals. */
+export function shortMoney(number, step) {
   const amount = Math.abs(number);
   const sign = number < 0 ? "-" : "";
-  for (const [step, letter] of STEPS) {
-    if (amount >= Number(step)) return `${sign}$${trimmed(amount / Number(step))}${letter}`;
-  }
-  return `${sign}$${amount >= 1 || amount === 0 ? trimmed(amount) : String(Number(amount.toPrecision(2)))}`;
+  const [size, letter] = STEPS.find(([least]) => amount >= Number(least)) ?? [1, ""];
+  const decimals = Math.max(0, Math.ceil(-Math.log10(step / Number(size)) - 1e-9));
+  const places = decimals === 1 && !letter ? 2 : decimals; // cents have two
+  return `${sign}$${amount === 0 ? 0 : (amount / Number(size)).toFixed(places)}${letter}`;
 }
 
 /** Write a count short, such as "12.4M". Numbers below 1,000 keep all digits. */
@@ -145,6 +145,27 @@ export function duration(ms) {
 
 /** Write the time of a Date, such as "12:04:31 UTC". */
 export const clockTime = (date) => `${date.toISOString().slice(11, 19)} UTC`;
+
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/** Write the day of an ISO text, such as "26 Nov", with the year if it is not the running one. Tables and files have ISO days. */
+export function dayText(iso, now = new Date()) {
+  const [year, month, date] = iso.slice(0, 10).split("-").map(Number);
+  return `${date} ${MONTHS[month - 1]}${year === now.getUTCFullYear() ? "" : ` ${year}`}`;
+}
+
+/** Write the day of an ISO text and its hour, if it has one: "26 Nov 04:00". */
+export const timeText = (iso) => (iso.length > 10 ? `${dayText(iso)} ${iso.slice(11, 16)}` : dayText(iso));
+
+/** Write a count with its noun: "1 call", "2,000 calls". */
+export const counted = (number, noun, nouns = `${noun}s`) => `${exactCount(number)} ${Number(number) === 1 ? noun : nouns}`;
+
+/** Write the bounds of a forecast. A bound that is written like the forecast itself is left out. */
+export function bounds({total, low, high}, write = money) {
+  const [middle, least, most] = [total, low, high].map((text) => write(text));
+  if (least === most) return "";
+  return middle === least ? `at most ${most}` : middle === most ? `at least ${least}` : `${least} to ${most}`;
+}
 
 /** Write how long ago an ISO time was, in one unit. */
 export function ago(iso, now = new Date()) {

@@ -17,6 +17,7 @@ const NO_FILTERS = ["new", "of", "tab", "open", "from", "to", "range", "tz", "mo
  *   caption: the name of the rows in the plural; what: the changes in the live stream that reload the page, such as ["devices"]
  *   columns: {name, title, value(row), kind, exact(row), sort: its sort key, order: its first sort order}; the first links to the row
  *   sort: [sort key, order] if the address names none and the server's default is not wanted
+ *   isTwoLines: whether the facts of a row are always a second line, as on a phone
  *   inView: whether the chosen view filters the list; ask: parameters of every request, or a function of the address
  *   asked(pairs): converts the filters of the address for the request; hints, titles: placeholder and label of a filter, by its name
  *   most: maximum rows per response, if it is not 1,000; page: rows shown first and added by "More", if it is not 50
@@ -27,7 +28,7 @@ const NO_FILTERS = ["new", "of", "tab", "open", "from", "to", "range", "tz", "mo
  *     return an element to show when it is done. isDirect: one click runs it without a dialog, as run(row, {}, session), which
  *     returns a message or opens another page. isRare: the button is under "More"
  *   isLoading: whether choices of the forms are still loading; until then, no form opens
- *   opens: whether the page opens the form of `create` at once; closed(): called after a form was closed; create: an action without a row; Above({query}), Before({answer, session, query, reload, attention}): elements above the table
+ *   opens: whether the page opens the form of `create` at once; closed(): called after a form was closed; create: an action without a row (look: the class of its button, if another one is the filled button of the page); Above({query}), Before({answer, session, query, reload, attention}): elements above the table
  *   empty: shown while the list has no rows
  */
 export function ListPage({list, session, query, attention}) {
@@ -75,7 +76,7 @@ export function ListPage({list, session, query, attention}) {
     <div class="bar">
       ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !NO_FILTERS.includes(field))} hints=${list.hints} titles=${list.titles} filters=${filters} at=${here} />`}
       <span role="status" class="faint">${data ? `${exactCount(rows.length)} of ${exactCount(total)} ${list.caption}` : found.error ? "" : "Loading ..."}</span>
-      ${list.create && isOpen(session, list.create) && html`<button type="button" class="main"
+      ${list.create && isOpen(session, list.create) && html`<button type="button" class=${list.create.look ?? "main"}
         onClick=${() => setAction({...list.create, row: null})}>${list.create.title}</button>`}
     </div>
     ${data && rows.length === 0 && (filters.length || view
@@ -83,7 +84,7 @@ export function ListPage({list, session, query, attention}) {
       : html`<section>${list.empty ?? html`<p>No ${list.caption} yet.</p>`}</section>`)}
     ${!data && !found.error && html`<div class="skeleton table" aria-hidden="true"></div>`}
     <div class=${found.isOld ? "old" : undefined}>${rows.length > 0 && html`<${Table} caption=${list.caption} columns=${list.columns} rows=${rows} identity=${list.identity}
-      href=${(row) => here({open: list.identity(row)})} sort=${sort} isChosen=${(row) => String(list.identity(row)) === id} />`}</div>
+      href=${(row) => here({open: list.identity(row)})} sort=${sort} isTwoLines=${list.isTwoLines} isChosen=${(row) => String(list.identity(row)) === id} />`}</div>
     ${cursor?.has_next && html`<button type="button" onClick=${next}>More</button>`}
     ${rows.length > 0 && html`<${Elsewhere} path=${list.path} parameters=${parameters} csv=${() => asCsv(rows)} name=${list.root} />`}
     ${id !== null && !action && html`<${Opened} key=${id} id=${id} list=${list} rows=${rows} session=${session} query=${query}

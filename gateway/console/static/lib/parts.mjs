@@ -55,17 +55,21 @@ export function Copy({text, label}) {
 
 /**
  * A table. `columns`: {title, value(row), kind: "number" | "text" | "act", exact(row): all digits, sort, mark(row): an element before the
- * name, wide: hidden if the window is too narrow; a column with a higher number is hidden first, true is 1, under(row): a line
- * under the name on phones}. Instead of value(row), a column
- * of money has money(row), which returns decimal text, and may have `places`, its number of decimals.
+ * name, wide: hidden if the window is too narrow; a column with a higher number is hidden first, true is 1}. Instead of value(row), a column
+ * of money has money(row), which returns decimal text, and may have `places`, its number of decimals. A phone shows the title, the amount and,
+ * in a second line, up to three facts: `onPhone` of a column is "title", "amount" or "fact", and facts(row) of the first column replaces its facts.
+ * `isTwoLines`: show the facts in a wide window as well.
  * `foot`: a row of totals. `href(row)`: the link of a row. `isChosen(row)`: whether its panel is open. `sort`: {key, order, by(key)}, used by columns with a sort key.
  */
-export function Table({caption, columns: given, rows, identity, href, sort, foot, isChosen}) {
+export function Table({caption, columns: given, rows, identity, href, sort, foot, isChosen, isTwoLines}) {
   const columns = given.map((each) => (each.money ? ofMoney(each, foot ? [...rows, foot] : rows) : each));
   const follow = (address) => (event) => event.target.closest("a, button, input") || !getSelection().isCollapsed || go(address);
   const hashes = rows.flatMap((row) => columns.map((each) => each.value(row)).filter(isHash));
   const nameOf = useNames(hashes);
   const hasHash = hashes.some((each) => nameOf(each) === each);
+  const isPhone = usePhone();
+  const {title, facts} = onPhone(columns);
+  const lead = {title: isPhone ? title : columns[0], facts: (isPhone || isTwoLines) && facts};
   const [box, latest] = [useRef(null), useRef(columns)];
   latest.current = columns;
   useLayoutEffect(() => fit(box.current, columns));
@@ -74,15 +78,15 @@ export function Table({caption, columns: given, rows, identity, href, sort, foot
     observer.observe(box.current);
     return () => observer.disconnect();
   }, []);
-  return html`<div ref=${box} class="table" role="region" aria-label=${caption}><table>
+  return html`<div ref=${box} class=${`table${isTwoLines ? " two" : ""}`} role="region" aria-label=${caption}><table>
     <caption class="unseen">${caption}</caption>
-    <thead><tr>${columns.map((each) => head(each, sort))}</tr></thead>
+    <thead><tr>${columns.map((each, place) => head(place ? each : {...each, title: lead.title.title}, sort))}</tr></thead>
     <tbody>${rows.map((row) => {
       const address = href?.(row);
-      return html`<tr key=${identity(row)} class=${address && (isChosen?.(row) ? "leads chosen" : "leads")} onClick=${address && follow(address)}>
-        ${columns.map((each, place) => cell(each, row, place === 0, address, nameOf))}</tr>`;
+      return html`<tr key=${identity(row)} class=${address && (isChosen?.(row) ? "leads chosen" : "leads")} onClick=${address ? follow(address) : unfold}>
+        ${columns.map((each, place) => cell(each, row, place === 0 && lead, address, nameOf))}</tr>`;
     })}</tbody>
-    ${foot && html`<tfoot><tr>${columns.map((each, place) => cell(each, foot, place === 0))}</tr></tfoot>`}
+    ${foot && html`<tfoot><tr>${columns.map((each, place) => cell(each, foot, place === 0 && lead))}</tr></tfoot>`}
   </table></div>${hasHash && html`<${Hashed} />`}`;
 }
 
@@ -101,26 +105,55 @@ const OF_HASH = 'This code stands for an e-mail address: the setting privacy.ema
 const Hashed = () => html`<p class="faint">Codes such as <code>email:f271...</code> stand for e-mail addresses. The setting <code>privacy.emails = "hash"</code>
   keeps Tollhouse from storing the addresses. Set it to <code>"keep"</code> to store addresses from then on, or <a href=${to("/settings", {tab: "names"})}>give names to codes</a>.</p>`;
 
+const PHONE = matchMedia("(max-width: 700px)");
+const FACTS = 3;
+
+/** Return whether the window is as narrow as a phone. */
+function usePhone() {
+  const [isPhone, setPhone] = useState(PHONE.matches);
+  useEffect(() => {
+    const changed = () => setPhone(PHONE.matches);
+    PHONE.addEventListener("change", changed);
+    return () => PHONE.removeEventListener("change", changed);
+  }, []);
+  return isPhone;
+}
+
+/** Show the whole name of a row on a phone, and shorten it again. */
+const unfold = (event) => event.currentTarget.classList.toggle("whole");
+
+/** Return the columns that a phone shows: the title, the amount, and the facts. */
+function onPhone(columns) {
+  const shown = columns.filter(({kind}) => kind !== "act");
+  const ofKind = (name) => shown.filter((each) => each.onPhone === name);
+  const title = ofKind("title")[0] ?? shown[0];
+  const rest = shown.filter((each) => each !== title);
+  const amount = ofKind("amount")[0] ?? rest.find(({money}) => money) ?? rest.find(({kind, wide}) => /number/.test(kind) && !wide) ?? rest.find(({wide}) => !wide);
+  const others = [...rest.filter(({wide}) => !wide), ...rest.filter(({wide}) => wide)].filter((each) => each !== amount);
+  return {title, amount, facts: ofKind("fact").length ? ofKind("fact") : others.slice(0, FACTS)};
+}
+
 /**
- * Hide columns until the table fits its box: first those that are `wide`, from the highest number and from the right, then other columns from
- * the right, those with links and buttons last. The name, the column after it, and the menu always stay.
+ * On a phone, hide all columns except the name, the amount and the menu. Otherwise hide columns until the table fits its box: first those that are
+ * `wide`, from the highest number and from the right, then other columns from the right, those with links and buttons last.
  */
 function fit(box, columns) {
   const rows = [...box.querySelectorAll("tr")];
   const hide = (column, isHidden) => rows.forEach(({cells}) => {
     if (cells[column]) cells[column].hidden = isHidden;
   });
-  columns.forEach((_, column) => hide(column, false));
+  const {amount} = onPhone(columns);
+  const isKept = (each) => each === columns[0] || each === amount || each.kind === "act";
+  columns.forEach((each, column) => hide(column, PHONE.matches && !isKept(each)));
+  if (PHONE.matches) return;
   const leads = (column) => rows.some(({cells}) => cells[column]?.matches("td:has(a, button, summary)"));
-  const order = columns.map(({wide, kind}, column) => ({column, wide: wide ? Number(wide) : leads(column) ? -1 : 0, isKept: !wide && (column < 2 || kind === "act")}))
-    .filter(({isKept}) => !isKept).sort((a, b) => b.wide - a.wide || b.column - a.column);
+  const order = columns.map((each, column) => ({column, wide: each.wide ? Number(each.wide) : leads(column) ? -1 : 0, isKept: isKept(each)}))
+    .filter((each) => !each.isKept).sort((a, b) => b.wide - a.wide || b.column - a.column);
   const isTooWide = () => box.scrollWidth > box.clientWidth;
-  box.classList.remove("wraps");
   for (const {column} of order) {
     if (!isTooWide()) return;
     hide(column, true);
   }
-  box.classList.toggle("wraps", isTooWide());
 }
 
 const classOf = ({kind, wide}) => [kind, wide && "wide"].filter(Boolean).join(" ") || undefined;
@@ -132,13 +165,32 @@ function head({title, kind, wide, sort: key}, sort) {
     <button type="button" onClick=${() => sort.by(key)}>${title}<span aria-hidden="true">${{asc: " ↑", desc: " ↓"}[order]}</span></button></th>`;
 }
 
-function cell(column, row, isFirst, address, nameOf = (each) => each) {
+const shownIn = (column, row, nameOf) => {
   const value = column.value(row);
-  const shown = isHash(value) ? nameOf(value) : value;
-  const title = column.exact?.(row) ?? (shown !== value ? value : isHash(value) ? OF_HASH : undefined);
-  return isFirst
-    ? html`<th scope="row" class=${classOf(column)} title=${title}>${column.mark?.(row)}${address ? html`<a href=${address}>${shown}</a>` : shown}${column.under && html`<small class="faint narrow">${column.under(row)}</small>`}</th>`
-    : html`<td class=${classOf(column)} title=${title}>${shown}</td>`;
+  return isHash(value) ? nameOf(value) : value;
+};
+
+/** `lead`: of the first column, the column whose value is the row's name, and the facts below it. */
+function cell(column, row, lead, address, nameOf = (each) => each) {
+  const named = lead ? lead.title : column;
+  const value = named.value(row);
+  const shown = shownIn(named, row, nameOf);
+  const title = named.exact?.(row) ?? (shown !== value ? value : isHash(value) ? OF_HASH : undefined);
+  if (!lead) return html`<td class=${classOf(column)} title=${title}>${shown}</td>`;
+  return html`<th scope="row" class=${classOf(column)} title=${title}>${column.mark?.(row)}${address ? html`<a href=${address}>${shown}</a>` : shown}
+    ${lead.facts && html`<${Facts} ...${{column, row, lead, nameOf}} />`}</th>`;
+}
+
+/** The second line of a row. */
+function Facts({column, row, lead, nameOf}) {
+  const fact = (each) => {
+    const shown = shownIn(each, row, nameOf);
+    if (shown === undefined || shown === null || shown === false || shown === "") return null;
+    return /number/.test(each.kind) ? html`${each.title}: ${shown}` : shown;
+  };
+  const facts = (column.facts?.(row) ?? lead.facts.map(fact)).filter(Boolean);
+  const isLong = lead.facts.some(({kind}) => kind === "words");
+  return facts.length > 0 && html`<small class=${`faint facts${isLong ? " words" : ""}`}>${facts.map((each, place) => html`${place > 0 && " · "}${each}`)}</small>`;
 }
 
 /** Return whether the session has a permission set, or none is needed. */

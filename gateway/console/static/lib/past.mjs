@@ -1,6 +1,7 @@
 /** The time that the whole Costs page is compared with, its picker and its sentence, and the picker of another model. */
 import {go, here} from "./address.mjs";
 import {get} from "./api.mjs";
+import {dayText, timeText} from "./format.mjs";
 import {html, useState} from "./html.mjs";
 import {useQuery} from "./query.mjs";
 
@@ -15,8 +16,8 @@ const usual = (many) => (many <= 7 ? "same_weekdays" : "previous");
 /** Write a time range by its first and last day. If it does not end at midnight, write the hour. */
 export function days({from, to: until}) {
   const isWhole = until.slice(11, 16) === "00:00";
-  const last = isWhole ? new Date(Date.parse(`${until.slice(0, 10)}T00:00Z`) - 1).toISOString().slice(0, 10) : until.slice(0, 16).replace("T", " ");
-  const first = from.slice(11, 16) === "00:00" ? from.slice(0, 10) : from.slice(0, 16).replace("T", " ");
+  const last = isWhole ? dayText(new Date(Date.parse(`${until.slice(0, 10)}T00:00Z`) - 1).toISOString()) : timeText(until);
+  const first = from.slice(11, 16) === "00:00" ? dayText(from) : timeText(from);
   return first === last ? first : `${first} to ${last}`;
 }
 
@@ -42,6 +43,14 @@ export function PastPicker({query, days: many}) {
       <input type="date" name="first" aria-label="First day of the earlier period" defaultValue=${first} required />
       <input type="date" name="last" aria-label="Last day of the earlier period" defaultValue=${last} required />
       <button type="submit">Compare</button></form>`}`;
+}
+
+/** Why nothing is compared, with the longest range that can be compared. Empty if the past is whole, or if nothing is known. */
+export function NoPast({past, isBilled}) {
+  if (!past?.known_from || past.state === "whole") return null;
+  const many = past.comparable_days;
+  return html`<span>${isBilled ? "Bills begin" : "Counting began"} on ${dayText(past.known_from)}, so there is nothing to compare with.</span>
+    ${many > 1 && html` <a href=${here({from: `now-${many}d`, to: "", against: "previous", parts: ""})}>Compare the last ${many} days</a>.`}`;
 }
 
 /** One sentence that explains the difference from the earlier time. Empty if the comparison fails. */

@@ -1,4 +1,5 @@
 /** The SVG of a chart: bars or lines over time, the earlier period in the background, and the forecast at the end. */
+import {dayText, timeText} from "./format.mjs";
 import {html} from "./html.mjs";
 
 const HEIGHT = 1000; // height in SVG units; the drawing is stretched to its box
@@ -7,13 +8,13 @@ const TICKS = 6; // maximum number of labels below the axis
 const WEEK = 7;
 
 /** Return the label of a bin: a day gets its weekday. */
-export const named = (bin, isDaily) => (isDaily ? `${bin} ${weekday(bin)}` : bin);
+export const named = (bin, isDaily) => (isDaily ? `${weekday(bin)} ${dayText(bin)}` : timeText(bin));
 
 /** The square of a series, in legends and tables. `paint` is its class of `painted` in chart.mjs. */
 export const Square = ({paint}) => html`<svg class=${`key ${paint}`} width="12" height="12" aria-hidden="true"><rect x="1" y="1" width="10" height="10" rx="3" />
   ${paint.includes("hatched") && html`<path d="M1 4.5H11M1 8.5H11" />`}</svg>`;
 
-const weekday = (bin) => new Date(`${bin.slice(0, 10)}T00:00Z`).toLocaleString("en", {weekday: "short", timeZone: "UTC"});
+export const weekday = (bin) => new Date(`${bin.slice(0, 10)}T00:00Z`).toLocaleString("en", {weekday: "short", timeZone: "UTC"});
 
 export function Plot({summary, bins, groups, values, ghost, ahead, marks, isStacked, isDaily, isOpen, paint, short, tip, shown, part, setAt, setPart, moved, follow}) {
   const numbers = groups.map((group) => values[group].map((value) => (value === null ? null : Number(value))));
@@ -46,7 +47,7 @@ export function Plot({summary, bins, groups, values, ghost, ahead, marks, isStac
   const isOneDay = bins[0]?.slice(0, 10) === bins.at(-1)?.slice(0, 10);
   const left = shown === null ? 0 : (100 * (shown + 0.5)) / bins.length;
   return html`<div class="plot">
-    <div class="axis" aria-hidden="true">${Array.from({length: steps + 1}, (_, place) => html`<span>${short(step * (steps - place))}</span>`)}</div>
+    <div class="axis" aria-hidden="true">${Array.from({length: steps + 1}, (_, place) => html`<span>${short(step * (steps - place), step)}</span>`)}</div>
     <div class="drawing"><svg role="img" aria-label=${summary} tabindex="0" viewBox=${`0 0 ${bins.length} ${HEIGHT}`} preserveAspectRatio="none"
       class=${follow && "leads"} onKeyDown=${moved} onPointerMove=${over} onPointerLeave=${out} onBlur=${out} onClick=${follow}>
       ${Array.from({length: steps + 1}, (_, place) => html`<path class="grid" d=${`M0 ${y(step * place)}H${bins.length}`} />`)}
@@ -62,7 +63,7 @@ export function Plot({summary, bins, groups, values, ghost, ahead, marks, isStac
           ${colour ? html`<${Square} paint=${colour} />` : html`<svg class="key" width="12" height="12" />`} <span>${name}</span> <span class="number">${figure}</span></div>`)}</div>`}
     </div>
     <svg class="days" aria-hidden="true">${ticks.map((bin) => html`<text key=${bin} y="14" x=${`${(100 * (bin + 0.5)) / bins.length}%`}
-      text-anchor=${bin === bins.length - 1 && bins.length > 12 ? "end" : "middle"}>${isDaily ? `${weekday(bins[bin])} ` : ""}${bins[bin].slice(...(isOneDay ? [-5] : [5, 10]))}</text>`)}</svg>
+      text-anchor=${bin === bins.length - 1 && bins.length > 12 ? "end" : "middle"}>${isOneDay && !isDaily ? bins[bin].slice(-5) : named(bins[bin], isDaily)}</text>`)}</svg>
   </div>`;
 }
 

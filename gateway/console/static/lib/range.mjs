@@ -1,5 +1,6 @@
 /** The time range in the address. A relative range stays relative in links. */
 import {go, here} from "./address.mjs";
+import {dayText} from "./format.mjs";
 import {html, useState} from "./html.mjs";
 
 const DAY_MS = 86400000;
@@ -13,19 +14,18 @@ const NAMES = {
   "last-week": "Last week",
   "now-30d": "Last 30 days",
   "now-90d": "Last 90 days",
-  mtd: "This month",
+  "this-month": "This month",
   "last-month": "Last month",
   "this-quarter": "This quarter",
   "last-quarter": "Last quarter",
-  ytd: "This year",
+  "this-year": "This year",
 };
-const SAME = {"this-month": "mtd"};
 /** Return the `from` parameter for a named range of the server. */
 export const fromOf = (range) => range.replace(/^last_(?=\d)/, "now-").replaceAll("_", "-");
 /** Return the server's name of a `from` parameter, or undefined if it has none. */
 export const rangeOf = (from) => (NAMES[from] && from !== HOURS ? from.replace("now-", "last_").replaceAll("-", "_") : undefined);
 /** Return the title of a named range of the server. */
-export const rangeName = (range) => NAMES[SAME[fromOf(range)] ?? fromOf(range)];
+export const rangeName = (range) => NAMES[fromOf(range)];
 /** All named ranges of the server, each once. */
 export const RANGES = Object.keys(NAMES).map(rangeOf).filter(Boolean);
 
@@ -43,13 +43,11 @@ const isDay = (text) => /^\d{4}-\d\d-\d\d$/.test(text ?? "") && !Number.isNaN(Da
 /** Return today's date in a time zone, as a UTC Date at midnight for counting days. */
 const today = (zone) => new Date(`${new Intl.DateTimeFormat("sv-SE", {timeZone: zone}).format(new Date())}T00:00Z`);
 
-const fromIn = (query) => SAME[query.get("from")] ?? query.get("from");
-
 /** Return {from, to, name} of the range in the address. Without `to`, the range reaches until now. For an unknown range, return the default range. */
 export function span(query, byDefault = "now-30d") {
   const now = today(zoneOf(query));
-  const [from, until] = [fromIn(query), query.get("to")];
-  if (isDay(from)) return {from, to: isDay(until) ? until : undefined, name: `${from} to ${isDay(until) ? until : "now"}`};
+  const [from, until] = [query.get("from"), query.get("to")];
+  if (isDay(from)) return {from, to: isDay(until) ? until : undefined, name: `${dayText(from)} to ${isDay(until) ? dayText(until) : "now"}`};
   const asked = NAMES[from] || /^now-\d{1,3}[hd]$/.test(from ?? "") ? from : byDefault;
   const name = NAMES[asked] ?? `Last ${asked.slice(4, -1)} ${asked.endsWith("h") ? "hours" : "days"}`;
   const calendar = ofCalendar(asked, now);
@@ -72,9 +70,9 @@ function ofCalendar(asked, now) {
   return {
     today: [now],
     "this-week": [monday],
-    mtd: [first(month)],
+    "this-month": [first(month)],
     "last-month": [first(month - 1), daysBefore(first(month), 1)],
-    ytd: [first(0)],
+    "this-year": [first(0)],
     yesterday: [daysBefore(now, 1), daysBefore(now, 1)],
     "last-week": [daysBefore(monday, 7), daysBefore(monday, 1)],
     "this-quarter": [quarter(0)],
@@ -84,14 +82,14 @@ function ofCalendar(asked, now) {
 
 /** Return the parts of the address that name no known range or time zone, as text, or "". */
 function misread(query) {
-  const [from, until, zone] = [fromIn(query), query.get("to"), query.get("tz")];
+  const [from, until, zone] = [query.get("from"), query.get("to"), query.get("tz")];
   const isKnown = !from || NAMES[from] || isDay(from) || /^now-\d{1,3}[hd]$/.test(from);
   return [!isKnown && `from=${from}`, until && !isDay(until) && `to=${until}`, zone && !ZONES.includes(zone) && `tz=${zone}`]
     .filter(Boolean).join(" and ");
 }
 
 const HOURS_DAYS = 62; // for so many days, the totals have hours; before, they have whole UTC days
-const LONG = ["now-90d", "this-quarter", "last-quarter", "ytd"];
+const LONG = ["now-90d", "this-quarter", "last-quarter", "this-year"];
 
 /** Return whether the range in the address may begin before the stored hours. */
 function isLong(query) {

@@ -40,7 +40,7 @@ export const viewFields = (row, dimensions) => [
     note: "one per line: team=search, team!=search, or team= for calls without a team. Leave empty for all calls."},
   {name: "principal_dimension", label: "Main dimension", type: "select", value: row.principal_dimension, options: dimensions},
   {name: "group_by", label: "Group by", value: (row.group_by ?? []).join(", "), note: `dimensions of its report, separated by commas${dimensions.some(titled) ? `: ${dimensions.filter(titled).map(([name, title]) => `${name} (${title})`).join(", ")}` : ""}`},
-  {name: "range", label: "Time range", type: "select", value: row.range ?? "mtd", options: [...new Set([...RANGES, row.range ?? "mtd"])].map((each) => [each, rangeName(each)])},
+  {name: "range", label: "Time range", type: "select", value: row.range ?? "this_month", options: [...new Set([...RANGES, row.range ?? "this_month"])].map((each) => [each, rangeName(each)])},
   {name: "granularity", label: "Periods", type: "select", value: row.granularity ?? "total", options: PERIODS},
   {name: "cost_type", label: "Money", type: "select", value: row.cost_type ?? COUNTED, options: moneyOptions(row.cost_type), note: "kind of cost in its reports; each budget has its own setting"},
   {name: "growth", label: "Alert on unusual days", type: "select", options: Object.values(GROWTH),

@@ -33,7 +33,7 @@ const number = (title, value) => ({title, kind: "number", value: (row) => (value
 /** Columns of a table of records, on this page and in the live tail. */
 export const COLUMNS = [
   {title: "Started (UTC)", value: (row) => clock(row.start_time).replace(/^\d+-/, ""), exact: (row) => row.start_time, sort: "start_time"},
-  {title: "Model or type", value: what},
+  {title: "Model or type", value: what, onPhone: "title"},
   {title: "Cost", kind: "number", exact: cost, sort: "cost", order: "desc", value: (row) => (row.kind === "inference" || cost(row) !== null
     ? html`${row.cost_source === "estimated" && html`<span class="faint">est. </span>`}${fixed(cost(row), 4)}` : "–")},
   {...number("Tokens", tokens), wide: true, sort: "tokens", order: "desc", exact: (row) => (row.kind === "inference"
@@ -152,10 +152,10 @@ const CORRECTIONS = [
 
 const quantity = (line) => (typeof line.quantity === "number" ? exactCount(line.quantity) : line.quantity);
 const PRICES = [
-  {title: "Item", value: (line) => line.of, under: (line) => `${quantity(line)} at $${line.price} per ${line.per}`},
-  {title: "Quantity", kind: "number under", wide: true, value: quantity},
-  {title: "Dollars", kind: "number under", wide: 2, value: (line) => line.price},
-  {title: "Per", kind: "under", wide: 3, value: (line) => line.per},
+  {title: "Item", value: (line) => line.of, facts: (line) => [`${quantity(line)} at $${line.price} per ${line.per}`]},
+  {title: "Quantity", kind: "number", wide: true, value: quantity},
+  {title: "Dollars", kind: "number", wide: 2, value: (line) => line.price},
+  {title: "Per", wide: 3, value: (line) => line.per},
   {title: "Amount", kind: "number", money: (line) => line.amount, places: 4},
 ];
 

@@ -2,22 +2,22 @@
 import {html, useEffect, useRef, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
-import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf, painted, ranked} from "../lib/chart.mjs";
-import {FAMILY, WORK, WRITTEN, fitsView, hasWork, titleOf, toUnit} from "../lib/dimensions.mjs";
-import {ago, amounts, change, exactCount, percent, shortMoney} from "../lib/format.mjs";
+import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf, ofNames, painted, ranked} from "../lib/chart.mjs";
+import {FAMILY, WORK, WRITTEN, fitsView, hasWork, titleOf, setUp, toUnit} from "../lib/dimensions.mjs";
+import {ago, amounts, bounds, change, counted, exactCount, percent, shortMoney, sum} from "../lib/format.mjs";
 import {AddFilter, Chips, Elsewhere} from "../lib/filters.mjs";
 import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, PAID_DIMENSIONS, PLAN_KINDS, measureOf, needed, unitChoices, unitOf, valueOf, writerOf} from "../lib/measures.mjs";
 import {Marks, useMarks, wordsByBin} from "../lib/marks.mjs";
 import {menuColumn} from "../lib/menu.mjs";
 import {Confirm, Copy, Cut, Dialog, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
 import {Square} from "../lib/plot.mjs";
-import {NOTHING, PASTS, PastPicker, WhatIfPicker, Why, days, pastOf} from "../lib/past.mjs";
+import {NOTHING, NoPast, PASTS, PastPicker, WhatIfPicker, Why, days, pastOf} from "../lib/past.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, ZONES, ZonePicker, day, daysBefore, inAddress, rangeOf, span, zoneOf} from "../lib/range.mjs";
 
 const PATH = "/costs";
 const PAGE = 50;
-const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 10, 200]; // groups shown
+const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 20, 200]; // groups shown
 const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // the longest range in days for each bin size
 const BIN_TITLES = {hourly: "hour", daily: "day", weekly: "week", monthly: "month"};
 const NO_FILTERS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "parts", "hide", "asif", "cost_type", "missing"];
@@ -138,7 +138,7 @@ export function Page({query, session}) {
         <div class="field"><span>Filter</span><div class="filters"><${AddFilter} ...${{available, chose, filters: at.filters, at: here, titleOf: titleIn}} /></div></div>
         ${at.isPlain && html`<${WhatIfPicker} query=${query} models=${choices.model ?? []} load=${() => choices.model || chose("model")} />`}
       <//>
-      ${may(session, "modify_views_and_budgets") && html`<button type="button" class="under" disabled=${!data?.table.rows.length || !at.isForView} onClick=${async () => setSaves(await (await actions()).draft(at))}>Save as view</button>`}</div>
+      ${may(session, "modify_views_and_budgets") && html`<button type="button" class="broad" disabled=${!data?.table.rows.length || !at.isForView} onClick=${async () => setSaves(await (await actions()).draft(at))}>Save as view</button>`}</div>
     ${link && html`<${Dialog} title="Copy link" close=${() => setLink("")}><${Copy} label="the link" text=${link} /><//>`}
     ${saves && html`<${Confirm} title="Save as view" fields=${saves.viewFields(saves.of, fields.map(titled))} close=${() => setSaves(null)}
       run=${async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
@@ -186,6 +186,7 @@ function Head({table, at, write, titleIn}) {
   const rise = changed && [changed.amount, ["–", "new"].includes(changed.percent) ? "" : changed.percent].filter(Boolean).join(", ");
   return html`<section class="head" aria-label="Total"><p class="figure" title=${measureOf(at.measure).exact?.(now)}>${write(now, table.total)}</p>
     <p>${previous && at.measure === "cost" && at.isPlain && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} against=${at.compare} />${" "}`}
+      <${NoPast} past=${table.report.past} isBilled=${at.isBilled} />
       ${previous && html`<span class="faint">Before: ${before === null ? "–" : write(before, table.total.previous)} from ${days(previous)}${name}.${rise && ` Change: ${rise}.`}</span>`}</p>
     ${at.filters.length > 0 && html`<p class="filters"><${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /></p>`}</section>`;
 }
@@ -220,23 +221,26 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
   const totalOf = `Total of ${table.rows.length}${hidden ? `, including ${hidden} hidden` : ""}`;
   const chart = charted(bars, at);
   const paint = measure.parts ? null : painted(ranked(chart.cells, measure.adds), chart.colours);
-  const course = hasCourses(name) && by.length === 1 ? courses(bars, by[0], name) : null;
-  const under = (row) => [previous && !isEstimated && amountOf(row), !isBilled && name !== "calls" && `${exactCount(row.calls)} calls`].filter(Boolean).join(" · ");
+  const drawn = hasCourses(name) && by.length === 1 ? courses(bars, by[0], name) : null;
+  const course = drawn && table.rows.every((row) => drawn.has(nameOf(row[by[0]]))) ? drawn : null;
+  const isNamed = (row) => nameOf(row[by[0]]) !== UNKNOWN;
+  const named = measure.adds ? sum(["0", ...table.rows.filter(isNamed).map((row) => now(row) ?? "0")]) : "0";
+  const facts = (row) => [previous && !isEstimated && amountOf(row), !isBilled && name !== "calls" && counted(row.calls, "call")];
   const lastSeen = (row) => (row.of ? undefined : table.last_records[nameOf(row[by[0]])]);
   const columns = [
-    ...by.map((field, place) => ({title: titleOf(table.report.names, field), kind: "text", sort: field, of: (row) => nameOf(row[field]), under: !place && under,
+    ...by.map((field, place) => ({title: titleOf(table.report.names, field), kind: "text", sort: field, of: (row) => nameOf(row[field]), facts: !place && facts,
       mark: paint && !place && ((row) => !row.of && html`<${Square} paint=${paint.get(nameOf(row[field])) ?? "s9"} />`),
       value: (row) => (row.of ? !place && totalOf : `${nameOf(row[field])}${!place && isHidden(row) ? " (hidden)" : ""}${row.continues ? " (continues)" : ""}`)})),
-    column(name),
+    column(name, {onPhone: "amount"}),
     unitOf(name) && {title: "Units", kind: "number", value: (row) => (row.units === null ? "–" : exactCount(row.units))},
-    measure.adds && {title: "Share", kind: "number", wide: 3, value: (row) => percent(now(row), now(whole))},
+    measure.adds && {title: "Share", kind: "number", wide: 3, value: (row) => (row.of ? "" : isNamed(row) ? percent(now(row), named) : "–")},
     previous && {title: "Before", kind: "number", wide: 2, sort: "before", of: before, value: (row) => (before(row) === null ? "–" : write(before(row), row.previous)),
       exact: (row) => measure.exact?.(before(row))},
     previous && !isEstimated && {title: "Change", kind: "number", wide: 1, sort: "change", value: amountOf, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
     previous && !isEstimated && {title: "in %", kind: "number", wide: 2, value: (row) => changeOf(row).percent},
     ...Object.entries({cost: 1, calls: 1, tokens: 3, cost_per_call: 2}).filter(([each]) => !isBilled && each !== name).map(([each, wide]) =>
       column(each, {wide, ...(each === "cost_per_call" && {title: "Per call"})})),
-    course && {title: `By ${BIN_TITLES[at.bin]}`, kind: "text", wide: 3, value: (row) => course.has(row.of ? null : nameOf(row[by[0]])) && html`<${Spark}
+    course && {title: `By ${BIN_TITLES[at.bin]}`, kind: "text", wide: 3, value: (row) => !row.of && html`<${Spark}
       values=${course.get(nameOf(row[by[0]]))} title=${`By ${BIN_TITLES[at.bin]}: ${nameOf(row[by[0]])}`} />`},
     table.last_records && {title: "Last seen", kind: "text", wide: 2, value: (row) => (lastSeen(row) ? ago(lastSeen(row)) : "–"), exact: lastSeen},
     menuColumn((row) => (row.of ? "all rows" : by.map((field) => nameOf(row[field])).join(", ")), (row) => {
@@ -251,10 +255,10 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
         isKnown && {title: "Copy link", act: () => copy(row, table.report)},
       ];
     }),
-  ].filter(Boolean).map((each) => (each.wide ? {...each, kind: `${each.kind} under`} : each));
+  ].filter(Boolean);
   const [key, order] = [query.get("sort") ?? name, query.get("order") ?? "desc"];
   const sort = {key, order, by: (next) => go(here({sort: next, order: next === key && order === "desc" ? "asc" : "desc"}))};
-  const rows = sorted(table.rows, columns.find((each) => each.sort === key) ?? columns[by.length], order);
+  const rows = sorted(table.rows, columns.find((each) => each.sort === key) ?? columns[by.length], order, by[0]);
   const everything = questions(at)[2];
   return html`
     <${Head} ...${{table, at, write, titleIn}} />
@@ -306,9 +310,10 @@ function deeper(row, at, when = {}) {
   return next ? here({...Object.fromEntries(filters), ...when, by: next, sort: "", order: "", hide: ""}) : calls([...at.filters, ...filters]);
 }
 
-function sorted(rows, {of}, order) {
+function sorted(rows, {of}, order, by) {
   const compared = (a, b) => (Number.isNaN(Number(a)) || Number.isNaN(Number(b)) ? String(a).localeCompare(String(b)) : Number(a) - Number(b));
-  return [...rows].sort((a, b) => (order === "asc" ? 1 : -1) * compared(of(a) ?? -1, of(b) ?? -1));
+  const last = (row) => [UNKNOWN, OTHER].indexOf(nameOf(row[by])); // no name sorts a row
+  return [...rows].sort((a, b) => last(a) - last(b) || (order === "asc" ? 1 : -1) * compared(of(a) ?? -1, of(b) ?? -1));
 }
 
 function Rows({rows, ...table}) {
@@ -343,15 +348,19 @@ function Picture({bars, at, session, write, cells, before, colours}) {
   const shown = measure.parts ? "category" : titleOf(bars.report.names, field);
   const ahead = useForecast(at); // for all groups together
   const marks = useMarks(session.cost_types.includes(COUNTED) ? spanOfMarks(at) : null);
+  const {unknown, ...drawn} = measure.adds && !measure.parts ? ofNames(cells, before) : {cells, before, unknown: "0"};
   const bins = [...new Set([...allBins(bars, at.bin, (period) => labelled(at, period)), ...ahead.map(({bin}) => bin)])];
   const lead = measure.parts ? null : (group, when) => deeper({[field]: group}, at, when);
   const end = ahead.at(-1);
-  return html`<${measure.adds ? StackedBars : Lines} ...${{title: `${measure.title} by ${shown}, per ${BIN_TITLES[at.bin]}`, bins, cells, before, colours, ahead, format: write,
+  const range = end && bounds({total: end.total, low: end.least, high: end.most}, write);
+  return html`<${measure.adds ? StackedBars : Lines} ...${{title: `${measure.title} by ${shown}, per ${BIN_TITLES[at.bin]}`, bins, ...drawn, colours, ahead, format: write,
     short: measure.short, marks: wordsByBin(marks.data?.marks ?? [], bins), zone: at.zone, isDaily: at.bin === "daily", hidden: at.hidden, hide: (hide) => go(here({hide}))}}
-    pastTotal=${before && valueOf(at.measure, bars.total.previous)} isOpen=${!at.range.to} href=${lead}
+    pastTotal=${before && !Number(unknown) ? valueOf(at.measure, bars.total.previous) : undefined} isOpen=${!at.range.to} href=${lead}
     toBin=${at.bin !== "hourly" && ((bin) => go(here(within(bin, at.bin))))}
     toSegment=${lead && at.bin !== "hourly" && ((bin, group) => go(lead(group, within(bin, at.bin))))} />
-    ${end && html`<p class="faint">Forecast: ${write(end.total)} by the end of ${end.name}, between ${write(end.least)} and ${write(end.most)}.
+    ${Number(unknown) > 0 && html`<p class="faint">${write(unknown)} of ${write(valueOf(at.measure, bars.total))} has no ${shown}.${" "}
+      ${isOpen(session, {isWhole: true}) && html`<a href=${to(setUp(field)[1])}>${setUp(field)[0]}</a>`}</p>`}
+    ${end && html`<p class="faint">Forecast: ${write(end.total)} by the end of ${end.name}${range && `, ${range}`}.
       ${" "}Budget forecasts use the same method.</p>`}
     <${Marks} of=${marks} session=${session} on=${at.range.from === at.range.to ? at.range.to : null} view=${at.span.view} />`;
 }
@@ -361,7 +370,7 @@ const spanOfMarks = ({span: {from, to: until, range, tz, view}, where}) => ({fro
   where: where.filter((each) => ![...SPECIAL, ...WORK].includes(each.split(/!?=/)[0]))});
 
 const MONTH = {month: "long", timeZone: "UTC"};
-const WITH_FORECAST = {"now-30d": "monthly", mtd: "monthly", "this-quarter": "quarterly"};
+const WITH_FORECAST = {"now-30d": "monthly", "this-month": "monthly", "this-quarter": "quarterly"};
 
 /** Return the forecast of the running month or quarter, from today on, as {bin, amount, low, high}. The last day has the total. Empty unless bars are days. */
 function useForecast({range, bin, isPlain, ofWork, measure, span: {view, tz}, where, hidden}) {

@@ -1,7 +1,7 @@
 /** The fleet: how many machines report, why others do not, and the list of machines with their coding assistants. */
 import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
-import {ago, exactCount} from "../lib/format.mjs";
+import {ago, counted, exactCount} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Copy, Fields, Loading, Problem, State, Table, withCode} from "../lib/parts.mjs";
@@ -18,7 +18,7 @@ const titleOf = (assistant) => TITLES[assistant] ?? assistant;
 /** The name of a machine that never reported is its hostname, because its serial number says little. */
 const nameOf = (row) => row.device ?? (row.hostname || row.id);
 const listed = (filters) => to(PATH, filters);
-const machines = (count) => `${exactCount(count)} ${count === 1 ? "machine" : "machines"}`;
+const machines = (number) => counted(number, "machine");
 const wordOf = ({state, cause}) => `${state}.${cause ?? ""}`;
 
 /** The parts of the fleet as one bar. Each part leads to its machines. */
@@ -98,7 +98,7 @@ function found({devices}) {
 const SOURCES = [["jamf", "Jamf"], ["intune", "Intune"], ["kandji", "Kandji"], ["csv", "another CSV file"]];
 
 const put = ({file, ...asked}, confirm) => send("PUT", `/fleet/inventory?${new URLSearchParams({...asked, confirm})}`, new Blob([file], {type: "text/csv"}));
-const rows = (count, what) => count > 0 && html` ${exactCount(count)} ${count === 1 ? "row was" : "rows were"} left out: ${what}.`;
+const rows = (count, what) => count > 0 && html` ${counted(count, "row was", "rows were")} left out: ${what}.`;
 
 const Imported = ({answer}) => html`<p role="status">The inventory has ${machines(answer.inventory.machines)}: ${exactCount(answer.added)} added,
   ${" "}${exactCount(answer.removed)} removed.${rows(answer.repeated, "repeated machines")}${rows(answer.no_laptops, "phones or tablets")}
@@ -135,7 +135,7 @@ const MACHINES = {
   show: (id) => `/fleet/devices?id=${encodeURIComponent(id)}`, one: found,
   Above: Coverage, Details,
   columns: [
-    {title: "Machine", value: nameOf, sort: "id", under: (row) => [row.user, whyOf(row)].filter(Boolean).join(" · ")},
+    {title: "Machine", value: nameOf, sort: "id", facts: (row) => [row.user, whyOf(row)]},
     {title: "State", value: (row) => html`<${State} word=${row.state} />`, sort: "state"},
     {title: "Why", kind: "words", wide: 1, value: whyOf},
     {title: "User", wide: 2, value: (row) => row.user || "unknown", sort: "user"},

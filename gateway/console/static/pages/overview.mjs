@@ -3,9 +3,9 @@ import {html, useEffect, useState} from "../lib/html.mjs";
 import {go, here, receivedAt, to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
 import {Attention} from "../lib/attention.mjs";
-import {OTHER, StackedBars, nameOf} from "../lib/chart.mjs";
+import {OTHER, StackedBars, UNKNOWN, nameOf, ofNames} from "../lib/chart.mjs";
 import {FAMILY, titleOf} from "../lib/dimensions.mjs";
-import {ago, change, exactCount, fixed, minus, money, per, percent, placesOf, sum} from "../lib/format.mjs";
+import {ago, bounds, change, counted, dayText, exactCount, fixed, minus, money, per, percent, placesOf, sum} from "../lib/format.mjs";
 import {useLive} from "../lib/live.mjs";
 import {Marks, wordsByBin} from "../lib/marks.mjs";
 import {Copy, Loading, Problem, isOpen} from "../lib/parts.mjs";
@@ -42,12 +42,14 @@ export function Page({session, telemetry, query: at, attention}) {
       ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />${demo}` : html`<${Figures} ...${{...data, session, view, at, attention}} reload=${query.reload} hidden=${at.getAll("hide")} />${data.operation?.demo !== "none" && demo}`)}<//>`;
 }
 
+/** Return why nothing is compared, or null. */
+const noPast = ({state, known_from: from}) => (state === "whole" ? null : from ? `no data before ${dayText(from)}` : "no earlier data");
 const costs = (parameters) => to("/costs", parameters);
 const inWords = ({name}) => name.toLowerCase();
 
 function Figures({session, view, at, attention, shown, reload, hidden, now, forecast, paid, today, month, days, reported, kinds, colours, marks, truncated, insights, lists, bins}) {
   const write = (text) => fixed(text, placesOf([month.cost]));
-  const changed = change(month.cost, month.previous.cost, write, 1);
+  const changed = change(month.cost, month.previous?.cost ?? null, write, 1);
   const name = now.toLocaleString("en", {month: "long", timeZone: "UTC"});
   const whole = sum(["0", ...days.map((row) => row.cost)]);
   const isLittle = changed.percent === "–";
@@ -55,20 +57,20 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
   return html`
     <${Attention} of=${attention} />
     <dl class="numbers">
-      <${Tile} term=${`Spend in ${name}`} value=${write(month.cost)} exact=${`$${month.cost}`} href=${costs({from: "mtd", by: FAMILY})}
-        note=${changed.percent === "new" ? "no spend on these days of last month" : `${isLittle ? "" : `${changed.percent} `}(${changed.amount || "no change"}) compared with last month`} />
-      <${Tile} term=${`Forecast for ${name}`} value=${forecast ? write(forecast.total) : "–"} href=${costs({from: "mtd", by: FAMILY})}
-        note=${forecast ? `${write(forecast.low)} to ${write(forecast.high)}` : "too early: it needs more days of calls"} />
-      ${paid && html`<${Tile} term=${`Paid in ${name}`} value=${write(paid.cost)} exact=${`$${paid.cost}`} href=${costs({from: "mtd", cost_type: "paid_cost", by: "charge"})}
+      <${Tile} term=${`Spend in ${name}`} value=${write(month.cost)} exact=${`$${month.cost}`} href=${costs({from: "this-month", by: FAMILY})}
+        note=${noPast(month.past) ?? (changed.percent === "new" ? "no spend on these days of last month" : `${isLittle ? "" : `${changed.percent} `}(${changed.amount || "no change"}) compared with last month`)} />
+      <${Tile} term=${`Forecast for ${name}`} value=${forecast ? write(forecast.total) : "–"} href=${costs({from: "this-month", by: FAMILY})}
+        note=${forecast ? bounds(forecast, write) : "too early: it needs more days of calls"} />
+      ${paid && html`<${Tile} term=${`Paid in ${name}`} value=${write(paid.cost)} exact=${`$${paid.cost}`} href=${costs({from: "this-month", cost_type: "paid_cost", by: "charge"})}
         note=${`includes ${write(paid.seat_fee)} seat fees and ${write(paid.overage)} extra usage, without the usage that seats include`} />`}
       <${Tile} term="Today so far (UTC)" value=${money(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
-        note=${`${money(today.previous.cost)} by this hour yesterday`} />
-      <${Tile} term=${`Calls in ${name}`} value=${exactCount(month.calls)} href=${costs({from: "mtd", by: FAMILY, measure: "calls"})}
+        note=${noPast(today.past) ?? `${money(today.previous.cost)} by this hour yesterday`} />
+      <${Tile} term=${`Calls in ${name}`} value=${exactCount(month.calls)} href=${costs({from: "this-month", by: FAMILY, measure: "calls"})}
         note=${`${month.calls ? `${money(per(month.cost, month.calls, 1000))} per 1,000 calls · ` : ""}${percent(month.errors, month.calls)} failed`} />
     </dl>
     <div class="bar"><${RangePicker} query=${at} isOfDays=${true} /> <span class="faint">Most expensive:</span>
       ${UNITS.map((by) => html`<a key=${by} href=${costs({...inAddress(shown), by})}>${titleOf(null, by)}s</a>`)}</div>
-    <${StackedBars} title=${`Cost by model, ${inWords(shown)}`} ...${{bins, cells, colours}} isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
+    <${StackedBars} title=${`Cost by model, ${inWords(shown)}`} ...${{bins, cells: ofNames(cells).cells, colours}} isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
       href=${(model) => model !== OTHER && costs({...inAddress(shown), [FAMILY]: model, by: "team"})}
       toBin=${(bin) => go(costs({from: bin, to: bin, by: FAMILY, bin: "hourly"}))}
       toSegment=${(bin, model) => go(costs({from: bin, to: bin, [FAMILY]: model, by: "team"}))} />
@@ -77,9 +79,9 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
       <${Shares} key=${field} ...${{title, field, next, shown, whole}} rows=${lists[field]}>${field === FAMILY && html`<p class="faint">
         <a href=${costs({...inAddress(shown), by: "cost_source"})}>${percent(minus(whole, reported), whole)} of the money is estimated from list prices</a>.
         ${kinds.unpriced > 0 && html` <a href=${isOpen(session, {isWhole: true}) ? to("/prices") : costs({...inAddress(shown), by: FAMILY, measure: "unpriced"})}>
-          ${exactCount(kinds.unpriced)} ${kinds.unpriced === 1 ? "call has" : "calls have"} no price</a>.`}
+          ${counted(kinds.unpriced, "call has", "calls have")} no price</a>.`}
         ${kinds.without_usage > 0 && html` <a href=${costs({...inAddress(shown), by: "source", measure: "without_usage"})}>
-          ${exactCount(kinds.without_usage)} ${kinds.without_usage === 1 ? "call reports" : "calls report"} no usage</a>.`}</p>`}<//>`)}
+          ${counted(kinds.without_usage, "call reports", "calls report")} no usage</a>.`}</p>`}<//>`)}
       ${insights && html`<${Insights} rows=${insights.rows} more=${insights.total_count} />`}</div>`;
 }
 
@@ -89,7 +91,7 @@ function Shares({title, field, next, shown, rows, whole, children}) {
   const at = inAddress(shown);
   const all = costs({...at, by: field});
   const shares = rows.map((row) => ({name: nameOf(row[field]), cost: row.cost}))
-    .sort((a, b) => (a.name === OTHER) - (b.name === OTHER) || Number(b.cost) - Number(a.cost));
+    .sort((a, b) => [UNKNOWN, OTHER].indexOf(a.name) - [UNKNOWN, OTHER].indexOf(b.name) || Number(b.cost) - Number(a.cost));
   return html`<section><h2><a href=${all}>${title}</a> <span class="faint">${inWords(shown)}</span></h2><ol class="shares">${shares.map(({name, cost}) => html`
     <li key=${name}><a class="name" href=${name === OTHER ? all : costs({...at, [field]: name, by: next})} title=${name}>${name}</a>
       <span class="number" title=${`$${cost}`}>${money(cost)}</span>

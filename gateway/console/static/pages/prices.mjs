@@ -1,7 +1,7 @@
 /** Prices that people set on top of the price list, and the models that have no price. */
 import {go, here, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
-import {count, exactCount, fixed, money} from "../lib/format.mjs";
+import {count, counted, fixed, money} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Problem, Table} from "../lib/parts.mjs";
@@ -23,7 +23,7 @@ function Preview() {
   return html`<fieldset ref=${box}><legend>Preview</legend>
     <p><button type="button" onClick=${look}>Preview</button> <span class="faint">Nothing is stored yet.</span></p>
     ${error && html`<p role="alert" class="wrong">${error.message}</p>`}
-    <div role="status">${found && html`<p>${found.calls ? html`The price fits ${count(found.calls)} calls of the last 30 days. Their cost:
+    <div role="status">${found && html`<p>${found.calls ? html`The price fits ${counted(found.calls, "call")} of the last 30 days. Their cost:
       <strong>${money(found.before)} before, ${money(found.after)} after</strong>.` : "The price fits no call of the last 30 days. Check the name of the model."}
       ${found.reported_calls > 0 && ` ${count(found.reported_calls)} of them keep the cost that their source reported.`}
       ${found.unpriced_calls > 0 && ` ${count(found.unpriced_calls)} of them still have no cost.`}</p>`}</div></fieldset>`;
@@ -91,7 +91,7 @@ function Unpriced() {
   const {data, error, reload} = useQuery(async () => (await get("/report", {range: "last_30d", by: ["model", "provider"], where: ["cost_source=none"], show: "unpriced"})).rows, [], ["ledger", "prices"]);
   const rows = (data ?? []).filter((row) => row.unpriced > 0);
   return html`<${Problem} error=${error} retry=${reload} />${rows.length > 0 && html`<section><h2>Models without a price</h2>
-    <p>${exactCount(rows.reduce((all, row) => all + row.unpriced, 0))} calls of the last 30 days have no price. They count as $0 in every total.</p>
+    <p>${counted(rows.reduce((all, row) => all + row.unpriced, 0), "call of the last 30 days has", "calls of the last 30 days have")} no price, and count as $0 in every total.</p>
     <${Table} caption="models without a price" rows=${rows} identity=${(row) => `${row.model} ${row.provider}`} href=${(row) => (row.model ? to(PATH, {new: row.model, of: row.provider}) : null)}
       columns=${[{title: "Model", value: (row) => row.model || "unknown"}, {title: "Provider", value: (row) => row.provider || "unknown"}, {title: "Calls", kind: "number", value: (row) => count(row.unpriced)}]} /></section>`}`;
 }

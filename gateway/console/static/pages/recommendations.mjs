@@ -23,6 +23,9 @@ const spaced = (text) => text.replaceAll("_", " ");
 const statusOf = (row) => html`<${State} word=${row.open ? row.status : `${row.status}, closed`} kind=${DONE[row.status] ?? (row.open ? undefined : "plain")} />`;
 const processing = ({model, provider, mode}) => [model, provider && `of ${provider}`, mode].filter(Boolean).join(" ") || undefined;
 
+/** Write the amounts of a formula in cents. */
+const inCents = (formula) => formula.replace(/\$(\d+\.\d{3,})/g, (_, digits) => money(digits)).replaceAll(" - ", " − ");
+
 /** Return the link to the costs of the calls that a recommendation is about. */
 const costs = ({dimensions, evidence}) => to("/costs", {from: evidence.first_day, to: evidence.last_day, by: "team", ...dimensions});
 
@@ -31,7 +34,7 @@ function Details({row}) {
       · ${stateName(row.confidence)} · effort ${spaced(row.effort)}${row.assignee && ` · ${row.assignee}`} · found ${seen(row.created)}</p>
     <p class="text">${withCode(row.description)}</p>
     <p class="bar"><a href=${costs(row)}>Show costs of these calls</a></p>
-    <h3>How Tollhouse calculated this</h3><p><code>${row.formula}</code></p>
+    <h3>How Tollhouse calculated this</h3><p><code title=${row.formula}>${inCents(row.formula)}</code></p>
     ${row.assumptions.map((each) => html`<p key=${each} class="faint">Assumes: ${each}</p>`)}
     <${Fields} of=${{now: processing(row.current), instead: processing(row.recommended), spent: money(row.spent), savings_alone: money(row.gross_savings),
       savings_together_with_other_recommendations: money(row.monthly_savings), days: `${row.evidence.first_day} to ${row.evidence.last_day}`, of: row.dimensions,
@@ -67,8 +70,8 @@ function Before({session, query, reload}) {
     return html`<p role="status">${found.new} new, ${found.reopened} reopened, ${found.again} unchanged, ${found.gone} no longer found.
       ${found.failed.length > 0 && html` These checks failed: ${found.failed.join(", ")}. The log says why.`}</p>`;
   };
-  return html`<p class="bar"><a class="chip" aria-current=${String(query.getAll("status")) === String(UNDECIDED)} href=${to(PATH, {status: UNDECIDED})}>Undecided</a>
-    <a class="chip" aria-current=${!query.has("status")} href=${to(PATH)}>All</a>
+  return html`<p class="bar"><a class="chip" aria-current=${String(query.getAll("status")) === String(UNDECIDED) ? "true" : undefined} href=${to(PATH, {status: UNDECIDED})}>Undecided</a>
+    <a class="chip" aria-current=${query.has("status") ? undefined : "true"} href=${to(PATH)}>All</a>
     ${isOpen(session, {needs, isWhole: true}) && html`<button type="button" onClick=${() => setLooks(true)}>Check now</button>`}
     ${looks && html`<${Confirm} title="Check now" text="Tollhouse checks the last 30 days for savings. It also does this once an hour." run=${look}
       close=${() => setLooks(false)} />`}</p>`;

@@ -2,7 +2,7 @@
 import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {FAMILY, WORK, titleOf, toUnit} from "../lib/dimensions.mjs";
-import {exactCount, money} from "../lib/format.mjs";
+import {counted, exactCount, money} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {menuColumn} from "../lib/menu.mjs";
 import {Confirm, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
@@ -17,7 +17,7 @@ const MOST_CALLS = 10;
 const [START, MODEL, COST, ...REST] = COLUMNS;
 
 const titled = (unit) => titleOf(null, unit);
-const calls = ({calls: count}) => `${exactCount(count)} ${count === 1 ? "call" : "calls"}`;
+const calls = ({calls: number}) => counted(number, "call");
 
 export function Page({query, session}) {
   const [unit, id] = [query.get("unit"), query.get("id")];
@@ -71,7 +71,7 @@ function Runs({work, own, without_run: without, other_runs: others, started_by: 
   const link = (of, id) => html`<a href=${toUnit(of, id, when)}>${id}</a>`;
   const columns = [
     {title: "Run", mark: (row) => "\u2003".repeat(row.level - 1), value: (row) => row.name ?? (row.agents.join(", ") || row.run), exact: (row) => row.run,
-      under: (row) => row.aggregated.calls !== row.own.calls && `${money(row.aggregated.cost)} with started runs`},
+      facts: (row) => [row.aggregated.calls !== row.own.calls && `${money(row.aggregated.cost)} with started runs`]},
     spend("Own cost", "own"), spend("With started runs", "aggregated"),
     {title: "Calls", kind: "number", value: (row) => exactCount(row.own.calls)},
     {title: "Started runs", kind: "number", wide: 2, value: (row) => row.delegations ?? "–"},

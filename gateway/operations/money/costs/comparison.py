@@ -19,7 +19,7 @@ from gateway.money.costs.measures import (
     PREVIOUS,
     REAL_COST,
 )
-from gateway.money.costs.past import earlier
+from gateway.money.costs.past import Past, earlier
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import (
     PAGING,
@@ -55,9 +55,10 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Compare the costs of two time ranges. The totals are first updated with all closed records.
 
-    `rows` add up exactly to `total`, and the parts of each row add up exactly to its change. `whole_since` is
-    included if totals may lack records that were deleted before they were counted. `billed` is null for
-    counted costs. For billed money it states how final the bills are.
+    `past` states how much of the earlier time is counted. Unless it is whole, nothing is compared: `against`, the
+    change and its parts are null. `rows` add up exactly to `total`, and the parts of each row add up exactly to its
+    change. `whole_since` is included if totals may lack records that were deleted before they were counted. `billed`
+    is null for counted costs. For billed money it states how final the bills are.
     """
     services, reads, parameters = request.services, request.reads, request.http.query
     cost_type = parameters.get("cost_type", REAL_COST)
@@ -80,7 +81,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
         list(enumerate(answer.comparison.drivers)),
         show=lambda driver: {
             **dict(zip(question.by, driver[1].group, strict=True)),
-            **_describe(driver[1]),
+            **_describe(driver[1], answer.past),
         },
         place=itemgetter(0),
         identity=lambda _: "",
@@ -92,10 +93,11 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
         "comparison": {
             **_span(answer.query),
             "by": list(question.by),
-            "against": _span(answer.baseline),
+            "past": answer.past.described(),
+            "against": _span(answer.baseline) if answer.past.is_whole else None,
             "top": top,
             "cost_type": cost_type,
-            "sentence": sentence(answer.comparison),
+            "sentence": sentence(answer.comparison, answer.past),
             "names": {
                 dimension.name: dimension.label
                 for dimension in reads.whole.derived()
@@ -103,7 +105,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
             },
             "whole_since": answer.may_lack,
         },
-        "total": _describe(answer.comparison.total),
+        "total": _describe(answer.comparison.total, answer.past),
         "billed": await bills_status(answer.query, reads, request.now()),
         **page,
     }
@@ -113,12 +115,13 @@ def _span(query: CostQuery) -> dict[str, str]:
     return {"from": query.since.isoformat(), "to": query.until.isoformat()}
 
 
-def _describe(driver: Driver) -> Mapping[str, object]:
+def _describe(driver: Driver, past: Past) -> Mapping[str, object]:
+    if not past.is_whole:
+        return {**_spending(driver.now), "against": None, "change": None, **dict.fromkeys(PARTS)}
     parts = {name: money.text(getattr(driver.parts, name)) for name in PARTS}
-    spending_before = _spending(driver.before)
     return {
         **_spending(driver.now),
-        "against": spending_before,
+        "against": _spending(driver.before),
         "change": money.text(driver.parts.change),
         **parts,
     }

@@ -212,7 +212,7 @@ def _has_no_units(unit: str, cost_type: str | None) -> AskedTooMuch:
 
 
 def times(
-    parameters: Mapping[str, str], now: float, *, default: str = "mtd"
+    parameters: Mapping[str, str], now: float, *, default: str = "this_month"
 ) -> tuple[datetime, datetime, ZoneInfo]:
     """Return the start, the end and the zone of the time range in the parameters ONE_SPAN. Raises Invalid."""
     zone = zone_of("tz", parameters.get("tz", "UTC"))

@@ -22,11 +22,11 @@ from gateway.core.visible import Visible
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.budgets.judging import limit_of
 from gateway.money.budgets.words import amount
-from gateway.money.comparison.comparing import compare
+from gateway.money.comparison.comparing import compare, not_compared
 from gateway.money.comparison.old_prices import list_prices
 from gateway.money.costs.answer import bills_status, ledger_for
 from gateway.money.costs.measures import PREVIOUS
-from gateway.money.costs.past import earlier
+from gateway.money.costs.past import earlier, past_of
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import MoneyServices
@@ -185,7 +185,12 @@ async def figures_of(
         raise NotReadable(error.message) from error
     prices = await list_prices(services.prices)
     before = earlier(query, against=PREVIOUS, now=due, hours_since=await reader.whole.hours_since())
-    comparison = await compare(ledger, query, before, top=CHANGES, prices=prices)
+    past = await past_of(before, reader.whole, due)
+    comparison = (
+        await compare(ledger, query, before, top=CHANGES, prices=prices)
+        if past.is_whole
+        else await not_compared(ledger, query, top=CHANGES)
+    )
     rows = await ledger.costs(replace(query, measures=("calls",)))
     groups, unconverted = await asyncio.to_thread(_groups, rows)
     registry, visible = reader.require_registry(), await reader.visible()
@@ -201,6 +206,7 @@ async def figures_of(
         since=since,
         until=until,
         by=by,
+        past=past,
         comparison=comparison,
         bars=await _bars(ledger, query, report),
         top=[group for group in groups[:TOP] if group[1]],

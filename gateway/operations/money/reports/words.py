@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 from gateway.money.comparison.comparing import Comparison
-from gateway.money.comparison.sentence import dollars, driver_words, sentence
+from gateway.money.comparison.sentence import dollars, driver_words, named_drivers, sentence
+from gateway.money.costs.past import Past
 from gateway.money.insights.findings import named
 from spool.ledger import money
 from spool.ledger.money import unconverted_words
-from spool.ledger.sums import OTHER
 from spool.record import CURRENCY
+from spool.registry.notices import BAR
 
-BAR = "\N{FULL BLOCK}"
 WIDTH = 20  # characters of the longest bar
 CHANGES = 3
 TOP = 5
@@ -34,6 +34,7 @@ class ReportFigures:
     since: datetime
     until: datetime
     by: str
+    past: Past
     comparison: Comparison
     bars: Sequence[tuple[date, int]]
     top: Sequence[tuple[str | None, int]]
@@ -60,20 +61,21 @@ def text(figures: ReportFigures) -> str:
 
 def fields(figures: ReportFigures) -> dict[str, str]:
     """Return the main figures by name, for programs."""
-    total = figures.comparison.total
+    total, past = figures.comparison.total, figures.past
     return {
         "view": figures.view,
         "from": figures.since.isoformat(),
         "to": figures.until.isoformat(),
         **({"cost_type": figures.billed} if figures.billed else {}),
         "spent": money.text(total.now.cost),
-        "period_before": money.text(total.before.cost),
+        **({"period_before": money.text(total.before.cost)} if past.is_whole else {}),
     }
 
 
 def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
     total = figures.comparison.total
-    yield [f"Compared with the period before: {sentence(figures.comparison)}"]
+    compared = sentence(figures.comparison, figures.past)
+    yield [f"Compared with the period before: {compared}" if figures.past.is_whole else compared]
     if figures.billed:
         day_counts = ", ".join(f"{count} {state}" for state, count in figures.billed_days.items())
         yield [f"Days with bills: {day_counts}. Open days have no billed money."]
@@ -87,12 +89,8 @@ def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
             f"Top {len(figures.top)} by {figures.by}",
             *(_top(group, total.now.cost) for group in figures.top),
         ]
-    drivers = [
-        driver
-        for driver in figures.comparison.drivers
-        if set(driver.group) != {OTHER} and driver.parts.change
-    ]
-    if drivers:
+    drivers = named_drivers(figures.comparison)
+    if drivers and figures.past.is_whole:
         yield ["Largest changes", *(f"- {driver_words(driver)}" for driver in drivers[:CHANGES])]
     if figures.budgets:
         yield ["Budgets", *(f"- {line}" for line in figures.budgets)]

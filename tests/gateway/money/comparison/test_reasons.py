@@ -13,9 +13,11 @@ from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.money.comparison.comparing import compare
 from gateway.money.comparison.sentence import sentence
+from gateway.money.costs.past import WHOLE, Past
 from tests.gateway.money.comparison.test_comparing import BASELINE, BOOK, QUERY, MadeUp, spent
 
 GPT = ("openai", "gpt-4o")
+PAST = Past(state=WHOLE, known_from=None, comparable_days=0)
 NEW = BOOK.with_own(PriceOverride(model="gpt-4o", since="2026-11-01", input=Decimal(5), output=Decimal(20)))
 OLD_TOO = NEW.with_own(
     PriceOverride(model="gpt-4o", since="2026-10-01", input=Decimal(5), output=Decimal(20))
@@ -49,7 +51,7 @@ async def test_the_reason_has_two_numbers(
     """The part with the largest amount is the reason, and the parts add up to the change."""
     ledger = MadeUp(spent(1, "a", GPT, *now), spent(2, "a", GPT, *before))
     comparison = await compare(ledger, QUERY, BASELINE, top=5, prices=book)
-    text = sentence(comparison)
+    text = sentence(comparison, PAST)
     assert reason in text
     [driver] = comparison.drivers
     assert driver.now.cost - driver.before.cost == driver.parts.change
@@ -66,7 +68,7 @@ async def test_large_inputs_are_no_other_models() -> None:
             spent(1, "a", gemini, "7", 20 * size, 20),
             spent(2, "a", gemini, "9", 20 * size, 20),
         )
-        text = sentence(await compare(ledger, QUERY, BASELINE, top=5, prices=BOOK))
+        text = sentence(await compare(ledger, QUERY, BASELINE, top=5, prices=BOOK), PAST)
         assert "prices" not in text
         assert "other models" not in text
         assert "a million tokens, before $" in text

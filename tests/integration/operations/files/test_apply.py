@@ -140,8 +140,8 @@ async def test_objects_made_by_hand_are_only_adopted(server: OperatorServer) -> 
     assert await apply(server, files_of({"views": [VIEW]})) == [conflict]
     await apply(server, files_of({}))
     assert ["Search"] == [view.name for view in server.registry.views.all()]
-    adopted = await apply(server, files_of({"views": [{**VIEW, "range": "ytd"}]}), adopt=True)
-    assert texts(adopted) == ["~ view Search: taken over; range mtd -> ytd"]
+    adopted = await apply(server, files_of({"views": [{**VIEW, "range": "this_year"}]}), adopt=True)
+    assert texts(adopted) == ["~ view Search: taken over; range this_month -> this_year"]
     assert texts(await apply(server, files_of({}))) == ["- view Search"]
 
 
@@ -162,7 +162,7 @@ async def test_a_managed_object_is_changed_only_by_its_file(server: OperatorServ
     [view] = server.registry.views.all()
     managed = "managed by platform, views.yaml:1. Change that file and apply it"
     for answer in (
-        await server.ask("PATCH", f"/views/{view.id}", {"range": "ytd"}),
+        await server.ask("PATCH", f"/views/{view.id}", {"range": "this_year"}),
         await server.ask("DELETE", f"/views/{view.id}"),
         await server.ask("PATCH", "/keys/sender", {"description": "x"}),
         await server.ask("DELETE", "/keys/sender", confirm="sender"),

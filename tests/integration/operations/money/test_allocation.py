@@ -22,7 +22,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
-from tests.spool.contract.examples import add, call
+from tests.spool.contract.examples import add, call, counted_from
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 SPENT = (
@@ -78,7 +78,7 @@ def publish(server: OperatorServer, text: str = DEFINITION, version: str = "1") 
 
 async def costs(server: OperatorServer, groups: str, **query: str) -> dict[Any, str]:
     """Return the costs of this year by the values of the groups."""
-    answer = await server.ask("GET", f"/report?by={groups}", show="cost", range="ytd", **query)
+    answer = await server.ask("GET", f"/report?by={groups}", show="cost", range="this_year", **query)
     assert 200 == answer.status, answer.payload
     rows = [tuple(row.values()) for row in answer.payload["rows"]]
     assert "15" == answer.payload["total"]["cost"] or "where" in query or "view" in query
@@ -210,7 +210,8 @@ def test_the_diff_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     async def fill() -> None:
         clock = MovedClock(at)
         spool = await open_spool(tmp_path / "store", settings=SpoolSettings(hold=0), clock=clock)
-        await add(spool.log, spent(clock.now())[2])
+        long_ago = datetime.fromtimestamp(at - 40 * 86400, UTC)
+        await add(spool.log, counted_from(f"{long_ago:%Y-%m-%d}"), spent(clock.now())[2])
         await spool.close()
 
     asyncio.run(fill())

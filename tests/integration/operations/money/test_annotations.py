@@ -88,7 +88,7 @@ CHEAPER = (
 
 async def test_changed_prices_and_new_models_are_marked_by_themselves(server: OperatorServer) -> None:
     """A price that is published again without a change is no mark. Days follow the requested time zone."""
-    assert [CHEAPER, NEW] == await marked(server, "range=mtd")
+    assert [CHEAPER, NEW] == await marked(server, "range=this_month")
     assert [NEW] == await marked(server, "from=2026-09-04&to=2026-09-10")
     assert [("2026-09-05", *NEW[1:])] == await marked(server, "from=2026-09-05&to=2026-09-10&tz=Asia/Tokyo")
     assert [] == await marked(server, "from=2026-09-05&to=2026-09-10")

@@ -108,7 +108,7 @@ NO_VIEW: Sequence[tuple[dict[str, Any], str]] = [
     ({"connections": {"notify": ["nobody"]}}, "not a channel of [[notify]]"),
     ({"anomalies": {"threshold_type": "Percent"}}, "threshold_value"),
     ({"anomalies": {"threshold_type": "Absolute"}}, "Absolute"),
-    ({"range": "ever"}, "range must be one of mtd"),
+    ({"range": "ever"}, "range must be one of today"),
 ]
 
 

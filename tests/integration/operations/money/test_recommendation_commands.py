@@ -77,7 +77,7 @@ def test_what_people_decide(terminal: Terminal) -> None:
     terminal.run("recommendations", "comments", "edit", ids[0], "1", "asked them twice")
     assert "asked them twice" in terminal.run("recommendations", "comments", "list", ids[0]).output
     assert "asked them twice" in terminal.run("recommendations", "show", ids[0]).output
-    assert "2 found again" in terminal.run("recommendations", "run").output
+    assert "2 found again" in terminal.run("recommendations", "check").output
     assert set(ids) == {each["id"] for each in terminal.listed("--status", "on_hold", "--assignee", "ada")}
     terminal.run("recommendations", "comments", "delete", ids[0], "1")
     assert [] == terminal.json("comments", "list", ids[0])["comments"]
@@ -85,14 +85,14 @@ def test_what_people_decide(terminal: Terminal) -> None:
 
 def test_types_and_checks(terminal: Terminal) -> None:
     """A check stores nothing. Disabling a type closes its recommendations and stops its search."""
-    checked = terminal.json("check")["check"]
+    checked = terminal.json("preview")["check"]
     assert checked["count"] == 2
     assert {each["type"] for each in checked["types"]} == {"priority_tier", "batch"}
     assert Decimal(checked["monthly_savings"]) < Decimal(checked["spent"])
-    assert "1 found: $" in terminal.run("recommendations", "check", "--type", "batch").output
-    assert 0 == terminal.json("check", "--filter", "!team=operations")["check"]["count"]
-    terminal.run("recommendations", "check", "--filter", "team", code=2)
-    assert "no such type" in terminal.run("recommendations", "check", "--type", "magic", code=2).output
+    assert "1 found: $" in terminal.run("recommendations", "preview", "--type", "batch").output
+    assert 0 == terminal.json("preview", "--filter", "!team=operations")["check"]["count"]
+    terminal.run("recommendations", "preview", "--filter", "team", code=2)
+    assert "no such type" in terminal.run("recommendations", "preview", "--type", "magic", code=2).output
     assert "batch" in terminal.run("recommendations", "types", "list").output
     changed = terminal.json("types", "edit", "batch", "--disable", "--least-savings", "0.50")[
         "recommendation_type"
@@ -100,7 +100,7 @@ def test_types_and_checks(terminal: Terminal) -> None:
     assert changed["enabled"] is False
     assert changed["thresholds"]["least_savings"] == "0.50"
     assert ["batch"] == [each["type"] for each in terminal.listed("--open", "false")]
-    assert 1 == terminal.json("check")["check"]["count"]
+    assert 1 == terminal.json("preview")["check"]["count"]
     assert terminal.json("types", "show", "batch") == {"recommendation_type": changed}
     assert "nothing to change" in terminal.run("recommendations", "types", "edit", "batch", code=2).output
     assert "True" in terminal.run("recommendations", "types", "edit", "batch", "--enable").output

@@ -33,7 +33,7 @@ from tests.integration.exporters.notifications.receivers import Mailbox, mail_se
 from tests.integration.operations.people.test_sign_in import PASSWORD, signed_in
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
-from tests.spool.contract.examples import add, call
+from tests.spool.contract.examples import add, call, counted_from
 
 FRIDAY = datetime(2026, 9, 18, 12, tzinfo=UTC).timestamp()
 MONDAY = datetime(
@@ -74,7 +74,8 @@ class Reporting:
     async def mails(self) -> dict[str, str]:
         """Return the received mails by recipient."""
         await self.notifier.send_due()
-        return {", ".join(to): f"{mail['Subject']}\n{mail.get_content()}" for to, mail in self.mailbox.mails}
+        mails = [(", ".join(to), mail, mail.get_body(("plain",))) for to, mail in self.mailbox.mails]
+        return {to: f"{mail['Subject']}\n{text and text.get_content()}" for to, mail, text in mails}
 
 
 @pytest_asyncio.fixture
@@ -91,7 +92,7 @@ async def reporting(tmp_path: Path) -> AsyncIterator[Reporting]:
                  cost=cost, cost_source="reported")
             for number, (team, day, model, cost) in enumerate(SPENT)
         ]  # fmt: skip
-        await add(server.services.spool.log, *records)
+        await add(server.services.spool.log, counted_from("2026-08-01"), *records)
         view = {"name": "all", "filter": {}, "principal_dimension": "team"}
         assert 201 == (await server.ask("POST", "/views", view)).status
         made = Reporting(server, mailbox, chat, tmp_path)

@@ -23,7 +23,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
-from tests.spool.contract.examples import add, call, submission
+from tests.spool.contract.examples import add, call, counted_from, submission
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 # Each row has day, team, user and cost. Team ads has two users and a call without a user. Team ml has one of
@@ -53,7 +53,7 @@ def spent(rows: Sequence[tuple[str, str, str | None, str]]) -> list[Any]:
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     clock = MovedClock(NOW.timestamp())
     async with operator_server(tmp_path, clock=clock) as server:
-        await add(server.services.spool.log, *spent(SPENT))
+        await add(server.services.spool.log, counted_from("2026-08-31"), *spent(SPENT))
         yield server
 
 

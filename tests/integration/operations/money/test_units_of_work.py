@@ -28,7 +28,7 @@ from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
-from tests.spool.contract.examples import add, call
+from tests.spool.contract.examples import add, call, counted_from
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 # Each row has session, run, run that started it, pull request and cost.
@@ -57,7 +57,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
         for number, (session, run, parent, pull_request, cost) in enumerate(SPENT)
     ]
     async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
-        await add(server.services.spool.log, *calls)
+        await add(server.services.spool.log, counted_from("2026-08-20"), *calls)
         yield server
 
 
@@ -96,7 +96,7 @@ REFUSED = (
     ("/report?by=session,run", "Group by one of them"),
     ("/report?by=session&unit=run&show=units", "filter by it instead"),
     ("/report?by=session&from=2026-01-01&to=2026-09-01", "at most 92 days"),
-    ("/report?by=team&unit=session&show=units&range=ytd", "at most 92 days"),
+    ("/report?by=team&unit=session&show=units&range=this_year", "at most 92 days"),
     ("/report?by=session&cost_type=billed_cost", "use a counted cost_type"),
     ("/report?by=team&where=run=a&cost_type=amortized_cost&missing=counted", "use a counted cost_type"),
     ("/report?by=team&scope=aggregated", "by=session or by=run"),
@@ -106,7 +106,7 @@ REFUSED = (
     ("/comparison?by=session&cost_type=billed_cost", "use a counted cost_type"),
     ("/forecast?where=repository=acme/shop&per=yearly", "per=quarterly"),
     ("/what-if?by=team&where=repository=acme/shop&model=gpt-4o", "GET /report"),
-    ("/work/session/first?range=ytd", "at most 92 days"),
+    ("/work/session/first?range=this_year", "at most 92 days"),
 )
 ANSWERED = (
     *(f"/report?by=team,{unit}&per=daily&top=1000&compare=previous&currency=EUR" for unit in UNITS),
@@ -117,7 +117,7 @@ ANSWERED = (
     "/report?by=team&unit=run&show=units&per=hourly&range=today",
     "/report?by=session&cost_type=metered_cost",
     "/report?by=session&cost_type=covered_cost&show=cost,saved,estimated",
-    "/comparison?by=pull_request&range=mtd&cost_type=real_cost&top=1",
+    "/comparison?by=pull_request&range=this_month&cost_type=real_cost&top=1",
     "/forecast?where=repository=acme/shop&per=quarterly",
     "/marks?where=session=first&range=last_90d",
 )
@@ -414,7 +414,7 @@ async def test_calls_without_a_unit_have_a_row(server: OperatorServer, tmp_path:
     assert [without["cost"]] == [row["cost"] for row in rows if not row[unit]]
     changes = (await server.ask("GET", f"/comparison?by={unit}&range=last_7d")).payload["rows"]
     assert [without["cost"]] == [row["change"] for row in changes if row[unit] is None]
-    words = ["report", "--by", unit, "--range", "mtd", "--data", str(tmp_path)]
+    words = ["report", "--by", unit, "--range", "this_month", "--data", str(tmp_path)]
     shown = await asyncio.to_thread(CliRunner().invoke, main, words)
     assert 0 == shown.exit_code, shown.output
     [line] = [line for line in shown.stdout.splitlines() if line.startswith(f"(no {unit.replace('_', ' ')})")]

@@ -49,9 +49,9 @@ async def test_the_life_of_a_view(server: OperatorServer) -> None:
     """A view is addressed by id or name. Rules and fields are those of the API for keys."""
     made = (await server.ask("POST", "/views", NEW)).payload["view"]
     assert made == (await server.ask("GET", f"/views/{made['id']}")).payload["view"]
-    changed = await server.ask("PATCH", "/views/SEARCH%20&%20co", {"range": "ytd"})
+    changed = await server.ask("PATCH", "/views/SEARCH%20&%20co", {"range": "this_year"})
     assert made["id"] == changed.payload["view"]["id"]
-    assert changed.payload["view"]["range"] == "ytd"
+    assert changed.payload["view"]["range"] == "this_year"
     assert [changed.payload["view"]] == (await server.ask("GET", "/views")).payload["views"]
     assert (409, "already_exists") == (await server.ask("POST", "/views", NEW)).error[:2]
     assert (400, "invalid") == (await server.ask("POST", "/views", {**NEW, "name": ""})).error[:2]
@@ -74,8 +74,8 @@ async def test_reports_inside_a_view(server: OperatorServer) -> None:
     assert "2" == await cost(view="search & CO", where="model!=o3")
     assert "0" == await cost(view="Search & co", where="team=ads")
     assert "1" == await cost(view="Search & co", range="last_7d")
-    for query, words in (({"view": "nobody"}, "no view"), ({"range": "ever"}, "range must be one of mtd"),
-                         ({"range": "mtd", "from": "2026-09-01"}, "without from and to")):  # fmt: skip
+    for query, words in (({"view": "nobody"}, "no view"), ({"range": "ever"}, "range must be one of today"),
+                         ({"range": "this_month", "from": "2026-09-01"}, "without from and to")):  # fmt: skip
         status, _, message = (await server.ask("GET", "/report", **query)).error
         assert status == 400
         assert words in message

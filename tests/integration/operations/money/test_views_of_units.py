@@ -170,7 +170,7 @@ async def test_views_name_no_other_units(server: OperatorServer) -> None:
     assert 400 == status
     for path, words in (
         ("/report?view=shop&by=team&cost_type=billed_cost", "use a counted cost_type"),
-        ("/report?view=shop&by=team&range=ytd", "at most 92 days"),
+        ("/report?view=shop&by=team&range=this_year", "at most 92 days"),
         ("/report?view=shop&by=team,session", "by team"),
         ("/what-if?view=shop&model=gpt-4o", "GET /report"),
         ("/forecast?view=shop&per=yearly", "per=quarterly"),

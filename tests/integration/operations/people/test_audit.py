@@ -172,7 +172,7 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
         await operators.change("delete_connection", "DELETE", "/connections/c-1?confirm=c-1")
         view = {"name": "Search", "filter": {"team": ["search"]}, "principal_dimension": "model"}
         await operators.change("add_view", "POST", "/views", view)
-        await operators.change("edit_view", "PATCH", "/views/search", {"range": "ytd"})
+        await operators.change("edit_view", "PATCH", "/views/search", {"range": "this_year"})
         await operators.change("remove_view", "DELETE", "/views/search")
         await definitions(operators)
         await budgets(operators)
@@ -403,7 +403,7 @@ async def test_a_row_names_what_its_id_means(app: App) -> None:
         ask = Operators(app, client).ask
         view = {"name": "Search", "filter": {"team": ["search"]}, "principal_dimension": "model"}
         await ask("POST", "/views", view)
-        await ask("PATCH", "/views/search", {"range": "ytd"})
+        await ask("PATCH", "/views/search", {"range": "this_year"})
         await ask("PATCH", "/views/search", {"name": "Finding"})
         role = {"name": "Readers", "data_access": "full", "permission_sets": ["view_costs"]}
         await ask("POST", "/roles", role)

@@ -204,7 +204,7 @@ async def test_who_signed_out_is_told_nothing(server: OperatorServer) -> None:
 
 
 NOT_OVER: Sequence[str] = [
-    "/report?range=mtd",
+    "/report?range=this_month",
     "/report?from=2026-08-02&to=2026-08-31",
     "/report?from=2026-08-01&to=2026-08-30",
     f"/report?{AUGUST}&format=csv",

@@ -279,7 +279,7 @@ async def made(server: OperatorServer, what: str, path: str, **body: Any) -> str
 
 # Further requests by the name of an address: queries of read addresses, and bodies of changes.
 QUERIES: Mapping[str, Sequence[str]] = {
-    "report": [f"by={name}&range=ytd" for name in FIELDS]
+    "report": [f"by={name}&range=this_year" for name in FIELDS]
     + ["format=csv&by=team,user", f"where=team={FOREIGN}&by=user", f"where=team!={OWN}&by=user",
        "per=daily&compare=previous", "colours=names&by=team&per=daily&top=5"],
     "comparison": [f"by={name}&range=last_7d" for name in FIELDS],
@@ -302,7 +302,7 @@ BODIES: Mapping[str, Any] = {
         "filter": {"team": ["{team}"], "!user": ["x"]},
         "principal_dimension": "model",
     },
-    "edit_view": {"range": "ytd"},
+    "edit_view": {"range": "this_year"},
     "add_budget": {"name": "another", "view": {"id": "{views}"}, "default_amount": "5"},
     "edit_budget": {"default_amount": "2"},
     "add_scheduled_report": {"name": "another", "view": "{views}", "channels": [CHANNEL]},
@@ -574,7 +574,7 @@ async def test_who_sees_no_calls_sees_no_figures(tmp_path: Path) -> None:
                 assert not named, (row.name, text)
                 is_refused = row.path_parameters or row.name in REFUSED
                 assert (REFUSED.get(row.name, 404) if is_refused else 200) == status, (row.name, text)
-        _, costs = await there.send("GET", "/report?by=team&range=ytd", None, there.eva)
+        _, costs = await there.send("GET", "/report?by=team&range=this_year", None, there.eva)
         assert '"rows": []' in costs
 
 

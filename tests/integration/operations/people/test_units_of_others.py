@@ -442,7 +442,7 @@ async def test_sessions_of_other_people_may_be_hidden(
             ],
         )
         for path in (
-            ("/report?by=pull_request,user", "/report?by=user", "/work/ticket/T-1?range=mtd")
+            ("/report?by=pull_request,user", "/report?by=user", "/work/ticket/T-1?range=this_month")
             if not is_refused
             else ()
         ):

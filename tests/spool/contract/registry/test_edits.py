@@ -58,7 +58,7 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
             key.name, description="new", labels={"team": "search"}, actor=by
         ),
         "key's status": lambda by: registry.keys.disable(key.name, actor=by),
-        "view": lambda by: registry.views.change(view.id, {"range": "ytd"}, known=KNOWN, actor=by),
+        "view": lambda by: registry.views.change(view.id, {"range": "this_year"}, known=KNOWN, actor=by),
         "budget": lambda by: registry.table(BudgetTable).change(
             budget.id, {"default_amount": "6"}, known=KNOWN, actor=by
         ),

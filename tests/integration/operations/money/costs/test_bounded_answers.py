@@ -69,7 +69,7 @@ async def test_a_report_of_too_many_rows_has_the_largest_groups(server: Operator
         {row["user"] for row in payload["rows"]} - {f"user-{each:05}" for each in range(USERS)}
     )
     assert spent([payload["total"]]) == spent(payload["rows"]) == USERS * 10
-    beside = await ask(server, "/report", by="user", range="mtd", compare="previous")
+    beside = await ask(server, "/report", by="user", range="this_month", compare="previous")
     assert beside["report"]["truncated"] is False
     assert len(beside["rows"]) == USERS + 1
 
@@ -174,7 +174,7 @@ async def test_a_cut_period_is_the_same_period(server: OperatorServer) -> None:
 
 LISTS: Sequence[tuple[str, dict[str, str]]] = [
     ("/report", TEN_HOURS),
-    ("/report", {"by": "user,team", "range": "mtd"}),
+    ("/report", {"by": "user,team", "range": "this_month"}),
     ("/comparison", {"by": "user", "top": "20"}),
 ]
 
@@ -205,7 +205,7 @@ async def test_rows_come_in_the_envelope_of_every_list(server: OperatorServer) -
 
 async def test_filters_of_a_report_are_told(server: OperatorServer) -> None:
     """A report lists its filters as lists do. CSV has all rows, so it accepts no limit."""
-    told = await ask(server, "/report", where="user!=dear", by="user", range="mtd")
+    told = await ask(server, "/report", where="user!=dear", by="user", range="this_month")
     assert {"user!": ["dear"]} == told["filtering"]["current"]
     assert "user" in {each["field"] for each in told["filtering"]["available"]}
     assert 400 == (await server.ask("GET", "/report?format=csv&limit=5")).status

@@ -23,7 +23,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
-from tests.spool.contract.examples import add, call
+from tests.spool.contract.examples import add, call, counted_from
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 PARTS = ("more_calls", "larger_calls", "other_kinds", "prices", "new", "gone")
@@ -54,7 +54,7 @@ def calls(spent: tuple[tuple[str, str, int, str], ...]) -> list[Any]:
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     clock = MovedClock(NOW.timestamp())
     async with operator_server(tmp_path, clock=clock) as server:
-        await add(server.services.spool.log, *calls(SPENT))
+        await add(server.services.spool.log, counted_from("2019-12-31"), *calls(SPENT))
         yield server
 
 
@@ -102,7 +102,7 @@ async def test_rows_add_up_to_the_total(server: OperatorServer) -> None:
 
 async def test_any_time_may_be_the_other_one(server: OperatorServer) -> None:
     """Costs can be compared with a named range or a range of days. The filter applies to both periods."""
-    year = await compared(server, by="model", against="ytd", where="model!=left")
+    year = await compared(server, by="model", against="this_year", where="model!=left")
     assert "96.5" == year["total"]["against"]["cost"]
     month = await compared(server, by="model", against="2026-08-29..2026-08-29", where="model=gpt")
     assert month["total"]["cost"] == "1.5"
@@ -117,7 +117,7 @@ async def test_any_time_may_be_the_other_one(server: OperatorServer) -> None:
 async def test_a_rise_of_larger_calls_is_said_as_that(server: OperatorServer) -> None:
     """
     A team reads twelve times as much as a week before, at equal prices, and writes more. No part of the
-    change is attributed to prices, and the sentence names larger calls. Another team does not change.
+    change is attributed to prices, and the sentence states the earlier cost. Another team does not change.
     """
     log, book = server.services.spool.log, PriceBook.load()
     for number, (day, team, given, made) in enumerate(
@@ -132,9 +132,11 @@ async def test_a_rise_of_larger_calls_is_said_as_that(server: OperatorServer) ->
     tuesday = {"from": "2026-09-15", "to": "2026-09-15", "by": "team"}
     payload = await compared(server, **tuesday, against="same_weekdays")
     assert "2026-09-08T00:00:00+00:00" == payload["comparison"]["against"]["from"]
-    assert "because its calls used 12 times as many tokens each" in payload["comparison"]["sentence"]
-    # the sentence does not mention team ads
-    assert payload["comparison"]["sentence"].endswith("before 1,100).")
+    words = payload["comparison"]["sentence"].split(": ", 1)[1]
+    assert words.startswith(
+        "ml +$0.0780 (before: $0.0070), because its calls used many times as many tokens each"
+    )
+    assert words.endswith("before 1,100).")  # the sentence does not mention team ads
     [ml, ads] = payload["rows"]
     assert (
         abs(Decimal(ml["prices"]))
@@ -158,7 +160,7 @@ async def test_times_without_a_call(server: OperatorServer) -> None:
 
 
 WRONG_QUESTIONS: Sequence[tuple[dict[str, str], str]] = [
-    ({"against": "ever"}, "against must be one of same_weekdays, previous, mtd"),
+    ({"against": "ever"}, "against must be one of same_weekdays, previous, today"),
     ({"against": "soon..2026-09-01"}, "against must be a day"),
     ({"against": "2026-09-01.."}, "against must be a day"),
     ({"against": "2026-09-02..2026-09-01"}, "earlier than the end"),
@@ -188,7 +190,7 @@ def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pyt
 
     async def fill() -> None:
         spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=MovedClock(NOW.timestamp()))
-        await add(spool.log, *calls(SPENT))
+        await add(spool.log, counted_from("2026-07-31"), *calls(SPENT))
         await spool.close()
 
     asyncio.run(fill())
@@ -240,7 +242,7 @@ def test_the_example_of_the_page(tmp_path: Path) -> None:
         of_team = calls((("2026-09-08", "gpt", 1000, "1.182727"), ("2026-09-15", "gpt", 12_000, "14.192724")))
         for record, _ in of_team:
             record.team = "ml-platform"
-        await add(spool.log, *of_team)
+        await add(spool.log, counted_from("2026-09-07"), *of_team)
         await spool.close()
 
     asyncio.run(fill())

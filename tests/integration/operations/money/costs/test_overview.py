@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
-from tests.spool.contract.examples import add, call
+from tests.spool.contract.examples import add, call, counted_from
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 DAYS = ("2026-08-21", "2026-08-25", "2026-09-01", "2026-09-20", "2026-09-21")
@@ -30,7 +30,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
             )
             for number in range(40)
         ]  # fmt: skip
-        await add(server.services.spool.log, *made)
+        await add(server.services.spool.log, counted_from("2026-07-31"), *made)
         yield server
 
 

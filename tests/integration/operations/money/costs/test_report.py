@@ -22,7 +22,7 @@ from spool.printable import csv_lines
 from tests.csv_reading import HOSTILE, assert_harmless
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
-from tests.spool.contract.examples import add, call
+from tests.spool.contract.examples import add, call, counted_from
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)  # this day is a Monday
 
@@ -40,7 +40,7 @@ async def spend(server: OperatorServer, *spent: tuple[str, str | None, str]) -> 
     for number, (day, model, cost) in enumerate(spent):
         at = datetime.fromisoformat(f"{day}T12:00" if len(day) == 10 else day).replace(tzinfo=UTC).timestamp()
         calls.append(call(number, at=at, request_model=model, cost=cost, cost_source="reported"))
-    await add(server.services.spool.log, *calls)
+    await add(server.services.spool.log, counted_from("2026-01-31"), *calls)
 
 
 async def raw(
@@ -89,6 +89,7 @@ async def test_the_time_before(server: OperatorServer) -> None:
     The previous period is the same part of the month before, the same hours of the days before, or else the
     time directly before.
     """
+    await spend(server)
     for since, until, tz, expected in TIMES_BEFORE:
         payload = await report(server, ("from", since), ("to", until), ("tz", tz), ("compare", "previous"))
         assert expected == tuple(payload["report"]["previous"].values()), (since, until, tz)
@@ -195,7 +196,7 @@ async def test_a_group_is_one_line_for_every_reader(server: OperatorServer) -> N
     ]
     await add(server.services.spool.log, *calls)
     for dimension in ("model", "team", "user", "api_key", "device", "source"):
-        asked = (("by", dimension), ("range", "mtd"))
+        asked = (("by", dimension), ("range", "this_month"))
         groups = len((await report(server, *asked))["rows"])
         assert groups > 10, dimension
         _, text = await raw(server, *asked, ("format", "csv"))

@@ -71,7 +71,7 @@ async def test_calls_of_a_model_with_prices_by_the_hour_are_unchanged(
     night = call(9, at=at, team="night", provider="deepseek", request_model="deepseek-flash", **TOKENS)
     PriceBook.load().price(night[0])
     await add(server.services.spool.log, night)
-    payload = await asked(server, "by=team&model=gpt-4o-mini&range=mtd")
+    payload = await asked(server, "by=team&model=gpt-4o-mini&range=this_month")
     [row] = [row for row in payload["rows"] if row["team"] == "night"]
     assert Decimal(night[0].estimated_cost or "") == Decimal(row["cost"]) == Decimal(row["as_if"])
     assert (1, Decimal(row["cost"])) == (row["calls"], Decimal(row["unchanged"]))

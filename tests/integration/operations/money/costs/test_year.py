@@ -24,7 +24,7 @@ from tests.integration.conftest import ON_ONE_SERVER
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.rounds import part
-from tests.spool.contract.examples import add, call
+from tests.spool.contract.examples import add, call, counted_from
 from tests.spool.postgres_cluster import Schemas
 
 # the 71st day of a quarter, in the middle of a day
@@ -79,7 +79,7 @@ async def server(
             )
             for number, (at, cost) in enumerate(CALLS)
         ]  # fmt: skip
-        await add(server.services.spool.log, *calls)
+        await add(server.services.spool.log, counted_from("2024-12-31"), *calls)
         await server.services.money.ledger.catch_up(server.services.spool.log)
         await server.services.money.ledger.tidy()
         yield server
@@ -122,7 +122,7 @@ async def test_every_chart_answers(server: OperatorServer, every: int) -> None:
     Charts of every bin size have the total of the table. If hours of the earlier time are no longer stored, an
     hourly chart has no earlier time.
     """
-    ranges = ("last_7d", "last_30d", "last_90d", "this_quarter", "ytd")
+    ranges = ("last_7d", "last_30d", "last_90d", "this_quarter", "this_year")
     for against, named, per in part([*product(PAST, ranges, GRANULARITIES)], every=every):
         if per == "hourly" and named not in ("last_7d", "last_30d"):
             continue
@@ -156,6 +156,6 @@ async def test_a_wrong_comparison_is_named(server: OperatorServer) -> None:
     """The error names the parameter."""
     for path, name in (("/report", "compare"), ("/comparison", "against")):
         for wrong in ("last", "2026-02-01..x", "2026-02-03..2026-02-01"):
-            refused = await server.ask("GET", f"{path}?range=mtd&{name}={wrong}")
+            refused = await server.ask("GET", f"{path}?range=this_month&{name}={wrong}")
             assert 400 == refused.status, wrong
         assert (await server.ask("GET", f"{path}?{name}=last")).payload["error"]["message"].startswith(name)
