@@ -1,5 +1,5 @@
 """
-A channel of type email: plain text over SMTP.
+A channel of type email: text and HTML over SMTP.
 
 `Message-ID` is derived from the message's id, so that a repeat can be recognized. All notifications of a
 thread refer to the same message, so that mail programs show one conversation. If a server rejects a recipient
@@ -34,6 +34,7 @@ from exporters.notifications.channel import (
     secret_of,
     subject,
 )
+from exporters.notifications.mail_html import html_of
 from exporters.probe import OK, Probe, failed
 from exporters.redaction import redact
 from exporters.settings import NotifySettings
@@ -143,6 +144,9 @@ def written(message: Message, settings: NotifySettings, *, now: float) -> EmailM
         mail[name] = in_header(text)
     parts = ["\n\n".join(filter(None, (notice.title, plain(notice)))) for notice in message.notices]
     mail.set_content("\n\n----\n\n".join(parts) + "\n")
+    html = html_of(message.notices)
+    if html is not None:
+        mail.add_alternative(html, subtype="html")
     return mail
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from email import message_from_bytes
+from email.message import EmailMessage
 from email.policy import default
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from exporters.errors import Misconfigured
 from exporters.notifications import catalogue, channels
 from exporters.notifications.channel import Message
 from exporters.notifications.channels import alertmanager, email, pagerduty, slack, teams, webhook
-from spool.registry.notices import CRITICAL
+from spool.registry.notices import BAR, CRITICAL, REPORT, Notice
 from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
 
 MAIL = {
@@ -210,11 +213,60 @@ def test_a_mail_is_recognised_when_it_is_repeated() -> None:
     assert "ada@example.com, bob@example.com" == first["To"]
 
 
+def text_of(mail: EmailMessage) -> str:
+    part = mail.get_body(("plain",))
+    assert part is not None
+    return str(part.get_content())
+
+
+def html_of(*notices: Notice) -> str:
+    group = Message(notices=list(notices))
+    mail = message_from_bytes(bytes(email.written(group, settings("email", **MAIL), now=NOW)), policy=default)
+    part = mail.get_body(("html",))
+    assert part is not None
+    return str(part.get_content())
+
+
+def test_the_html_of_a_report_has_its_total_bars_and_lists() -> None:
+    """The words are those of the text. Bars are cells with a width, and nothing is loaded from elsewhere."""
+    report = notice(
+        title="AI costs of all, 14 to 20 September 2026: $42.00 (+320 %)",
+        kind=REPORT,
+        link="https://toll/console/#/costs?a&b",
+        text=f"Why.\n\nTue 15 Sep  {BAR}{BAR} $10.00\nWed 16 Sep  $0.00\n\nTop 1 by team\n- search: $40.00",
+    )
+    html = html_of(report)
+    assert '<p style="font-size:28px;font-weight:600;margin:0 0 12px">$42.00 (+320 %)</p>' in html
+    assert 2 == html.count("<tr>") and "width:24px" in html and "width:0px" in html
+    assert "<li>search: $40.00</li>" in html
+    assert '<a href="https://toll/console/#/costs?a&amp;b">' in html
+    assert not re.search(r"\b(src|url|import|link rel|script)\b", html.replace("https://toll", ""))
+
+
+@pytest.mark.parametrize(
+    "hostile", ['<img src=x onerror="a()">', '"><script>a()</script>', "&lt;b&gt;", "javascript:a"]
+)
+def test_hostile_names_stay_text_in_html(hostile: str) -> None:
+    bar = f"{hostile}  {BAR} $1.00"
+    told = notice(title=f"{hostile}: {hostile}", text=f"{bar}\n\nTop\n- {hostile}", kind=REPORT, link=hostile)
+    for html in (html_of(told), html_of(notice(title=hostile, text=hostile, fields={hostile: hostile}))):
+        for tag in ("<img", "<script", "<b>", "<a "):
+            assert tag not in html
+        assert escape(hostile) in html
+
+
+def test_a_mail_that_is_too_long_for_html_has_its_text() -> None:
+    lines = "\n\n".join(["x" * 100] * 700)
+    group = Message(notices=[notice(text=lines)])
+    mail = message_from_bytes(bytes(email.written(group, settings("email", **MAIL), now=NOW)), policy=default)
+    assert "text/plain" == mail.get_content_type()
+
+
 def test_a_mail_of_several_notices_says_all_of_them() -> None:
     group = Message(
         notices=[notice("a", text="Grüße\n.\nend", fields={"x": "1"}), notice("b", link="https://x")]
     )
     mail = message_from_bytes(bytes(email.written(group, settings("email", **MAIL), now=NOW)), policy=default)
     assert "[Tollhouse] 2 notifications: title of a and more" == mail["Subject"]
-    assert "title of a\n\nGrüße\n.\nend\n\nx: 1\n\n----\n\ntitle of b\n\nhttps://x\n" == mail.get_content()
+    assert "title of a\n\nGrüße\n.\nend\n\nx: 1\n\n----\n\ntitle of b\n\nhttps://x\n" == text_of(mail)
     assert mail["References"] is None

@@ -47,14 +47,16 @@ async def send(settings: NotifySettings, message: Message | None = None) -> str:
 
 
 async def test_a_mail_arrives_once_for_all(mailbox: Mailbox) -> None:
-    """All recipients get one mail in plain text. Names cannot add lines to the subject."""
+    """All recipients get one mail, as text and as HTML. Names cannot add lines to the subject."""
     await send(to(mailbox), Message(notices=[notice(title="team Ünï: 80 %", text="Grüße\n.\nend")]))
     [(recipients, mail)] = mailbox.mails
     assert recipients == [ADA, BOB]
     assert mail["Subject"] == "[Tollhouse] team Ünï: 80 %"
     assert mail["Auto-Submitted"] == "auto-generated"
-    assert "team Ünï: 80 %\n\nGrüße\n.\nend\n" == mail.get_content().replace("\r\n", "\n")
-    assert "text/plain" == mail.get_content_type()
+    assert "multipart/alternative" == mail.get_content_type()
+    text, html = (part.get_content().replace("\r\n", "\n") for part in mail.iter_parts())
+    assert "team Ünï: 80 %\n\nGrüße\n.\nend\n" == text
+    assert "team Ünï: 80 %</h1><p>Grüße<br>.<br>end</p>" in html
 
 
 async def test_it_encrypts_and_signs_in(tmp_path: Path) -> None:
