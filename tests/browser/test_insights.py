@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from urllib.request import Request, urlopen
 
 import pytest
@@ -39,11 +40,11 @@ def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_cons
     """
     console = open_console(informed, role="operator")
     console.open("/insights")
-    titles = console.page.get_by_role("rowheader")
+    titles = console.page.locator("tbody th > a")
     expect(titles).to_have_text([STUCK["title"], SPIKE["title"], GAP["title"]])
-    expect(console.page.get_by_role("columnheader", name="Severity")).to_have_attribute(
-        "aria-sort", "descending"
-    )
+    assert ["Insight", "Cost impact"] == console.page.get_by_role("columnheader").all_inner_texts()
+    facts = console.page.locator("tbody small").first
+    expect(facts).to_have_text(re.compile(r"^✕ critical · \d+ s ?$"))
     expect(console.page.locator("a.chip")).to_have_text(
         ["Critical 1", "Open 3", "Snoozed 0", "Done 0", "Money 2", "Operations 1"]
     )

@@ -95,6 +95,8 @@ def test_the_settings_in_effect_are_shown(installations: Any, open_console: Open
     house: Tollhouse = installations()
     house.start({"TOLLHOUSE_LOG__LEVEL": "error"})
     console = open_console(house)
+    console.open("/settings")
+    expect(console.page.locator("tbody tr").first).not_to_contain_text("default")
     console.open("/settings?section=log")
     expect(console.page.get_by_role("row", name="log.level")).to_contain_text("error")
     expect(console.page.get_by_role("row", name="log.level")).to_contain_text("environment")

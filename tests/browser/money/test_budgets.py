@@ -171,6 +171,7 @@ def test_a_budget_in_one_line(busy: Tollhouse, open_console: OpenConsole) -> Non
     console = open_console(busy, viewport=NARROW)
     page = console.page
     console.open("/budgets")
+    expect(console.page.locator("main button.main")).to_have_text("Create")
     line = page.get_by_role("form", name="Quick budget")
     fields = [line.get_by_label("Name"), line.get_by_label("Dollars a month")]
     expect(line.locator("datalist option").first).to_be_attached()

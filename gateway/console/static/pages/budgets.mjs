@@ -4,7 +4,7 @@ import {get, send} from "../lib/api.mjs";
 import {budgetFields, exceededNote, typedBudget} from "../lib/budget_fields.mjs";
 import {Lines} from "../lib/chart.mjs";
 import {FAMILY, NONE, choices, knownDimensions, titleOf} from "../lib/dimensions.mjs";
-import {ago, amounts, count, minus, money, per, shortMoney, sum} from "../lib/format.mjs";
+import {ago, amounts, bounds, count, counted, minus, money, per, shortMoney, sum} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, Problem, State, Table, may} from "../lib/parts.mjs";
@@ -30,7 +30,7 @@ const thresholds = (wanted) => Object.keys(wanted).filter((each) => wanted[each]
 function forecastOf({forecast, ...row}) {
   const format = formatOf(row);
   if (!forecast?.total) return html`<span class="faint" title=${forecast?.reason}>not yet</span>`;
-  return html`${format(forecast.total)} <span class="faint">${format(forecast.low)} to ${format(forecast.high)}</span>`;
+  return html`${format(forecast.total)} <span class="faint">${bounds(forecast, format)}</span>`;
 }
 
 const STATES = {not_evaluated: ["not evaluated", "bad"], not_evaluated_yet: ["not evaluated yet", "wait"], no_amount: ["no amount", "wait"],
@@ -105,12 +105,12 @@ function Running({row, format, titles}) {
   const {current, forecast, percent} = row;
   return html`<dl class="numbers">
     <div><dt>Spent since ${firstDay(row)}</dt><dd title=${current.actual}>${format(current.actual)}</dd>
-      <dd class="faint">${whole(current.calls)} calls${current.unpriced_calls > 0 && `, ${whole(current.unpriced_calls)} without a price`}</dd>
+      <dd class="faint">${counted(current.calls, "call")}${current.unpriced_calls > 0 && `, ${whole(current.unpriced_calls)} without a price`}</dd>
       ${Object.keys(current.unconverted).length > 0 && html`<dd class="faint">not included, because no exchange rate is known: ${amounts(current.unconverted)}</dd>`}</div>
     <div><dt>Planned</dt><dd title=${current.planned}>${dash(current.planned ?? row.default_amount, format)}</dd>
       <dd class="faint">${current.owners ? `per ${titleOf(titles, row.per)}; ${current.owners.past} of ${current.owners.count} exceeded it` : dash(percent, (each) => `${each} % spent`)}</dd></div>
     ${forecast?.total && html`<div><dt>Forecast</dt><dd title=${forecast.total}>${format(forecast.total)}</dd>
-      <dd class="faint">${format(forecast.low)} to ${format(forecast.high)}</dd></div>`}</dl>`;
+      <dd class="faint">${bounds(forecast, format)}</dd></div>`}</dl>`;
 }
 
 const planned = ({planned_limits}) => Object.values(planned_limits).flatMap((each) => Object.entries(each).map(([first, {amount: text}]) => `${first}: ${text}`));
@@ -169,7 +169,7 @@ const list = ({views, dimensions, channels}) => ({
   identity: (row) => row.id, heading: (row) => row.name, one: (answer) => answer.budget, fields: ({burnup, history, ...row}) => row,
   show: (id) => `${at(id)}?${EXPAND.map((each) => `expand=${each}`).join("&")}`,
   Details: ({row}) => html`<${Details} row=${row} titles=${dimensions.titles} />`,
-  create: {title: "Create a budget", needs, fields: () => budgetFields({}, views, choices(dimensions), channels),
+  create: {title: "Create a budget", needs, look: "second", fields: () => budgetFields({}, views, choices(dimensions), channels),
     run: (_, given) => send("POST", PATH, typedBudget(given, views)).then(exceededNote)},
   actions: [
     {title: "Edit", needs, fields: (row) => budgetFields(row, views, choices(dimensions), channels), run: (row, given) => send("PATCH", at(row.id), {...typedBudget(given, views), version: row.version}).then(exceededNote)},

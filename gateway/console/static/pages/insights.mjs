@@ -7,6 +7,7 @@ import {ago, money} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {State, commented, withCode} from "../lib/parts.mjs";
+import {stateName} from "../lib/words.mjs";
 
 const PATH = "/insights";
 const OPEN = ["new", "in_progress"];
@@ -30,7 +31,7 @@ const time = (seconds) => new Date(Number(seconds) * 1000);
 const day = (seconds) => time(seconds).toISOString().slice(0, 10);
 const seen = (seconds) => html`<span title=${time(seconds).toISOString()}>${ago(time(seconds))}</span>`;
 /** Write the cost impact of an insight. Money of an operation insight is marked as affected, because its delay neither loses nor saves it. */
-const impact = (row) => (!/[1-9]/.test(row.cost_impact) ? "not stated" : row.about === "operation"
+const impact = (row) => (!/[1-9]/.test(row.cost_impact) ? html`<span class="faint">not stated</span>` : row.about === "operation"
   ? html`${money(row.cost_impact)} <span class="faint">affected</span>` : money(row.cost_impact));
 const valid = (answer, field) => answer.filtering.available.find((each) => each.field === field).valid_values;
 
@@ -61,17 +62,15 @@ const INSIGHTS = {
   path: PATH, root: "insights", at: PATH, caption: "insights", what: ["insights"],
   identity: (row) => row.id, show: at, one: ({insight, comments}) => ({...insight, comments}), heading: (row) => row.title,
   columns: [
-    {title: "Insight", value: (row) => row.title, sort: "title"},
-    {title: "Severity", value: (row) => html`<${State} word=${row.severity} kind=${SEVERITIES[row.severity]} />`, sort: "severity", order: "desc"},
-    {title: "Status", value: (row) => html`<${State} word=${row.status} kind=${DONE[row.status]} />`, sort: "status"},
+    {title: "Insight", value: (row) => row.title, sort: "title", mark: (row) => html`<span class=${`edge ${SEVERITIES[row.severity]}`} aria-hidden="true"></span>`,
+      facts: (row) => [html`<${State} word=${row.severity} kind=${SEVERITIES[row.severity]} />`, row.status !== "new" && stateName(row.status),
+        html`<span title=${time(row.created).toISOString()}>${ago(time(row.created)).replace(" ago", "")}</span>`, row.effort !== "not_set" && `${row.effort} effort`]},
     {title: "Cost impact", kind: "number", value: impact, exact: (row) => `$${row.cost_impact}`, sort: "cost_impact", order: "desc"},
-    {title: "Effort", wide: true, value: (row) => row.effort.replace("_", " "), sort: "effort"},
-    {title: "Category", wide: true, value: (row) => row.category, sort: "category"},
-    {title: "Last updated", wide: true, value: (row) => seen(row.last_updated), sort: "last_updated"},
   ],
+  isTwoLines: true,
   Details,
   Before,
-  create: {title: "Check now", needs: "work_on_insights", isWhole: true, text: () => "Tollhouse checks the newest records and this week's costs. It also does this every ten minutes.",
+  create: {title: "Check now", look: "plain", needs: "work_on_insights", isWhole: true, text: () => "Tollhouse checks the newest records and this week's costs. It also does this every ten minutes.",
     run: () => send("POST", `${PATH}/run`, {}).then(({inspection: found}) => html`<p role="status">${found.new} new,${" "}
       ${found.reopened} reopened, ${found.again} unchanged, ${found.gone} no longer detected.
       ${found.failed.length > 0 && html` These checks failed: ${found.failed.join(", ")}. The log says why.`}</p>`)},
