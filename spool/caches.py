@@ -15,7 +15,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 LONGEST: Final = 256  # limit in characters for a remembered text
-MOST_SIGHTINGS: Final = 8192
+MOST_SEEN: Final = 8192
 
 
 def make_room(cache: dict[Any, Any]) -> None:
@@ -24,7 +24,7 @@ def make_room(cache: dict[Any, Any]) -> None:
         cache.pop(key, None)  # another thread may have deleted it
 
 
-class Sightings(set[int]):
+class SeenKeys(set[int]):
     """
     Hashes of keys that were seen once, so that a cache stores only keys that recur. Then a sender that invents texts
     displaces no entry of other senders.
@@ -35,7 +35,7 @@ class Sightings(set[int]):
         number = hash(key)
         if number in self:
             return True
-        if len(self) >= MOST_SIGHTINGS:
+        if len(self) >= MOST_SEEN:
             self.clear()
         self.add(number)
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spool.caches import LONGEST, MOST_SIGHTINGS, Remembered, Sightings, remembered
+from spool.caches import LONGEST, MOST_SEEN, Remembered, SeenKeys, remembered
 
 
 def test_a_full_cache_loses_an_eighth() -> None:
@@ -29,16 +29,16 @@ def test_the_newest_texts_are_computed_once() -> None:
 
 
 def test_a_text_recurs_when_it_is_seen_again() -> None:
-    sightings = Sightings()
-    assert [False, False, True, True] == [sightings.recurs(text) for text in ("a", "b", "a", "a")]
+    seen = SeenKeys()
+    assert [False, False, True, True] == [seen.recurs(text) for text in ("a", "b", "a", "a")]
 
 
-def test_sightings_are_limited() -> None:
-    sightings = Sightings()
-    for number in range(2 * MOST_SIGHTINGS):
-        sightings.recurs(f"text {number}")
-        assert len(sightings) <= MOST_SIGHTINGS
-    assert sightings.recurs(f"text {2 * MOST_SIGHTINGS - 1}")
+def test_seen_keys_are_limited() -> None:
+    seen = SeenKeys()
+    for number in range(2 * MOST_SEEN):
+        seen.recurs(f"text {number}")
+        assert len(seen) <= MOST_SEEN
+    assert seen.recurs(f"text {2 * MOST_SEEN - 1}")
 
 
 def test_long_texts_are_not_stored() -> None:

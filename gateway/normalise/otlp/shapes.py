@@ -21,7 +21,7 @@ from gateway.normalise.otlp.product import AttributeShape, Fields, Names, Produc
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.usage_objects import figures
 from gateway.normalise.reading.ai_names import is_ai_name
-from spool.caches import Remembered, Sightings, make_room
+from spool.caches import Remembered, SeenKeys, make_room
 
 
 def _names(field: str) -> Names:
@@ -148,7 +148,7 @@ _keys = 0  # number of names for all cached shapes, including those deleted sinc
 
 # The shapes of items with few names, by these names, because one look-up takes a third of the time of one for each name
 _by_names: dict[Names, AttributeShape] = {}
-_sightings = Sightings()  # of names that are not in `_by_names`
+_seen_keys = SeenKeys()  # of names that are not in `_by_names`
 _FEW = 64
 _SHORT = 4096  # limit in characters for the names of an item in `_by_names`
 
@@ -162,7 +162,7 @@ def shape_of(attributes: Attributes) -> AttributeShape:
 def _by_facts(names: Names) -> AttributeShape:
     facts = frozenset(map(_facts_by_name, names))
     shape = _shapes.get(facts) or _remembered(facts)
-    if len(names) <= _FEW and _sightings.recurs(names) and sum(map(len, names)) <= _SHORT:
+    if len(names) <= _FEW and _seen_keys.recurs(names) and sum(map(len, names)) <= _SHORT:
         if len(_by_names) >= _MOST_SHAPES:
             make_room(_by_names)
         _by_names[names] = shape

@@ -37,7 +37,7 @@ from gateway.normalise.otlp.model import (
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.body_limits import ITEM_BYTES, PART_BYTES, TURN, Allowance
-from spool.caches import Sightings, make_room
+from spool.caches import SeenKeys, make_room
 
 Pair = tuple[str, Any]
 
@@ -102,7 +102,7 @@ _DROPPED: _Head = ("", True, False, False)  # the head of every dropped name
 _known = _Known()
 _read = _known.__getitem__
 _heads: dict[bytes, _Head] = {}
-_sightings = Sightings()  # of heads that are not in `_heads`
+_seen_keys = SeenKeys()  # of heads that are not in `_heads`
 _MOST_KNOWN = 8192
 _LONGEST_KNOWN = 160
 # Attribute names whose values differ on nearly every span. Caching these values saves nothing, while values
@@ -277,7 +277,7 @@ def _head_of(encoded: bytes) -> _Head | None:
     rule = rule_of(name)
     if rule is admission.WORDS:
         return None
-    recurs = _sightings.recurs(encoded)
+    recurs = _seen_keys.recurs(encoded)
     repeats = recurs and name not in _VARYING
     if rule is admission.SCALAR:
         head = (name, False, False, repeats)

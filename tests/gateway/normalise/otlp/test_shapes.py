@@ -124,12 +124,12 @@ def forget() -> None:
     for cache in (
         shapes._facts,
         shapes._by_names,
-        shapes._sightings,
+        shapes._seen_keys,
         shapes._shapes,
         readings._named,
         protobuf_decoder._known,
         protobuf_decoder._heads,
-        protobuf_decoder._sightings,
+        protobuf_decoder._seen_keys,
         admission.RULES,
     ):
         cache.clear()

@@ -73,7 +73,7 @@ def test_damaged_pairs_are_read_as_protobuf_reads_them(
     whole = pairs()
     tried = [raw for pair in whole for raw in (pair, *changed(pair, rng))]
     expected = [repr(read_by_protobuf(raw)) for raw in tried]
-    for cache in (protobuf_decoder._known, protobuf_decoder._heads, protobuf_decoder._sightings):
+    for cache in (protobuf_decoder._known, protobuf_decoder._heads, protobuf_decoder._seen_keys):
         cache.clear()
     assert expected == [repr(read(raw)) for raw in tried]  # names that were not seen before
     for raw in whole:
