@@ -15,7 +15,7 @@ const LONGEST_UNREAD: usize = 16_000;
 const LONGEST_NAME: usize = 256;
 /// Bytes of an entry beside its key.
 const ENTRY: usize = 64;
-const MOST_ATTRIBUTES: usize = 128;
+const MOST_ATTRIBUTES: usize = 1024;
 /// Kinds of one shape; with one more it is not worth a memory.
 const MOST_OF_SHAPE: u32 = 256;
 const LARGEST_NUMBER: u64 = 1_000_000_000;
@@ -173,11 +173,14 @@ impl Memory {
         }
         let (shape, attributes) = (Vec::with_capacity(256), Vec::with_capacity(32));
         let mut keys = Keys { shape, reduced: Vec::new(), attributes };
+        let mut found = vec![false; self.names.len().saturating_add(1)]; // by the numbers of names
         keys.shape.extend_from_slice(&context.to_le_bytes());
         for raw in &span.attributes {
             let (name, encoded) = requests::pair(raw).ok_or(Miss::Layout)?;
             let known = self.names.get(name).ok_or(Miss::New)?;
-            if keys.attributes.iter().any(|other| other.name == known.id) {
+            let is_found =
+                usize::try_from(known.id).ok().and_then(|id| found.get_mut(id)).ok_or(Miss::Layout)?;
+            if std::mem::replace(is_found, true) {
                 return Err(Miss::Layout);
             }
             let value = requests::value(encoded, 0).ok_or(Miss::Layout)?;

@@ -82,6 +82,22 @@ def test_trees_and_lonely_spans_are_by_the_memory(native: Native) -> None:
         assert 0 == memory.compared["different"]
 
 
+@pytest.mark.parametrize(("names", "is_known"), [(128, True), (129, True), (1024, True), (1025, False)])
+def test_spans_with_many_names_are_by_the_memory(names: int, is_known: bool, native: Native) -> None:
+    """The memory reads spans with up to 1,024 attributes, with the same result as the rules."""
+    call: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
+    call |= {f"app.name-{number}": "on" for number in range(names - len(call))}
+    memory = SpanMemory(native, AT_ONCE)
+    for number in range(1, 11):
+        body = in_protobuf(traces(span(number, call), scope="shop"))
+        if number == 8:
+            memory.spans.clear()
+        remembered = run(memory.normalise(body, Options()))
+        assert remembered is None or by_rules(body, Options()) == remembered
+    assert is_known == (memory.spans["reading"] + memory.compared["same"] > 0)
+    assert 0 == memory.compared["different"]
+
+
 @pytest.mark.parametrize("scope", ["com.anthropic.sdk.python", "com.anthropic.claude-platform", "shop"])
 @pytest.mark.parametrize("end", [{"gen_ai.response.id": "msg_@"}, {}, {"error.type": "overloaded_error"}])
 def test_a_request_id_of_the_provider_varies(scope: str, end: dict[str, Any], native: Native) -> None:
