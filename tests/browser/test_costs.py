@@ -220,7 +220,7 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     page = console.page
     page.get_by_label("Range").select_option(label="Last week")
     expect(page.get_by_text("Last week (UTC)")).to_be_visible()
-    expect(page.get_by_text("Before: $")).to_be_visible()
+    expect(page.locator(".faint").get_by_text("Before: $")).to_be_visible()
     chart = page.locator("figure svg[role=img]")
     box = chart.bounding_box()
     assert box is not None

@@ -132,8 +132,12 @@ def test_versions_are_those_of_the_client_tests(page: ConnectPage) -> None:
 
 @pytest.mark.parametrize("name", ["claude-code", "gemini-cli", "qwen-code", "copilot"])
 def test_the_agent_sets_what_the_page_says(name: str) -> None:
-    """`tollhouse agent setup` and the page give an assistant the same settings, except for the key."""
+    """
+    `tollhouse agent setup` and the page give an assistant the same settings, except for the key. The agent also sets
+    the variables of one signal, which the page names.
+    """
     keys = ASSISTANTS[name].keys("http://HOST:4318")
+    of_signals = {path: value for path, value in keys.items() if re.search("OTLP_(LOGS|METRICS)_", path[-1])}
     page = connect_page(name)
     variables = page.environment(url="http://HOST:4318", key="KEY")
     written: dict[tuple[str, ...], Any] = {("env", name): value for name, value in variables.items()}
@@ -143,7 +147,12 @@ def test_the_agent_sets_what_the_page_says(name: str) -> None:
                 written |= {(outer, key): value for key, value in inner.items()}
             else:
                 written[(outer,)] = inner
-    assert dict(keys) == {path: value for path, value in written.items() if path in keys}
+    for path, value in of_signals.items():
+        signal = path[-1].split("_")[3]
+        general = written[(*path[:-1], path[-1].replace(f"_{signal}_", "_"))]
+        assert value in (general, f"{general}/v1/{signal.lower()}")
+    assert {**keys} == {path: value for path, value in written.items() if path in keys} | of_signals
+    assert ("of one signal" in page.text) == bool(of_signals)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_reports_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> No
     console.expects("503")
     failed = {"status": 503, "json": {"error": {"type": "unavailable", "message": "the disk is full"}}}
     page.route("**/preview", lambda route: route.fulfill(**failed))
-    page.locator("main tbody th").get_by_role("link").click()
+    page.locator("main tbody th").get_by_role("link", name="monthly").click()
     expect(dialog.get_by_role("alert")).to_contain_text("The disk is full")
     page.unroute("**/preview")
     dialog.get_by_role("button", name="Try again").click()

@@ -302,7 +302,8 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     ratios = {meter: days.ratio() for meter, days in meters.items()}
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
-    free = {meter for meter, ratio in ratios.items() if not ratio}
+    beyond_rounding = {entry[2] for entry in entries if not case.is_rounded(entry)}
+    free = {meter for meter in beyond_rounding if not ratios.get(meter, _ONE)}
     if free and free < ratios.keys():
         claim = _free_kinds(case, model, entries, free)
         if claim is not None:

@@ -275,7 +275,7 @@ export const TOOLS = [
     "code": "CLAUDE_CODE_ENABLE_TELEMETRY=1\nOTEL_LOGS_EXPORTER=otlp\nOTEL_METRICS_EXPORTER=otlp\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nOTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
    },
    {
-    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes that become tags."
+    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes that become tags. A variable of one signal, such as OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, wins over these. The agent therefore sets the endpoint and the protocol of logs and metrics as well."
    }
   ]
  },
