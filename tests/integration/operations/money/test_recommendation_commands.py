@@ -105,6 +105,6 @@ def test_types_and_checks(terminal: Terminal) -> None:
     assert "nothing to change" in terminal.run("recommendations", "types", "edit", "batch", code=2).output
     assert "True" in terminal.run("recommendations", "types", "edit", "batch", "--enable").output
     assert {"new": 0, "again": 2, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == terminal.json(
-        "run"
+        "check"
     )["look"]
     assert [] == terminal.listed("--open", "false")
