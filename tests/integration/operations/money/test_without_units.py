@@ -28,7 +28,7 @@ from tests.spool.contract.examples import add
 MARCH = "from=2026-03-01&to=2026-03-31"
 DAYS = ("--from", "2026-03-01", "--to", "2026-03-31")
 CALLS = month(a_day=1)
-# Lists of single records show their units, two lists have ids or times of the machine, and a key is of one installation.
+# Lists of single records show their units, two lists have ids or times of the machine, and an installation has a key.
 OTHERS = re.compile("/(records|tail|audit|sessions?|spool|about|status|inspect.*|operators|verdict-key)$")
 
 CURSOR = re.compile('"cursor":{[^}]*}')
