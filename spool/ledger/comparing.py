@@ -1,8 +1,8 @@
 """
 Comparison of the totals with the log: stored records are counted again by hour or day and compared with the sums.
 
-A period is compared only if all its counted records are still stored. Money is not compared, because it may
-have been recalculated with new prices.
+A period is compared only if all its counted records are still stored. Calls and meters are compared, and money and
+dimensions are not.
 """
 
 from __future__ import annotations

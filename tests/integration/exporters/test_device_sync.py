@@ -304,3 +304,15 @@ async def test_an_empty_path_sends_nothing(site: DeviceSite) -> None:
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().state == "parked")
     assert [] == site.upstream.requests
+
+
+@pytest.mark.parametrize("is_tollhouse", [True, False])
+async def test_a_cost_service_gets_no_times_of_uses(site: DeviceSite, *, is_tollhouse: bool) -> None:
+    published = {"status": "reporting", "version": "2.1.332"}
+    uses = {"use": "losing", "state_since": 1, "unheard_since": 2, "heard_at": 3}
+    beat = json.dumps({"assistants": {"claude-code": published | uses}}).encode()
+    await site.table.keep(device("d1").updated(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat))
+    async with site.syncing(tells_changes=is_tollhouse) as sync:
+        await site.until(lambda: sync.state().queued == 0)
+        assistants = json.loads(site.upstream.accepted[1].body)["assistants"]
+    assert {"claude-code": published | (uses if is_tollhouse else {})} == assistants
