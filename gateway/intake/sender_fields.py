@@ -6,16 +6,14 @@ Each report is counted before it is attributed, priced and merged, so the counts
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Mapping
 from hashlib import blake2b
 
+from gateway.core.kept_counts import DAY_S, KeptCounts
 from gateway.normalise.outcome import STATED_FIELDS, Outcome, Stated
 from gateway.normalise.reading.operations import BILLED_BY_TOKENS
 from gateway.people.authentication.access import Bearer
 from spool.clock import Clock
-from spool.errors import SpoolError
 from spool.registry.tables.sender_fields import (
     DAYS,
     MAX_SOURCES,
@@ -26,12 +24,8 @@ from spool.registry.tables.sender_fields import (
     SenderFieldTable,
 )
 
-DAY_S = 86_400.0
-KEEP_EVERY_S = 600.0
 MAX_SEEN = 1024  # kinds of calls that are counted before they are added to the counts of their senders
 MAX_SENDERS = 2 * MAX_SOURCES * MAX_VERSIONS  # sources and versions of a day in memory
-
-_log = logging.getLogger(__name__)
 
 _Seen = tuple[int, float, float]  # number of calls, first and last arrival
 
@@ -122,13 +116,13 @@ def _counts_of(stated: Stated, sender: str, seen: _Seen) -> FieldCounts:
     )
 
 
-class KeptSenderFields:
-    """
-    Adds this process's counts to the stored counts: for each query, every ten minutes, and at an orderly stop.
-    """
+class KeptSenderFields(KeptCounts[SenderDay]):
+    name = "senders' fields"
+    action = "sender_fields_not_kept"
+    counter: SenderFieldCounter
 
     def __init__(self, counter: SenderFieldCounter, table: SenderFieldTable) -> None:
-        self.counter = counter
+        super().__init__(counter)
         self._table = table
 
     async def recent(self) -> Mapping[int, SenderDay]:
@@ -136,29 +130,5 @@ class KeptSenderFields:
         await self.keep()
         return await self._table.since(self.counter.today - DAYS + 1)
 
-    async def keep(self) -> None:
-        if days := self.counter.take():
-            try:
-                await self._table.add(days, today=self.counter.today)
-            except SpoolError:
-                self.counter.put_back(days)
-                raise
-
-    async def run(self) -> None:
-        """Store the counts from time to time, and when cancelled."""
-        try:
-            while True:
-                await asyncio.sleep(KEEP_EVERY_S)
-                await self._try_to_keep()
-        finally:
-            await self._try_to_keep()
-
-    async def _try_to_keep(self) -> None:
-        try:
-            await self.keep()
-        except SpoolError as error:
-            _log.warning(
-                "counts of senders' fields could not be stored and are retried: %s",
-                error,
-                extra={"action": "sender_fields_not_kept"},
-            )
+    async def store(self, counts_by_day: Mapping[int, SenderDay]) -> None:
+        await self._table.add(counts_by_day, today=self.counter.today)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from gateway.core.kept_counts import DAY_S, KeptCounts
 from spool.clock import Clock
-from spool.errors import SpoolError
 from spool.log.books import AMENDED_LATE, UNCOMPARED
 from spool.log.values import Commit
 from spool.registry.tables.late_reports import MAX_SOURCES, OTHER, Counts, LateReportTable
 
 DAYS = 7
-DAY_S = 86_400.0
-KEEP_EVERY_S = 600.0
-
-_log = logging.getLogger(__name__)
 
 
 class LateReports(NamedTuple):
@@ -64,13 +58,12 @@ class LateReportCounter:
             self._days.setdefault(day, Counter()).update(counts)
 
 
-class KeptLateReports:
-    """
-    Adds this process's counts to the stored counts: for each query, every ten minutes, and at an orderly stop.
-    """
+class KeptLateReports(KeptCounts[Counts]):
+    name = "late reports"
+    action = "late_reports_not_kept"
 
     def __init__(self, counter: LateReportCounter, table: LateReportTable) -> None:
-        self._counter = counter
+        super().__init__(counter)
         self._table = table
 
     async def recent(self) -> Sequence[LateReports]:
@@ -82,33 +75,9 @@ class KeptLateReports:
             LateReports(source, sums[AMENDED_LATE, source], sums[UNCOMPARED, source]) for source in sources
         ]
 
-    async def keep(self) -> None:
-        if counts_by_day := self._counter.take():
-            try:
-                await self._table.add(counts_by_day, oldest=self._oldest)
-            except SpoolError:
-                self._counter.put_back(counts_by_day)
-                raise
-
-    async def run(self) -> None:
-        """Store the counts from time to time, and when cancelled."""
-        try:
-            while True:
-                await asyncio.sleep(KEEP_EVERY_S)
-                await self._try_to_keep()
-        finally:
-            await self._try_to_keep()
-
-    async def _try_to_keep(self) -> None:
-        try:
-            await self.keep()
-        except SpoolError as error:
-            _log.warning(
-                "counts of late reports could not be stored and are retried: %s",
-                error,
-                extra={"action": "late_reports_not_kept"},
-            )
+    async def store(self, counts_by_day: Mapping[int, Counts]) -> None:
+        await self._table.add(counts_by_day, oldest=self._oldest)
 
     @property
     def _oldest(self) -> int:
-        return self._counter.today - DAYS + 1
+        return self.counter.today - DAYS + 1

@@ -9,10 +9,11 @@ import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import Config
+from gateway.core.kept_counts import DAY_S
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.sender_fields import DAY_S, MAX_SEEN, MAX_SENDERS, KeptSenderFields, SenderFieldCounter
+from gateway.intake.sender_fields import MAX_SEEN, MAX_SENDERS, KeptSenderFields, SenderFieldCounter
 from gateway.intake.shadows import Shadows
 from gateway.normalise import otlp
 from gateway.normalise.formats import litellm

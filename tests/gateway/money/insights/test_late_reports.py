@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 import pytest_asyncio
 
+from gateway.core.kept_counts import DAY_S
 from gateway.money.insights.detectors.records import late_reports
-from gateway.monitoring.late_reports import DAY_S, KeptLateReports, LateReportCounter, LateReports
+from gateway.monitoring.late_reports import KeptLateReports, LateReportCounter, LateReports
 from spool.errors import SpoolUnavailable
 from spool.log.values import Commit
 from spool.registry.registry import Registry

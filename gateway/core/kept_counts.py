@@ -1,0 +1,75 @@
+"""Counts by day that a process adds to the stored counts of all processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from spool.errors import SpoolError
+
+DAY_S = 86_400.0
+KEEP_EVERY_S = 600.0
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class DayCounter(Protocol[T]):
+    """Counts of this process by day, in days since 1970 (UTC)."""
+
+    @property
+    def today(self) -> int: ...
+
+    def take(self) -> Mapping[int, T]:
+        """Return the counts since the last call, and reset them."""
+        ...
+
+    def put_back(self, counts_by_day: Mapping[int, T], /) -> None:
+        """Add counts back that could not be stored."""
+        ...
+
+
+class KeptCounts(ABC, Generic[T]):
+    """
+    Adds the counts of this process to the stored counts: for each query, every ten minutes, and at an orderly stop.
+
+    `name` and `action` describe the counts in the log.
+    """
+
+    name: ClassVar[str]
+    action: ClassVar[str]
+
+    def __init__(self, counter: DayCounter[T]) -> None:
+        self.counter = counter
+
+    @abstractmethod
+    async def store(self, counts_by_day: Mapping[int, T]) -> None:
+        """Add counts to the stored ones. Raises SpoolError if they could not be stored."""
+
+    async def keep(self) -> None:
+        if counts_by_day := self.counter.take():
+            try:
+                await self.store(counts_by_day)
+            except SpoolError:
+                self.counter.put_back(counts_by_day)
+                raise
+
+    async def run(self) -> None:
+        """Store the counts from time to time, and when cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(KEEP_EVERY_S)
+                await self._try_to_keep()
+        finally:
+            await self._try_to_keep()
+
+    async def _try_to_keep(self) -> None:
+        try:
+            await self.keep()
+        except SpoolError as error:
+            message = "counts of %s could not be stored and are retried: %s"
+            _log.warning(message, self.name, error, extra={"action": self.action})
