@@ -307,7 +307,7 @@ class DocumentTable(Generic[Row]):
         return self._rows if self._changes.is_draft else self.kind.all(rows)
 
     def _check_unmanaged(self, rows: RegistryRows, id: str) -> None:
-        """Raise Managed if a file manages the row. A draft applies files, so it may change the row."""
+        """Raise Managed if a file manages the row. In a draft nothing is raised, because a draft applies the files."""
         if not self._changes.is_draft:
             check_unmanaged(rows, self.action, id)
 

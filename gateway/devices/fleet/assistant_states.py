@@ -84,7 +84,7 @@ class AssistantEvidence(NamedTuple):
 
 
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is stored of an assistant between heartbeats: see `AssistantEvidence`."""
+    """The part of `AssistantEvidence` that is stored between two heartbeats."""
 
     setting: str
     since: float

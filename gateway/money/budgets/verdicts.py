@@ -76,7 +76,7 @@ class BudgetVerdict(msgspec.Struct, frozen=True, kw_only=True):
     state: Annotated[
         str,
         words(
-            "`over`: spent at least the limit. `near`: the highest threshold below 100 % is passed. `within`: neither."
+            "`over`: spend of at least the limit. `near`: it passed the highest alert below 100 %. `within`: neither."
         ),
         example(OVER),
     ]

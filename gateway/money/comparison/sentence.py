@@ -64,7 +64,7 @@ def comparable(past: Past) -> str:
 
 
 def named_drivers(comparison: Comparison) -> list[Driver]:
-    """Return the drivers with a change and a name, because nobody can act on unknown or joined groups."""
+    """Return the drivers that changed and have a name. Nobody can act on unknown or joined groups."""
     return [driver for driver in comparison.drivers if driver.parts.change and _has_name(driver)]
 
 

@@ -211,7 +211,7 @@ class _Applying:
                 key,
                 words if is_own else f"taken over; {words}".strip("; "),
             )
-        if remark := kind.note(after):
+        if remark := kind.remark(after):
             self._note(NOTED, kind, key, remark)
 
     async def _delete(self, kind: FileKind, id: str, owner: FileOwner) -> None:

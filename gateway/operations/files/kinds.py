@@ -92,7 +92,7 @@ class FileKind(ABC):
     @abstractmethod
     async def delete(self, asking: Asking, row: Any) -> None: ...
 
-    def note(self, row: Any) -> str:
+    def remark(self, row: Any) -> str:
         """Return a remark about an object for the plan, or ""."""
         return ""
 

@@ -291,7 +291,7 @@ class KeyKind(FileKind):
     def secret_mark(self, row: Key) -> object:
         return row.secrets[-1].digest
 
-    def note(self, row: Key) -> str:
+    def remark(self, row: Key) -> str:
         return "disabled, and stays disabled" if row.status == DISABLED else ""
 
 

@@ -117,7 +117,7 @@ class InventoryTable:
 
 
 def _after(before: Machine | None, machine: Machine) -> Machine:
-    """Return a machine with its earlier check-in."""
+    """Return a machine of a new list with the check-in that was the newest before, as `seen_before`."""
     if before is None or before.last_seen is None:
         return machine
     is_new = machine.last_seen is None or machine.last_seen > before.last_seen

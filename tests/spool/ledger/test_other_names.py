@@ -29,7 +29,7 @@ def query(by: str) -> CostQuery:
     return CostQuery(**EVER, granularity=TOTAL, group_by=(by,))
 
 
-def of_other() -> list[Record]:
+def records_named_other() -> list[Record]:
     fields: dict[str, Any] = {**TEXTS, "start_time": BEGIN * NS}
     model = {"request_model": OTHER, "response_model": OTHER, "provider": OTHER, "region": OTHER}
     metric = UsageMetric(id=b"m" * 16, name="calls", unit=CALL_UNIT, value=2, model=OTHER, **fields)
@@ -39,7 +39,7 @@ def of_other() -> list[Record]:
 async def test_no_text_of_a_sender_is_the_name_of_all_others(ledgers: Ledgers) -> None:
     """In each dimension, tag and unit, such a call has no value. It is no joint sum, so a limited person sees it."""
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + HOUR)), FakeLog()
-    log.add(of_other())
+    log.add(records_named_other())
     await ledger.catch_up(log)
     assert not await ledger.has_joint_sums()
     named = RoleFilter(dimension="team", mode=EXCEPT, values=("ads",))

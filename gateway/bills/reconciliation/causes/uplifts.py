@@ -24,7 +24,7 @@ def key_price(case: Case) -> Iterator[Claim]:
     Claim another price of one key on a bill without keys: paid - worth = s * w at each place, where w is the value of
     the key's calls there and s is one number.
 
-    It must be so on at least OWNER_DAYS days, for all models, and for no second key.
+    This must hold on at least OWNER_DAYS days and for all models. If it holds for a second key, nothing is claimed.
     """
     split, remainder = case.split, case.remainder
     if split.levels.money_key or split.extra:
@@ -35,11 +35,10 @@ def key_price(case: Case) -> Iterator[Claim]:
         return
     by_key = _worth_by_key(case)
     largest = sorted(by_key, key=lambda key: -sum(by_key[key].values()))[:MOST_LISTED]
-    fitting = [key for key in largest if _share(case, rest, by_key[key]) is not None]
-    if len(by_key) < 2 or len(fitting) != 1:
+    shares = {key: share for key in largest if (share := _share(case, rest, by_key[key])) is not None}
+    if len(by_key) < 2 or len(shares) != 1:
         return
-    [key] = fitting
-    share = _share(case, rest, by_key[key])
+    [(key, share)] = shares.items()
     portions: dict[Entry, Portion] = {
         (RATE, *place): Portion(amount) for place, amount in rest.items() if amount and by_key[key].get(place)
     }
@@ -47,7 +46,7 @@ def key_price(case: Case) -> Iterator[Claim]:
         "key_price",
         [*portions],
         EXACT,
-        f"the calls of the key {named([key])} were billed at {float(1 + (share or 0)):.4f} of our price, and those of "
+        f"the calls of the key {named([key])} were billed at {float(1 + share):.4f} of our price, and those of "
         f"{len(by_key) - 1:,} other keys at our price",
         _ADVICE,
         portions=portions,

@@ -23,7 +23,7 @@ _NOT_APPLIED: Cause = (NOT_CONFIGURED, "policy_not_applied")
 
 
 def assistant_not_reporting(facts: Facts) -> Sequence[Finding]:
-    """Find assistants whose calls are lost, or would be lost at the next use."""
+    """Find assistants whose calls are lost now, or will be lost when the assistant is used again."""
     causes = {cause for row in facts.fleet for cause in row.causes if cause[1] != NO_AGENT}
     return _of_causes("assistant_not_reporting", facts, causes - {_NOT_APPLIED})
 
@@ -70,7 +70,7 @@ def _having(cause: Cause, rows: Iterable[FleetRow]) -> Iterable[FleetRow]:
 
 @no_plant("a month is filled without its inventory")
 def stopped_agent(facts: Facts) -> Sequence[Finding]:
-    """Find expected machines that the MDM still sees, although their agents no longer report."""
+    """Find expected machines whose agents no longer report while the MDM still sees the machines."""
     stopped = [row for row in facts.fleet if row.state == AGENT_STOPPED and row.is_expected]
     return _largest(
         (
