@@ -19,6 +19,7 @@ from spool.ledger.queries import (
     PRICED_BY,
     ROW_DIMENSIONS,
     ROW_TAG,
+    SLICE,
     TAG,
     CostQuery,
     Derived,
@@ -293,7 +294,18 @@ class PostgresLedgerRows(SqlLedgerRows):
         terms = [*self._filters(query.without_unit() if query.unit else query, known, parameters)]
         if not terms:
             return ""
-        return f"{{schema}}.ledger_keys k {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
+        return f"{self._visible_keys(known, parameters)} {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
+
+    def _visible_keys(self, known: Mapping[str, str], parameters: StatementParameters) -> str:
+        """
+        Return SQL for the dimensions of calls that a person may see. OFFSET 0 keeps the server from applying other
+        filters first. Otherwise, its work would reveal whether a hidden value exists.
+        """
+        if SLICE not in known:
+            return "{schema}.ledger_keys k"
+        is_seen = known[SLICE]
+        [join] = [join for join in parameters.joins if is_seen.removesuffix("value") in join]
+        return f"(SELECT k.* FROM {{schema}}.ledger_keys k {join} WHERE {is_seen} <> '' OFFSET 0) k"
 
     def _by_number(
         self, spans: Sequence[Span], chosen: str, columns: Sequence[str], parameters: StatementParameters
@@ -407,7 +419,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         columns = ", ".join([begin, *names, "k.status", "h.meter"])
         rows = self._ask(
             f"SELECT {columns}, SUM(h.whole)::bigint, SUM(h.millionths)::bigint"
-            f" FROM {{schema}}.ledger_meters h JOIN {{schema}}.ledger_keys k ON k.id = h.key"
+            f" FROM {{schema}}.ledger_meters h JOIN {self._visible_keys(known, parameters)} ON k.id = h.key"
             f" {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
             f" GROUP BY {', '.join(str(index) for index in range(1 if begin != '0' else 2, len(names) + 4))}",
             parameters,

@@ -70,6 +70,11 @@ class Ledgers:
         self._opened[-1].books.open = opened
         return self._opened[-1]
 
+    async def read_statistics(self) -> None:
+        """Let PostgreSQL plan with current statistics, as it does some time after a load."""
+        if self._database is not None:
+            await self._database.read(lambda connection: connection.execute("ANALYZE"))
+
     async def close(self) -> None:
         """Close everything, so that a failed test leaves no thread."""
         for ledger in self._opened:

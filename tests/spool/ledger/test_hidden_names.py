@@ -43,6 +43,7 @@ def spent(number: int, team: str, name: str, start: float) -> Any:
         run=f"{name}-{number % 50}-7c1e0f3a2b4d4e6f8a9b0c1d2e3f4a5b" if name != HIDDEN else name,
         tags={**tags, "service": f"{team}-{number % 20}"},
         estimated_cost="1",
+        meters={"web_searches": 1},
         start_time=int(start) * NS,
     )
 
@@ -59,6 +60,7 @@ async def ledger(ledgers: Ledgers) -> Ledger:
     await ledger.use_links(
         UnitLinks([UnitLink("commit", 5, "ticket", HIDDEN), link("session", HIDDEN, "parent")])
     )
+    await ledgers.read_statistics()
     return ledger
 
 
@@ -121,14 +123,14 @@ async def test_the_runs_of_a_hidden_unit_take_as_much_work(ledger: Ledger, unit:
 async def test_a_hidden_team_takes_as_much_work(ledger: Ledger, name: str) -> None:
     sliced = SlicedLedger(ledger, LedgerSlice(parts=((RoleFilter(dimension="team", values=("search",)),),)))
     hidden = {"team": "ads", "user": "ads-1", "tag:service": "ads-1"}[name]
-    for by in ((), ("model",), ("session",)):
+    for by, meter in (((), None), (("model",), None), (("session",), None), (("model",), "web_searches")):
         counts = [
             await work_of(
                 ledger,
-                lambda value=value, by=by: sliced.costs(  # type: ignore[misc]
-                    CostQuery(**TIMES, granularity=TOTAL, group_by=by, include={name: (value,)})
+                lambda value=value, by=by, meter=meter: sliced.costs(  # type: ignore[misc]
+                    CostQuery(**TIMES, granularity=TOTAL, group_by=by, include={name: (value,)}, meter=meter)
                 ),
             )
             for value in (hidden, f"{hidden}x", UNKNOWN)
         ]
-        assert max(counts) <= MOST * min(counts), (by, counts)
+        assert max(counts) <= MOST * min(counts), (by, meter, counts)
