@@ -17,7 +17,7 @@ import {RangePicker, ZONES, ZonePicker, day, daysBefore, inAddress, rangeOf, spa
 
 const PATH = "/costs";
 const PAGE = 50;
-const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 12, 200]; // groups shown
+const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 20, 200]; // groups shown
 const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // the longest range in days for each bin size
 const BIN_TITLES = {hourly: "hour", daily: "day", weekly: "week", monthly: "month"};
 const NO_FILTERS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "parts", "hide", "asif", "cost_type", "missing"];
