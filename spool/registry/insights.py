@@ -64,7 +64,8 @@ class Finding:
     addressed insight becomes new again if there is later evidence, or if the state ended and began again.
     `channels` are notified when the insight opens, in addition to subscribed channels. `concerns` is a filter
     for the calls that the finding is about, or None if it is not about calls. A person with restricted access
-    sees the finding only if that access includes these calls.
+    sees the finding only if that access includes these calls. `severity` is stated if it does not follow from the
+    category and the cost impact. `csv` is a list of what the finding is about, for the notice.
     """
 
     key: str
@@ -72,6 +73,8 @@ class Finding:
     newest: float | None = None
     channels: tuple[str, ...] = ()
     concerns: Concerned | None = None
+    severity: str = ""
+    csv: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,7 @@ class Insight:
     present: bool
     touched: bool
     concerns: str = ""  # Finding.concerns as JSON, or "" if it is None
+    severity: str = ""  # Finding.severity
 
     @property
     def concerned(self) -> Concerned | None:

@@ -50,6 +50,7 @@ MAX_FIELDS = 32
 MAX_FIELD_NAME = 64
 MAX_FIELD = 256
 MAX_THREAD = 256
+MAX_CSV = 128 * 1024  # a longer list loses its last rows
 
 NOT_ARRIVING = "delivery"  # category of the insights that are critical
 _WARNINGS = frozenset({"budget", "reliability", "spend"})
@@ -67,7 +68,7 @@ class Notice:
 
     `kind` has a form such as `budget.threshold_crossed`. An e-mail program shows notices with the same
     `thread` as one conversation. `at` is in epoch seconds. If `to` is set, an e-mail channel sends to this
-    address instead of its own.
+    address instead of its own. `csv` is a list that a mail has as an attachment and a webhook as a field.
     """
 
     id: str
@@ -80,6 +81,7 @@ class Notice:
     link: str = ""
     thread: str = ""
     to: str = ""
+    csv: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,17 +203,19 @@ def check_notice(notice: Notice) -> Notice:
         link=web_link(notice.link),
         thread=_line(notice.thread, MAX_THREAD),
         to=notice.to,
+        csv=_whole_rows(notice.csv),
     )
 
 
-def insight_notice(insight: Insight) -> Notice:
+def insight_notice(insight: Insight, csv: str = "") -> Notice:
     """
     Return the notice for an insight that a detector opened. The detector may also have reopened it after
-    it was addressed.
+    it was addressed. An insight is noticed once per opening and stated severity.
     """
     opened = round(insight.status_at * 1000)
+    stated = f"-{insight.severity}" if insight.severity else ""
     return Notice(
-        id=f"insight-{insight.id}-{opened}",
+        id=f"insight-{insight.id}-{opened}{stated}",
         kind=INSIGHT_OPENED,
         title=insight.title,
         at=insight.status_at,
@@ -220,18 +224,25 @@ def insight_notice(insight: Insight) -> Notice:
         severity=insight_severity(insight),
         link=insight.link,
         thread=f"insight {insight.id}",
+        csv=csv,
     )
 
 
 def insight_severity(insight: Insight) -> str:
     """
-    Return the severity of an insight: critical if data do not arrive, warning for high costs and some
-    categories, else info.
+    Return the severity of an insight as its detector stated it. Otherwise it is critical if data do not arrive,
+    warning for high costs and some categories, else info.
     """
+    if insight.severity:
+        return insight.severity
     if insight.category == NOT_ARRIVING:
         return CRITICAL
     is_dear = abs(Decimal(insight.cost_impact)) >= _DEAR
     return WARNING if is_dear or insight.category in _WARNINGS else INFO
+
+
+def _whole_rows(csv: str) -> str:
+    return csv if len(csv) <= MAX_CSV else csv[: csv.rfind("\n", 0, MAX_CSV) + 1]
 
 
 def document_of(notification: Notification) -> dict[str, Any]:
@@ -277,10 +288,19 @@ def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterabl
 
 
 def add_insight_notices(
-    rows: RegistryRows, insights: Iterable[Insight], subscriptions: Sequence[InsightSubscription]
+    rows: RegistryRows,
+    insights: Iterable[Insight],
+    subscriptions: Sequence[InsightSubscription],
+    csv: Mapping[str, str] = {},
 ) -> None:
-    """Add notices for insights that open. Call it in the transaction that opens them."""
-    notices = [(insight_notice(insight), insight.category) for insight in insights]
+    """
+    Add notices for insights that open or become more severe. Call it in the transaction that changes them. `csv` has
+    lists by the key of a finding.
+    """
+    notices = [
+        (insight_notice(insight, csv.get(insight.finding or "", "")), insight.category)
+        for insight in insights
+    ]
     for subscription in subscriptions:
         add_notices(
             rows,

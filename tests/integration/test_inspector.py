@@ -154,10 +154,10 @@ async def test_an_insight_ends_with_its_state(
     task = asyncio.create_task(task_of.run())
     async with asyncio.timeout(60):
         assert 1 == (await looks.get()).merged.new
-        assert not await task_of.has_ended()
+        assert not await task_of.has_changed()
         await park(server, "running")
         assert 1 == (await looks.get()).merged.gone
-        assert not await task_of.has_ended()
+        assert not await task_of.has_changed()
     assert looks.empty()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

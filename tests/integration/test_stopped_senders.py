@@ -73,9 +73,9 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
     assert ["otel"] == [*answer["last_records"]]
     assert "last_records" not in await operator(serving, "/report?by=model&range=last_7d")
     watching = inspector(serving.app.services.operators)
-    assert not await watching.has_ended()
+    assert not await watching.has_changed()
     assert 200 == (await serving.send("/v1/traces", json_traces(json_span()))).status
-    assert await watching.has_ended()
+    assert await watching.has_changed()
     merged = (await watching.inspect()).merged
     assert (0, 1) == (merged.new, merged.gone)
     [insight] = await insights(serving.app)

@@ -147,6 +147,9 @@ def written(message: Message, settings: NotifySettings, *, now: float) -> EmailM
     html = html_of(message.notices)
     if html is not None:
         mail.add_alternative(html, subtype="html")
+    for notice in message.notices:
+        if notice.csv:
+            mail.add_attachment(notice.csv, subtype="csv", filename=f"{notice.id}.csv")
     return mail
 
 

@@ -98,6 +98,7 @@ def document(notice: Notice) -> dict[str, object]:
             "severity": notice.severity,
             "link": notice.link,
             "thread": notice.thread,
+            **({"csv": notice.csv} if notice.csv else {}),
         },
     }
 

@@ -148,10 +148,15 @@ class FleetCoverage:
     systems: Sequence[Part]
 
 
+def counted(rows: Iterable[FleetRow], *, has_inventory: bool) -> list[FleetRow]:
+    """Return the machines that the figures count: the expected ones, or without a list all but the revoked ones."""
+    return [row for row in rows if row.machine is not None or not (has_inventory or row.state == REVOKED)]
+
+
 def coverage_of(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCoverage:
     """Return the figures. Each machine counts once, and the time of day changes no figure but `offline`."""
-    counted = [row for row in rows if row.machine is not None or not (has_inventory or row.state == REVOKED)]
-    expected = [row for row in counted if not row.is_away]
+    there = counted(rows, has_inventory=has_inventory)
+    expected = [row for row in there if not row.is_away]
     states = Counter(row.state for row in expected)
     devices_of = Counter(cause for row in expected for cause in row.causes)
     assistants_of: dict[Cause, Counter[str]] = defaultdict(Counter)
@@ -168,7 +173,7 @@ def coverage_of(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCovera
     return FleetCoverage(
         machines=len(expected),
         covered=sum(row.covered for row in expected),
-        away=len(counted) - len(expected),
+        away=len(there) - len(expected),
         offline=sum(row.link == OFFLINE for row in expected),
         enrolled=sum(row.device is not None and row.device.state == ENROLLED for row in rows),
         unexpected=sum(row.machine is None for row in rows) if has_inventory else 0,

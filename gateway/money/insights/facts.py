@@ -23,6 +23,7 @@ from spool.devices.device import Device
 from spool.leases import NodeSettings
 from spool.log.counted_names import EventType
 from spool.record import Inference
+from spool.registry.enrolment_tokens import EnrolmentToken
 from spool.registry.insights import Finding
 from spool.registry.keys import Key
 from spool.registry.notices import ChannelState
@@ -150,6 +151,7 @@ class Facts:
     expired_tries: Mapping[int, ExpiredTries] = field(default_factory=dict)  # by the id of an expired key
     sender_hours: Sequence[SenderHours] = ()  # by source and key: the hours in which records arrived
     devices: Sequence[Device] = ()
+    tokens: Sequence[EnrolmentToken] = ()
     fleet: Sequence[FleetRow] = ()  # machines of which something was heard lately
     shares: Sequence[KeyShare] = ()  # keys that use nearly all of their share of a common limit
     # Clusters that stopped reporting. Their `last_seen` is the last report of the cluster or of its device.

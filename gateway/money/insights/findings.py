@@ -37,6 +37,8 @@ def finding(
     newest: float | None = None,
     channels: tuple[str, ...] = (),
     concerns: Concerned | None = None,
+    severity: str = "",
+    csv: str = "",
 ) -> Finding:
     """
     Build a finding. `subject` identifies it within its detector, so later runs recognize the same finding.
@@ -49,7 +51,13 @@ def finding(
         cost_impact=dollars(impact),
     )
     return Finding(
-        key=finding_key(detector, subject), draft=draft, newest=newest, channels=channels, concerns=concerns
+        key=finding_key(detector, subject),
+        draft=draft,
+        newest=newest,
+        channels=channels,
+        concerns=concerns,
+        severity=severity,
+        csv=csv,
     )
 
 

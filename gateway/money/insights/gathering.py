@@ -30,6 +30,7 @@ from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour, within
 from spool.ledger.sums import OTHER
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Correction, Inference
+from spool.registry.enrolment_tokens import EnrolmentToken
 from spool.registry.keys import Key
 from spool.registry.notices import ChannelState
 from spool.registry.tables.expired_tries import ExpiredTries
@@ -100,6 +101,7 @@ class FactSources:
     keys: Callable[[], Sequence[Key]]
     devices: Callable[[], Sequence[Device]]
     prices: Callable[[], PriceBook]
+    tokens: Callable[[], Sequence[EnrolmentToken]] = tuple
     certificates: Callable[[], Awaitable[Sequence[CertificateEnd]]] = _no_certificates
     expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredTries]]] = _no_tries
     sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_hours
@@ -171,6 +173,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         certificates=await sources.certificates(),
         sender_hours=await sources.sender_hours(),
         devices=sources.devices(),
+        tokens=sources.tokens(),
         fleet=await sources.fleet(),
         silent_clusters=sources.silent_clusters(),
         unapplied_configs=sources.unapplied_configs(),
@@ -196,6 +199,7 @@ async def gather_states(sources: FactSources, *, now: float) -> Facts:
         certificates=await sources.certificates(),
         sender_hours=await sources.sender_hours(),
         devices=sources.devices(),
+        tokens=sources.tokens(),
         fleet=await sources.fleet(),
         silent_clusters=sources.silent_clusters(),
         unapplied_configs=sources.unapplied_configs(),

@@ -18,16 +18,18 @@ from gateway.money.insights.detectors import (
     service,
     spending,
     statements,
+    tokens,
 )
 from gateway.money.insights.facts import Detector, Facts
 from gateway.money.insights.findings import MAX_FINDINGS
 from gateway.money.insights.gathering import FactSources, gather, gather_states
 from spool.clock import Clock, doubts
 from spool.registry.insights import Finding, Merged
+from spool.registry.notices import CRITICAL, WARNING
 from spool.registry.tables.insights import InsightTable
 
 EVERY_S = 600.0
-STATES_EVERY_S = 60.0  # seconds between checks whether a reported state has ended
+STATES_EVERY_S = 60.0  # seconds between checks whether a reported state has ended, or a severe one has begun
 _log = logging.getLogger(__name__)
 
 # The detectors in the order in which findings are listed.
@@ -65,6 +67,8 @@ DETECTORS: tuple[Detector, ...] = (
     fleet.missing_device,
     machines.copied_device,
     machines.shared_hardware,
+    tokens.token_strangers,
+    tokens.token_burst,
     senders.silent_cluster,
     senders.unapplied_config,
     senders.crowding_key,
@@ -82,7 +86,7 @@ DETECTORS: tuple[Detector, ...] = (
 )
 
 # Detectors that report a current state of a route, a sender, a key or a device. These detectors run every
-# STATES_EVERY_S, so the end of a state is noticed within a minute.
+# STATES_EVERY_S, so the end of a state is noticed within a minute, and so is the begin of a severe one.
 OF_STATES: tuple[Detector, ...] = (
     records.stuck_route,
     service.channel_down,
@@ -99,6 +103,8 @@ OF_STATES: tuple[Detector, ...] = (
     fleet.missing_device,
     machines.copied_device,
     machines.shared_hardware,
+    tokens.token_strangers,
+    tokens.token_burst,
     senders.silent_cluster,
     senders.unapplied_config,
 )
@@ -163,31 +169,35 @@ class Inspector:
             merged = await self._table.merge(run.findings, looked_for=run.looked_for, cut=run.cut)
             return InspectionReport(merged=merged, failed=run.failed)
 
-    async def has_ended(self) -> bool:
+    async def has_changed(self) -> bool:
         """
-        Return whether a route, a sender, a key or a device has left a state that an insight reports. No calls are read.
+        Return whether a route, a sender, a key or a device has left a state that an insight reports, or whether a
+        severe state has begun. No calls are read.
         """
-        present = {insight.finding for insight in await self._table.found() if insight.present}
+        known = {insight.finding: insight for insight in await self._table.found() if insight.present}
         names = {detector.__name__ for detector in OF_STATES}
-        known = {finding for finding in present if finding is not None and finding.partition(":")[0] in names}
-        if not known:
-            return False
-        run = run_detectors(await gather_states(self._sources, now=self._clock.now()), OF_STATES)
-        unsure = {*run.cut, *run.failed}
-        current_keys = {finding.key for finding in run.findings}
-        return any(
-            finding not in current_keys for finding in known if finding.partition(":")[0] not in unsure
+        facts = await gather_states(self._sources, now=self._clock.now())
+        run = await asyncio.to_thread(run_detectors, facts, OF_STATES)
+        current = {finding.key: finding for finding in run.findings}
+        certain = names - {*run.cut, *run.failed}
+        has_ended = any(
+            key not in current for key in known if key is not None and key.partition(":")[0] in certain
+        )
+        return has_ended or any(
+            finding.severity in (WARNING, CRITICAL)
+            and (key not in known or known[key].severity != finding.severity)
+            for key, finding in current.items()
         )
 
     async def run(self) -> None:
         """
-        Run the detectors periodically. If a reported state has ended, run them earlier. Log failures and
-        continue with the next run.
+        Run the detectors periodically, and earlier if a reported state has ended or a severe one has begun. Log
+        failures and continue with the next run.
         """
         due = self._clock.monotonic()
         while True:
             try:
-                if self._clock.monotonic() >= due or await self.has_ended():
+                if self._clock.monotonic() >= due or await self.has_changed():
                     due = self._clock.monotonic() + EVERY_S
                     await self.inspect()
             except Exception:  # noqa: BLE001 - the supervised loop

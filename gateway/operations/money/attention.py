@@ -13,6 +13,7 @@ from typing import Any
 from gateway.configuration.certificates import certificate_troubles
 from gateway.core.errors import Refusal
 from gateway.devices.fleet.coverage import FleetRow
+from gateway.devices.fleet.severity import severity_of
 from gateway.devices.fleet.uses import LOSING
 from gateway.devices.machine_state import AGENT_STOPPED
 from gateway.http.requests import Result
@@ -44,7 +45,15 @@ from spool.registry.insights import (
     STATUSES,
     Insight,
 )
-from spool.registry.notices import CRITICAL, INFO, NOT_ARRIVING, WARNING, ChannelState, insight_severity
+from spool.registry.notices import (
+    CRITICAL,
+    INFO,
+    NOT_ARRIVING,
+    SEVERITIES,
+    WARNING,
+    ChannelState,
+    insight_severity,
+)
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
 NEARLY_FULL = 0.9  # of spool.max_bytes
@@ -286,10 +295,13 @@ def _of_reports(reports: Iterable[ScheduledReport], channels: Sequence[ChannelSt
 
 def _of_laptops(rows: Sequence[FleetRow]) -> Iterator[Cause]:
     for word, what in ((LOSING, "lost calls on {}"), (AGENT_STOPPED, "the agent stopped on {}")):
-        ids = sorted(row.id for row in rows if row.state == word)
-        if ids:
+        alike = [row for row in rows if row.state == word]
+        if alike:
+            ids = sorted(row.id for row in alike)
             title = what.format(_some(len(ids), "laptop")).capitalize()
-            yield Cause(kind="devices", title=title, text=f"{title}: {_names(ids)}", subject=word)
+            text = f"{title}: {_names(ids)}"
+            severity = max(WARNING, severity_of(alike, rows), key=SEVERITIES.index)
+            yield Cause(kind="devices", title=title, text=text, subject=word, severity=severity)
 
 
 def _names(names: Sequence[str]) -> str:

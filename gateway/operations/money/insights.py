@@ -78,6 +78,7 @@ def inspector(services: OperatorServices) -> Inspector:
         certificates=services.installation.certificates,
         expired_tries=services.senders.access.expired_tries,
         devices=devices.table.all if devices else tuple,
+        tokens=registry.enrolment_tokens.all,
         prices=services.money.prices,
         views=registry.views.all,
         shares=services.senders.shares,

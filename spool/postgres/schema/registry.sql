@@ -112,7 +112,8 @@ CREATE TABLE {schema}.insights (
     found_at     float8, -- when it was last found
     present      boolean NOT NULL, -- whether the last run found it
     touched      boolean NOT NULL, -- whether a person ever changed it; then it is never deleted automatically
-    concerns     text COLLATE "C" NOT NULL
+    concerns     text COLLATE "C" NOT NULL,
+    severity     text COLLATE "C" NOT NULL -- as the detector stated it; empty if category and cost impact decide
 );
 
 CREATE TABLE {schema}.comments (

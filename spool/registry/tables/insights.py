@@ -22,6 +22,7 @@ from spool.registry.document_table import INSIGHTS, check_comments, check_made, 
 from spool.registry.documents import edited
 from spool.registry.insights import (
     ADDRESSED,
+    IN_PROGRESS,
     MAX_COMMENTS,
     MAX_INSIGHTS,
     NEW,
@@ -37,6 +38,7 @@ from spool.registry.insights import (
     stored_concern,
 )
 from spool.registry.notices import (
+    SEVERITIES,
     InsightSubscription,
     NoticeTable,
     add_anomaly_notices,
@@ -257,7 +259,8 @@ def merge_findings(
     """
     Merge findings as `InsightTable.merge` does, within the caller's transaction.
 
-    The subscriptions in `tell` are notified of insights that open. So are those `channels` that a finding names.
+    The subscriptions in `tell` are notified of insights that open, or whose severity rises. Of insights that open, so
+    are those `channels` that a finding names.
     """
     by_key = {finding.key: finding for finding in findings}
     known = {insight.finding: insight for insight in rows.findings()}
@@ -284,7 +287,9 @@ def merge_findings(
         for insight in opened
     ]
     add_anomaly_notices(rows, named)
-    add_insight_notices(rows, opened, tell)
+    risen = [insight for insight in found_again if _is_worse(known[insight.finding], insight)]
+    csv = {key: finding.csv for key, finding in by_key.items() if finding.csv}
+    add_insight_notices(rows, [*opened, *risen], tell, csv)
     return Merged(
         new=len(new[:room]),
         again=len(found_again),
@@ -334,13 +339,14 @@ def _found(finding: Finding, now: float) -> Insight:
         _fresh(check_draft(finding.draft), now),
         finding=finding.key,
         concerns=stored_concern(finding.concerns),
+        severity=finding.severity,
         found_at=now,
         present=True,
     )
 
 
 def _found_again(before: Insight, finding: Finding, now: float) -> Insight:
-    after = replace(before, **asdict(check_draft(finding.draft)))
+    after = replace(before, **asdict(check_draft(finding.draft)), severity=finding.severity)
     if before.returns(finding.newest):
         after = replace(after, status=NEW, status_at=now)
     if after != before:
@@ -369,6 +375,14 @@ def _closed(insight: Insight, now: float) -> Insight:
     if insight.status not in OPEN or is_anybodys_word:
         return insight
     return replace(insight, status=ADDRESSED, status_at=now, last_updated=now)
+
+
+def _is_worse(before: Insight, after: Insight) -> bool:
+    """Return True if an insight that nobody put off became more severe."""
+    if not after.severity or after.status not in (NEW, IN_PROGRESS):
+        return False
+    earlier, now = (SEVERITIES.index(insight_severity(insight)) for insight in (before, after))
+    return earlier < now
 
 
 def _is_short(before: Insight, now: float) -> bool:

@@ -97,7 +97,8 @@ CREATE TABLE insights (
     found_at     REAL, -- when it was last found
     present      INTEGER NOT NULL, -- whether the last run found it
     touched      INTEGER NOT NULL, -- whether a person ever changed it; then it is never deleted automatically
-    concerns     TEXT NOT NULL
+    concerns     TEXT NOT NULL,
+    severity     TEXT NOT NULL -- as the detector stated it; empty if it follows from category and cost impact
 ) STRICT, WITHOUT ROWID;
 
 -- AUTOINCREMENT never reuses the number of a deleted comment.

@@ -270,3 +270,18 @@ def test_a_mail_of_several_notices_says_all_of_them() -> None:
     assert "[Tollhouse] 2 notifications: title of a and more" == mail["Subject"]
     assert "title of a\n\nGrüße\n.\nend\n\nx: 1\n\n----\n\ntitle of b\n\nhttps://x\n" == text_of(mail)
     assert mail["References"] is None
+
+
+def test_a_list_is_attached_to_mails_and_a_field_of_webhooks() -> None:
+    """Each notice of a group has its own file. Chats have no list, and a notice without one has no attachment."""
+    listed = notice("a", csv="id,user\nm1,Grüße\n")
+    mail = message_from_bytes(
+        bytes(email.written(Message(notices=[listed, notice("b")]), settings("email", **MAIL), now=NOW)),
+        policy=default,
+    )
+    [part] = mail.iter_attachments()
+    assert ("text/csv", "a.csv", listed.csv) == (
+        part.get_content_type(), part.get_filename(), part.get_content(),
+    )  # fmt: skip
+    assert "title of a" in text_of(mail)
+    assert [listed.csv, None] == [webhook.document(each)["data"].get("csv") for each in (listed, notice("b"))]  # type: ignore[attr-defined]

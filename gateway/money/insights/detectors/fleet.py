@@ -2,7 +2,7 @@
 Detectors for the fleet: assistants whose calls are lost or at risk, agents that stopped, and missing machines.
 
 There is one finding per cause and team, because all its machines need the same repair. It names the machines with
-their users.
+their users. Its severity follows from the share of the fleet that has the cause, in all teams together.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from gateway.devices.fleet.coverage import FleetRow
 from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED
 from gateway.devices.fleet.repairs import repair_of
+from gateway.devices.fleet.severity import severity_of
 from gateway.devices.machine_state import AGENT_STOPPED, MISSING, Cause
 from gateway.money.insights.facts import Facts, no_plant
 from gateway.money.insights.findings import MAX_FINDINGS, finding, named, rows_of
+from spool.printable import csv_lines
 from spool.record import moment
 from spool.registry.insights import LOW, Finding
 
+CSV_COLUMNS = ("id", "state", "user", "team", "os", "last_seen")
+MAX_CSV_ROWS = 1000  # machines in the list of a notice; `tollhouse fleet devices --csv` has all
 _NOT_APPLIED: Cause = (NOT_CONFIGURED, "policy_not_applied")
 
 
@@ -38,7 +42,9 @@ def _of_causes(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Fin
     findings = []
     for cause in sorted(causes):
         repair = repair_of(cause)
-        for team, rows in _by_team(_having(cause, facts.fleet)).items():
+        having = _having(cause, facts.fleet)
+        severity = severity_of(having, facts.fleet)
+        for team, rows in _by_team(having).items():
             assistants = sorted(
                 {each.name for row in rows for each in row.assistants if (each.state, each.cause) == cause}
             )
@@ -57,21 +63,24 @@ def _of_causes(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Fin
                         advice=repair.advice,
                         category="coverage",
                         effort=LOW,
+                        severity=severity,
+                        csv=_csv(rows),
                     ),
                 )
             )
     return _largest(findings)
 
 
-def _having(cause: Cause, rows: Iterable[FleetRow]) -> Iterable[FleetRow]:
-    """Yield the machines with a cause that are not covered. Calls that wait on a machine are no loss yet."""
-    return (row for row in rows if cause in row.causes and not row.covered)
+def _having(cause: Cause, rows: Iterable[FleetRow]) -> list[FleetRow]:
+    """Return the machines with a cause that are not covered. Calls that wait on a machine are no loss yet."""
+    return [row for row in rows if cause in row.causes and not row.covered]
 
 
 @no_plant("a month is filled without its inventory")
 def stopped_agent(facts: Facts) -> Sequence[Finding]:
     """Find expected machines whose agents no longer report while the MDM still sees the machines."""
     stopped = [row for row in facts.fleet if row.state == AGENT_STOPPED and row.is_expected]
+    severity = severity_of(stopped, facts.fleet)
     return _largest(
         (
             len(rows),
@@ -84,6 +93,8 @@ def stopped_agent(facts: Facts) -> Sequence[Finding]:
                 category="coverage",
                 effort=LOW,
                 newest=max(row.last_seen or 0.0 for row in rows),
+                severity=severity,
+                csv=_csv(rows),
             ),
         )
         for team, rows in _by_team(stopped).items()
@@ -94,6 +105,7 @@ def stopped_agent(facts: Facts) -> Sequence[Finding]:
 def missing_device(facts: Facts) -> Sequence[Finding]:
     """Find machines of the inventory that never reported."""
     missing = [row for row in facts.fleet if row.state == MISSING]
+    severity = severity_of(missing, facts.fleet)
     return _largest(
         (
             len(rows),
@@ -108,6 +120,8 @@ def missing_device(facts: Facts) -> Sequence[Finding]:
                 ),
                 category="coverage",
                 effort=LOW,
+                severity=severity,
+                csv=_csv(rows),
             ),
         )
         for team, rows in _by_team(missing).items()
@@ -135,6 +149,13 @@ def _list(rows: Sequence[FleetRow], *, with_time: bool = False) -> str:
         last = f", last report {moment(row.last_seen)}" if with_time and row.last_seen else ""
         lines.append(f"{named(row.id)}: {named(row.user, 'no known user')}{last}")
     return rows_of(lines) if len(lines) > 1 else f" It belongs to {lines[0].partition(': ')[2]}."
+
+
+def _csv(rows: Sequence[FleetRow]) -> str:
+    lines = (
+        (row.id, row.state, row.user, row.team, row.os, moment(row.last_seen)) for row in rows[:MAX_CSV_ROWS]
+    )
+    return csv_lines([CSV_COLUMNS, *lines])
 
 
 def _largest(findings: Iterable[tuple[int, Finding]]) -> list[Finding]:

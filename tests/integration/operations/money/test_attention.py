@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.operations.money import attention
+from gateway.operations.money.insights import inspector
 from gateway.operations.money.reports.declared import ScheduledReportDraft, ScheduledReportTable
 from spool.deliveries.values import RouteSpec
 from spool.devices.device import Device
@@ -174,6 +175,27 @@ async def test_a_laptop_that_loses_calls_is_named(server: OperatorServer) -> Non
         await devices.table.keep(replace(device, heartbeat=claims, last_heartbeat=seen))
     [cause] = (await needs(server))["causes"]
     assert cause["text"] == "Lost calls on 5 laptops: laptop-0, laptop-1, laptop-2 and 2 more"
+
+
+async def test_losses_of_half_the_fleet_are_critical_and_found_at_once(server: OperatorServer) -> None:
+    """Overview and the insight have one severity. The inspector does not wait for its next turn."""
+    devices = server.services.senders.devices
+    assert devices is not None
+    watching = inspector(server.services)
+    assert not await watching.has_changed()
+    now = server.clock.now()
+    for number in range(20):
+        state = b"unreachable" if number < 10 else b"unused"
+        claims = b'{"assistants": {"codex": {"state": "' + state + b'"}}}'
+        device = Device(id=f"laptop-{number}", enrolled_at=0, enrolled_by="test", last_seen=now)
+        await devices.table.keep(replace(device, heartbeat=claims, last_heartbeat=now))
+    assert await watching.has_changed()
+    await watching.inspect()
+    assert not await watching.has_changed()
+    [cause] = (await needs(server))["causes"]
+    assert ("critical", "Lost calls on 10 laptops") == (cause["severity"], cause["title"])
+    [insight] = (await server.ask("GET", "/insights")).payload["insights"]
+    assert ("critical", "coverage") == (insight["severity"], insight["category"])
 
 
 @pytest.mark.parametrize(

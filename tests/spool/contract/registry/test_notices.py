@@ -256,6 +256,34 @@ async def test_channels_are_told_of_insights_that_open(registry: Registry, clock
     assert 2 == len({notice.id for notice in urgent}) and 1 == len({notice.thread for notice in urgent})
 
 
+async def test_an_insight_that_becomes_more_severe_is_sent_again(
+    registry: Registry, clock: MovedClock
+) -> None:
+    """
+    Once per severity while it is open, with the list of that time, and not while people put it off. Without a stated
+    severity, nothing is sent again.
+    """
+    registry.notices.subscriptions = (InsightSubscription(channel="mail", severity="warning"),)
+    found = Finding(key="x:1", draft=Draft(title="lost", category="keys"))
+
+    async def look(severity: str, csv: str = "") -> None:
+        clock.move(60)
+        await registry.insights.merge([replace(found, severity=severity, csv=csv)], looked_for=["x"])
+
+    for severity in ("info", "warning", "info", "warning", "critical", "warning", "critical", ""):
+        await look(severity, csv=f"id\n{severity}\n")
+    sent = [each.notice for each in await registry.notices.waiting()]
+    assert [("warning", "id\nwarning\n"), ("critical", "id\ncritical\n")] == [
+        (notice.severity, notice.csv) for notice in sent
+    ]
+    assert 1 == len({notice.thread for notice in sent})
+    [insight] = await registry.insights.found()
+    assert "info" == insight_severity(insight)
+    await registry.insights.change(insight.id, status="on_hold", actor=ADA)
+    await look("critical")
+    assert 2 == len(await registry.notices.waiting())
+
+
 async def test_channels_of_a_view_are_told_of_its_anomalies(registry: Registry, clock: MovedClock) -> None:
     """
     A view's channels get its anomalies once, in addition to insights that they chose. A channel that left the

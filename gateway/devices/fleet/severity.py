@@ -1,0 +1,35 @@
+"""How severe a trouble is that some machines of a fleet have in common: by their share of the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from gateway.devices.fleet.coverage import FleetRow, counted
+from gateway.devices.fleet.uses import LOSING
+from gateway.devices.machine_state import AGENT_STOPPED
+from spool.registry.notices import CRITICAL, INFO, SEVERITIES, WARNING
+
+MANY = 20  # so many machines are a warning in a fleet of any size
+WARNING_PERCENT, LEAST_OF_WARNING = 10, 3
+CRITICAL_PERCENT, LEAST_OF_CRITICAL = 50, 10
+_LOSES = frozenset(
+    {LOSING, AGENT_STOPPED}
+)  # other machines lose no call yet, so they are one step less severe
+
+
+def severity_of(rows: Collection[FleetRow], fleet: Sequence[FleetRow]) -> str:
+    """Return the severity of a trouble that these rows of the fleet have. `fleet` has no machine that is away."""
+    machines = len(counted(fleet, has_inventory=any(row.is_expected for row in fleet)))
+    losing = sum(row.state in _LOSES for row in rows)
+    lowered = max(0, _by_share(len(rows), machines) - 1)
+    return SEVERITIES[max(_by_share(losing, machines), lowered)]
+
+
+def _by_share(count: int, machines: int) -> int:
+    severity = INFO
+    percent = 100 * count / max(1, machines)
+    if count >= MANY or (count >= LEAST_OF_WARNING and percent >= WARNING_PERCENT):
+        severity = WARNING
+    if count >= LEAST_OF_CRITICAL and percent >= CRITICAL_PERCENT:
+        severity = CRITICAL
+    return SEVERITIES.index(severity)

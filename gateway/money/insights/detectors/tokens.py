@@ -1,0 +1,131 @@
+"""Detectors for enrolment tokens that somebody else may use: machines outside the inventory, bursts and copies."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gateway.devices.fleet.coverage import FleetRow
+from gateway.money.insights.facts import DAY_S, Facts, no_plant
+from gateway.money.insights.findings import MAX_FINDINGS, finding, hour, named, rows_of
+from spool.devices.device import Device
+from spool.registry.enrolment_tokens import EnrolmentToken
+from spool.registry.insights import LOW, Finding
+from spool.registry.notices import WARNING
+
+LEAST_STRANGERS, STRANGERS_PERCENT = 5, 10
+BURST, BURST_FACTOR = 20, 3
+COPIES = 20  # fingerprints of one hardware id
+SHOWN_S = 7 * DAY_S  # how long a burst is shown
+_HOUR_S = 3600
+
+
+@no_plant("its laptops enrol without a token")
+def token_strangers(facts: Facts) -> Sequence[Finding]:
+    """Find tokens with which many machines enrolled within a day that the inventory does not have."""
+    if not any(row.is_expected for row in facts.fleet):
+        return []
+    rows_of_token: defaultdict[str, list[FleetRow]] = defaultdict(list)
+    for row in facts.fleet:
+        if row.device is not None and row.device.token and facts.now - row.device.enrolled_at < DAY_S:
+            rows_of_token[row.device.token].append(row)
+    found = []
+    for token in _known(facts.tokens, rows_of_token):
+        rows = rows_of_token[token.id]
+        strangers = sorted(row.id for row in rows if not row.is_expected)
+        if len(strangers) >= LEAST_STRANGERS and 100 * len(strangers) >= STRANGERS_PERCENT * len(rows):
+            found.append(_strangers(token, strangers, len(rows)))
+    return found[:MAX_FINDINGS]
+
+
+def _strangers(token: EnrolmentToken, strangers: Sequence[str], machines: int) -> Finding:
+    return finding(
+        "token_strangers",
+        (token.id,),
+        title=f"{len(strangers)} machines outside the inventory used the token {named(token.name)}",
+        seen=(
+            f"Within a day, {machines} machines enrolled with it, and the inventory does not have these:"
+            f"{rows_of([named(id) for id in strangers])}"
+        ),
+        advice=(
+            "If the machines are new, import the inventory again. Otherwise the token has leaked: revoke it "
+            f"(`tollhouse devices tokens revoke {token.id}`), and revoke the machines."
+        ),
+        category="reliability",
+        effort=LOW,
+        severity=WARNING,
+    )
+
+
+@no_plant("its laptops enrol without a token")
+def token_burst(facts: Facts) -> Sequence[Finding]:
+    """Find tokens with an hour of unusually many enrolments after the first day, or with copies of one machine."""
+    devices_of: defaultdict[str, list[Device]] = defaultdict(list)
+    for device in facts.devices:
+        if device.token:
+            devices_of[device.token].append(device)
+    found = []
+    for token in _known(facts.tokens, devices_of):
+        burst = _burst(devices_of[token.id], token, facts.now)
+        copies = _copies(devices_of[token.id])
+        if burst is not None or copies >= COPIES:
+            found.append(_token_burst(token, burst, copies))
+    return found[:MAX_FINDINGS]
+
+
+class _Burst(NamedTuple):
+    at: float
+    devices: int
+    usual: int
+
+
+def _burst(devices: Iterable[Device], token: EnrolmentToken, now: float) -> _Burst | None:
+    """Return the newest hour with many more enrolments than any hour before. The first day is a roll-out."""
+    counts = Counter(int(device.enrolled_at // _HOUR_S) for device in devices)
+    burst, usual = None, 0
+    for number, count in sorted(counts.items()):
+        at = number * _HOUR_S
+        is_judged = at >= token.created + DAY_S and at > now - SHOWN_S
+        if is_judged and count > BURST and count > BURST_FACTOR * usual:
+            burst = _Burst(at, count, usual)
+        usual = max(usual, count)
+    return burst
+
+
+def _copies(devices: Iterable[Device]) -> int:
+    """Return the largest number of fingerprints that one hardware id has."""
+    prints_of: defaultdict[str, set[str]] = defaultdict(set)
+    for device in devices:
+        if device.hardware_id and device.fingerprint:
+            prints_of[device.hardware_id].add(device.fingerprint)
+    return max(map(len, prints_of.values()), default=0)
+
+
+def _token_burst(token: EnrolmentToken, burst: _Burst | None, copies: int) -> Finding:
+    seen = []
+    if burst is not None:
+        seen.append(
+            f"In the hour from {hour(burst.at)}, {burst.devices} machines enrolled with it. No hour before had more "
+            f"than {burst.usual}."
+        )
+    if copies >= COPIES:
+        seen.append(f"One hardware id enrolled with {copies} fingerprints, as copies of one machine do.")
+    return finding(
+        "token_burst",
+        (token.id,),
+        title=f"Unusually many machines used the token {named(token.name)}",
+        seen=" ".join(seen),
+        advice=(
+            "If nobody rolled the agent out, the token has leaked: revoke it "
+            f"(`tollhouse devices tokens revoke {token.id}`), and revoke the machines that nobody knows."
+        ),
+        category="reliability",
+        effort=LOW,
+        newest=None if burst is None else burst.at,
+        severity=WARNING,
+    )
+
+
+def _known(tokens: Sequence[EnrolmentToken], used: Mapping[str, object]) -> Iterable[EnrolmentToken]:
+    return (token for token in tokens if token.id in used)
