@@ -165,15 +165,24 @@ class GuardedFolder:
             found = [each for each in names if each.startswith(prefix)]
         return sorted(found, reverse=True)[:MOST_NAMES]
 
-    def newest(self, name: str, depth: int) -> float | None:
-        """Return the newest modification time of a file in a folder and `depth` levels of folders below it."""
+    def newest(self, name: str, depth: int, *, least_bytes: int = 0) -> float | None:
+        """
+        Return the newest modification time of a file in a folder and `depth` levels of folders below it. Files of
+        fewer than `least_bytes` do not count.
+        """
         times: list[float] = []
         with _as(self._owner), suppress(OSError), _opened(self.path, name, _FOLDER) as folder:
-            self._collect(name, folder, depth, times, [MOST_ENTRIES])
+            self._collect(name, folder, depth, times, [MOST_ENTRIES], least_bytes)
         return max(times, default=None)
 
     def _collect(
-        self, name: str, folder: int | Path, depth: int, times: list[float], left: list[int]
+        self,
+        name: str,
+        folder: int | Path,
+        depth: int,
+        times: list[float],
+        left: list[int],
+        least_bytes: int,
     ) -> None:
         with os.scandir(folder) as entries:
             # names of session folders and files often have the date, so the newest come first
@@ -184,9 +193,9 @@ class GuardedFolder:
                     return
                 with suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode):
+                    if stat.S_ISREG(status.st_mode) and status.st_size >= least_bytes:
                         times.append(status.st_mtime)
                     elif stat.S_ISDIR(status.st_mode) and depth > 0:
                         path = f"{name}/{entry.name}"
                         with _opened(self.path, path, _FOLDER) as below:
-                            self._collect(path, below, depth - 1, times, left)
+                            self._collect(path, below, depth - 1, times, left, least_bytes)

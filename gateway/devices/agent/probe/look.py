@@ -62,6 +62,7 @@ from spool.record import moment
 
 GRPC: Final = "grpc"
 HOUR_S: Final = 3600
+LEAST_OF_SESSION: Final = 256  # bytes; programs write smaller files when they are opened, before any prompt
 _VERSION: Final = re.compile(r"\d+(\.\d+)*[\w.+-]*")
 _ASSIGNMENT: Final = re.compile(
     r"""^\s*(?:export\s+)?(\w+)=(?:"([^"\n]*)"|'([^'\n]*)'|([^\s;#]*))""", re.MULTILINE
@@ -369,7 +370,8 @@ class _Look:
         return self._link.path or ("proxy" if _is_proxied(variables) else "")
 
     def _used_at(self, home: GuardedFolder) -> float | None:
-        times = [home.newest(folder, depth) for folder, depth in self._places.used]
+        used = self._places.used
+        times = [home.newest(folder, depth, least_bytes=LEAST_OF_SESSION) for folder, depth in used]
         newest = max((at for at in times if at is not None), default=None)
         return None if newest is None else min(newest, self._now)
 

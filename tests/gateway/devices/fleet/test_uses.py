@@ -53,13 +53,13 @@ def test_calls_after_each_use_are_no_loss() -> None:
 
 
 @pytest.mark.parametrize("step", [5.0, 40.0, 90.0, 240.0])
-def test_uses_without_calls_are_a_loss_within_a_quarter_of_an_hour(step: float) -> None:
+def test_uses_without_calls_are_a_loss_within_a_quarter_of_an_hour_and_a_look(step: float) -> None:
     """Also if each look sees only a use that is seconds old. It ends with a call, and not in the evening."""
     uses = every(HOUR, 9 * HOUR, step)
     calls = [at + 10 for at in uses if at < 2 * HOUR]
     found = states(Day(uses, calls, asleep=(10 * HOUR, 20 * HOUR)), 24)
     begun = min(at for at, use in found.items() if use == "losing")
-    assert begun - max(calls) <= 20 * MINUTE and begun - 2 * HOUR <= 15 * MINUTE + step
+    assert begun - 2 * HOUR <= 15 * MINUTE + max(LOOK_S, step)
     assert {"losing"} == {use for at, use in found.items() if at >= begun}
     repaired = states(Day(uses, [*calls, 23 * HOUR]), 24)
     assert "heard" == repaired[24 * HOUR]
@@ -74,19 +74,37 @@ def test_a_wrong_setting_is_a_loss_with_the_next_look() -> None:
     assert losing == every(min(losing), 4 * HOUR, LOOK_S)
 
 
-def test_a_single_use_waits_as_long_as_usual_here() -> None:
-    """The program was opened and no prompt was typed. Before there are 20 gaps, it may wait four waking hours."""
-    found = states(Day([HOUR], [], asleep=(2 * HOUR, 30 * HOUR)), 40)
-    begun = min(at for at, use in found.items() if use == "losing")
-    assert 30 * HOUR + 2 * HOUR < begun <= 30 * HOUR + 4 * HOUR
-    assert "waiting" == found[30 * HOUR]
-    usual = every(HOUR, 5 * HOUR, 600)
-    found = states(Day([*usual, 6 * HOUR], [at + 10 for at in usual]), 9)
-    begun = min(at for at, use in found.items() if use == "losing")
-    assert 7 * HOUR <= begun <= 7 * HOUR + 2 * LOOK_S
+@pytest.mark.parametrize(
+    ("uses", "is_loss"),
+    [
+        ([0], False),  # opened without a prompt, and never closed
+        ([0, 30], False),  # opened and closed
+        ([0, 0.1, 30, 30.1], False),
+        ([0, 90, 240, 330], False),  # several times on a day
+        ([0, 20, 40], True),
+        ([0, 5, 10], True),
+        ([0, 29, 61], False),
+        ([0, 30, 60], True),
+    ],
+)
+def test_three_uses_of_an_hour_are_a_loss(uses: Sequence[float], is_loss: bool) -> None:
+    """Some programs write to their session when they are opened and closed, and time alone makes no loss."""
+    found = states(Day([HOUR + at * MINUTE for at in uses], []), 100)
+    assert ("losing" if is_loss else "waiting") == found[100 * HOUR]
+    assert is_loss == ("losing" in found.values())
 
 
 def test_a_long_tool_run_is_no_loss() -> None:
     """An agent writes to its session while a tool runs for 25 minutes, and its next call comes after the result."""
     found = states(Day([HOUR, HOUR + 25 * MINUTE], [HOUR + 5, HOUR + 25 * MINUTE + 30]), 3)
     assert {"none", "heard"} == set(found.values())
+
+
+@pytest.mark.parametrize("start_s", range(0, 300, 20))
+def test_a_tool_that_reports_its_progress_is_no_loss(start_s: int) -> None:
+    """A session grows while a tool runs for ten minutes, which is the default limit, and then the next call is made."""
+    start = HOUR + start_s
+    uses = every(start, start + 600, 5)
+    found = states(Day(uses, [start, start + 640]), 3)
+    assert {"none", "heard", "waiting"} >= set(found.values())
+    assert "heard" == found[3 * HOUR]

@@ -16,7 +16,7 @@ import pytest
 from gateway.devices.agent.assistants import ASSISTANTS
 from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, RECORDS, WINDOWS, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
-from gateway.devices.agent.probe.look import AgentLink, UserHome
+from gateway.devices.agent.probe.look import LEAST_OF_SESSION, AgentLink, UserHome
 from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.fleet.facts import read_facts
 from tests.gateway.devices.agent.probe.trees import OTHER, OURS, Tree
@@ -279,7 +279,7 @@ def test_the_use_of_an_assistant(tree: Tree, assistant: str) -> None:
     """Uses without a call are unreachable, with the cause that the agent knows. The use is given as its hour."""
     tree.apply_policy(assistant)
     tree.write("etc/environment.d/50-tollhouse.conf", f'OTEL_EXPORTER_OTLP_ENDPOINT="{OURS}"\n')
-    session = tree.write(f"home/ada/{SESSIONS[assistant]}", "a prompt", age_s=7200)
+    session = tree.use(f"home/ada/{SESSIONS[assistant]}", age_s=7200)
     session.chmod(0)  # the time is read without the file
     for cause in ("agent_down", "port_taken"):
         tree.remember_uses(assistant)
@@ -294,10 +294,28 @@ def test_the_use_of_an_assistant(tree: Tree, assistant: str) -> None:
         assert ("unreachable", cause) == tree.state(assistant, held_back)
 
 
+@pytest.mark.parametrize(
+    ("assistant", "path", "bytes"),
+    [
+        ("gemini-cli", ".gemini/tmp/work/logs.json", 2),
+        ("gemini-cli", ".gemini/tmp/work/.project_root", 30),
+        ("copilot", ".copilot/session-state/one/workspace.yaml", 225),
+        ("codex", SESSIONS["codex"], LEAST_OF_SESSION - 1),
+    ],
+)
+def test_a_program_that_was_only_opened(tree: Tree, assistant: str, path: str, bytes: int) -> None:
+    """The real programs write these small files when they are opened. A prompt needs more bytes."""
+    tree.apply_policy(assistant)
+    tree.write(f"home/ada/{path}", "x" * bytes)
+    assert "used_at" not in tree.look()["assistants"][assistant]
+    tree.write(f"home/ada/{path}", "x" * LEAST_OF_SESSION)
+    assert "used_at" in tree.look()["assistants"][assistant]
+
+
 def test_use_that_is_left_out(tree: Tree) -> None:
     """Without `use` in agent.report, no session folder is looked at."""
     tree.apply_policy("codex")
-    tree.write(f"home/ada/{SESSIONS['codex']}", age_s=7200)
+    tree.use(f"home/ada/{SESSIONS['codex']}", age_s=7200)
     found = tree.look(report=("user",))["assistants"]["codex"]
     assert {"state": "unused", "configured": True} == found
 
@@ -305,7 +323,7 @@ def test_use_that_is_left_out(tree: Tree) -> None:
 def test_a_proxy(tree: Tree) -> None:
     """A proxy for all addresses is the cause if records do not arrive, unless loopback is an exception."""
     tree.apply_policy("codex")
-    tree.write(f"home/ada/{SESSIONS['codex']}", age_s=7200)
+    tree.use(f"home/ada/{SESSIONS['codex']}", age_s=7200)
     tree.write(
         "home/ada/.bashrc",
         "export https_proxy=http://proxy:3128 HTTP_PROXY=x\nHTTP_PROXY=http://proxy:3128\n",
@@ -368,8 +386,8 @@ def test_two_users_of_a_machine(tree: Tree) -> None:
     assert ("unused", "") == tree.state("codex")  # bob has no Codex
     tree.write("home/bob/.codex/config.toml", '[otel]\nexporter = "none"\n')
     assert ("telemetry_off", "settings") == tree.state("codex")
-    tree.write("home/ada/.codex/sessions/2026/01/01/a.jsonl", age_s=90_000)
-    bobs = tree.write("home/bob/.codex/sessions/2026/01/01/b.jsonl", age_s=7200)
+    tree.use("home/ada/.codex/sessions/2026/01/01/a.jsonl", age_s=90_000)
+    bobs = tree.use("home/bob/.codex/sessions/2026/01/01/b.jsonl", age_s=7200)
     found = tree.look()["assistants"]["codex"]
     hour = bobs.stat().st_mtime // 3600 * 3600
     assert time.strftime("%Y-%m-%dT%H", time.gmtime(hour)) == found["used_at"][:13]
@@ -445,7 +463,7 @@ def test_a_base64_text_of_codex_is_read(tmp_path: Path) -> None:
 def test_the_gateway_reads_all_of_a_look(tree: Tree, assistant: str) -> None:
     """The gateway leaves out no field and no word of the agent's heartbeat."""
     tree.apply_policy(assistant, OTHER)
-    tree.write(f"home/ada/{SESSIONS[assistant]}")
+    tree.use(f"home/ada/{SESSIONS[assistant]}")
     tree.write(RECORDS[LINUX], {"files": {"/etc/x": [""]}, "manifest": "ab" * 32})
     tree.write(
         f"home/ada/.npm-global/lib/node_modules/{PLACES[assistant].package}/package.json", {"version": "9.1"}

@@ -55,18 +55,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("gateway.devices.agent.probe.machine.os.geteuid", lambda: 1000)
     session = tmp_path / "home/.codex/sessions/2026/01/01/a.jsonl"
     session.parent.mkdir(parents=True)
-    session.write_text("")
+    session.write_text("a prompt" * 40)
     os.utime(session, (time.time() - 3600,) * 2)
     (tmp_path / "data").mkdir()
     return tmp_path / "home"
 
 
 def state(home: Path, listen: str) -> tuple[str, str]:
-    """Return the state of Codex, if the look before saw a use without a call two hours ago."""
+    """Return the state of Codex, if earlier looks saw two uses without a call in the hour before."""
     endpoint = f"http://{listen}/v1/logs"
     (home / ".codex/config.toml").write_text(f'[otel.exporter.otlp-http]\nendpoint = "{endpoint}"\n')
     data, before = home.parent / "data", time.time() - 7200
-    memory = {"setting": "configured", "used": before, "unheard": before, "pair": before}
+    newest = [before, before + 900]
+    memory = {"setting": "configured", "used": before, "unheard": before, "newest": newest}
     (data / "uses.json").write_text(json.dumps({"codex 1000": memory}))
     looked = look_around(data, ours=[f"http://{listen}"], report=("use",), now=time.time(), listen=listen)
     row = looked.found["assistants"]["codex"]

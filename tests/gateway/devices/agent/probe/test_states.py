@@ -22,10 +22,12 @@ FINE = AssistantFacts(
     is_enabled=True, is_ours=True, enabled_by=SettingsSource.FILE, endpoint_by=SettingsSource.FILE
 )
 USED = replace(FINE, used_at=NOW - 3600)
-CONFIGURED = UseMemory(setting="configured", since=NOW - 30 * 86_400, looked_at=NOW - 300)
-# the look before saw a use without a call, five minutes before the use that this look sees
+CONFIGURED = UseMemory(setting="configured", since=NOW - 30 * 86_400)
+# earlier looks saw two uses without a call, five and ten minutes before the use that this look sees
 LOSING = replace(FINE, used_at=NOW - 300)
-UNHEARD = msgspec.structs.replace(CONFIGURED, used=NOW - 600, unheard=NOW - 600, pair=NOW - 600)
+UNHEARD = msgspec.structs.replace(
+    CONFIGURED, used=NOW - 600, unheard=NOW - 900, newest=(NOW - 900, NOW - 600)
+)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +88,11 @@ def test_each_state(facts: AssistantFacts, expected: tuple[str, str]) -> None:
     assert not cause or cause in CAUSES[state]
 
 
-def test_two_uses_without_a_call_are_a_loss() -> None:
+def test_three_uses_without_a_call_are_a_loss() -> None:
     """It ends with a later call, and a call before it does not end it."""
     found = evaluate(LOSING, UNHEARD, now=NOW)
     assert ("unreachable", "", True) == (found.state, found.cause, found.memory.is_losing)
-    for call, state in ((NOW - 721, "unreachable"), (NOW - 720, "reporting")):
+    for call, state in ((NOW - 1021, "unreachable"), (NOW - 1020, "reporting")):
         assert state == evaluate(replace(LOSING, newest_call=call), found.memory, now=NOW).state
 
 

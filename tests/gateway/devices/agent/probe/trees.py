@@ -30,9 +30,10 @@ class Tree:
         (root / "home/ada").mkdir(parents=True)
 
     def remember_uses(self, assistant: str) -> None:
-        """Let the look before have seen a use without a call, an hour before the files' age."""
-        before = time.time() - 3 * 3600
-        memory = UseMemory(setting="configured", looked_at=before, unheard=before, pair=before, used=before)
+        """Let earlier looks have seen two uses without a call, in the hour before the files' age."""
+        first = time.time() - 3 * 3600
+        newest = (first + 60, first + 900)
+        memory = UseMemory(setting="configured", unheard=first, newest=newest, used=newest[-1])
         self.memories[f"{assistant} "] = memory
 
     def write(self, path: str, content: Any = "", *, age_s: float = 3600) -> Path:
@@ -41,6 +42,10 @@ class Tree:
         file.write_text(content if isinstance(content, str) else json.dumps(content))
         os.utime(file, (time.time() - age_s,) * 2)
         return file
+
+    def use(self, path: str, *, age_s: float = 3600) -> Path:
+        """Write a file of a session with a prompt."""
+        return self.write(path, "a prompt" * 40, age_s=age_s)
 
     def apply_policy(self, assistant: str, endpoint: str = OURS) -> Path:
         """Write the managed file of an assistant."""
