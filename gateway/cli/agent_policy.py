@@ -17,6 +17,8 @@ from exporters.secret_source import SecretSource
 from gateway.cli import CONFIG_HELP, CONFIG_VARIABLE, data_option, fail, found_configuration
 from gateway.configuration.values import is_loopback
 from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, Destination
+from gateway.devices.fleet.facts import MAX_POLICY_NUMBER
+from spool.clock import SystemClock
 from spool.registry.keys import ENABLED
 from spool.registry.scopes import INGEST
 
@@ -92,6 +94,11 @@ def _configuration(ctx: click.Context, param: click.Parameter, named: Path | Non
     "--deb-version", metavar="VERSION", default="", help="Also write a Debian package with this version."
 )
 @click.option("--rpm-version", metavar="VERSION", default="", help="Also write an RPM with this version.")
+@click.option(
+    "--number",
+    type=click.IntRange(1, MAX_POLICY_NUMBER),
+    help="Number under the signature; machines refuse a bundle with a lower one. Default: the time in seconds.",
+)
 @click.option("--signing-key", type=file_type, help="File with the private key, as `policy key` creates it.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="New directory for the bundle.")
 @data_option
@@ -114,6 +121,7 @@ def policy(
     device: str,
     deb_version: str,
     rpm_version: str,
+    number: int | None,
     signing_key: Path | None,
     out: Path | None,
     data: Path | None,
@@ -163,6 +171,11 @@ def policy(
     if has_environment:
         what = "the endpoint and the key" if destination.key else "the endpoint"
         click.echo(f"warning: every program on the machine gets {what} from the environment", err=True)
+    if device:
+        message = (
+            "only macOS profiles have --device; on Linux and Windows, calls name no device without an agent"
+        )
+        click.echo(f"warning: {message}", err=True)
     from gateway.devices.agent.policy.bundle import bundle
 
     try:
@@ -170,6 +183,7 @@ def policy(
             chosen,
             destination,
             _signing_key(signing_key),
+            number=number or int(SystemClock().now()),
             has_environment=has_environment,
             deb_version=deb_version,
             rpm_version=rpm_version,
@@ -307,26 +321,30 @@ def verify(bundle: Path, public_key: Path) -> None:
         checked = verified(bundle, _public_key(public_key))
     except (BadBundle, OSError) as error:
         fail(f"{bundle}: {_reason(error)}")
-    click.echo(f"{bundle}: {len(checked.contents)} files are as signed")
+    click.echo(f"{bundle}: {len(checked.contents)} files are as signed, number {checked.manifest.number}")
 
 
 @policy.command()
 @bundle_argument
 @public_key_option
 @root_option
-def apply(bundle: Path, public_key: Path, root: Path) -> None:
+@click.option(
+    "--older", is_flag=True, help="Apply the bundle even if a bundle with a larger number was applied."
+)
+def apply(bundle: Path, public_key: Path, root: Path, older: bool) -> None:
     """
     Write the settings of BUNDLE on this machine.
 
     It works on Linux and macOS, as root. A file that Tollhouse did not write is never replaced: the exit code
-    is then 3, and the fragment to add is printed. On Windows, run Set-TollhousePolicy.ps1 of the bundle.
+    is then 3, and the fragment to add is printed. A bundle with a lower number than the last one is refused, and so
+    is another bundle with the same number. On Windows, run Set-TollhousePolicy.ps1 of the bundle.
     """
     from gateway.devices.agent.policy import applied
 
     system = _this_system()
     try:
         checked = applied.verify(bundle, _public_key(public_key))
-        outcome = applied.apply(checked, system, root.resolve())
+        outcome = applied.apply(checked, system, root.resolve(), allows_older=older)
     except (applied.BadBundle, OSError) as error:
         fail(_reason(error))
     _show(outcome)
@@ -347,7 +365,8 @@ def remove(root: Path) -> None:
     """
     Delete the settings that `apply` wrote.
 
-    A file that somebody changed since is kept, and the exit code is then 3. Run it as root.
+    A file that somebody changed since is kept, and the exit code is then 3. The number of the last bundle is kept as
+    well. Run it as root.
     """
     from gateway.devices.agent.policy import applied
 

@@ -110,9 +110,9 @@ def test_a_foreign_file_ends_with_its_fragment(gateway: Tollhouse, tmp_path: Pat
     (root / "etc/codex").mkdir(parents=True)
     (root / "etc/codex/managed_config.toml").write_text('model = "gpt-5"\n')
     direct = ("--gateway", GATEWAY, "--key-file", "send.key")
-    for mode, words in (("agent", ()), ("direct", direct)):
+    for number, mode, words in (("1", "agent", ()), ("2", "direct", direct)):
         out = tmp_path / mode
-        assert policy(gateway, out, "--mode", mode, *words).returncode == 0
+        assert policy(gateway, out, "--mode", mode, "--number", number, *words).returncode == 0
         where = ("--public-key", "policy.pub", "--root", str(root))
         done = gateway.attempt("agent", "policy", "apply", str(out), *where, config=False)
         assert done.returncode == 3, done.stderr
@@ -122,7 +122,30 @@ def test_a_foreign_file_ends_with_its_fragment(gateway: Tollhouse, tmp_path: Pat
         assert (root / "etc/claude-code/managed-settings.d/50-tollhouse.json").exists()
     done = gateway.attempt("agent", "policy", "remove", "--root", str(root), config=False)
     assert done.returncode == 0, done.stderr
-    assert [path.name for path in root.rglob("*") if path.is_file()] == ["managed_config.toml"]
+    names = sorted(path.name for path in root.rglob("*") if path.is_file())
+    assert ["managed_config.toml", "record.json"] == names
+
+
+def test_an_older_bundle_needs_a_word(gateway: Tollhouse, tmp_path: Path) -> None:
+    """It is refused with exit code 1. A device id that most machines would not get is a warning."""
+    root = tmp_path / "root"
+    root.mkdir()
+    for number in ("7", "8"):
+        made = policy(gateway, tmp_path / number, "--mode", "agent", "--number", number, "--device", "$ID")
+        assert "warning: only macOS profiles have --device" in made.stderr
+    where = ("--public-key", "policy.pub", "--root", str(root))
+
+    def apply(number: str, *words: str) -> subprocess.CompletedProcess[str]:
+        return gateway.attempt(
+            "agent", "policy", "apply", str(tmp_path / number), *where, *words, config=False
+        )
+
+    assert 0 == apply("8").returncode
+    refused = apply("7")
+    assert (1, True) == (refused.returncode, "add --older" in refused.stderr)
+    assert 0 == apply("7", "--older").returncode
+    done = gateway.attempt("agent", "policy", "verify", str(tmp_path / "8"), *where[:2], config=False)
+    assert done.stdout.endswith("files are as signed, number 8\n")
 
 
 def test_a_changed_bundle_is_refused(gateway: Tollhouse, tmp_path: Path) -> None:

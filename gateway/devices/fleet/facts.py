@@ -19,6 +19,7 @@ import msgspec
 from gateway.devices.fleet.uses import USES
 
 MAX_TEXT = 64
+MAX_POLICY_NUMBER = 2**53 - 1  # larger numbers are not exact in JSON of every program
 LATEST_TIME = 4e9  # epoch seconds; it is in the year 2096
 
 REPORTING, UNUSED, UNKNOWN, UNREACHABLE = "reporting", "unused", "unknown", "unreachable"
@@ -162,6 +163,11 @@ def _flag(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
+def _number(value: Any) -> int | None:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 < value <= MAX_POLICY_NUMBER else None
+
+
 def _mebibytes(value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number and 0 <= value <= _MAX_MIB else None
@@ -221,7 +227,9 @@ FACTS: Mapping[str, Reader] = {
     "serial": _matching(_TEXT),
     "os": _matching(_TEXT),
     "agent": _group({"service": _matching(_WORD), "rss_mib": _mebibytes, "started_at": _time}),
-    "policy": _group({"sha256": _matching(_SHA256), "applied_at": _time, "error": _matching(_WORD)}),
+    "policy": _group(
+        {"sha256": _matching(_SHA256), "number": _number, "applied_at": _time, "error": _matching(_WORD)}
+    ),
     "key_storage": lambda value: value if isinstance(value, str) and value in KEY_STORAGES else None,
     "assistants": _assistants,
     OPAMP: _by_name(_INSTANCE, INSTANCES),

@@ -55,12 +55,13 @@ class _Record(msgspec.Struct):
     The files on this device that Tollhouse wrote: digests by path, and the folders that it created.
 
     A path has two digests while the file is replaced, so that after a crash both are known. `manifest` is the digest
-    of the bundle's manifest, and `error` why a file was not written; the probe reports both.
+    of the bundle's manifest, `number` its number, and `error` why a file was not written; the probe reports them.
     """
 
     files: dict[str, list[str]] = msgspec.field(default_factory=dict)
     folders: list[str] = msgspec.field(default_factory=list)
     manifest: str = ""
+    number: int = 0
     error: str = ""
 
 
@@ -143,16 +144,18 @@ def _digest(content: bytes) -> str:
 # -- write and delete ----------------------------------------------------------------------------------------
 
 
-def apply(checked: CheckedBundle, system: str, root: Path) -> PolicyChanges:
+def apply(checked: CheckedBundle, system: str, root: Path, *, allows_older: bool = False) -> PolicyChanges:
     """
     Write the bundle's files for this system below `root`. Files of an earlier bundle that this bundle lacks
-    are deleted.
+    are deleted. Unless `allows_older`, raises BadBundle if a newer bundle was applied before, even if it was removed.
     """
     wanted = {file.target: file for file in checked.manifest.files if file.system == system}
     if strange := wanted.keys() - allowed_paths(system):
         raise BadBundle(f"{min(strange)} is not a path of managed settings on {system}")
     tree = _Tree(root)
     record = _recorded(tree, system)
+    if not allows_older:
+        _check_number(checked, record)
     outcome = PolicyChanges(hidden=dict(_stronger_sources(tree, system)))
     for target in record.files.keys() - wanted.keys():
         _remove(tree, record, target, outcome)
@@ -173,22 +176,38 @@ def apply(checked: CheckedBundle, system: str, root: Path) -> PolicyChanges:
         tree.write(target, checked.contents[file.path])
         record.files[target] = [file.sha256]
         outcome.written.append(target)
-    record.manifest = checked.sha256
+    record.manifest, record.number = checked.sha256, checked.manifest.number
     record.error = "foreign_file" if outcome.foreign else "mdm_policy" if outcome.hidden else ""
     _keep(tree, system, record)
     return outcome
 
 
+def _check_number(checked: CheckedBundle, record: _Record) -> None:
+    number = checked.manifest.number
+    if number < record.number:
+        raise BadBundle(
+            f"the bundle has the number {number}, and a bundle with {record.number} was applied before; to apply the "
+            "older bundle, add --older"
+        )
+    if number == record.number and checked.sha256 != record.manifest:
+        raise BadBundle(
+            f"another bundle with the number {number} was applied before; to apply this bundle, add --older"
+        )
+
+
 def remove(system: str, root: Path) -> PolicyChanges:
-    """Delete the files that `apply` wrote and nobody has changed since, and then its record."""
+    """
+    Delete the files that `apply` wrote and nobody has changed since. Its record keeps only the number of the bundle,
+    so that no older bundle is applied later.
+    """
     tree = _Tree(root)
     record, outcome = _recorded(tree, system), PolicyChanges()
     for target in list(record.files):
         _remove(tree, record, target, outcome)
     for folder in sorted(record.folders, key=len, reverse=True):
         tree.remove_folder(folder)
-    tree.unlink(RECORDS[system])
-    tree.remove_folder(str(Path(RECORDS[system]).parent))
+    if tree.read(RECORDS[system]) is not None:
+        _keep(tree, system, _Record(manifest=record.manifest, number=record.number))
     return outcome
 
 

@@ -56,9 +56,10 @@ class BundleFile(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
 
 class PolicyManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The signed list of files. `mode` is "agent" or "direct"."""
+    """The signed list of files. `mode` is "agent" or "direct". A newer bundle has a larger `number`."""
 
     version: int
+    number: int
     mode: str
     endpoint: str
     assistants: list[str]
@@ -81,6 +82,7 @@ def bundle(
     destination: Destination,
     signing_key: SigningKey,
     *,
+    number: int,
     has_environment: bool,
     deb_version: str = "",
     rpm_version: str = "",
@@ -124,6 +126,7 @@ def bundle(
         files[f"linux/tollhouse-policy_{deb_version}_all.deb"] = debian.package(on_linux, deb_version)
     manifest = PolicyManifest(
         version=1,
+        number=number,
         mode="direct" if destination.key else "agent",
         endpoint=destination.endpoint,
         assistants=[assistant.name for assistant in assistants],

@@ -156,6 +156,7 @@ def look(
 class _Record(msgspec.Struct):
     files: dict[str, list[str]] = msgspec.field(default_factory=dict)
     manifest: str = ""
+    number: int = 0
     error: str = ""
 
 
@@ -167,8 +168,10 @@ class _Policy:
     applied_at: float
     lacking: frozenset[str]
 
-    def described(self) -> dict[str, str | None]:
-        found = {"applied_at": moment(int(self.applied_at))}
+    def described(self) -> dict[str, object]:
+        found: dict[str, object] = {"applied_at": moment(int(self.applied_at))}
+        if self.record.number:
+            found["number"] = self.record.number
         if re.fullmatch(r"[0-9a-f]{64}", self.record.manifest):
             found["sha256"] = self.record.manifest
         error = "file_changed" if self.lacking else self.record.error
@@ -185,6 +188,8 @@ def _applied_policy(machine: ProbedMachine) -> _Policy | None:
         record = msgspec.json.decode(content, type=_Record)
     except (UnreadableFile, msgspec.DecodeError):
         return _Policy(record=_Record(error="record_unreadable"), applied_at=0.0, lacking=frozenset())
+    if not record.files and not record.error:  # the policy was removed
+        return None
     lacking = {target for target, digests in record.files.items() if _digest(machine, target) not in digests}
     return _Policy(record=record, applied_at=applied_at, lacking=frozenset(lacking))
 

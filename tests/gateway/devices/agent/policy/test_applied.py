@@ -18,20 +18,22 @@ from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, RECORDS,
 SIGNING_KEY = SigningKey(new_private_pem())
 PUBLIC_KEY = PublicKey(SIGNING_KEY.public_pem)
 GEMINI = "etc/gemini-cli/settings.json"
+AGENT = "http://127.0.0.1:4318"
 RECORD = "var/lib/tollhouse-policy/record.json"
 
 
-def write_bundle(directory: Path, *names: str, endpoint: str = "http://127.0.0.1:4318") -> Path:
+def write_bundle(directory: Path, *names: str, endpoint: str = AGENT, number: int = 1) -> Path:
     assistants = [MANAGED[name] for name in names or MANAGED]
-    files = bundle(assistants, Destination(endpoint=endpoint), SIGNING_KEY, has_environment=not names)
+    destination = Destination(endpoint=endpoint)
+    files = bundle(assistants, destination, SIGNING_KEY, number=number, has_environment=not names)
     for name, content in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_bytes(content)
     return directory
 
 
-def checked(directory: Path, *names: str, endpoint: str = "http://127.0.0.1:4318") -> CheckedBundle:
-    return applied.verify(write_bundle(directory, *names, endpoint=endpoint), PUBLIC_KEY)
+def checked(directory: Path, *names: str, endpoint: str = AGENT, number: int = 1) -> CheckedBundle:
+    return applied.verify(write_bundle(directory, *names, endpoint=endpoint, number=number), PUBLIC_KEY)
 
 
 def files_of(root: Path) -> set[str]:
@@ -48,7 +50,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_there_and_back(tmp_path: Path, root: Path) -> None:
-    """All files are written readable for all users. A second time changes nothing, and removal deletes all."""
+    """All files are written readable for all users. A second time changes nothing. Removal leaves only the record."""
     before = set(root.rglob("*"))
     whole = checked(tmp_path / "policy")
     written = applied.apply(whole, LINUX, root).written
@@ -58,7 +60,9 @@ def test_there_and_back(tmp_path: Path, root: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in set(root.rglob("*")) - before if path.is_dir()} == {0o755}
     assert applied.apply(whole, LINUX, root).written == []
     assert set(applied.remove(LINUX, root).removed) == set(written)
-    assert set(root.rglob("*")) == before
+    record = root / RECORD
+    assert set(root.rglob("*")) == before | {record, record.parent}
+    assert applied.apply(whole, LINUX, root).written == sorted(written)
 
 
 def test_a_mac_gets_its_own_files(tmp_path: Path, root: Path) -> None:
@@ -87,18 +91,51 @@ def test_a_foreign_file_stays(tmp_path: Path, root: Path) -> None:
     codex.write_text(codex.read_text() + "# mine\n")
     removed = applied.remove(LINUX, root)
     assert set(removed.foreign) == {"/etc/codex/managed_config.toml"}
-    assert files_of(root) == {GEMINI, "etc/codex/managed_config.toml"}
+    assert files_of(root) == {GEMINI, "etc/codex/managed_config.toml", RECORD}
 
 
 def test_a_newer_bundle_replaces_an_older_one(tmp_path: Path, root: Path) -> None:
     """Files of the older bundle that the newer one lacks are deleted, and others get their new content."""
     applied.apply(checked(tmp_path / "first"), LINUX, root)
-    newer = checked(tmp_path / "second", "codex", endpoint="http://127.0.0.1:14318")
+    newer = checked(tmp_path / "second", "codex", endpoint="http://127.0.0.1:14318", number=2)
     outcome = applied.apply(newer, LINUX, root)
     assert outcome.written == ["/etc/codex/managed_config.toml"]
     assert len(outcome.removed) == len(MANAGED)  # five other assistants and the environment
     assert "127.0.0.1:14318" in (root / "etc/codex/managed_config.toml").read_text()
     assert files_of(root) == {"etc/codex/managed_config.toml", RECORD}
+
+
+def test_bundles_only_grow(tmp_path: Path, root: Path) -> None:
+    """A lower number is refused, and other bytes with the same one, also after a removal. `--older` applies both."""
+    other = {"endpoint": "http://127.0.0.1:14318"}
+    first, same = checked(tmp_path / "1", number=5), checked(tmp_path / "2", number=5, **other)
+    older, newer = checked(tmp_path / "3", number=4, **other), checked(tmp_path / "4", number=6)
+    applied.apply(first, LINUX, root)
+    codex = root / "etc/codex/managed_config.toml"
+    for _ in range(2):
+        for refused, message in (
+            (older, "4, and a bundle with 5 was applied"),
+            (same, "number 5 was applied"),
+        ):
+            with pytest.raises(BadBundle, match=message):
+                applied.apply(refused, LINUX, root)
+        assert not codex.exists() or ":4318" in codex.read_text()
+        applied.remove(LINUX, root)
+    assert applied.apply(first, LINUX, root).written
+    assert applied.apply(newer, LINUX, root).written == []
+    with pytest.raises(BadBundle, match="6 was applied"):
+        applied.apply(first, LINUX, root)
+    assert applied.apply(older, LINUX, root, allows_older=True).written
+    assert ":14318" in codex.read_text()
+    assert applied.apply(first, LINUX, root).written
+
+
+def test_a_number_cannot_be_changed(tmp_path: Path) -> None:
+    directory = write_bundle(tmp_path / "policy", number=4)
+    manifest = directory / MANIFEST
+    manifest.write_text(manifest.read_text().replace('"number": 4', '"number": 5'))
+    with pytest.raises(BadBundle, match="not signed"):
+        applied.verify(directory, PUBLIC_KEY)
 
 
 @pytest.mark.parametrize("is_written", [False, True])
@@ -107,7 +144,7 @@ def test_a_crash_between_record_and_file_is_no_foreign_file(
 ) -> None:
     """After a crash next to the replacement of a file, the next run goes on, and removal deletes the file."""
     applied.apply(checked(tmp_path / "first", "codex"), LINUX, root)
-    newer = checked(tmp_path / "second", "codex", endpoint="http://127.0.0.1:14318")
+    newer = checked(tmp_path / "second", "codex", endpoint="http://127.0.0.1:14318", number=2)
     write = applied._Tree.write
 
     def crashes(tree: applied._Tree, path: str, content: bytes) -> None:
@@ -123,7 +160,7 @@ def test_a_crash_between_record_and_file_is_no_foreign_file(
     assert applied.apply(newer, LINUX, root).foreign == {}
     assert "14318" in (root / "etc/codex/managed_config.toml").read_text()
     assert applied.remove(LINUX, root).foreign == {}
-    assert files_of(root) == set()
+    assert files_of(root) == {RECORD}
 
 
 @pytest.mark.parametrize("folder", ["etc", "etc/gemini-cli", GEMINI, "var/lib/tollhouse-policy"])

@@ -31,7 +31,7 @@ PAYLOAD_KEYS = {"PayloadType", "PayloadIdentifier", "PayloadUUID", "PayloadVersi
 
 
 def made(destination: Destination, *, has_environment: bool = True) -> dict[str, bytes]:
-    return bundle(list(MANAGED.values()), destination, SIGNING_KEY, has_environment=has_environment)
+    return bundle(list(MANAGED.values()), destination, SIGNING_KEY, number=1, has_environment=has_environment)
 
 
 def test_a_signed_copy_of_the_profile(tmp_path: Path) -> None:

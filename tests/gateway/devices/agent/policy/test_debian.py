@@ -50,7 +50,9 @@ def write(
     """Write the package of a bundle; return its path, and the files that it installs."""
     key = SigningKey(new_private_pem())
     destination = Destination(endpoint=endpoint)
-    made = bundle(list(MANAGED.values()), destination, key, has_environment=True, deb_version=version)
+    made = bundle(
+        list(MANAGED.values()), destination, key, number=1, has_environment=True, deb_version=version
+    )
     file = directory / f"tollhouse-policy_{version}_all.deb"
     file.write_bytes(made[f"linux/{file.name}"])
     return str(file), {
