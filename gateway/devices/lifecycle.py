@@ -25,7 +25,7 @@ from gateway.core.attempts import Buckets
 from gateway.core.errors import Refusal
 from gateway.devices import reports, states
 from gateway.devices.fleet.assistant_states import corrected, remembered
-from gateway.devices.fleet.facts import with_earlier, with_instances
+from gateway.devices.fleet.facts import is_collector, with_earlier, with_instances
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, serial_of
 from gateway.devices.machine_state import WORDS, Evidence, MachineState, MachineStates
 from gateway.devices.reports import DeviceReport, is_another, is_from
@@ -451,6 +451,10 @@ class DeviceLifecycle:
         if is_another(device, report):
             raise reports.another()
         reports.check_speaks_for(device, bearer)
+        if (
+            is_collector(device.id) and not device.last_seen
+        ):  # an operator admitted it, so its first key is its own
+            device = replace(device, enrolled_by=bearer.name)
         device = states.seen(self._clock.now())(device)
         if (device.fingerprint or device.has_key) and not is_from(device, report, bearer):
             return device
@@ -576,16 +580,21 @@ class DeviceLifecycle:
                 extra = {"action": "devices_not_forgotten"}
                 _log.warning("offline devices could not be deleted: %s", error, extra=extra)
 
-    async def approve(self, id: str, actor: Actor) -> Device:
+    async def approve(self, id: str, actor: Actor, *, key: str = "") -> Device:
         """
-        Enrol a pending or revoked device, or accept a copied one. A key from before a revocation stays invalid.
+        Enrol a pending or revoked device, or accept a copied one. A key from before a revocation stays invalid. With
+        `key`, the Tollhouse key of this name reports for an OpAMP agent from now on.
         """
         now = self._clock.now()
+        if key and not is_collector(id):
+            raise NotAllowed(
+                "only an OpAMP agent has a key that reports for it; other devices have keys of their own"
+            )
 
         def approved(device: Device) -> Device:
-            if device.state == ENROLLED and device.copied_at is None:
+            if device.state == ENROLLED and device.copied_at is None and not key:
                 raise NotAllowed(f"the device {id} is already enrolled")
-            return states.approved(device, now)
+            return replace(states.approved(device, now), enrolled_by=key or device.enrolled_by)
 
         return await self._change(id, approved, "device.approve", actor)
 
@@ -688,7 +697,9 @@ def _is_made_for(token: EnrolmentToken | None, device: Device) -> bool:
 
 
 def _describe(device: Device) -> dict[str, object]:
-    return {"state": device.state, "labels": dict(device.operator_labels), "generation": device.generation}
+    key = {"key": device.enrolled_by} if is_collector(device.id) else {}
+    labels = dict(device.operator_labels)
+    return {"state": device.state, "labels": labels, "generation": device.generation, **key}
 
 
 class DeviceKeys:

@@ -27,6 +27,7 @@ from gateway.devices.fleet.facts import (
     UNKNOWN,
     UNUSED,
     decoded,
+    instances_in,
     is_collector,
     is_of_cluster,
 )
@@ -39,20 +40,25 @@ COPIED = "copied"  # two machines seem to use the disk of this device
 MISSING = "missing"  # the machine is expected, and never reported
 AGENT_STOPPED = "agent_stopped"  # the MDM still sees the machine, and its agent no longer reports
 AT_RISK = "at_risk"  # a setting loses the next calls
+UNHEALTHY = "unhealthy"  # an OpAMP agent or the agent of a cluster says that it has a problem
 COLLECTOR = "collector"  # an OpAMP agent or the agent of a cluster, which has no coding assistants
 # The first word that applies is the word of a machine.
 WORDS = (
     REPLACED, REVOKED, PENDING, COPIED, MISSING, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, DELAYED, REPORTING, UNUSED,
-    COLLECTOR,
+    UNHEALTHY, COLLECTOR,
 )  # fmt: skip
+OTHER_AGENTS = frozenset({UNHEALTHY, COLLECTOR})  # words of devices that the fleet does not list
 COVERED = frozenset({DELAYED, REPORTING, UNUSED})
-FAILING = frozenset({COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK})  # words of devices that need a repair
+FAILING = frozenset(
+    {COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, UNHEALTHY}
+)  # words of devices that need a repair
 
 ONLINE, OFFLINE = "online", "offline"
 LINKS = (ONLINE, OFFLINE, UNKNOWN)
 MISSED = 3  # missed intervals after which a device is offline
 STOPPED_AFTER_S = 3600.0  # a check-in at the MDM must be this much later than the last report
 STOPPED_INTERVALS = 6
+UNHEALTHY_S = 900.0  # an agent that was not heard for this time may be healthy again
 
 Cause = tuple[str, str]  # the state of an assistant, and why it has this state
 _NOTHING_KNOWN: Cause = (UNKNOWN, NO_AGENT)
@@ -98,6 +104,8 @@ def machine_state(evidence: Evidence, now: float, known: AssistantStates | None 
     until = inf if _has_agent(device) else assistants.until
     if not assistants.each and (newest := device.newest_calls.get(OTHER_CALLS)) is not None:
         until = newest + RECENT_S
+    if is_unhealthy(device, now):
+        until = min(until, device.last_seen + UNHEALTHY_S)
     until = until if until >= now else inf
     return MachineState(word, link, covered, causes, assistants, min(until, link_until))
 
@@ -129,8 +137,8 @@ def _word(
         return device.state, ()
     if device.copied_at is not None:
         return COPIED, ()
-    if is_collector(device.id) or is_of_cluster(device.all_labels):
-        return COLLECTOR, ()
+    if is_other_agent(device):
+        return UNHEALTHY if is_unhealthy(device, now) else COLLECTOR, ()
     if not device.last_seen:
         return MISSING, ()
     bad = [each for each in assistants if each.state not in FINE]
@@ -154,6 +162,18 @@ def _word(
     if newest is not None and judged_at(device, now) - newest <= RECENT_S:
         return REPORTING, ()
     return UNKNOWN, (_NOTHING_KNOWN,)
+
+
+def is_other_agent(device: Device) -> bool:
+    """Return whether a device is an OpAMP agent or the agent of a cluster, and so no machine of a person."""
+    return is_collector(device.id) or is_of_cluster(device.all_labels)
+
+
+def is_unhealthy(device: Device, now: float) -> bool:
+    """Return whether a connected OpAMP instance of a device said that it is not healthy."""
+    instances = instances_in(device.heartbeat).values()
+    is_said = any(part.get("healthy") is False and part.get("connected") for part in instances)
+    return is_said and now - device.last_seen <= UNHEALTHY_S
 
 
 def _is_stopped(evidence: Evidence) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.core.errors import Refusal
-from gateway.devices.fleet.facts import Instances
+from gateway.devices.fleet.facts import Instances, is_collector
 from gateway.people.authentication.access import Bearer
 from spool.devices.device import Device
 
@@ -80,7 +80,8 @@ def check_own(bearer: Bearer, id: str) -> None:
 
 def check_speaks_for(device: Device, bearer: Bearer) -> None:
     """
-    Raise Refusal 403 if a device has used its own key, but this report arrives under another key.
+    Raise Refusal 403 if a device has used its own key, but this report arrives under another key. Also raise it if
+    another key than this enrolled an OpAMP agent.
 
     A fleet's shared key is on every laptop, so a stolen laptop could otherwise report as another device. A
     Tollhouse that the configuration names may report for its devices.
@@ -91,6 +92,10 @@ def check_speaks_for(device: Device, bearer: Bearer) -> None:
             "reset the device"
         )
         raise Refusal(403, "device_key_needed", f"{message}: tollhouse devices reset ID")
+    is_own = bearer.device == device.id or bearer.name == device.enrolled_by
+    if is_collector(device.id) and device.last_seen and not (is_own or bearer.is_gateway):
+        message = "this OpAMP agent was enrolled with another key; an operator can let your key report for it"
+        raise Refusal(403, "other_key", f"{message}: tollhouse devices approve ID --key NAME")
 
 
 def unknown() -> Refusal:

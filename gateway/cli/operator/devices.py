@@ -14,8 +14,8 @@ UNENROLLED_COLUMNS = ("name", "key", "count", "first_seen", "last_seen")
 
 
 _STATES = (
-    "replaced, revoked, pending, copied, missing, losing, agent_stopped, unknown, at_risk, delayed, reporting, unused "
-    "or collector"
+    "replaced, revoked, pending, copied, missing, losing, agent_stopped, unknown, at_risk, delayed, reporting, unused, "
+    "unhealthy or collector"
 )
 
 
@@ -83,6 +83,7 @@ add_commands(
         "approve ID",
         "POST /devices/{id}/approve",
         "Enrol a device that is pending or revoked, or accept one that is copied.",
+        click.option("--key", metavar="NAME", help="Key that reports for an OpAMP agent from now on."),
     ),
     command(
         "revoke ID",

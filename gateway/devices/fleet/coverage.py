@@ -11,11 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.devices.fleet.assistant_states import FINE, AssistantState
-from gateway.devices.machine_state import COLLECTOR, MISSING, OFFLINE, REPLACED, WORDS, Cause, MachineState
+from gateway.devices.machine_state import (
+    MISSING,
+    OFFLINE,
+    OTHER_AGENTS,
+    REPLACED,
+    WORDS,
+    Cause,
+    MachineState,
+)
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.registry.tables.inventory import Machine
 
-STATES = tuple(word for word in reversed(WORDS) if word not in (REPLACED, COLLECTOR))  # the best word first
+STATES = tuple(
+    word for word in reversed(WORDS) if word not in (REPLACED, *OTHER_AGENTS)
+)  # the best word first
 _UNKNOWN_ASSISTANTS = frozenset(
     {PENDING, REVOKED, MISSING}
 )  # words of machines that have no current assistants

@@ -17,7 +17,7 @@ from gateway.devices.fleet.coverage import (
 from gateway.devices.fleet.facts import decoded
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.devices.machine_state import COLLECTOR, MachineState
+from gateway.devices.machine_state import MachineState, is_other_agent
 from spool.devices.device import Device, is_device_id
 from spool.registry.operators import Actor
 from spool.registry.tables.inventory import Inventory, Machine
@@ -58,8 +58,13 @@ class Fleet:
         return self._expected[1]
 
     def _machines(self) -> list[Device]:
-        # a replaced device is an earlier life of a machine that is in the list under its new id
-        return [device for device in self._lifecycle.table.all() if not device.replaced_by]
+        # A replaced device is an earlier life of a machine that is in the list under its new id. OpAMP agents and
+        # agents of clusters are no machines of people.
+        return [
+            device
+            for device in self._lifecycle.table.all()
+            if not (device.replaced_by or is_other_agent(device))
+        ]
 
     async def rows(self) -> list[FleetRow]:
         """Return a row for each device and for each expected machine without a device."""
@@ -71,9 +76,7 @@ class Fleet:
         for number, device in enumerate(devices):
             place = place_of.get(device.id)
             machine = None if place is None else expected.machines[place]
-            row = self._row(device, machine, heard_since)
-            if machine is not None or row.state != COLLECTOR:
-                rows.append(row)
+            rows.append(self._row(device, machine, heard_since))
             if number % ROWS_PER_STEP == 0:
                 await pause_when_due()
         listed_at = 0.0 if inventory is None else inventory.imported

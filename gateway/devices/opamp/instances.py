@@ -92,6 +92,9 @@ class OpampInstances:
         if id is None:
             answer.flags = REPORT_FULL_STATE
             return answer
+        device = self._table.find(id)
+        if device is not None and device.state != REVOKED:  # the refusal of a revoked one is another
+            reports.check_speaks_for(device, bearer)
         key = None
         if bearer.token is not None and not (
             description is not None and self._may_offer_key(message, bearer)
@@ -118,7 +121,8 @@ class OpampInstances:
     def keep_alive(self, uid: bytes, bearer: Bearer) -> None:
         """Note that the connection of an instance is open, even if the instance sends no heartbeats."""
         instance = self._instances.get(uid)
-        device = None if instance is None else self._table.find(instance.device)
+        is_own = instance is not None and instance.key == bearer.name
+        device = self._table.find(instance.device) if instance is not None and is_own else None
         now = self._clock.now()
         if device is not None and elapsed_s(device.last_seen, now) >= self.devices.interval_s:
             self._table.touch(device.id, states.seen(now), expects=bearer.expects)

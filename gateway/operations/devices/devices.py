@@ -32,6 +32,12 @@ class Admission(RequestBody):
     id: str
 
 
+class Approval(RequestBody):
+    """An empty JSON object, or the name of the key that reports for an OpAMP agent."""
+
+    key: str = ""
+
+
 class Labels(RequestBody):
     """Labels to change. A label with the value null is removed."""
 
@@ -185,9 +191,13 @@ async def delete_device(request: OperatorRequest[SenderServices, None]) -> Resul
 
 
 @call("POST", "/devices/{id}/approve", OPERATE_SPOOL, "Enrol a pending or revoked device")
-async def approve_device(request: OperatorRequest[SenderServices, None]) -> Result:
-    lifecycle = _lifecycle(request)
-    return _details(lifecycle, await lifecycle.approve(request.word("id"), request.actor))
+async def approve_device(request: OperatorRequest[SenderServices, Approval]) -> Result:
+    """With `key`, the key of this name reports for an OpAMP agent from now on, and no other key does."""
+    lifecycle, key = _lifecycle(request), request.body.key
+    names = [known.name for known in request.services.access.keys()]  # noqa: SIM118 - no mapping
+    if key and key not in names:
+        raise NotThere(f"there is no key {key!r}")
+    return _details(lifecycle, await lifecycle.approve(request.word("id"), request.actor, key=key))
 
 
 @call("POST", "/devices/{id}/revoke", OPERATE_SPOOL, "Revoke a device, so that it is refused")

@@ -27,6 +27,7 @@ from gateway.devices.opamp.messages import (
 from gateway.http.listening.websocket import CHECK_S
 from gateway.operations.devices import opamp as conversations
 from gateway.people.authentication.access import Bearer
+from spool.errors import NotAllowed
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from tests.integration.certificates import Certificates
 from tests.integration.conftest import ACTOR, Serve, Serving
@@ -107,6 +108,53 @@ async def test_the_full_state_is_requested_after_a_gap(serve: Serve) -> None:
     assert read(await post(server, agent.message(healthy=False), key)).flags == 0
     part = instances_in(find(server, agent.id).heartbeat)[str(agent.uid)]
     assert (part["healthy"], part["version"]) == (False, "0.149.0")
+
+
+async def test_only_its_own_key_speaks_for_an_agent(serve: Serve, tmp_path: Path) -> None:
+    """
+    Another key is refused whatever it says, over each transport and each address, and changes nothing. An operator can
+    let it report, and then the first key is refused.
+    """
+    server, key = await started(serve)
+    other = await server.make_key("other", scopes=ALL)
+    agent = Agent()
+    read(await post(server, agent.message(full=True, healthy=True), key))
+    before = find(server, agent.id)
+
+    async def is_refused(by: str) -> None:
+        forged = Agent({"team": "theirs"}, uid=agent.uid)
+        for message in (
+            forged.message(full=True), forged.message(), forged.message(healthy=False), forged.message(bye=True),
+        ):  # fmt: skip
+            answer = await post(server, message, by)
+            assert (403, True) == (answer.status, b"devices approve ID --key NAME" in answer.body)
+        async with await connect(server, by) as socket:
+            answer = await tell(socket, forged.message(full=True, bye=True))
+            assert "devices approve ID --key NAME" in answer.error_response.error_message
+        for path in ("heartbeat", "enroll", "ping"):
+            body = json.dumps({"device_id": agent.id}).encode()
+            answer = await server.send(f"/v1/ai-control-plane/{path}", body, key=by)
+            assert 403 == answer.status, answer.body
+
+    await is_refused(other)
+    assert before == find(server, agent.id)
+    devices = server.app.services.topics.devices
+    with pytest.raises(NotAllowed, match="only an OpAMP agent"):
+        await devices.approve("laptop", ACTOR, key="other")
+    await devices.approve(agent.id, ACTOR, key="other")
+    assert 0 == read(await post(server, agent.message(full=True), other)).flags
+    await is_refused(key)
+    assert "theirs" != find(server, agent.id).labels.get("team")
+
+
+async def test_an_admitted_agent_belongs_to_its_first_key(serve: Serve) -> None:
+    server, key = await started(serve, policy="closed")
+    other = await server.make_key("other", scopes=ALL)
+    agent = Agent()
+    await server.app.services.topics.devices.admit(agent.id, ACTOR)
+    assert 0 == read(await post(server, agent.message(full=True), key)).flags
+    assert 403 == (await post(server, agent.message(full=True), other)).status
+    assert 0 == read(await post(server, agent.message(full=True), key)).flags
 
 
 async def test_health_of_components(serve: Serve) -> None:

@@ -19,7 +19,9 @@ from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.fleet.facts import CAUSES
 from gateway.devices.fleet.repairs import repair_of
 from gateway.devices.machine_state import WORDS
+from spool.clusters import ClusterChange, ClusterTable, ReportedCluster
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
+from spool.devices.table import DeviceTable
 from spool.registry.operators import Actor
 from spool.registry.tables.inventory import Machine
 from tests.integration.conftest import Serve
@@ -28,7 +30,6 @@ from tests.moved_clock import MovedClock
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 ACTOR = Actor("test", "")
-HIDDEN = ("replaced", "collector")  # words that the fleet does not list
 
 
 @pytest.fixture
@@ -54,7 +55,12 @@ def made(dice: random.Random, number: int, now: float) -> Device:
             uses[name]["unheard"] = heard - dice.choice((60.0, 2 * HOUR_S))
         if dice.random() < 0.6:
             calls[name] = heard - dice.choice((0.0, 3 * HOUR_S, 15 * DAY_S))
-    heartbeat = {"assistants": claims, "spool": {"oldest_age_s": dice.choice((0.0, 2 * DAY_S))}}
+    part = {"healthy": dice.choice((True, False)), "connected": dice.choice((True, True, False))}
+    heartbeat = {
+        "assistants": claims,
+        "spool": {"oldest_age_s": dice.choice((0.0, 2 * DAY_S))},
+        "opamp": {"one": part},
+    }
     has_agent = dice.random() < 0.9
     return Device(
         id=dice.choice((f"d{number}",) * 9 + (f"opamp:{number}",)),
@@ -67,6 +73,7 @@ def made(dice: random.Random, number: int, now: float) -> Device:
         last_heartbeat=heard if has_agent else None,
         newest_calls=calls,
         uses=uses,
+        labels=dice.choice(({},) * 14 + ({"kind": "cluster"},)),
         heartbeat=json.dumps(heartbeat).encode() if has_agent else b"",
     )
 
@@ -88,7 +95,7 @@ async def test_every_face_says_the_same_at_random_times(moved: Faces, clock: Mov
             await inventory.replace(listed, source="csv", confirmed=True, actor=ACTOR)
         clock.move(dice.choice((60.0, 3 * HOUR_S, 5 * DAY_S)))
         seen += await compare(moved, round)
-    assert set(WORDS) == seen.keys()
+    assert set(WORDS) - {"unhealthy"} <= seen.keys()  # the next test has unhealthy agents
 
 
 async def compare(faces: Faces, round: int) -> Counter[str]:
@@ -98,7 +105,8 @@ async def compare(faces: Faces, round: int) -> Counter[str]:
     link_of = {row["id"]: row["link"] for row in devices}
     fleet = (await faces.api("/fleet/devices?limit=1000"))["devices"]
     of_fleet = {row["device"]: row["state"] for row in fleet if row["device"]}
-    assert {id: word for id, word in word_of.items() if word not in HIDDEN} == of_fleet, round
+    hidden = {row["id"] for row in devices if is_hidden(row)}
+    assert {id: word for id, word in word_of.items() if id not in hidden} == of_fleet, round
     assert {row["device"]: row["link"] for row in fleet if row["device"]} == {
         id: link_of[id] for id in of_fleet
     }
@@ -137,6 +145,12 @@ async def compare(faces: Faces, round: int) -> Counter[str]:
     return counted
 
 
+def is_hidden(row: dict[str, Any]) -> bool:
+    """Return whether a device is no machine of a person, or an earlier life of a machine."""
+    is_cluster = {"kind": "cluster"}.items() <= row["labels"].items()
+    return is_cluster or str(row["id"]).startswith("opamp:") or row["state"] == "replaced"
+
+
 async def compare_insights(faces: Faces, fleet: list[dict[str, Any]]) -> None:
     """Each cause of a machine that is not covered has an insight, and no other cause has one."""
     titles = [insight.title for insight in await faces.insights() if not insight.is_gone]
@@ -153,6 +167,87 @@ async def compare_insights(faces: Faces, fleet: list[dict[str, Any]]) -> None:
     assert words_of_causes == told
     is_stopped = any(row["state"] == "agent_stopped" and row["expected"] for row in bad)
     assert is_stopped == any(title.endswith(" has stopped reporting") for title in titles)
+
+
+async def test_clusters_and_their_agents_at_random_times(moved: Faces, clock: MovedClock) -> None:
+    """
+    Random clusters with random agents. The state of a cluster is that of its device, on every face, and a healthy agent
+    has no insight.
+    """
+    services = moved.server.app.services.operators
+    devices, clusters = services.senders.require_devices(), services.senders.clusters
+    assert clusters is not None
+    dice = random.Random(5)
+    seen: Counter[str] = Counter()
+    for _ in range(12):
+        await devices.table.delete([device.id for device in devices.table.all()], [])
+        for cluster in list(clusters.table.all()):
+            await clusters.table.delete(cluster.id, ACTOR)
+        for number in dice.sample(range(12), 12):
+            clock.move(dice.choice((0.0, 60.0, 300.0)))
+            await plant(dice, number, devices.table, clusters.table, clock.now())
+        clock.move(dice.choice((60.0, 1000.0, 3 * HOUR_S)))
+        seen += await compare_clusters(moved)
+    assert seen.keys() >= {"heard", "silent", "disabled", "collector", "unhealthy", "revoked"}
+
+
+async def plant(
+    dice: random.Random, number: int, devices: DeviceTable, clusters: ClusterTable, now: float
+) -> None:
+    """Add a cluster that reports now, and a device that reports for it or for no cluster."""
+    heard = now - dice.choice((0.0, 800.0, 3000.0, DAY_S))
+    id = f"opamp:{number}" if number % 2 else f"agent-{number}"
+    reported = ReportedCluster(account="a", region="r", name=f"c{number}", device=dice.choice((id, id, "")))
+    await clusters.report(reported)
+    if dice.random() < 0.2:
+        await clusters.change(reported.id, ClusterChange(enabled=False), ACTOR)
+    part = {"healthy": dice.choice((True, False)), "connected": True, "service": "otelcol"}
+    await devices.keep(
+        Device(
+            id=id,
+            state=dice.choice((ENROLLED, ENROLLED, ENROLLED, REVOKED)),
+            hostname=f"host-{number}",
+            labels={"kind": "cluster"},
+            enrolled_at=1.0,
+            enrolled_by="fleet",
+            last_seen=heard,
+            last_heartbeat=heard,
+            heartbeat=json.dumps({"opamp": {"one": part}}).encode(),
+        )
+    )
+
+
+async def compare_clusters(faces: Faces) -> Counter[str]:
+    devices = {row["id"]: row for row in (await faces.api("/devices?limit=1000"))["devices"]}
+    clusters = (await faces.api("/clusters?limit=1000"))["clusters"]
+    printed = (await faces.printed("clusters", "list"))["clusters"]
+    state_of = {row["name"]: _state(row) for row in clusters}
+    assert state_of == {row["name"]: _state(row) for row in printed}
+    metrics = await faces.metrics()
+    counted = Counter(state_of.values())
+    for state in ("heard", "silent", "disabled"):
+        assert counted[state] == metrics["tollhouse_clusters", (("state", state),)]
+    table = faces.server.app.services.operators.senders.clusters
+    assert table is not None
+    for cluster in table.table.all():
+        device = devices.get(cluster.device)
+        if device is not None and device["link"] == "online":
+            assert "silent" != state_of[cluster.name]
+    titles = {insight.title for insight in await faces.insights() if not insight.is_gone}
+    silent = {name for name, state in state_of.items() if state == "silent"}
+    assert silent == {name for name in state_of if f"The cluster {name} has stopped reporting" in titles}
+    unhealthy = {row["hostname"] for row in devices.values() if row["state"] == "unhealthy"}
+    assert {f"The agent {name} says that it is not healthy" for name in unhealthy} == {
+        title for title in titles if title.endswith("not healthy")
+    }
+    words = Counter(row["state"] for row in devices.values())
+    for word in WORDS:
+        assert words[word] == metrics["tollhouse_devices", (("state", word),)], word
+    return counted + words
+
+
+def _state(row: dict[str, Any]) -> str:
+    return ("silent" if row["silent"] else "heard") if row["enabled"] else "disabled"
 
 
 async def test_a_device_that_is_replaced_stays_a_device(moved: Faces, clock: MovedClock) -> None:

@@ -1,10 +1,12 @@
-"""Detectors for devices that share a disk or the id of their hardware."""
+"""Detectors for devices that share a disk or the id of their hardware, and for OpAMP agents with a problem."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
 
+from gateway.devices.fleet.facts import instances_in
+from gateway.devices.machine_state import is_other_agent, is_unhealthy
 from gateway.money.insights.facts import Facts, no_plant
 from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, day, finding, named
 from spool.devices.device import ENROLLED, Device
@@ -59,6 +61,36 @@ def _shared(hardware_id: str, ids: Sequence[str]) -> Finding:
             "Virtual machines that were copied have one id; give each its own UUID. If a machine was installed again, "
             "revoke its earlier device: `tollhouse devices revoke ID`."
         ),
+        category="reliability",
+        effort=LOW,
+    )
+
+
+@no_plant("it has no OpAMP agents")
+def unhealthy_agent(facts: Facts) -> Sequence[Finding]:
+    """Find OpAMP agents, such as collectors, that say that they are not healthy."""
+    agents = [device for device in facts.devices if device.state == ENROLLED and is_other_agent(device)]
+    unhealthy = [device for device in agents if is_unhealthy(device, facts.now)]
+    return [_unhealthy(device) for device in sorted(unhealthy, key=lambda item: item.id)[:MAX_FINDINGS]]
+
+
+def _unhealthy(device: Device) -> Finding:
+    parts = [part for part in instances_in(device.heartbeat).values() if part.get("healthy") is False]
+    components = [
+        name
+        for part in parts
+        for name, component in (part.get("components") or {}).items()
+        if component.get("healthy") is False
+    ]
+    where = (
+        f" These parts have a problem: {', '.join(map(named, components[:MAX_ROWS]))}." if components else ""
+    )
+    return finding(
+        "unhealthy_agent",
+        (device.id,),
+        title=f"The agent {named(device.hostname or device.id)} says that it is not healthy",
+        seen=f"{named(device.agent_version, 'An OpAMP agent')} reports a problem over OpAMP as {device.id}.{where}",
+        advice="Read the log of the agent. The calls that it should forward may be missing.",
         category="reliability",
         effort=LOW,
     )

@@ -13,7 +13,14 @@ from gateway.devices.fleet.assistant_states import FINE, AssistantState
 from gateway.devices.fleet.coverage import FleetRow, coverage_of, device_row, missing_row, system_of
 from gateway.devices.fleet.facts import CAUSES
 from gateway.devices.fleet.matching import ExpectedMachines
-from gateway.devices.machine_state import WORDS, AssistantStates, Evidence, MachineState, machine_state
+from gateway.devices.machine_state import (
+    UNHEALTHY_S,
+    WORDS,
+    AssistantStates,
+    Evidence,
+    MachineState,
+    machine_state,
+)
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.registry.tables.inventory import Machine
 
@@ -23,8 +30,8 @@ INTERVAL_S = 60.0
 NAMES = ("claude-code", "codex", "copilot")
 
 
-def device(id: str, *, serial: str = "", assistants: Any = None, **fields: Any) -> Device:
-    facts = {"serial": serial} if serial else {}
+def device(id: str, *, serial: str = "", assistants: Any = None, opamp: Any = None, **fields: Any) -> Device:
+    facts = {**({"serial": serial} if serial else {}), **({"opamp": {"one": opamp}} if opamp else {})}
     heartbeat = json.dumps({**facts, **({"assistants": assistants} if assistants else {})}).encode()
     given = {"enrolled_at": NOW - 30 * DAY, "enrolled_by": "fleet", "last_seen": NOW, "last_heartbeat": NOW}
     return Device(id=id, heartbeat=heartbeat, **{**given, **fields})
@@ -88,6 +95,7 @@ def test_the_word_of_a_machine() -> None:
     codex, off = {"codex": {"state": "unused"}}, {"codex": {"state": "overridden"}}
     waits = {"codex": {"state": "unreachable", "cause": "backlog"}}
     unread = {"codex": {"state": "unknown", "cause": "malformed"}}
+    bad = {"healthy": False, "connected": True}
     cases: list[tuple[Device, str, bool]] = [
         (device("d", state=REVOKED, replaced_by="e"), "replaced", False),
         (device("d", state=REVOKED, assistants=codex), "revoked", False),
@@ -108,6 +116,12 @@ def test_the_word_of_a_machine() -> None:
         (device("d", last_heartbeat=None, last_seen=day_ago, newest_calls={"codex": day_ago}), "reporting", True),
         (device("opamp:1", assistants=codex), "collector", False),
         (device("d", labels={"kind": "cluster"}), "collector", False),
+        (device("opamp:1", opamp=bad), "unhealthy", False),
+        (device("opamp:1", opamp=bad, last_seen=NOW - UNHEALTHY_S), "unhealthy", False),
+        (device("opamp:1", opamp=bad, last_seen=NOW - UNHEALTHY_S - 1), "collector", False),
+        (device("opamp:1", opamp={**bad, "connected": False}), "collector", False),
+        (device("d", labels={"kind": "cluster"}, opamp=bad), "unhealthy", False),
+        (device("d", assistants=codex, opamp=bad), "unused", True),
     ]  # fmt: skip
     for known, word, covered in cases:
         found = state_of(known)
