@@ -148,7 +148,8 @@ async def _linked(
 
     upstream, directory = config.upstream, config.data_dir
     key_file = directory / KEY_FILE
-    probed, numbers, link_file = ProbedStates(directory), HeartbeatNumbers(directory), LinkFile(directory)
+    numbers, link_file, is_full = HeartbeatNumbers(directory), LinkFile(directory), False
+    probed = ProbedStates(directory, is_full=lambda: is_full)
     started_at, facts = moment(int(time.time())), _facts(config, who)
 
     async def depth() -> tuple[int, float]:
@@ -169,6 +170,8 @@ async def _linked(
         }
 
     async def store_link() -> None:
+        nonlocal is_full
+        is_full = not (await app.services.storage.log.stats()).writable
         _, age_s = await depth()
         # rounded, so that the file of a stopped route is not written again
         oldest_at = (time.time() - age_s) // BACKLOG_S * BACKLOG_S if age_s > BACKLOG_S else None

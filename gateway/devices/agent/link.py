@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from gateway.devices.agent.identity import write_private
+from gateway.devices.fleet.facts import NOT_INSTALLED, UNKNOWN
 
 STATES_FILE: Final = "states.json"
 LINK_FILE: Final = "link.json"
@@ -28,6 +30,8 @@ USER, SERIAL, USE, ENDPOINT = "user", "serial", "use", "endpoint"  # the words o
 MOST_BYTES: Final = 64 * 1024
 MOST_WORD: Final = 256
 BACKLOG_S: Final = 600.0  # records that wait longer are a backlog
+PROBE_STALE_S: Final = 900.0  # three times as long as between two looks of the probe
+PROBE_STALE, DISK_FULL = "probe_stale", "disk_full"
 DAEMON: Final = "daemon"
 PROBED: Final = (
     "user",
@@ -40,10 +44,23 @@ PROBED: Final = (
 
 
 class ProbedStates:
-    """The fields of heartbeats that the probe stored. They are read again after the file was replaced."""
+    """
+    The fields of heartbeats that the probe stored. They are read again after the file was replaced. If the probe stored
+    nothing for PROBE_STALE_S, or `is_full` says that it cannot, the states of the assistants are unknown. Time in which
+    the machine sleeps does not count.
+    """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        is_full: Callable[[], bool] = lambda: False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._path = directory / STATES_FILE
+        self._is_full = is_full
+        self._monotonic = monotonic
+        self._stored_at = monotonic()
         self._stamp: tuple[int, int] | None = None
         self._fields: dict[str, Any] = {}
 
@@ -55,8 +72,24 @@ class ProbedStates:
             return {}
         stamp = (status.st_mtime_ns, status.st_ino)
         if stamp != self._stamp:
-            self._stamp, self._fields = stamp, self._read()
-        return self._fields
+            self._stamp, self._fields, self._stored_at = stamp, self._read(), self._monotonic()
+        cause = self._problem()
+        return {**self._fields, "assistants": self._unknown(cause)} if cause else self._fields
+
+    def _problem(self) -> str:
+        """Return why the stored states may be wrong, or "". The probe of a full disk stores nothing."""
+        if self._is_full():
+            return DISK_FULL
+        return PROBE_STALE if self._monotonic() - self._stored_at > PROBE_STALE_S else ""
+
+    def _unknown(self, cause: str) -> dict[str, Any]:
+        assistants = self._fields.get("assistants")
+        rows = assistants.items() if isinstance(assistants, dict) else ()
+        return {
+            name: row if row.get("state") == NOT_INSTALLED else {"state": UNKNOWN, "cause": cause}
+            for name, row in rows
+            if isinstance(row, dict)
+        }
 
     async def wait(self, most_s: float) -> None:
         """Wait until there is a file, but no longer than `most_s`."""

@@ -29,7 +29,7 @@ NOT_CONFIGURED = "not_configured"
 CAUSES: Mapping[str, tuple[str, ...]] = {
     REPORTING: (),
     NOT_INSTALLED: (),
-    UNKNOWN: ("no_permission", "malformed", "version"),
+    UNKNOWN: ("no_permission", "malformed", "version", "probe_stale", "disk_full"),
     TELEMETRY_OFF: ("settings", "environment", "vendor_policy"),
     OVERRIDDEN: (
         "server_policy",

@@ -35,6 +35,14 @@ _REPAIRS: Mapping[Cause, CauseRepair] = {
         "Correct the settings file, or delete it and apply the policy.",
     ),
     (UNKNOWN, "version"): CauseRepair("has a version that the agent does not know", "Upgrade the agent."),
+    (UNKNOWN, "probe_stale"): CauseRepair(
+        "has a state from before the agent's probe stopped",
+        "Start the service that runs `tollhouse agent probe` every 5 minutes.",
+    ),
+    (UNKNOWN, "disk_full"): CauseRepair(
+        "may lose its calls, because the agent's disk is full",
+        "Free space on the laptop's disk, or raise spool.max_bytes of the agent.",
+    ),
     (UNKNOWN, NO_AGENT): CauseRepair(
         "is not reported by any agent", "Install or upgrade the agent, so that it reports the assistants."
     ),

@@ -11,6 +11,7 @@ import pytest
 from gateway.devices.agent.link import (
     HEARTBEATS_FILE,
     MOST_BYTES,
+    PROBE_STALE_S,
     STATES_FILE,
     HeartbeatNumbers,
     LinkFile,
@@ -18,6 +19,7 @@ from gateway.devices.agent.link import (
     resident,
     service,
 )
+from gateway.devices.fleet.facts import read_facts
 
 STATES: dict[str, Any] = {
     "looked_at": "2026-11-27T20:00:00.000Z",
@@ -67,6 +69,38 @@ def test_the_version_of_the_states(tmp_path: Path) -> None:
     assert before not in versions
     store(tmp_path, {**STATES, "assistants": [1]})
     assert ([], STATES["policy"], STATES["hardware_id"]) == probed.version()
+
+
+def test_states_age_while_the_machine_is_awake(tmp_path: Path) -> None:
+    """A dead probe or a full disk leaves nothing of a state but that it is unknown. The next look ends this."""
+    now, is_full = 0.0, False
+    probed = ProbedStates(tmp_path, is_full=lambda: is_full, monotonic=lambda: now)
+    missing = {"claude-code": {"state": "not_installed", "configured": False}}
+    states = {**STATES, "assistants": {**STATES["assistants"], **missing, "broken": 1}}
+    store(tmp_path, states)
+    good = probed.fields()
+    assert states["assistants"] == good["assistants"]
+    version = probed.version()
+    now = PROBE_STALE_S
+    assert good == probed.fields()
+    now += 1
+    stale = {"codex": {"state": "unknown", "cause": "probe_stale"}, **missing}
+    assert {**good, "assistants": stale} == probed.fields() == read_known(probed)
+    assert version != probed.version()
+    store(tmp_path, states)
+    assert good == probed.fields()
+    is_full = True
+    assert {"state": "unknown", "cause": "disk_full"} == probed.fields()["assistants"]["codex"]
+    is_full = False
+    assert good == probed.fields()
+    again = ProbedStates(tmp_path, monotonic=lambda: now)
+    assert good == again.fields()  # a restart of the agent makes nothing unknown
+
+
+def read_known(probed: ProbedStates) -> dict[str, Any]:
+    """Return the fields with the assistants as a gateway reads them."""
+    fields = dict(probed.fields())
+    return {**fields, "assistants": read_facts(fields)["assistants"]}
 
 
 def test_numbers_of_heartbeats(tmp_path: Path) -> None:
