@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::requests::{self, Span, Value};
 use crate::spans::has_prefix;
@@ -15,7 +15,6 @@ const LONGEST_UNREAD: usize = 16_000;
 const LONGEST_NAME: usize = 256;
 /// Bytes of an entry beside its key.
 const ENTRY: usize = 64;
-const MOST_ATTRIBUTES: usize = 1024;
 /// Kinds of one shape; with one more it is not worth a memory.
 const MOST_OF_SHAPE: u32 = 256;
 const LARGEST_NUMBER: u64 = 1_000_000_000;
@@ -72,7 +71,7 @@ struct Kind {
 }
 
 /// What is told once: texts that stand for nothing, beginnings of secrets, parts of texts that are looked for, the
-/// sums whose signs decide.
+/// sums whose signs decide; and names on which readings depend, by themselves, beginnings and parts.
 #[cfg_attr(feature = "python", derive(pyo3::FromPyObject), pyo3(from_item_all))]
 #[derive(Default)]
 pub struct Plan {
@@ -85,6 +84,13 @@ pub struct Plan {
     /// The number of the text that is hashed, the person of the hash, and what the text has at least behind a sign that
     /// ends prefixes.
     pub hashed: (u8, Vec<u8>, usize),
+    /// The number of texts that may be e-mail addresses; whether one is belongs to its class.
+    pub person: u8,
+    pub declared: HashSet<Vec<u8>>,
+    pub beginnings: Vec<Vec<u8>>,
+    pub name_parts: Vec<Vec<u8>>,
+    /// Beginnings of names that are always dropped, and of exceptions.
+    pub dropped: (Vec<Vec<u8>>, Vec<Vec<u8>>),
 }
 
 /// An item that was found, and what varies in it.
@@ -101,6 +107,8 @@ pub struct Hit<'a> {
 pub struct Memory {
     plan: Plan,
     names: HashMap<Vec<u8>, Name>,
+    /// Further names that rules look for.
+    asked: HashSet<Vec<u8>>,
     contexts: HashMap<u32, Vec<Vec<u8>>>,
     shapes: HashMap<Vec<u8>, Shape>,
     kinds: HashMap<Vec<u8>, Kind>,
@@ -167,8 +175,27 @@ impl Memory {
         self.contexts.insert(number, texts);
     }
 
+    /// Takes names that rules look for, present or not.
+    pub fn ask(&mut self, names: Vec<Vec<u8>>) {
+        self.asked.extend(names);
+    }
+
+    /// Whether no reading depends on the name, so that it belongs to no kind.
+    pub fn is_free(&self, name: &[u8]) -> bool {
+        let begins = |with: &[Vec<u8>]| with.iter().any(|begin| name.starts_with(begin));
+        let (dropped, kept) = &self.plan.dropped;
+        if self.plan.declared.contains(name) {
+            return false;
+        }
+        if begins(dropped) && !begins(kept) {
+            return true;
+        }
+        let has = |part: &Vec<u8>| name.windows(part.len().max(1)).any(|own| own == part);
+        !self.asked.contains(name) && !begins(&self.plan.beginnings) && !self.plan.name_parts.iter().any(has)
+    }
+
     fn keys<'a>(&self, context: u32, span: &Span<'a>) -> Result<Keys<'a>, Miss> {
-        if span.attributes.len() > MOST_ATTRIBUTES || span.name.len() > LONGEST_NAME {
+        if span.name.len() > LONGEST_NAME {
             return Err(Miss::Layout);
         }
         let (shape, attributes) = (Vec::with_capacity(256), Vec::with_capacity(32));
@@ -177,7 +204,13 @@ impl Memory {
         keys.shape.extend_from_slice(&context.to_le_bytes());
         for raw in &span.attributes {
             let (name, encoded) = requests::pair(raw).ok_or(Miss::Layout)?;
-            let known = self.names.get(name).ok_or(Miss::New)?;
+            let Some(known) = self.names.get(name) else {
+                if !self.is_free(name) {
+                    return Err(Miss::New);
+                }
+                requests::value(encoded, 0).ok_or(Miss::Layout)?;
+                continue;
+            };
             let is_found =
                 usize::try_from(known.id).ok().and_then(|id| found.get_mut(id)).ok_or(Miss::Layout)?;
             if std::mem::replace(is_found, true) {
@@ -254,15 +287,19 @@ impl Memory {
                     *state = if number == 0 { 1 } else { 2 };
                 }
                 (Slot::Text(field, has_class), Value::Text(text)) => {
-                    if !self.is_plain(has_class, text)
-                        || self.is_elsewhere(context, place, text, attributes, reads)?
-                    {
+                    let is_address = field == self.plan.person && text.contains(&b'@');
+                    let is_plain = if is_address {
+                        is_address_of(text, &self.plan.secrets)
+                    } else {
+                        self.is_plain(has_class, text)
+                    };
+                    if !is_plain || self.is_elsewhere(context, place, text, attributes, reads)? {
                         return Err(Miss::NotPlain);
                     }
                     if field == self.plan.hashed.0 {
                         hit.hashed.push(hit.texts.len());
                     }
-                    key.push(field);
+                    key.extend_from_slice(&[field, u8::from(is_address)]);
                     if has_class {
                         let end = text.iter().position(|byte| matches!(byte, b'-' | b'_'));
                         append(key, end.and_then(|end| text.get(..end)).unwrap_or_default());
@@ -409,6 +446,26 @@ impl Memory {
         }
         Ok(hit)
     }
+}
+
+/// Whether a text is certainly an e-mail address, and certainly no credential.
+fn is_address_of(text: &[u8], secrets: &[Vec<u8>]) -> bool {
+    let mut parts = text.split(|byte| *byte == b'@');
+    let (Some(local), Some(domain), None) = (parts.next(), parts.next(), parts.next()) else { return false };
+    let is_name = |text: &[u8], more: &[u8]| {
+        !text.is_empty() && text.iter().all(|byte| byte.is_ascii_alphanumeric() || more.contains(byte))
+    };
+    let mut labels = domain.rsplit(|byte| *byte == b'.');
+    let is_top = |label: &[u8]| label.len() > 1 && label.iter().all(u8::is_ascii_alphabetic);
+    let is_domain = labels.next().is_some_and(is_top)
+        && domain.contains(&b'.')
+        && labels.all(|label| is_name(label, b"-"));
+    // letters with at most one dot are no credential, whatever they begin with
+    let dots = local.iter().filter(|byte| **byte == b'.').count();
+    let is_word = dots < 2 && local.iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'.');
+    let start = local.get(..2).unwrap_or_default().to_ascii_lowercase();
+    let is_local = is_name(local, b"._+-") && !local.windows(2).any(|two| two == b"..");
+    text.len() <= 96 && is_local && is_domain && (is_word || !secrets.contains(&start))
 }
 
 fn append(key: &mut Vec<u8>, value: &[u8]) {

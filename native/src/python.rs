@@ -11,7 +11,7 @@ use crate::sums::{self, Arrival};
 use crate::{ids, memory, requests, spans};
 
 /// Changes with what is called from Python: who finds another number does not use the module.
-const INTERFACE: u32 = 8;
+const INTERFACE: u32 = 9;
 /// Work on more bytes lets other threads of Python run meanwhile.
 const LARGE: usize = 64 * 1024;
 
@@ -181,6 +181,14 @@ impl Memory {
 
     fn context(&mut self, number: u32, texts: Vec<Vec<u8>>) {
         self.memory.context(number, texts);
+    }
+
+    fn ask(&mut self, names: Vec<Vec<u8>>) {
+        self.memory.ask(names);
+    }
+
+    fn is_free(&self, name: &[u8]) -> bool {
+        self.memory.is_free(name)
     }
 
     /// The scopes of a request and how many items it has, of which none is made an object; None as below.

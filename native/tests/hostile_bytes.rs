@@ -122,6 +122,7 @@ fn requests_that_nobody_sent() {
         sums: vec![vec![1; 6]],
         events: vec![],
         hashed: (7, b"rule".to_vec(), 16),
+        ..Default::default()
     };
     let mut memory = Memory::new(plan);
     memory.context(1, vec![]);

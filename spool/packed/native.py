@@ -20,7 +20,7 @@ import msgspec
 from spool.record import Inference
 
 # version of the module's interface; a module with another number belongs to another release
-INTERFACE: Final = 8
+INTERFACE: Final = 9
 MOST_FAULTS: Final = 3  # number of failures after which the module is off until the next start
 MODULE: Final = "tollhouse_native"
 
@@ -133,6 +133,14 @@ class ItemMemory(Protocol):
 
     def context(self, number: int, texts: Sequence[bytes]) -> None:
         """Register a context and its texts."""
+        ...
+
+    def ask(self, names: Sequence[bytes]) -> None:
+        """Register names that rules look for, in addition to those that the plan declares."""
+        ...
+
+    def is_free(self, name: bytes) -> bool:
+        """Return True if no reading depends on the name. Such a name is no part of a kind."""
         ...
 
     def clear(self) -> None: ...

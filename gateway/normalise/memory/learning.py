@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Generator, ItemsView, Iterator, KeysView, Sequence, Set, ValuesView
+import sys
+from collections.abc import Generator, Iterator, KeysView, Sequence, Set
 from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
@@ -27,7 +28,7 @@ from gateway.normalise.memory.slots import (
     may_be_tag,
     slot_of,
 )
-from gateway.normalise.otlp import semconv
+from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.model import Attributes, Resource, Span
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.otlp.spans.reader import ReadSpan, read_alone
@@ -133,7 +134,13 @@ def _other(value: Any, chance: random.Random) -> Any:
 
 
 def _other_text(text: str, number: int, chance: random.Random) -> str:
-    """Return another text of the same class. The text keeps its letters up to the first `-` or `_`."""
+    """
+    Return another text of the same class. The text keeps its letters up to the first `-` or `_`, and an e-mail
+    address becomes another one.
+    """
+    if "@" in text:
+        local, domain = ("".join(chance.choices(_LETTERS, k=1 + number)) for _ in range(2))
+        return f"Z{local}@{domain}.org"
     ends = [at for at in (text.find("-"), text.find("_")) if at >= 0]
     begin = text[: min(ends) + 1] if ends else ""
     length = max(1, min(_LENGTHS[number % len(_LENGTHS)], 96 - len(begin)))
@@ -181,20 +188,27 @@ def _refuse(*_: object) -> NoReturn:
     raise NotObserved
 
 
+class Notes(NamedTuple):
+    """Names of attributes that rules read, that they read more than once, and that they look for."""
+
+    read: set[str]
+    often: set[str]
+    asked: set[str]
+
+
 class ObservedAttributes(dict[str, Any]):
     """
-    Attributes that note which values are read.
+    Attributes that note which values are read, and which names are looked for.
 
     Code that bypasses the methods of dict sees an empty dict, so its result differs from the result with
-    plain attributes. Then the kind is not learned. Reading only the names is not noted.
+    plain attributes. Then the kind is not learned. Nor is it if code lists the names, unless that code is `shapes`,
+    to which free names do not matter.
     """
 
-    def __init__(self, attributes: Attributes, read: set[str], often: set[str] | None = None) -> None:
-        """Create attributes that add each name that is read to `read`, and at the second time to `often`."""
+    def __init__(self, attributes: Attributes, notes: Notes) -> None:
         super().__init__()
         self._attributes = attributes
-        self._read = read
-        self._often = set[str]() if often is None else often
+        self._notes = notes
         self._once: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
@@ -206,39 +220,32 @@ class ObservedAttributes(dict[str, Any]):
         return self._attributes.get(name, default)
 
     def _note(self, name: str) -> None:
-        self._read.add(name)
-        (self._often if name in self._once else self._once).add(name)
+        notes = self._notes
+        notes.read.add(name)
+        notes.asked.add(name)
+        (notes.often if name in self._once else self._once).add(name)
 
     def __contains__(self, name: object) -> bool:
+        if isinstance(name, str):
+            self._notes.asked.add(name)
         return name in self._attributes
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._attributes)
+        return iter(self._listed())
 
     def __len__(self) -> int:
-        return len(self._attributes)
+        return len(self._listed())
 
     def keys(self) -> KeysView[str]:  # type: ignore[override]
-        return self._attributes.keys()
+        return self._listed().keys()
 
-    def values(self) -> ValuesView[Any]:  # type: ignore[override]
-        self._note_all()
-        return self._attributes.values()
-
-    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
-        self._note_all()
-        return self._attributes.items()
-
-    def copy(self) -> Attributes:
-        self._note_all()
-        return self._attributes.copy()
-
-    def _note_all(self) -> None:
-        self._read.update(self._attributes)
-        self._often.update(self._attributes)
+    def _listed(self) -> Attributes:
+        if sys._getframe(2).f_globals is not vars(shapes):
+            raise NotObserved
+        return self._attributes
 
     __eq__ = __ne__ = __or__ = __ror__ = __ior__ = __setitem__ = __delitem__ = _refuse
-    __reversed__ = pop = popitem = setdefault = update = clear = _refuse  # type: ignore[assignment]
+    values = items = copy = __reversed__ = pop = popitem = setdefault = update = clear = _refuse  # type: ignore[assignment]
     __hash__ = None
 
 
@@ -249,11 +256,12 @@ _FIGURE: Final = re.compile(r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*|\s*[\[{].*", re
 
 class Learned(NamedTuple):
     """
-    The result of learning: the names that were read, the resource attribute names that were read, and the
-    kind if one was found.
+    The result of learning: the names that were read, those that were looked for, the resource attribute names that
+    were read, and the kind if one was found.
     """
 
     reads: set[str]
+    asked: set[str]
     of_resource: set[str]
     kind: LearnedKind | None
 
@@ -287,48 +295,46 @@ def learn(
     If the rules read names that `reads` does not contain, no form is derived yet, because values under these
     names were varied.
     """
-    known, reads, of_resource = len(reads), set(reads), set[str]()
+    known, reads, asked, of_resource = len(reads), set(reads), set[str](), set[str]()
     found: list[ReadSpan] = []
     varying: list[Varying] = []
     varied: list[Span] = []
     for other, slots in variations(span, texts, outside, counts, reads, tags, chance):
-        often: set[str] = set()
-        read = _read(other, reads, of_resource, options, often)
-        if len(reads) > known or read is None or not often.isdisjoint(tags):
-            return Learned(reads, of_resource, None)
+        notes = Notes(reads, set(), asked)
+        read = _read(other, notes, of_resource, options)
+        if len(reads) > known or read is None or not notes.often.isdisjoint(tags):
+            return Learned(reads, asked, of_resource, None)
         if _has_counts(span) and _has_figures(span, reads - tags):
-            return Learned(reads, of_resource, None)
+            return Learned(reads, asked, of_resource, None)
         found.append(read)
         varying.append(slots)
         varied.append(other)
         yield
     form = form_of(found, varying) if len(found) > LEAST else None
     if form is None or not _holds(form, found, varying):
-        return Learned(reads, of_resource, None)
+        return Learned(reads, asked, of_resource, None)
     yield
     alone = alone_of(form, varied, varying, options)
-    return Learned(reads, of_resource, LearnedKind(form, alone))
+    return Learned(reads, asked, of_resource, LearnedKind(form, alone))
 
 
 def only_tags(span: Span, options: Options) -> set[str]:
     """Return the names of a span's attributes that rules read once, to copy the text to a tag."""
-    reads, often = set[str](), set[str]()
-    if _read(span, reads, set(), options, often) is None:
+    notes = Notes(set(), set(), set())
+    if _read(span, notes, set(), options) is None:
         return set()
-    return {name for name in reads - often if may_be_tag(name, options.keep_attributes)}
+    return {name for name in notes.read - notes.often if may_be_tag(name, options.keep_attributes)}
 
 
-def _read(
-    span: Span, reads: set[str], of_resource: set[str], options: Options, often: set[str]
-) -> ReadSpan | None:
+def _read(span: Span, notes: Notes, of_resource: set[str], options: Options) -> ReadSpan | None:
     """
-    Read a span and note the names that were read, and those that were read more than once. Return None if
-    these names are unknown, or if the span cannot be read without other spans.
+    Read a span and note its names. Return None if a rule does not show them, or if the span cannot be read without
+    other spans.
     """
     observed = msgspec.structs.replace(
         span,
-        attributes=ObservedAttributes(span.attributes, reads, often),
-        resource=Resource(ObservedAttributes(span.resource.attributes, of_resource)),
+        attributes=ObservedAttributes(span.attributes, notes),
+        resource=Resource(ObservedAttributes(span.resource.attributes, Notes(of_resource, set(), set()))),
     )
     try:
         read = read_alone(observed, options)

@@ -7,7 +7,7 @@ The module also holds samples of spans, without their content, that wait to be l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -261,8 +261,8 @@ def names_of(encoded: bytes) -> set[str]:
     return {name for name in names if len(name.encode()) <= _LONGEST_NAME}
 
 
-def without_content(encoded: bytes) -> bytes:
-    """Return a span without content values, and without the parts that learning does not examine."""
+def without_content(encoded: bytes, is_free: Callable[[bytes], bool]) -> bytes:
+    """Return a span without content, free names, and the parts that learning does not examine."""
     span = wire.Span.FromString(encoded)
     span.ClearField("trace_state")
     span.ClearField("links")
@@ -271,6 +271,8 @@ def without_content(encoded: bytes) -> bytes:
     kept = []
     for pair in span.attributes:
         read = wire.EncodedKeyValue.FromString(pair)
+        if is_free(read.key.encode()):
+            continue
         if RULES[read.key] in (DROPPED, REDUCED):
             read.ClearField("value")
             pair = read.SerializeToString() + _NO_VALUE

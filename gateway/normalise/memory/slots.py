@@ -9,31 +9,35 @@ of a value, that part must be in `PARTS`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gateway.normalise.otlp import admission, semconv
-from gateway.normalise.otlp.admission import RULES, reduced
+from gateway.normalise.otlp.admission import DECLARED_RULES, RULES, reduced
 from gateway.normalise.otlp.model import READ_EVENTS, Attributes
 from gateway.normalise.otlp.products.litellm import CACHE_HIT
 from gateway.normalise.otlp.senders import UNKNOWN_SERVICE, is_service_of_product
 from gateway.normalise.otlp.shapes import (
+    BEGINNINGS,
+    DECLARED,
     FIELD_NAMES,
     METADATA_BEGINNINGS,
     NO_METADATA,
     QUOTED_METADATA,
     TAG_LISTS,
 )
-from gateway.normalise.reading.content import is_doubtful
+from gateway.normalise.reading.ai_names import AI_PARTS, CONVENTION_BEGINNINGS
+from gateway.normalise.reading.content import CONTENT_BEGINNINGS, NOT_CONTENT, is_doubtful
 from gateway.normalise.reading.tags import SECRET_STARTS
 from gateway.normalise.reading.values import ABSENT
 from spool import identity
 
 COUNTS: Final = ("input", "output", "cache_read", "cache_write", "reasoning", "total")
 # Slot number of each text. If the number is odd, the letters before the first `-` or `_` are part of
-# the text's class.
+# the text's class. A user may be an e-mail address, which is part of the class as well.
 TEXTS: Final = {
-    "request_id": 7, "session": 8, "user": 10, "team": 12, "provider_request_id": 14, "run": 16, "parent_run": 18,
+    "request_id": 7, "session": 8, "user": 10, "email": 10, "team": 12, "provider_request_id": 14, "run": 16,
+    "parent_run": 18,
 }  # fmt: skip
 FIRST_TEXT: Final = 7
 # slot number of a tag: its text varies if it is plain, and is part of the kind otherwise
@@ -62,7 +66,7 @@ def _slots() -> dict[str, int]:
     numbers = {field: number for number, field in enumerate(COUNTS, start=1)} | TEXTS
     for field, number in numbers.items():
         for name in FIELD_NAMES[field]:
-            slots[name] = 0 if name in slots else number
+            slots[name] = number if slots.get(name, number) == number else 0
     return slots
 
 
@@ -131,15 +135,25 @@ def _is_plain_service(text: str) -> bool:
     )
 
 
+def encoded(texts: Iterable[str]) -> list[bytes]:
+    """Return texts as the compiled module takes them."""
+    return [text.encode() for text in texts]
+
+
 def plan() -> dict[str, object]:
     """Return the settings that the compiled module gets once, at the start of the process."""
     return {
-        "absent": [word.encode() for word in ABSENT],
-        "secrets": [word.encode() for word in SECRET_STARTS],
-        "parts": [part.encode() for part in PARTS],
+        "absent": encoded(ABSENT),
+        "secrets": encoded(SECRET_STARTS),
+        "parts": encoded(PARTS),
         "sums": [list(sum) for sum in SUMS],
-        "events": [name.encode() for name in sorted(READ_EVENTS)],
+        "events": encoded(READ_EVENTS),
         "hashed": (TEXTS["request_id"], identity.RESPONSE_PERSON, identity.LONG_ENOUGH),
+        "person": TEXTS["user"],
+        "declared": set(encoded((*DECLARED, *DECLARED_RULES))),
+        "beginnings": encoded((*BEGINNINGS, *CONVENTION_BEGINNINGS)),
+        "name_parts": encoded(AI_PARTS),
+        "dropped": (encoded(CONTENT_BEGINNINGS), encoded(NOT_CONTENT)),
     }
 
 

@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterator, Sequence, Set
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+import msgspec
 from google.protobuf.message import DecodeError
 
 from gateway.normalise.memory import slots
@@ -114,6 +115,7 @@ class SpanMemory:
         self._tags = set()
         self._trials = Trials(self._pace)
         self._samples.clear()
+        self._memory.ask(slots.encoded(self._options.keep_attributes))
 
     def normalise(self, body: bytes, options: Options) -> Generator[None, None, Outcome | None]:
         """Normalise an export request of spans. Return None if the rules must read it."""
@@ -127,8 +129,8 @@ class SpanMemory:
         if self._trials.rests() or len(body) > LARGEST or options.explain or not self._native.is_on:
             return None
         if options is not self._options and options != self._options:
-            self.clear()
             self._options = options
+            self.clear()
         try:
             shape = self._memory.scopes(body, min(MOST_ITEMS, options.max_items))
         except self._native.panic as error:
@@ -336,12 +338,15 @@ class SpanMemory:
         Note a span of a kind that may be learned. A kind with counts inside content is not learned, because
         the text differs in each span.
         """
-        kind = hash((context.number, span.name, tuple(span.attributes)))
+        is_free = self._memory.is_free
+        attributes = {name: value for name, value in span.attributes.items() if not is_free(name.encode())}
+        kind = hash((context.number, span.name, tuple(attributes)))
         if not self._samples.is_wanted(kind, times):
             return
-        if any(RULES[name] is REDUCED for name in span.attributes):
+        if any(RULES[name] is REDUCED for name in attributes):
             return
-        self._samples.add(kind, Sample(span, without_content(encoded)))
+        sample = msgspec.structs.replace(span, attributes=attributes)
+        self._samples.add(kind, Sample(sample, without_content(encoded, is_free)))
         while self._pace.spans_a_kind == 0 and self.learn_one():
             pass
 
@@ -408,7 +413,7 @@ class SpanMemory:
         options, reads, kind = self._options, set[str](), None
         for _ in range(_ROUNDS):
             reads |= self._reads.get((context, *span.attributes), set())
-            varying = self._memory.learn(context, encoded, _encoded(reads))
+            varying = self._memory.learn(context, encoded, slots.encoded(reads))
             if varying is None:
                 return  # the span is not plain, so it has no kind
             learned = yield from learn(
@@ -416,6 +421,7 @@ class SpanMemory:
             )
             if self._options != options:
                 return
+            self._memory.ask(slots.encoded(learned.asked))
             if self._contexts.tell_apart(learned.of_resource):
                 context, texts = self._contexts.number(span.resource, span.scope)
             elif learned.reads == reads:
@@ -427,8 +433,4 @@ class SpanMemory:
         if kind is not None:
             number = self._last_kind = self._last_kind + 1
             self._kinds[number] = kind
-        self._memory.learn(context, encoded, _encoded(reads), number)
-
-
-def _encoded(names: set[str]) -> list[bytes]:
-    return [name.encode() for name in sorted(names)]
+        self._memory.learn(context, encoded, slots.encoded(reads), number)

@@ -56,7 +56,7 @@ _USER_EMAILS = frozenset(
 )
 
 
-_DECLARED = {
+DECLARED_RULES = {
     **dict.fromkeys(_FIGURES, SCALAR),
     **dict.fromkeys((*TAG_LISTS, *semconv.FINISH_REASONS), WORDS),
     **dict.fromkeys((*_REDUCTIONS, *_TEXTS), REDUCED),
@@ -65,7 +65,7 @@ _DECLARED = {
 
 def rule_of(name: str) -> str:
     """Return the rule for an attribute name."""
-    if (declared := _DECLARED.get(name)) is not None:
+    if (declared := DECLARED_RULES.get(name)) is not None:
         return declared
     if names_content(name) or (semconv.is_email(name) and name not in _USER_EMAILS):
         return DROPPED

@@ -95,7 +95,7 @@ def _with_compactions(span: Span, call: SpanCall) -> None:
     message, and they are billed as well.
     """
     attributes = span.attributes
-    if not _COMPACTIONS.isdisjoint(attributes):
+    if _COMPACTION_IN in attributes or _COMPACTION_OUT in attributes:
         try:
             more = [
                 semconv.count(attributes.get(name), name) or 0 for name in (_COMPACTION_IN, _COMPACTION_OUT)
@@ -118,7 +118,6 @@ def _add_span_id_key(span: Span, call: SpanCall) -> None:
 
 
 _COMPACTION_IN, _COMPACTION_OUT = (f"anthropic.usage.compaction.{end}_tokens" for end in ("input", "output"))
-_COMPACTIONS = frozenset({_COMPACTION_IN, _COMPACTION_OUT})
 
 # Scopes of SDKs that write spans of their own accord, by prefix, and a word in the names of their models.
 SDKS: dict[str, str] = {"com.anthropic.sdk.": "claude"}

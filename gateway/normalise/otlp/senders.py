@@ -223,7 +223,7 @@ def _add_tags(
                 left_out += _add_one(tags, member, part, keep_tags)
         else:
             left_out += _add_list(tags, attributes[name])
-    for name in keep.intersection(attributes) if keep else ():
+    for name in [name for name in keep if name in attributes]:
         left_out += not tag_rules.put(tags, name, attributes[name])
     return left_out
 

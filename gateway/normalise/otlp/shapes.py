@@ -120,7 +120,7 @@ def _declared() -> dict[str, NameFacts]:
 
 
 DECLARED: Final = _declared()
-_BEGINNINGS: Final = (*_MARK_BEGINNINGS, *METADATA_BEGINNINGS)
+BEGINNINGS: Final = (*_MARK_BEGINNINGS, *METADATA_BEGINNINGS)
 _PLAIN: Final = NameFacts(None, is_metadata=False, is_ai=False)  # of most names that nobody declares
 _others: dict[tuple[int | None, bool, bool], NameFacts] = {(None, False, False): _PLAIN}
 
@@ -128,7 +128,7 @@ _others: dict[tuple[int | None, bool, bool], NameFacts] = {(None, False, False):
 def _facts_of(name: str) -> NameFacts:
     if (declared := DECLARED.get(name)) is not None:
         return declared
-    if not name.startswith(_BEGINNINGS) and not is_ai_name(name):
+    if not name.startswith(BEGINNINGS) and not is_ai_name(name):
         return _PLAIN
     form = _by_form(name)
     return _others.get(form) or _others.setdefault(form, NameFacts(*form))

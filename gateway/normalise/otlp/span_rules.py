@@ -144,7 +144,7 @@ def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) ->
     From version 6 on, its input count includes the cache.
     """
     attributes = span.attributes
-    if AI_SDK_OPERATION not in attributes or not _AI_SDK_DETAILS.isdisjoint(attributes):
+    if AI_SDK_OPERATION not in attributes or any(name in attributes for name in _AI_SDK_DETAILS):
         return False
     stated = semconv.first_text(attributes, ("ai.model.provider", "gen_ai.system")) or ""
     # `in` is needed, because it also matches `vertex.anthropic.messages`

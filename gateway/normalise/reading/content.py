@@ -34,7 +34,7 @@ _CONTENT = frozenset({
     "assistant_message", "chat_history", "history", "transcript", "input_text", "output_text", "tool_call",
     "tool_calls", "genkit:input", "genkit:output", "stack", "stacktrace", "stack_trace",
 })  # fmt: skip
-_CONTENT_BEGINNINGS = (
+CONTENT_BEGINNINGS = (
     "gen_ai.prompt",
     "gen_ai.completion",
     "ai.prompt",
@@ -54,7 +54,7 @@ _CONTENT_ENDINGS = (
     ".completion_json", "_prompt", "_messages",
 )  # fmt: skip
 # Names that begin or end like names of content but hold no content.
-_NOT_CONTENT = ("gen_ai.prompt_caching", "gen_ai.prompt_tokens", "gen_ai.completion_token")
+NOT_CONTENT = ("gen_ai.prompt_caching", "gen_ai.prompt_tokens", "gen_ai.completion_token")
 
 _CONTENT_WORDS = frozenset({
     "answer", "answers", "arg", "args", "argument", "arguments", "body", "candidate", "candidates", "chat", "choice",
@@ -117,10 +117,10 @@ def names_content(name: str) -> bool:
     """
     if name in _CONTENT:
         return True
-    if name.startswith(_NOT_CONTENT):
+    if name.startswith(NOT_CONTENT):
         return False
     lower = name.lower()
-    return name.startswith(_CONTENT_BEGINNINGS) or lower.endswith(_CONTENT_ENDINGS) or lower in _CONTENT
+    return name.startswith(CONTENT_BEGINNINGS) or lower.endswith(_CONTENT_ENDINGS) or lower in _CONTENT
 
 
 is_content = remembered(8192)(names_content)  # for names that recur

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
 from unittest.mock import Mock
@@ -19,7 +19,12 @@ from gateway.normalise.memory.forms import SpanForm
 from gateway.normalise.memory.learning import ObservedAttributes
 from gateway.normalise.memory.pace import AT_ONCE, MOST_SAMPLES, MemoryPace, Samples, Trials, TriedSender
 from gateway.normalise.memory.spans import SpanMemory
+from gateway.normalise.otlp.admission import DROPPED, rule_of
 from gateway.normalise.otlp.model import READ_EVENTS, Resource, Scope, Span
+from gateway.normalise.otlp.product import AttributeShape
+from gateway.normalise.otlp.shapes import shape_of
+from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.otlp.spans import readings
 from gateway.normalise.outcome import Options
 from gateway.normalise.payload.body_limits import SliceClock
 from spool.packed.native import Native
@@ -28,7 +33,7 @@ from tests.bench.load.payloads import numbered, protobuf_spans, real_spans
 from tests.bench.load.traces import captured_spans, spans_of_kinds, tree_spans
 from tests.gateway.normalise.otlp.payloads import attribute, in_protobuf, span, traces
 from tests.packed.memory.both_ways import by_rules, differences, run
-from tests.packed.memory.varied import varied
+from tests.packed.memory.varied import any_name, varied
 from tests.rounds import IS_LONG
 
 SPANS = 10**6 if IS_LONG else 5_000
@@ -82,20 +87,134 @@ def test_trees_and_lonely_spans_are_by_the_memory(native: Native) -> None:
         assert 0 == memory.compared["different"]
 
 
-@pytest.mark.parametrize(("names", "is_known"), [(128, True), (129, True), (1024, True), (1025, False)])
-def test_spans_with_many_names_are_by_the_memory(names: int, is_known: bool, native: Native) -> None:
-    """The memory reads spans with up to 1,024 attributes, with the same result as the rules."""
+def _messages(number: int) -> dict[str, Any]:
+    names = [f"llm.input_messages.{place}.message" for place in range(10 * number)]
+    return {f"{name}.role": "user" for name in names} | {f"{name}.content": "Ü" * 200 for name in names}
+
+
+# By case: the further attributes of the span with this number
+FREE: dict[str, Callable[[int], dict[str, Any]]] = {
+    "none": lambda number: {},
+    "never again": lambda number: {f"app.{number}.{place}": "on" for place in range(8)},
+    "a pool": lambda number: dict.fromkeys(
+        random.Random(number).sample([f"app.{n}" for n in range(256)], 8), number
+    ),
+    "many": lambda number: {f"app.name-{place}": "on" for place in range(130 * number)},
+    "messages": _messages,
+}
+
+
+@pytest.mark.parametrize("further", FREE)
+def test_names_that_no_rule_reads_are_no_part_of_a_kind(further: str, native: Native) -> None:
+    """The memory reads calls whatever further names they have and however many, with the result of the rules."""
     call: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
-    call |= {f"app.name-{number}": "on" for number in range(names - len(call))}
     memory = SpanMemory(native, AT_ONCE)
-    for number in range(1, 11):
-        body = in_protobuf(traces(span(number, call), scope="shop"))
-        if number == 8:
+    for number in range(1, 41):
+        body = in_protobuf(traces(span(number, call | FREE[further](number)), scope="shop"))
+        if number == 20:
             memory.spans.clear()
-        remembered = run(memory.normalise(body, Options()))
-        assert remembered is None or by_rules(body, Options()) == remembered
-    assert is_known == (memory.spans["reading"] + memory.compared["same"] > 0)
+        assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
+    assert memory.kinds == 1
+    assert memory.spans["rules"] == 0
     assert 0 == memory.compared["different"]
+
+
+def test_a_name_that_is_kept_is_part_of_a_kind(native: Native) -> None:
+    """If the operator keeps an attribute as a tag, calls with it are of another kind."""
+    call: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
+    memory, options = SpanMemory(native, AT_ONCE), Options(keep_attributes=frozenset({"app.plan"}))
+    for number in range(1, 41):
+        further = {"app.plan": f"plan-{number}"} if number % 3 == 0 else {}
+        body = in_protobuf(traces(span(number, call | further), scope="shop"))
+        assert by_rules(body, options) == run(memory.normalise(body, options))
+    assert memory.kinds == 2
+    assert memory.spans["reading"] > 20
+
+
+def test_free_names_are_those_that_the_rules_drop_or_find_plain(native: Native) -> None:
+    """The module calls a name free only if Python decodes nothing under it, or nothing depends on it."""
+    chance, memory = random.Random(20261128), SpanMemory(native)
+    names = {any_name(chance) for _ in range(10**6 if IS_LONG else 20_000)}
+    plain = shape_of({"app.plan": 1})
+    free = [name for name in names if memory._memory.is_free(name.encode())]
+    assert [] == [name for name in free if rule_of(name) is not DROPPED and shape_of({name: 1}) is not plain]
+    assert len(free) > 0.2 * len(names)
+
+
+# By case: attributes that name the user by an e-mail address, `@` in place of a part of it
+ADDRESSES = {
+    "user": {"user.email": "Asha.@@example.com"},
+    "end user": {"enduser.id": "ben@@mail.example.org"},
+    "both": {"user.id": "account-@", "user.email": "asha@@example.com"},
+    "both are addresses": {"enduser.id": "asha@@example.com", "user.email": "other@@example.com"},
+    "of LiteLLM": {
+        "metadata.user_api_key_user_id": "u-@",
+        "metadata.user_api_key_user_email": "asha@@example.com",
+    },
+}
+
+
+@pytest.mark.parametrize("case", ADDRESSES)
+def test_addresses_of_users_vary(case: str, native: Native) -> None:
+    """The memory reads calls of users that are named by their e-mail addresses, with the result of the rules."""
+    call: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
+    memory = SpanMemory(native, AT_ONCE)
+    letters = "abcdefghij"
+    for number in range(1, 41):
+        name = "".join(letters[int(digit)] for digit in str(number))
+        who = {key: text.replace("@", name, 1) for key, text in ADDRESSES[case].items()}
+        body = in_protobuf(traces(span(number, call | who), scope="shop"))
+        expected = by_rules(body, Options())
+        assert "@" in str(expected.records[0])
+        if number == 25:
+            memory.spans.clear()
+        assert run(memory.normalise(body, Options())) in (None, expected)
+    assert memory.spans["reading"] == 16
+    assert 0 == memory.compared["different"]
+
+
+# Texts with `@` that are no address, or begin like a credential
+UNCERTAIN = (
+    "ey.a.b@x.org",
+    "sk-abcdefghijkl@x.org",
+    "a@b",
+    "a@b@c.org",
+    "a@b.1",
+    "a..b@c.org",
+    "ä@b.org",
+    "a b@c.org",
+)
+
+
+@pytest.mark.parametrize("text", UNCERTAIN)
+def test_an_uncertain_address_is_read_as_the_rules_read_it(text: str, native: Native) -> None:
+    call: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
+    memory = SpanMemory(native, AT_ONCE)
+    for number in range(1, 61):
+        address = text if number % 3 == 0 else f"asha{'x' * number}@example.com"
+        who = {"user.email": address, "metadata.user_api_key_user_id": f"{address}x"}
+        body = in_protobuf(traces(span(number, call | who), scope="shop"))
+        assert run(memory.normalise(body, Options())) in (None, by_rules(body, Options()))
+    assert 0 == memory.compared["different"]
+
+
+class _ListsNames:
+    """An operation that depends on all names of a span."""
+
+    def __call__(self, span: Span, shape: AttributeShape) -> str | None:
+        return by_operation_name(span, shape) if len([*span.attributes]) < 4 else None
+
+
+def test_a_rule_that_lists_all_names_is_not_learned(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a rule of a product depends on names that it does not state, its spans stay with the rules."""
+    monkeypatch.setattr(readings, "by_operation_name", _ListsNames())
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "gen_ai.usage.output_tokens": 7}
+    memory = SpanMemory(native, AT_ONCE)
+    for number in range(1, 31):
+        further = {"app.plan": "free"} if number > 20 else {}
+        body = in_protobuf(traces(span(number, call | further), scope="shop"))
+        assert run(memory.normalise(body, Options())) in (None, by_rules(body, Options()))
+    assert 0 == memory.compared["different"] + memory.spans["reading"]
 
 
 @pytest.mark.parametrize("scope", ["com.anthropic.sdk.python", "com.anthropic.claude-platform", "shop"])

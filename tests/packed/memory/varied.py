@@ -2,17 +2,21 @@
 Variations of trace requests from cases, captures and load.
 
 They change ids, times, counts, texts and attributes that no rule reads. They also change the order and the
-number of attributes.
+number of attributes, and add names.
 """
 
 from __future__ import annotations
 
+import ast
 import random
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from gateway import normalise
 from gateway.normalise.memory.slots import COUNTS, FIRST_TEXT, OF_RESOURCE, may_be_tag, slot_of
 from tests.bench.load import payloads
 from tests.gateway.normalise.otlp.trace_requests import trace_requests
@@ -144,6 +148,40 @@ _NAMES = (
 )  # fmt: skip
 
 
+@cache
+def texts_of_rules() -> list[str]:
+    """Return all short texts in the code of the rules, because a rule may look for an attribute of that name."""
+    found = set[str]()
+    for folder in ("otlp", "reading"):
+        for path in (Path(normalise.__file__).parent / folder).rglob("*.py"):
+            constants = (
+                node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
+            )
+            found |= {text for text in constants if isinstance(text, str) and 0 < len(text) < 64}
+    return sorted(found)
+
+
+def any_name(chance: random.Random) -> str:
+    """Return the name of an attribute that no span had before, or a name to which a rule may refer."""
+    number, text = chance.randrange(100), chance.choice(texts_of_rules())
+    return chance.choice(
+        (
+            f"app.{chance.getrandbits(48):x}", f"llm.input_messages.{number}.message.content", text, f"{text}{number}",
+            f"app.{text}", f"my_model_{number}", f"tokens_{number}_used", f"metadata.{number}", f"ключ-{number}",
+        )
+    )  # fmt: skip
+
+
+def with_further_names(request: Any, chance: random.Random) -> None:
+    for span in spans_of(request):
+        for _ in range(chance.choice((0, 1, 1, 2, 30))):
+            value = span.attributes.add(key=any_name(chance)).value
+            if chance.random() < 0.7:
+                value.string_value = chance.choice(_TEXTS)
+            else:
+                value.int_value = chance.choice(_EDGES)
+
+
 def mixed(requests: list[Any], chance: random.Random) -> bytes:
     """Join requests into one, and repeat some of them."""
     whole = ExportTraceServiceRequest()
@@ -173,6 +211,8 @@ def varied(chance: random.Random, *, plain: bool = False) -> Iterator[bytes]:
                 request = ExportTraceServiceRequest.FromString(body)
                 renewed(request, chance)
                 if not plain:
+                    if chance.random() < 0.3:
+                        with_further_names(request, chance)
                     if chance.random() < 0.7:
                         with_new_slots(request, chance)
                     if chance.random() < 0.4:

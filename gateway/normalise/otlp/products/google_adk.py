@@ -69,7 +69,7 @@ def _is_unanswered(span: Span) -> bool:
     Return True if a call raised an exception. Its span then has no model, and in the kit for JavaScript no
     status. In the kit for Python, a span below it reports the failure.
     """
-    if span.name != _CALL or not _ANSWERED.isdisjoint(span.attributes):
+    if span.name != _CALL or any(name in span.attributes for name in _ANSWERED):
         return False
     language = span.resource.attributes.get(_LANGUAGE)
     return language in _JAVASCRIPT or (language == _JAVA and span.status_code == ERROR_CODE)

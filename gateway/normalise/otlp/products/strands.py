@@ -34,7 +34,7 @@ def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     # Strands for TypeScript copies the counts of Anthropic's API, and those of Bedrock include the cache.
     if not span.scope.name.startswith(_OF_PYTHON):
         return semconv.model_provider(model) == "anthropic"
-    if not _NEW_NAMES.isdisjoint(span.attributes):
+    if any(name in span.attributes for name in _NEW_NAMES):
         return False
     # LiteLLM writes model names such as `anthropic/claude-sonnet-4`, and counts like OpenAI
     is_litellms = "/" in model and not model.startswith("arn:")
