@@ -29,6 +29,7 @@ from gateway.http.lists import Filter, List, Sort
 from gateway.operations.files.declared import InFiles
 from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import Invalid
+from spool.processing import PRICED_TIERS
 from spool.record import moment
 from spool.registry.document_table import ManagedTable
 from spool.registry.documents import DocumentKind, version_of
@@ -47,6 +48,7 @@ class PriceDraft:
 
     model: str
     provider: str = ""
+    tier: str = ""
     since: str = ""
     input: str = ""
     output: str = ""
@@ -75,7 +77,9 @@ class OwnPrice(PriceDraft):
 
 def override_of(price: PriceDraft) -> PriceOverride:
     amounts: dict[str, Any] = {name: Decimal(amount) for name in AMOUNTS if (amount := getattr(price, name))}
-    return PriceOverride(model=price.model, provider=price.provider, since=price.since, **amounts)
+    return PriceOverride(
+        model=price.model, provider=price.provider, tier=price.tier, since=price.since, **amounts
+    )
 
 
 def checked(draft: PriceDraft) -> PriceDraft:
@@ -83,6 +87,8 @@ def checked(draft: PriceDraft) -> PriceDraft:
     amounts = {name: optional_unsigned(name, getattr(draft, name)) for name in AMOUNTS}
     if not (amounts["input"] or amounts["output"]):
         raise Invalid("input or output is required, in dollars per million tokens")
+    if draft.tier and draft.tier not in PRICED_TIERS:
+        raise Invalid(f"tier must be one of {', '.join(PRICED_TIERS)}, or empty")
     if draft.since:
         try:
             since = date.fromisoformat(draft.since).isoformat()
@@ -99,6 +105,13 @@ class NewPrice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     model: Annotated[str, words("The model. A trailing * matches any ending.")]
     provider: Annotated[
         str, words("The provider whose calls have this price. Empty means every provider.")
+    ] = ""
+    tier: Annotated[
+        str,
+        words(
+            f"The service tier whose calls have this price: {', '.join(PRICED_TIERS)}. Empty means the standard "
+            "tier and tiers without a list price."
+        ),
     ] = ""
     since: Annotated[
         str,
@@ -167,7 +180,7 @@ class PriceResource(ManagedResource[OwnPrice]):
     changes = changes_of(NewPrice)
     item = PriceItem
     one = one_of(NewPrice, PriceItem)
-    files = InFiles(name="prices", key=("provider", "model", "since"), ignores_case=False)
+    files = InFiles(name="prices", key=("provider", "model", "tier", "since"), ignores_case=False)
     lists: List[OwnPrice] = List(
         root="prices",
         show=_describe,
@@ -175,6 +188,7 @@ class PriceResource(ManagedResource[OwnPrice]):
         sorts={
             "model": Sort(value=lambda row: row.model),
             "provider": Sort(value=lambda row: row.provider),
+            "tier": Sort(value=lambda row: row.tier),
             "since": Sort(value=lambda row: row.since),
         },
         default_sort=("model", "asc"),

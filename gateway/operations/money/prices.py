@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from gateway.configuration.sections import PriceOverride
 from gateway.core.schemas import COUNT, TEXT, closed
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
@@ -26,6 +27,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.cost_kinds import KIND_OF_SOURCE, UNPRICED
 from spool.ledger.days.usage import UsageSum
+from spool.processing import STANDARD_TIER
 from spool.record import NS, moment
 from spool.registry.permission_sets import MODIFY_BILLING
 
@@ -103,7 +105,7 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
     after = book.with_own(override)
     for day in days:
         for one in await services.ledger.usage_of_day(day):
-            if one.dimensions.kind == "call" and _fits(only, one):
+            if one.dimensions.kind == "call" and _fits(override, only, one):
                 effect.add(one, after)
     shown = {"from": moment(days[0]), "to": moment(now), **_described(effect)}
     return {"preview": shown}
@@ -119,7 +121,9 @@ def _described(effect: _Effect) -> Mapping[str, object]:
     }
 
 
-def _fits(only: PriceBook, one: UsageSum) -> bool:
+def _fits(override: PriceOverride, only: PriceBook, one: UsageSum) -> bool:
     tokens = one.tokens
+    if override.tier not in ("", one.dimensions.mode or STANDARD_TIER):
+        return False
     models = filter(None, (tokens.response_model, tokens.request_model))
     return any(only.has_own_prices(tokens.provider, model) for model in models)

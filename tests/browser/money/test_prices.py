@@ -6,6 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
+from spool.processing import PRICED_TIERS
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, filled
 
@@ -40,6 +41,8 @@ def test_a_model_without_a_price_gets_one(tmp_path: Path, open_console: OpenCons
         expect(dialog.locator("fieldset [role=alert]")).to_contain_text("input must be a decimal number")
         dialog.get_by_label("Input").fill("2.00")
         dialog.get_by_label("Output").fill("8.00")
+        tiers = dialog.get_by_label("Service tier").locator("option").all_inner_texts()
+        assert sorted(PRICED_TIERS) == sorted(tiers[1:])
         assert [] == console.audit(within="dialog")
         console.screenshot("prices-new")
         dialog.get_by_role("button", name="Set a price").click()

@@ -13,6 +13,9 @@ const PATH = "/prices";
 const needs = "modify_billing";
 const AMOUNTS = [["input", "Input"], ["output", "Output"], ["cache_read", "Cache read"], ["cache_write", "Cache write"], ["cache_write_1h", "Cache write, one hour"]];
 
+const TIERS = ["standard", "batch", "fast", "flex", "priority"];
+const ANY_TIER = "standard, and tiers without a list price";
+
 const place = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const amount = (text) => (text ? fixed(text, Math.max(2, (text.split(".")[1] ?? "").length)) : html`<span class="faint">list price</span>`);
 const priced = (shown) => shown.map(([name, title]) => ({title, kind: "number", value: (row) => amount(row[name])}));
@@ -29,11 +32,12 @@ function Preview() {
       ${found.unpriced_calls > 0 && ` ${count(found.unpriced_calls)} of them still have no cost.`}</p>`}</div></fieldset>`;
 }
 
-const typed = (given) => Object.fromEntries(["model", "provider", "since", ...AMOUNTS.map(([name]) => name)].map((name) => [name, (given[name] ?? "").trim()]));
+const typed = (given) => Object.fromEntries(["model", "provider", "tier", "since", ...AMOUNTS.map(([name]) => name)].map((name) => [name, (given[name] ?? "").trim()]));
 
 const fields = (row) => [
   {name: "model", label: "Model", value: row.model, required: true, note: "a * at the end matches any ending"},
   {name: "provider", label: "Provider", value: row.provider, note: "leave empty for every provider"},
+  {name: "tier", label: "Service tier", type: "select", value: row.tier, options: [["", ANY_TIER], ...TIERS]},
   ...AMOUNTS.map(([name, title]) => ({name, label: title, value: row[name], note: "dollars per million tokens"})),
   {name: "since", label: "From", type: "date", value: row.since, note: "leave empty for all days"},
   {name: "preview", type: Preview},
@@ -59,6 +63,7 @@ function Done({text, since}) {
 const WHICH = [
   {title: "Model", sort: "model", value: (row) => row.model},
   {title: "Provider", sort: "provider", value: (row) => row.provider || "every provider"},
+  {title: "Tier", sort: "tier", wide: true, value: (row) => row.tier || ANY_TIER},
 ];
 const WHEN = [
   {title: "From", wide: true, sort: "since", value: (row) => row.since || "all days"},

@@ -99,6 +99,7 @@ REPORT = {
 PRICE = {
     "model": "acme*",
     "provider": "true",
+    "tier": "batch",
     "since": "2026-11-20",
     "input": "2.00",
     "output": "8.00",

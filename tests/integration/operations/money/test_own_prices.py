@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from gateway.operations.money.own_prices import PriceDraft, override_of
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
@@ -47,6 +48,21 @@ async def test_the_preview_shows_calls_and_costs_before_and_after(server: Operat
     assert later.payload["preview"]["unpriced_calls"] == 2
 
 
+async def test_a_price_of_a_tier_is_for_calls_of_this_tier(server: OperatorServer) -> None:
+    """The preview counts only these calls. The stored price has the tier, and applies to it alone."""
+    batch = call(
+        6, at=NOW - DAY, request_model="acme-1", tags={"processing": "batch"}, cost=None, estimated_cost=None,
+        cost_source="none", input_tokens=1_000_000, output_tokens=500_000,
+    )  # fmt: skip
+    await add(server.services.spool.log, batch)
+    for tier, calls, after in (("batch", 1, 6), ("standard", 3, 5 + 12), ("flex", 0, 0)):
+        shown = (await server.ask("POST", "/prices/preview", {**PRICE, "tier": tier})).payload["preview"]
+        assert (calls, after) == (shown["calls"], float(shown["after"]))
+    stored = await server.ask("POST", "/prices", {**PRICE, "tier": "batch"})
+    assert (201, "batch") == (stored.status, stored.payload["price"]["tier"])
+    assert override_of(PriceDraft(**{**PRICE, "tier": "batch"})).tier == "batch"
+
+
 async def test_a_later_price_changes_no_call_at_night(server: OperatorServer) -> None:
     """Before the new price, the list has one price by day and one by night. That of midnight is not used."""
     tokens = {"input_tokens": 1_000_000, "output_tokens": 0}
@@ -77,6 +93,7 @@ async def test_a_later_price_changes_no_call_at_night(server: OperatorServer) ->
         ({"input": "-1"}, "input must"),
         ({"input": "1e99"}, "input must"),
         ({"since": "soon"}, "since must be a day"),
+        ({"tier": "night"}, "tier must be one of standard, batch"),
     ],
 )
 async def test_what_is_wrong_is_named(server: OperatorServer, change: dict[str, str], message: str) -> None:
