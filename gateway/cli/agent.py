@@ -24,17 +24,21 @@ if TYPE_CHECKING:
 
 
 class AgentCommands(click.Group):
-    """The commands of `tollhouse agent`. The module of `policy` is loaded when it is called."""
+    """The commands of `tollhouse agent`. The modules of `policy` and `test` are loaded when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "policy"])
+        return sorted([*super().list_commands(ctx), "policy", "test"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name != "policy":
-            return super().get_command(ctx, cmd_name)
-        from gateway.cli.agent_policy import policy
+        if cmd_name == "policy":
+            from gateway.cli.agent_policy import policy
 
-        return policy
+            return policy
+        if cmd_name == "test":
+            from gateway.cli.agent_test import test
+
+            return test
+        return super().get_command(ctx, cmd_name)
 
 
 @click.group(cls=AgentCommands, invoke_without_command=True)

@@ -210,6 +210,11 @@ class _File(msgspec.Struct):
     agent: _Agent = msgspec.field(default_factory=_Agent)
 
 
+def looked_at(settings: ProbeSettings) -> Mapping[str, Any]:
+    """Look at the machine, and return what was found. Nothing is stored."""
+    return _looked(settings).found
+
+
 def _looked(settings: ProbeSettings, endpoint: str | None = None) -> Looked:
     from gateway.devices.agent.probe.machine import look_around  # here, so that the agent does not load it
 

@@ -71,7 +71,7 @@ def run(file: Path | None, data: Path | None, flags: Mapping[str, Any], *, stdin
         problems = list(_problems(reread_config))
         if problems:
             raise ConfigError(problems)
-        return _forwarding(reread_config)
+        return forwarding(reread_config)
 
     logs.configure(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
     try:
@@ -114,9 +114,9 @@ async def _run(config: Config, reread: Callable[[], Config], *, stdin_stops: boo
         device=own_identity.device_id,
         is_local=True,
     )
-    forwarding = _forwarding(config)
+    forwarded = forwarding(config)
     app = App(
-        forwarding, version=version("tollhouse"), clock=clock, local=local, observer=recorder, reread=reread
+        forwarded, version=version("tollhouse"), clock=clock, local=local, observer=recorder, reread=reread
     )
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(recorder.stop)
@@ -126,12 +126,12 @@ async def _run(config: Config, reread: Callable[[], Config], *, stdin_stops: boo
             if app.grpc_address:
                 click.echo(f"listening on grpc://{app.grpc_address}")
             click.echo(f"device {own_identity.device_id}, forwarding to {config.agent.gateway}")
-            await stack.enter_async_context(_linked(forwarding, own_identity, recorder, app))
+            await stack.enter_async_context(_linked(forwarded, own_identity, recorder, app))
 
         return await run_app(app, announce, stdin_stops=stdin_stops)
 
 
-def _forwarding(config: Config) -> Config:
+def forwarding(config: Config) -> Config:
     """Return the configuration with the gateway as its upstream, under the device's own key."""
     key = UpstreamKey(name="device", secret_file=config.data_dir / KEY_FILE, use_cases=(SEND_AI_TELEMETRY,))
     return replace(config, upstream=replace(config.upstream, base_url=config.agent.gateway, keys=(key,)))

@@ -90,3 +90,33 @@ def test_an_agent_that_cannot_reach_its_gateway(installations: Any, tmp_path: Pa
         return word
 
     wait_for(lambda: (laptop.data / "link.json").exists() and forward() == "dns", 60, "the reason")
+
+
+def test_a_call_of_each_assistant_arrives(
+    gateway: Tollhouse, laptop: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 0 from the settings to the gateway, which counts nothing. The forms for MDMs have one line."""
+    wait_for((laptop.data / "device.key").exists, 60, "the device's own key")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("gateway.devices.agent.probe.machine.os.geteuid", lambda: 1000)
+    file = tmp_path / "home/.codex/config.toml"
+    file.parent.mkdir(parents=True)
+    settings = f'[otel.exporter.otlp-http]\nendpoint = "{laptop.url}/v1/logs"\nprotocol = "json"\n'
+    file.write_text(settings)
+
+    def tested(code: int, *words: str) -> tuple[bool, str]:
+        [row] = laptop.json("agent", "test", "codex", *words, code=code)["test"]
+        return row["arrived"], row["cause"]
+
+    assert (True, "") == tested(0)
+    assert {} == shown(gateway, laptop.device)["sources"]
+    assert not gateway.asked("/report?by=source&range=last_7d")["rows"]
+    file.write_text(settings.replace(laptop.url, "https://collector.example.net"))
+    assert (False, "overridden") == tested(1)
+    file.write_text(settings)
+    for form, printed in (("--jamf", "<result>codex: arrived</result>\n"), ("--intune", "codex: arrived\n")):
+        assert printed == laptop._invoke("agent", "test", "codex", form).stdout
+    gateway.kill()
+    assert (False, "refused") == tested(1, "--wait", "0")
+    laptop.kill()
+    assert (False, "agent_down") == tested(1, "--wait", "0")

@@ -61,6 +61,24 @@ class Looked(NamedTuple):
     memories: Mapping[str, UseMemory]
 
 
+class AgentState(NamedTuple):
+    """The agent's address, why it cannot be reached there, and what it stored about its way to the gateway."""
+
+    url: str
+    problem: str
+    forward: str
+    oldest_at: float | None
+
+
+def agent_state(data_dir: Path, listen: str) -> AgentState:
+    """Look for the agent. `listen` is its address, or ends with the port 0 if the agent chooses one."""
+    stored = _agent_file(data_dir, LINK_FILE)
+    chosen = stored.get("url") if listen.endswith(":0") else f"http://{listen}"
+    url = chosen if isinstance(chosen, str) else ""
+    forward, oldest_at = str(stored.get("forward") or ""), _number(stored.get("oldest_at"))
+    return AgentState(url, _problem_at(url), forward, oldest_at)
+
+
 def look_around(
     data_dir: Path, *, ours: Iterable[str], report: Iterable[str], now: float, listen: str
 ) -> Looked:
@@ -68,15 +86,10 @@ def look_around(
     Look at this machine once. As root, look at all homes, and otherwise at the own home. `listen` is the agent's
     address, or ends with the port 0 if the agent chooses one.
     """
-    stored = _agent_file(data_dir, LINK_FILE)
-    chosen = stored.get("url") if listen.endswith(":0") else f"http://{listen}"
-    url = chosen if isinstance(chosen, str) else ""
-    words = tuple(report)
+    agent = agent_state(data_dir, listen)
+    words, url = tuple(report), agent.url
     link = AgentLink(
-        path=_problem_at(url),
-        forward=str(stored.get("forward") or ""),
-        oldest_at=_number(stored.get("oldest_at")),
-        calls=_calls(data_dir),
+        path=agent.problem, forward=agent.forward, oldest_at=agent.oldest_at, calls=_calls(data_dir)
     )
     machine = ProbedMachine(
         system=this_system(),
