@@ -22,9 +22,9 @@ help:  ## list the targets
 run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse with its defaults
 	@exec $(BIN)/tollhouse serve
 
-demo: $(VENV)/run.stamp  ## install the locked dependencies and show the console with a month of made-up traffic
+demo: $(VENV)/run.stamp  ## install the locked dependencies and show the console with two months of made-up traffic
 	@if test -d tollhouse-demo; then exec $(BIN)/tollhouse serve --data tollhouse-demo; \
-	else exec $(BIN)/tollhouse demo --data tollhouse-demo --plant all --serve; fi
+	else exec $(BIN)/tollhouse demo --data tollhouse-demo --days 62 --plant all --serve; fi
 
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/docs tests/test_*.py

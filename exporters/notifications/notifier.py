@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from exporters.errors import Misconfigured, Retryable, SendError
@@ -271,9 +271,16 @@ class Notifier:
     which channels exist.
     """
 
-    def __init__(self, table: NoticeTable, settings: Sequence[NotifySettings], clock: Clock) -> None:
+    def __init__(
+        self,
+        table: NoticeTable,
+        settings: Sequence[NotifySettings],
+        clock: Clock,
+        build: Callable[[NotifySettings, Clock], Channel] = build,
+    ) -> None:
         self._table = table
         self._clock = clock
+        self._build = build
         self._senders: list[ChannelSender] = []
         self._changed = asyncio.Event()
         self._settings: Sequence[NotifySettings] = ()
@@ -375,7 +382,7 @@ class Notifier:
         self._senders = [
             ChannelSender(
                 channel.name,
-                build(channel, self._clock),
+                self._build(channel, self._clock),
                 schedule_of(channel, groups=TYPES[channel.type].groups),
                 self._table,
                 self._clock,

@@ -11,11 +11,12 @@ import click
 
 from gateway.cli import configured, fail, fail_because
 from gateway.cli.serve import program, serve_until_stopped
-from gateway.service.demo.plants import PLANTS, least_month, not_shown
+from gateway.service.demo.plants import EXAMPLES, PLANTS, least_month, not_shown
 from spool.clock import SystemClock
 from spool.errors import SpoolError
 
 USUAL_RECORDS = 30_000
+WORDS = (*PLANTS, EXAMPLES)
 PLANTED = (
     "Each insight about a planted problem has a comment that says so. Names of planted keys, devices and "
     "destinations begin with 'planted'."
@@ -28,10 +29,10 @@ Next steps:
 
 
 def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
-    plants = tuple(PLANTS) if value == "all" else tuple(word for word in value.split(",") if word)
+    plants = WORDS if value == "all" else tuple(word for word in value.split(",") if word)
     for word in plants:
-        if word not in PLANTS:
-            raise click.BadParameter(f"{word!r} is not known; use all, or some of {', '.join(PLANTS)}")
+        if word not in WORDS:
+            raise click.BadParameter(f"{word!r} is not known; use all, or some of {', '.join(WORDS)}")
     return plants
 
 
@@ -77,7 +78,9 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
     default="",
     callback=_plants,
     metavar="WORDS",
-    help="Findings to create: all, or a comma-separated list of " + ", ".join(PLANTS) + ".",
+    help="Findings to create: all, or a comma-separated list of "
+    + ", ".join(PLANTS)
+    + f". {EXAMPLES} creates budgets, a channel, a scheduled report, a price, an event type and a billing connection.",
 )
 def demo(
     data: Path,

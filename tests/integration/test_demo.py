@@ -10,15 +10,20 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import aiohttp
+import msgspec
 import pytest
 from click.testing import CliRunner
 
+from exporters.notifications.channels.webhook import WebhookChannel
+from exporters.probe import OK, Probe
+from exporters.settings import NotifySettings
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
@@ -27,22 +32,37 @@ from gateway.configuration.sections import Config, ServerSettings
 from gateway.core.mounts import OPERATOR_API
 from gateway.devices.machine_state import Evidence, machine_state
 from gateway.intake.prices import PriceBook
+from gateway.money.budgets.declared import BudgetTable
 from gateway.money.insights.facts import reason_without_plant
 from gateway.money.insights.inspector import DETECTORS
 from gateway.money.recommendations.list import TYPES
 from gateway.operations.list import declared_tables
+from gateway.operations.money.own_prices import PriceTable
+from gateway.operations.money.reports.declared import ScheduledReportTable
+from gateway.operations.records.event_mappings import EventMappingTable
 from gateway.service.app import App
+from gateway.service.assembly.demo import planted_channels
 from gateway.service.demo import filling
 from gateway.service.demo.filling import ANTHROPIC, OPENAI, SILENT_KEY, Filled, fill
 from gateway.service.demo.month import DAY_S, Month, Period
 from gateway.service.demo.note import FILE, read_note
-from gateway.service.demo.plants import FOUND_BY, PLANTS, SAVINGS, Plants, least_month, missed, not_shown
+from gateway.service.demo.plants import (
+    EXAMPLES,
+    FOUND_BY,
+    PLANTS,
+    SAVINGS,
+    Plants,
+    least_month,
+    missed,
+    not_shown,
+)
 from gateway.service.demo.samples import SENDER
 from gateway.service.demo.workloads import PEOPLE, WORKLOADS
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
 from spool.providers import canonical
 from spool.record import AI_TELEMETRY, NS, Inference, as_json
+from spool.registry.recommendations import TypeSettings
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from spool.sqlite.ledger import open_ledger
@@ -124,6 +144,52 @@ async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tup
     assert detectors <= wanted.union(*(ALSO.get(word, set()) for word in words))
 
 
+def test_planted_savings_are_large_on_any_day() -> None:
+    """Each planted saving is well above the least share of all costs, at 20 ends of a month."""
+    for end in range(NOON, NOON + 400 * DAY_S, 20 * DAY_S + 5 * 3600):
+        costs, savings = costs_and_savings(end)
+        shares = {word: saving / costs * 100 for word, saving in savings.items()}
+        least = Decimal(TypeSettings().least_share) * Decimal("1.2")
+        assert {} == {word: share for word, share in shares.items() if share < least}, end
+
+
+def costs_and_savings(end: int) -> tuple[Decimal, dict[str, Decimal]]:
+    """Return the cost of a small month with everything planted, and what the calls of plants could save."""
+    book = PriceBook.load()
+    by_service = {workload.service: word for word, workload in SAVINGS.items()}
+    costs, savings = Decimal(0), dict.fromkeys(CHEAPER, Decimal(0))
+    month = Month(
+        Period(end=end, days=30, records=4_000), seed=1, plants=Plants(PLANTS, end=end), prices=book
+    )
+    for call in (record for _, reports in month.days() for record, _ in reports):
+        if not isinstance(call, Inference):
+            continue
+        price = Decimal(book.estimate(call) or 0)
+        costs += Decimal(call.cost or price)
+        word = by_service.get(call.tags.get("service", ""))
+        if word in CHEAPER:
+            savings[word] += price - CHEAPER[word](book, call)
+    return costs, savings
+
+
+def priced(book: PriceBook, call: Inference, **changes: Any) -> Decimal:
+    return Decimal(book.estimate(msgspec.structs.replace(call, **changes)) or 0)
+
+
+def of_model(book: PriceBook, call: Inference, model: str) -> Decimal:
+    return priced(book, call, request_model=model, response_model=call.response_model and model)
+
+
+# Plant -> what one of its calls costs if somebody acts on the recommendation.
+CHEAPER: dict[str, Callable[[PriceBook, Inference], Decimal]] = {
+    "unread-cache": lambda book, call: priced(book, call, cache_write_tokens=0),
+    "priority-tier": lambda book, call: priced(book, call, tags={}),
+    "regional-model": lambda book, call: of_model(book, call, "global.anthropic.claude-sonnet-5-5"),
+    "older-model": lambda book, call: of_model(book, call, "claude-sonnet-5-5"),
+    "nightly-job": lambda book, call: priced(book, call) / 2,
+}
+
+
 LOUD = [word for word in PLANTS if word not in SAVINGS]
 FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # two o'clock on a Friday
 
@@ -191,6 +257,7 @@ def test_a_pair_needs_what_both_need_and_what_each_takes_from_the_other() -> Non
     assert ["paid-retries needs --records 150000 or fewer"] == not_shown(
         ["paid-retries"], days=20, records=150_001
     )
+    assert [] == not_shown(["paid-retries"], days=60, records=300_000)
     [words] = not_shown(("spike", "idle-key", "missing-price"), days=20, records=10_000)
     assert "spike needs --days 20 --records 10286 or more" == words
 
@@ -502,6 +569,46 @@ async def test_a_served_demo_reports_only_what_it_planted(tmp_path: Path) -> Non
     assert sorted(f"Planted by the demo: {PLANTS[word]}." for word in words) == sorted(
         comment["message"] for [comment] in comments
     )
+
+
+async def test_examples_fill_each_page(tmp_path: Path) -> None:
+    """
+    Of the three budgets, one is over its amount on any day. There is one example of each other kind, and the demo
+    answers the notifications of its channel.
+    """
+    for place, end in enumerate((NOON, NOON + 10 * DAY_S, NOON + 20 * DAY_S)):  # in two months
+        clock, data = FakeClock(end), tmp_path / str(place)
+        await fill(data, Period(end=end, days=3, records=900), seed=1, plants=(EXAMPLES,), clock=clock)
+        spool = await open_spool(data, settings=SpoolSettings(), clock=clock)
+        ledger = await open_ledger(data, clock=clock)
+        registry = await open_registry(data, secret=spool.secret, clock=clock, declared=declared_tables())
+        try:
+            rows = (
+                registry.table(ScheduledReportTable).all(),
+                registry.table(PriceTable).all(),
+                registry.table(EventMappingTable).all(),
+                registry.kept_channels.all(),
+                registry.connections.all(),
+            )
+            assert [1] * 5 == [len(of_kind) for of_kind in rows]
+            until = datetime.fromtimestamp(end, UTC)
+            since = until.replace(day=1, hour=0)
+            query = CostQuery(since=since, until=until, granularity="monthly", group_by=["team"])
+            spent = {row.group[0]: Decimal(row.cost) for row in await ledger.costs(query)}
+            amounts = {
+                budget.name: Decimal(budget.default_amount) for budget in registry.table(BudgetTable).all()
+            }
+            over = [name for name, amount in amounts.items() if spent[name.split()[0]] > amount]
+            assert (3, ["search a month"]) == (len(amounts), over)
+        finally:
+            await registry.close()
+            await ledger.close()
+            await spool.close()
+    note = read_note(data)
+    assert note is not None
+    settings = NotifySettings(name=note.channels[0], type="webhook", url="https://chat.example.com/")
+    assert Probe(status=OK) == await planted_channels(note)(settings, clock).probe()
+    assert isinstance(planted_channels(None)(settings, clock), WebhookChannel)
 
 
 async def drained(ask: Callable[[str], Awaitable[Any]]) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from exporters.errors import Misconfigured
 from exporters.exporter import RouteConfig
+from exporters.notifications.catalogue import build
+from exporters.notifications.channel import Channel, Message
+from exporters.probe import OK, Probe
+from exporters.settings import NotifySettings
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.service.demo.note import REFUSAL, DemoNote
 from spool.clock import Clock
@@ -46,6 +50,31 @@ def planted_routes(note: DemoNote | None) -> Iterator[RouteConfig]:
         for name in names:
             spec = RouteSpec(name=name, topic=topic_of(name))
             yield RouteConfig(spec=spec, made_of=("demo", refuses), exporter=_MadeUpReceiver(refuses=refuses))
+
+
+class _MadeUpChannel:
+    """A channel without a network. It accepts all notifications and stores none."""
+
+    async def send(self, message: Message) -> str:
+        return ""
+
+    def stamp(self) -> None:
+        return None
+
+    def check_secret(self) -> None:
+        """Do nothing, because there is no secret."""
+
+    async def probe(self) -> Probe:
+        return Probe(status=OK)
+
+    async def close(self) -> None:
+        """Do nothing, because nothing is open."""
+
+
+def planted_channels(note: DemoNote | None) -> Callable[[NotifySettings, Clock], Channel]:
+    """Return a function that builds channels. It builds a made-up one for the channels that a demo planted."""
+    planted = () if note is None else note.channels
+    return lambda settings, clock: _MadeUpChannel() if settings.name in planted else build(settings, clock)
 
 
 async def report_as_laptops(note: DemoNote, devices: DeviceLifecycle, clock: Clock) -> None:

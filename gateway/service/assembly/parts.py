@@ -52,6 +52,7 @@ from gateway.operations.money.own_prices import overrides
 from gateway.operations.records.event_mappings import EventMappingDraft, mappings
 from gateway.operations.services import Background
 from gateway.people.authentication.access import Access, Bearer
+from gateway.service.assembly.demo import planted_channels
 from gateway.service.assembly.limits import shares
 from gateway.service.demo.note import read_note
 from spool.billing import BILLING_DROPS, BILLING_HOURS
@@ -141,8 +142,9 @@ class Assembler:
             clock=clock,
             configs=None if registry is None else registry.cluster_configs,
         )
-        self.notifier = Notifier(registry.notices, config.notify, clock) if registry is not None else None
+        self.notifier: Notifier | None = None
         if registry is not None:
+            self.notifier = Notifier(registry.notices, config.notify, clock, planted_channels(self.demo_note))
             registry.kept_channels.changed = self._keep_channels
             self._keep_channels()
         self.sign_ins: ProviderSignIns | None = None

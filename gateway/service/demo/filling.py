@@ -35,9 +35,10 @@ from gateway.money.recommendations.gathering import Sources
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
 from gateway.service.assembly.storage import open_storage
+from gateway.service.demo.examples import add_examples
 from gateway.service.demo.month import Month, Period, Report
 from gateway.service.demo.note import write_note
-from gateway.service.demo.plants import FOUND_BY, PLANTS, Plants, missed
+from gateway.service.demo.plants import EXAMPLES, FOUND_BY, PLANTS, Plants, missed
 from gateway.service.demo.samples import (
     ACTOR,
     SENDER,
@@ -243,6 +244,8 @@ async def fill(
         await ledger.tidy()
         await publish_definition(registry, ledger)
         await add_plan(registry, ledger, end=period.end, words=plan.words)
+        if EXAMPLES in plan.words:
+            await add_examples(registry, ledger, end=period.end)
         await bills.keep(registry.statements, begin=period.begin, end=period.end)
         inspected = await _inspect(storage, registry, book, clock)
         sources = Sources(ledger=ledger, log=storage.log, prices=lambda: book, registry=registry)

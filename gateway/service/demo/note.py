@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 FILE = "demo.json"
+CHANNEL = "planted-chat"
 REFUSAL = "401: the key is unknown"  # answer of the planted receiver
 
 
@@ -18,6 +19,7 @@ class DemoNote(msgspec.Struct, frozen=True, kw_only=True):
     """
     `planted` are the planted problems, in words. `laptops` send heartbeats and calls, and `losing_laptops` only
     heartbeats. The receiver of `routes` accepts everything, and that of `paused_routes` refuses Tollhouse's key.
+    The receiver of `channels` accepts every notification.
     """
 
     planted: Sequence[str]
@@ -25,6 +27,7 @@ class DemoNote(msgspec.Struct, frozen=True, kw_only=True):
     losing_laptops: Sequence[str] = ()
     routes: Sequence[str] = ()
     paused_routes: Sequence[str] = ()
+    channels: Sequence[str] = ()
 
 
 def read_note(data_dir: Path) -> DemoNote | None:

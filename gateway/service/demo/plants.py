@@ -51,12 +51,12 @@ def _planted(
 # large enough to be reported, and other planted problems are still visible. Prices of tiers and batches apply
 # to these workloads on every day.
 SAVINGS = {
-    "unread-cache": _planted("anthropic", "claude-sonnet-5-5", "digests", 6_500, 300),
-    "priority-tier": _planted("openai", "gpt-6.1-terra", "checkout", 1_700, 140),
-    "regional-model": _planted("aws.bedrock", "us.anthropic.claude-sonnet-5-5", "contracts", 12_000, 450),
-    "older-model": _planted("anthropic", "claude-sonnet-4-5", "minutes", 1_700, 140),
+    "unread-cache": _planted("anthropic", "claude-sonnet-5-5", "digests", 8_000, 370),
+    "priority-tier": _planted("openai", "gpt-6.1-terra", "checkout", 2_700, 220),
+    "regional-model": _planted("aws.bedrock", "us.anthropic.claude-sonnet-5-5", "contracts", 16_000, 600),
+    "older-model": _planted("anthropic", "claude-sonnet-4-5", "minutes", 2_700, 220),
     "large-input": _planted("gcp.gemini", "gemini-2.5-pro", "audits", 150_000, share=1),
-    "nightly-job": _planted("anthropic", "claude-fable-5-2", "catalogue", 250, 70),
+    "nightly-job": _planted("anthropic", "claude-fable-5-2", "catalogue", 400, 110),
     "paid-retries": _planted("openai", "gpt-4.1", "imports", 6_000, 200),
     "repeated-questions": _planted("openai", "gpt-4.1", "helpdesk", 4_500, 700),
 }
@@ -94,6 +94,9 @@ PLANTS = {
 }
 
 
+# The word for examples of all that people create, such as budgets. They are no problems, so nothing finds them.
+EXAMPLES = "examples"
+
 # Word -> detector or type of recommendation that should find its problem.
 FOUND_BY = {
     "spike": "spend_spike", "missing-price": "missing_price", "cost-gap": "cost_gap", "no-owner": "no_owner",
@@ -118,7 +121,8 @@ def missed(words: Collection[str], titles: Mapping[str, Collection[str]]) -> lis
     return [
         word
         for word in words
-        if not any(NAMED.get(word, "") in title.lower() for title in titles.get(FOUND_BY[word], ()))
+        if word in FOUND_BY
+        and not any(NAMED.get(word, "") in title.lower() for title in titles.get(FOUND_BY[word], ()))
     ]
 
 
@@ -161,9 +165,10 @@ LEAST = {
 }
 
 
-# Word -> maximum number of records in the month. Detectors find these problems only in the newest records,
-# which are a small part of a larger month.
+# Word -> maximum number of records in a month of 30 days or fewer. Longer months may have more in proportion.
+# Detectors find these problems only in the newest records, which are a small part of a denser month.
 MOST = dict.fromkeys(("paid-retries", "repeated-questions"), 150_000)
+MOST_DAYS = 30
 
 
 def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
@@ -175,7 +180,10 @@ def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
         for word, (least_days, least_records) in needs.items()
         if days < least_days or records < least_records
     ]
-    max_records = {word: int(MOST[word] / (total_weight / _weight([word]))) for word in words if word in MOST}
+    longer = max(1.0, days / MOST_DAYS)
+    max_records = {
+        word: int(MOST[word] * longer * _weight([word]) / total_weight) for word in words if word in MOST
+    }
     return [
         *small,
         *(
@@ -208,7 +216,7 @@ def _added(plant_names: Collection[str]) -> Sequence[Workload]:
 SPIKE_AGO = 2  # the spike is this number of days before the end of the month
 SPIKE = 8.0
 # calls on every day are multiplied by this factor, so that a large enough share of the cost has no owner
-OWNERLESS = 1.6
+OWNERLESS = 1.8
 STORM = 40.0  # calls in the storm's hour, as a multiple of the usual number
 STORM_HOUR = 14
 LATE_DAYS = 12  # most planted problems appear within this number of days at the end of the month

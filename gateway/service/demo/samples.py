@@ -21,8 +21,16 @@ from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
 from gateway.money.allocation.publishing import Publishing
 from gateway.normalise.outcome import UNRECOGNISED_AI
-from gateway.service.demo.note import REFUSAL, DemoNote
-from gateway.service.demo.plants import DAY_S, LATE_DAYS, LOSING_LAPTOP, PLANTS, STOPPED_S, STOPPED_SOURCE
+from gateway.service.demo.note import CHANNEL, REFUSAL, DemoNote
+from gateway.service.demo.plants import (
+    DAY_S,
+    EXAMPLES,
+    LATE_DAYS,
+    LOSING_LAPTOP,
+    PLANTS,
+    STOPPED_S,
+    STOPPED_SOURCE,
+)
 from gateway.service.demo.workloads import CLAUDE_CODE, PEOPLE, WORKLOADS
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import PARKED, RouteSpec
@@ -52,7 +60,7 @@ ROUTES = {
     "unknown-arrival": f"planted-service/{UNIT_COST}",
 }
 SEATS = ("mara", CLAUDE_CODE.users[0])  # people who have a seat; mara makes no calls
-_MOST = 10
+MOST = 10
 # The published definition of the demo. It assigns each team's calls to a cost centre.
 DEFINITION = b"""\
 Dimensions:
@@ -115,6 +123,7 @@ def note_of(words: frozenset[str]) -> DemoNote:
         losing_laptops=losing,
         routes=[name for word, name in ROUTES.items() if word in words and word != "parked-route"],
         paused_routes=[ROUTES["parked-route"]] if "parked-route" in words else [],
+        channels=[CHANNEL] if EXAMPLES in words else [],
     )
 
 
@@ -230,7 +239,7 @@ async def add_plan(registry: Registry, ledger: Ledger, *, end: int, words: froze
         return
     filter = {"source": (CLAUDE_CODE.source,)}
     view_draft = ViewDraft(name="Claude Code", filter=filter, principal_dimension="user")
-    view = await registry.views.create(view_draft, known=ledger.dimensions(), most=_MOST, actor=ACTOR)
+    view = await registry.views.create(view_draft, known=ledger.dimensions(), most=MOST, actor=ACTOR)
     last = datetime.fromtimestamp(end, UTC)
     since = (last - timedelta(seconds=OLD_S)).date().isoformat()
     draft = PlanDraft(
@@ -242,7 +251,7 @@ async def add_plan(registry: Registry, ledger: Ledger, *, end: int, words: froze
         cycle_day=last.day,
         seats=tuple(Seat(user=user, since=since, team=CLAUDE_CODE.team) for user in SEATS),
     )
-    await registry.table(PlanTable).create(draft, most=_MOST, actor=ACTOR)
+    await registry.table(PlanTable).create(draft, most=MOST, actor=ACTOR)
 
 
 async def publish_definition(registry: Registry, ledger: Ledger) -> None:

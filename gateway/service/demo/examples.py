@@ -1,0 +1,61 @@
+"""
+Examples of all that people create: budgets, a channel, a scheduled report, a price, an event type and a billing
+connection. So each page of the console has content.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
+from gateway.operations.money.own_prices import PriceDraft, PriceTable
+from gateway.operations.money.reports.declared import ScheduledReportDraft, ScheduledReportTable
+from gateway.operations.records.event_mappings import EventMappingDraft, EventMappingTable
+from gateway.service.demo.note import CHANNEL
+from gateway.service.demo.samples import ACTOR, MOST
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery
+from spool.registry.connections import ConnectionDraft
+from spool.registry.registry import Registry
+from spool.registry.tables.kept_channels import ChannelDraft
+from spool.registry.views import ViewDraft
+
+# Team -> monthly budget as a multiple of what the team has spent in the running month. One team is over its budget.
+BUDGETS = {"search": Decimal("0.8"), "support": Decimal("1.6"), "engineering": Decimal(3)}
+_LEAST = Decimal("0.01")
+
+
+async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
+    """Add one example of each kind. `end` is the end of the month."""
+    draft = ChannelDraft(name=CHANNEL, type="webhook", url="https://chat.example.com/planted")
+    await registry.kept_channels.create(draft, None, lambda *_: "", most=MOST, actor=ACTOR)
+    await _budgets(registry, ledger, end)
+    view = ViewDraft(name="All costs", filter={}, principal_dimension="team")
+    shown = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
+    report = ScheduledReportDraft(name="Weekly costs", view_id=shown.id, channels=(CHANNEL,))
+    await registry.table(ScheduledReportTable).create(report, owner="", most=MOST, actor=ACTOR)
+    price = PriceDraft(model="acme-small-*", provider="acme", input="0.4", output="1.2")
+    await registry.table(PriceTable).create(price, most=MOST, actor=ACTOR)
+    mapping = EventMappingDraft(event_type="order.shipped", stream="orders", value="1")
+    await registry.table(EventMappingTable).create(mapping, most=MOST, actor=ACTOR)
+    connection = ConnectionDraft(name="Planted invoices", cloud_provider="acme")
+    await registry.connections.create(connection, most=MOST, actor=ACTOR)
+
+
+async def _budgets(registry: Registry, ledger: Ledger, end: int) -> None:
+    until = datetime.fromtimestamp(end, UTC)
+    since = until.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    query = CostQuery(since=since, until=until, granularity="monthly", group_by=["team"], measures=("cost",))
+    spent = {row.group[0]: Decimal(row.cost) for row in await ledger.costs(query)}
+    for team, factor in BUDGETS.items():
+        view = ViewDraft(name=team.title(), filter={"team": (team,)}, principal_dimension="user")
+        made = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
+        amount = max(_LEAST, (spent.get(team, Decimal(0)) * factor).quantize(_LEAST))
+        budget = NewBudget(
+            name=f"{team} a month",
+            view=ViewName(id=made.id),
+            default_amount=str(amount),
+            alerts={"80": "Y", "100": "Y"},
+        )
+        await registry.table(BudgetTable).create(budget, known=ledger.dimensions(), most=MOST, actor=ACTOR)
