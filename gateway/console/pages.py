@@ -1,49 +1,41 @@
 """
 The console's page and files. The operator address serves them to anybody; reading data needs a sign-in.
 
-The files are read once, without comments and indentation, and are also stored compressed. Their path changes
-with their content.
+The files are read once, without comments and indentation, and are also stored compressed. Modules are joined.
+A path changes with the content of all files.
 """
 
 from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from hashlib import blake2b
 from pathlib import Path
-from posixpath import dirname, normpath
 
 from aiohttp import web
 
+from gateway.console.joining import joined
 from gateway.core.mounts import CONSOLE
 
 _STATIC = Path(__file__).parent / "static"
 _MEDIA = {
     ".html": "text/html",
-    ".mjs": "text/javascript",
-    ".js": "text/javascript",
     ".css": "text/css",
     ".svg": "image/svg+xml",
 }
 _OWN = (".mjs", ".css")
+_VENDOR = "vendor/"
 # Matches comments on their own lines. The line breaks stay, so that an error names the line of the source file.
-_COMMENT = re.compile(rb"^[ ]*(/\*.*?\*/|//[^\n]*)$", re.DOTALL | re.MULTILINE)
+_COMMENT = re.compile(r"^[ ]*(/\*.*?\*/|//[^\n]*)$", re.DOTALL | re.MULTILINE)
 # Matches comments after a statement. No text of a page looks like such a comment.
-_END_COMMENT = re.compile(rb"(?<=[;,{]) // [^\n`<]*$", re.MULTILINE)
+_END_COMMENT = re.compile(r"(?<=[;,{]) // [^\n`<]*$", re.MULTILINE)
 # Removing indentation is safe, because templates also drop it from texts that span several lines.
-_INDENTATION = re.compile(rb"^[ ]+", re.MULTILINE)
+_INDENTATION = re.compile(r"^[ ]+", re.MULTILINE)
 _INDEX = "index.html"
 _VERSION = "{version}"  # the page's placeholder for the folder of its files
-# the page's placeholder for preload links, so that a browser requests all needed files at once
-_PRELOAD = "{preload}"
-# Preloaded: the frame around every page, and the page that most people open first. Other files are imported
-# when a click needs them.
-_AT_ONCE = ("app.mjs", "pages/overview.mjs")
-_SHARED = ("lib/", "vendor/")
-_IMPORTED = re.compile(rb'^(?:import|export) [^;]*?"(\.[^"]+)";$', re.MULTILINE)
 _POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -72,8 +64,11 @@ class Asset:
     """A file of the console. `packed` is the body as gzip, with the same bytes in every process."""
 
     body: bytes
-    packed: bytes
     media: str
+
+    @cached_property
+    def packed(self) -> bytes:
+        return gzip.compress(self.body, mtime=0)
 
 
 @dataclass(frozen=True)
@@ -96,42 +91,39 @@ def console() -> Console:
     for path, asset in sorted(assets.items()):
         digest.update(path.encode() + b"\0" + asset.body)
     version = digest.hexdigest()
-    links = "".join(
-        f'<link rel="modulepreload" href="files/{_VERSION}/{path}">'
-        for path in sorted(needed(assets, _AT_ONCE))
-        if path.startswith(_SHARED)
-    )
-    page = index.decode().replace(_PRELOAD, links).replace(_VERSION, version)
-    return Console(page.encode(), version, assets)
+    return Console(index.decode().replace(_VERSION, version).encode(), version, assets)
 
 
-def needed(assets: Mapping[str, Asset], first: Iterable[str]) -> set[str]:
-    """Return the paths of these modules and of their static imports. Dynamic imports are left out."""
-    found: set[str] = set()
-    ahead = list(first)
-    while ahead:
-        path = ahead.pop()
-        if path in found:
-            continue
-        found.add(path)
-        names = _IMPORTED.findall(assets[path].body)
-        ahead += [normpath(f"{dirname(path)}/{name.decode()}").lstrip("/") for name in names]
-    return found
+@cache
+def modules() -> dict[str, str]:
+    """Return the text of each module without comments and indentation, by its path."""
+    return {path: _served(path, text) for path, text in _sources().items()}
+
+
+def _sources() -> dict[str, str]:
+    return {path.relative_to(_STATIC).as_posix(): path.read_text() for path in _STATIC.rglob("*.mjs")}
 
 
 def _found(folder: Path) -> Iterator[tuple[str, Asset]]:
     for path in folder.rglob("*"):
         media = _MEDIA.get(path.suffix)
         if media is not None:
-            body = path.read_bytes()
-            if path.suffix in _OWN and path.parent.name != "vendor":
-                body = _INDENTATION.sub(b"", _without_comments(body))
-            yield path.relative_to(folder).as_posix(), Asset(body, gzip.compress(body, mtime=0), media)
+            name = path.relative_to(folder).as_posix()
+            yield name, Asset(_served(name, path.read_text()).encode(), media)
+    for name, (body, source_map) in joined(modules(), _sources()).items():
+        yield name, Asset(body.encode(), "text/javascript")
+        yield f"{name}.map", Asset(source_map.encode(), "application/json")
 
 
-def _without_comments(body: bytes) -> bytes:
-    alone = _COMMENT.sub(lambda comment: b"\n" * comment[0].count(b"\n"), body)
-    return _END_COMMENT.sub(b"", alone)
+def _served(path: str, text: str) -> str:
+    if not path.endswith(_OWN) or path.startswith(_VENDOR):
+        return text
+    return _INDENTATION.sub("", _without_comments(text))
+
+
+def _without_comments(text: str) -> str:
+    alone = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
+    return _END_COMMENT.sub("", alone)
 
 
 async def index(_: web.Request) -> web.Response:

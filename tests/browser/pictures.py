@@ -16,7 +16,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from gateway.console.pages import console, needed
+from gateway.console.joining import imports, needed
+from gateway.console.pages import console, modules
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.console import CHROMIUM, WIDE, Console, filled, launched
 
@@ -25,9 +26,9 @@ DIGEST = "overview.digest"
 
 def digest() -> str:
     """Return a digest of the style sheet and of all modules that draw the overview."""
-    assets = console().assets
-    files = sorted({"style.css", *needed(assets, ("app.mjs", "pages/overview.mjs"))})
-    return sha256(b"\0".join(path.encode() + b"\0" + assets[path].body for path in files)).hexdigest()
+    texts = {**modules(), "style.css": console().assets["style.css"].body.decode()}
+    files = sorted({"style.css", *needed(imports(modules()), ("app.mjs", "pages/overview.mjs"))})
+    return sha256("\0".join(f"{path}\0{texts[path]}" for path in files).encode()).hexdigest()
 
 
 def main() -> None:

@@ -11,8 +11,7 @@ from playwright.sync_api import expect
 from tests.browser.console import Console
 
 FORMAT = """async ([name, values]) => {
-  const base = document.querySelector("script[type=module]").src.replace("app.mjs", "lib/format.mjs");
-  const format = await import(base);
+  const {$lib_format: format} = await import(document.querySelector("script[type=module]").src);
   return values.map((given) => format[name](...given));
 }"""
 

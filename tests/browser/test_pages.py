@@ -17,7 +17,8 @@ from tests.browser.test_layout import EACH_LAYOUT, badly_laid_out
 
 TABBABLE = "a[href], button:not(:disabled), input, select, textarea, [tabindex='0']"
 MOST_BYTES = 200_000
-OF_A_PAGE = 104 * 1024  # limit in bytes that a page may load if it has no cached files; Costs has 102
+OF_A_PAGE = 100 * 1024  # limit in bytes that a page may load if it has no cached files
+REQUESTS = {"overview": 12, "costs": 14}  # limits of a first visit
 LAYOUTS: Mapping[str, tuple[ViewportSize, Literal["dark", "light"]]] = {
     "wide-dark": (WIDE, "dark"),
     "phone-light": (NARROW, "light"),
@@ -76,6 +77,9 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> No
     assert {} == {name: each for name, each in wrong.items() if each}
     print(table(found.items()))
     assert {} == {name: each.bytes for name, each in found.items() if each.bytes > OF_A_PAGE}
+    assert {} == {
+        name: found[name].requests for name, most in REQUESTS.items() if found[name].requests > most
+    }
     sizes = answer_sizes(console)
     print(dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:5]))
     assert MOST_BYTES > max(sizes.values())

@@ -13,8 +13,7 @@ from tests.browser.conftest import OpenConsole
 
 ZONE = "America/New_York"
 SPANS = """async ([names, tz]) => {
-  const base = document.querySelector("script[type=module]").src;
-  const range = await import(base.replace("app.mjs", "lib/range.mjs"));
+  const {$lib_range: range} = await import(document.querySelector("script[type=module]").src);
   return Object.fromEntries(names.map((name) => {
     const query = new URLSearchParams({from: range.fromOf(name), tz});
     const {from, to, asked} = range.span(query);

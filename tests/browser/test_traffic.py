@@ -38,8 +38,8 @@ def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
 
 def test_the_overview_asks_once(console: Console) -> None:
     """
-    All figures of the overview are in one response, and what needs attention in another. Everything needed for
-    drawing is requested at once, before it.
+    All figures of the overview are in one response, and what needs attention in another. The files are the page, its
+    style, its icon, what all pages need, and what the overview needs.
     """
     console.listen()
     console.page.goto("about:blank")
@@ -49,9 +49,8 @@ def test_the_overview_asks_once(console: Console) -> None:
     paths = [each.partition("/console/api")[2] for each in console.asked()]
     assert {"/overview", "/attention", "/session", "/changes", "/views?limit=1000"} == set(paths)
     assert 1 == paths.count("/overview")
-    preloaded = console.page.locator("link[rel=modulepreload]").count()
-    loaded = {url.partition(f"/{files().version}/")[2] for url in console.page.evaluate(LOADED)}
-    assert preloaded == len([each for each in loaded if each.startswith(("lib/", "vendor/"))])
+    loaded = {url.partition(f"/{files().version}/")[2] for url in console.page.evaluate(LOADED)} - {""}
+    assert {"style.css", "app.mjs", "pages/overview.mjs"} == loaded - {"icon.svg"}
 
 
 def test_a_page_is_loaded_when_it_is_opened(console: Console) -> None:

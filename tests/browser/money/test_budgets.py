@@ -282,7 +282,7 @@ def test_a_field_without_a_place_of_its_own_is_shown(busy: Tollhouse, open_conso
         route.fulfill(response=answer, json={"budget": {**answer.json()["budget"], "contact": "Ada Park"}})
 
     changes: list[Any] = []
-    page.route("**/lib/resource_fields.mjs", with_contact)
+    page.route("**/app.mjs", with_contact)
     page.route(re.compile(r"/console/api/budgets/\w{32}(\?|$)"), with_value)
     console.open("/budgets")
     page.locator("main tbody tr").get_by_role("link").first.click()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, UnixConnector
 
 import gateway.console
-from gateway.console.pages import console
+from gateway.console.pages import console, modules
 from gateway.core.mounts import CONSOLE, OPERATOR_API
 from tests.integration.conftest import Serve, Serving
 
@@ -20,7 +22,9 @@ OWN = [
     for path in STATIC.rglob("*")
     if path.suffix in (".mjs", ".css", ".html") and path.parent.name != "vendor"
 ]
-LOADED = re.compile(r'(?:from|import)\s*\(?"(\.[^"]+)"|<(?:script|link)[^>]* (?:src|href)="([^"]+)"')
+LOADED = re.compile(
+    r'(?:from|import)\s*\(?"(\.[^"]+)"|<(?:script|link)[^>]* (?:src|href)="([^"]+)"|//# sourceMappingURL=(\S+)'
+)
 
 
 async def test_the_page_is_served_under_a_strict_policy(serve: Serve) -> None:
@@ -61,7 +65,7 @@ async def test_every_file_that_is_loaded_is_there(serve: Serve) -> None:
 
 
 def linked(text: str) -> list[str]:
-    return [one or other for one, other in LOADED.findall(text)]
+    return ["".join(found) for found in LOADED.findall(text)]
 
 
 def normal(path: str) -> str:
@@ -152,11 +156,12 @@ def test_every_page_is_in_the_list() -> None:
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
 def test_comments_stay_at_home(path: Path) -> None:
     """Comments and indentation are removed before serving. All other text keeps its line and order."""
-    asset = console().assets.get(path.relative_to(STATIC).as_posix())
-    if asset is None:
+    name = path.relative_to(STATIC).as_posix()
+    text = modules().get(name) or (name in console().assets and console().assets[name].body.decode())
+    if not text:
         return  # the page's own file has no comments
     source = [line.lstrip(" ").partition(" // ")[0] for line in path.read_text().splitlines()]
-    served = asset.body.decode().splitlines()
+    served = text.splitlines()
     assert len(source) == len(served)
     assert all(line in ("", written) for line, written in zip(served, source, strict=True))
     assert not [line for line in served if line.lstrip().startswith(("/*", " *", "//"))]
@@ -167,7 +172,39 @@ def test_comments_stay_at_home(path: Path) -> None:
 
 def test_the_console_is_small() -> None:
     """
-    All files together are smaller than 170 KB when compressed. Nobody loads all of them:
-    tests/browser/test_pages.py bounds what one page needs.
+    All files together are smaller than 167 KB when compressed, without the maps for developers. Nobody loads all of
+    them: tests/browser/test_pages.py bounds what one page needs.
     """
-    assert sum(len(asset.packed) for asset in console().assets.values()) < 170_000
+    assert (
+        sum(len(each.packed) for path, each in console().assets.items() if not path.endswith(".map"))
+        < 167_000
+    )
+
+
+def test_each_line_has_its_source() -> None:
+    """Each module is in one file. The map of the file names the source of each of its lines."""
+    found = Counter[str]()
+    for path, asset in console().assets.items():
+        source_map = console().assets.get(f"{path}.map")
+        if source_map is None:
+            continue
+        served = asset.body.decode().splitlines()
+        for section in json.loads(source_map.body)["sections"]:
+            [module], [source] = section["map"]["sources"], section["map"]["sourcesContent"]
+            found[module] += 1
+            assert (STATIC / module).read_text() == source
+            lines = served[section["offset"]["line"] :][: len(section["map"]["mappings"].split(";"))]
+            kept = [
+                line
+                for line in zip(lines, modules()[module].splitlines(), strict=True)
+                if differs(module, *line)
+            ]
+            assert [] == kept, module
+    assert dict.fromkeys(modules(), 1) == found
+
+
+def differs(module: str, served: str, line: str) -> bool:
+    """Return whether a line of a file is not a line of a module. Imports and exports are written differently."""
+    return not (
+        served.endswith(line) or re.match('import|export|.*import\\("', line) or module.startswith("vendor/")
+    )

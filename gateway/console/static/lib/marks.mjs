@@ -5,6 +5,7 @@ import {html, useState} from "./html.mjs";
 import {Confirm, Problem, may} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 import {day} from "./range.mjs";
+import {annotationFields} from "./shared_fields.mjs";
 
 /** Fetch the notes of a time range. `parameters` are the parameters of a report. If they are null, nothing is fetched. */
 export const useMarks = (parameters) => useQuery(() => (parameters ? get("/marks", parameters) : Promise.resolve(null)), [JSON.stringify(parameters)], ["ledger", "annotations"]);
@@ -24,7 +25,7 @@ export function wordsByBin(marks, bins) {
 export function Marks({of: {data, error, reload}, session, on, view}) {
   const [adds, setAdds] = useState(null);
   const add = async () => {
-    const [{annotationFields}, {views}] = await Promise.all([import("./shared_fields.mjs"), get("/views", {limit: 1000})]);
+    const {views} = await get("/views", {limit: 1000});
     setAdds(annotationFields({day: on ?? day(new Date()), view}, views, session));
   };
   return html`<${Problem} error=${error} retry=${reload} />

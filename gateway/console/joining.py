@@ -1,0 +1,156 @@
+"""
+Join the console's modules into few files, so that a page takes few requests.
+
+Each module becomes a function that returns its exports, so names of two modules cannot collide. A source map leads the
+tools of a browser from each line of a file to the line of its source.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from posixpath import dirname, normpath
+from typing import Any
+
+FIRST = "app.mjs"  # the file that every page loads
+_OFTEN = ("pages/overview.mjs", "pages/costs.mjs")  # the first file has the modules of these pages
+_MANY = 4  # the first file has each module that this number of files need
+# At the beginning of a line, or after a statement. Texts that contain code have neither.
+_IMPORT = re.compile(r'import(?<![^\n]import) ?(\w+|\{[^}]*\}) ?from ?"(\.[^"]+)";')
+_EXPORTS = re.compile(r'export(?<![^\n;}]export) ?\{([^}]*)\}(?: from "(\.[^"]+)")?;')
+_EXPORT = re.compile(
+    r"export(?<![^\n;]export) (default function|(?:async function|function|const|class) (\w+))"
+)
+_LOADED_LATER = re.compile(r'import\("(\.[^"]+)"\)')
+
+Graph = Mapping[str, Collection[str]]
+
+
+def joined(modules: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return each file and its source map by path. `modules` have the lines of their `sources`, without comments."""
+    graph = imports(modules)
+    parts = _divided(graph, _loaded_later(modules))
+    home = {module: path for path, inside in parts.items() for module in inside}
+    found = {}
+    for path, inside in parts.items():
+        foreign = {each for module in inside for each in graph[module] if home[each] != path}
+        up = "./" + "../" * path.count("/")
+        lines = ["".join(f'import {{{_name(each)}}} from "{up}{home[each]}";' for each in sorted(foreign))]
+        sections, exports = [], list[str]()
+        for module in inside:
+            text, exports = _function(module, modules[module], up)
+            sections.append(_section(len(lines), module, sources[module]))
+            lines += text
+        lines.append(f"export {{{', '.join(map(_name, inside))}}};")
+        if path != FIRST:
+            lines.append(f"export const {{{', '.join(exports)}}} = {_name(path)};")
+        lines.append(f"//# sourceMappingURL={path.rpartition('/')[2]}.map\n")
+        found[path] = "\n".join(lines), json.dumps({"version": 3, "sections": sections})
+    return found
+
+
+def imports(modules: Mapping[str, str]) -> Graph:
+    """Return the imports of each module. Modules that are loaded later are left out."""
+    found = {}
+    for path, text in modules.items():
+        names = [name for pattern in (_IMPORT, _EXPORTS) for _, name in pattern.findall(text) if name]
+        found[path] = dict.fromkeys(_resolved(path, name) for name in names)
+    return found
+
+
+def needed(graph: Graph, first: Iterable[str], apart: Collection[str] = ()) -> list[str]:
+    """Return these modules and those that they import, each after its imports. Imports `apart` are left out."""
+    found: dict[str, None] = {}
+
+    def visit(path: str) -> None:
+        if path not in found:
+            for module in graph[path]:
+                if module not in apart:
+                    visit(module)
+            found[path] = None
+
+    for path in first:
+        visit(path)
+    return list(found)
+
+
+def _loaded_later(modules: Mapping[str, str]) -> list[str]:
+    return sorted(
+        {_resolved(path, name) for path, text in modules.items() for name in _LOADED_LATER.findall(text)}
+    )
+
+
+def _divided(graph: Graph, later: Collection[str]) -> dict[str, list[str]]:
+    """
+    Return the modules of each file, each after those that it imports.
+
+    A file that is loaded later contains the modules that only it needs. A module that some others need is a file.
+    """
+    imported = {path: needed(graph, [path], later) for path in later}
+    uses = Counter(module for path in later for module in imported[path][:-1])
+    often = [module for path in _OFTEN for module in imported[path][:-1]]
+    many = [module for module, number in uses.items() if number >= _MANY]
+    first = needed(graph, [*often, *many, FIRST], later)
+    some = sorted(module for module, number in uses.items() if number > 1 and module not in first)
+    own = {path: [each for each in imported[path] if each not in (*first, *some)] for path in later}
+    return {FIRST: first} | own | {module: [module] for module in some}
+
+
+def _resolved(path: str, name: str) -> str:
+    return normpath(f"{dirname(path)}/{name}").lstrip("/")
+
+
+def _name(path: str) -> str:
+    return "$" + re.sub(r"\W", "_", path.removesuffix(".mjs"))
+
+
+def _function(module: str, text: str, up: str) -> tuple[list[str], list[str]]:
+    """
+    Return the lines of a module as a function that is called once, and the names of its exports.
+
+    `up` leads from the file to the folder of all files.
+    """
+    returned: dict[str, str] = {}
+
+    def listed(found: re.Match[str]) -> str:
+        source = f"{_name(_resolved(module, found[2]))}." if found[2] else ""
+        returned.update({outer: source + inner for inner, outer in _pairs(found[1])})
+        return ""
+
+    def exported(found: re.Match[str]) -> str:
+        returned[found[2] or "default"] = found[2] or "$default"
+        return found[1] if found[2] else "const $default = function"
+
+    def used(found: re.Match[str]) -> str:
+        names = found[1] if found[1].startswith("{") else f"default as {found[1]}"
+        return f"const {_object(_pairs(names.strip('{}')))} = {_name(_resolved(module, found[2]))};"
+
+    text = _LOADED_LATER.sub(lambda found: f'import("{up}{_resolved(module, found[1])}")', text)
+    body = _EXPORT.sub(exported, _EXPORTS.sub(listed, _IMPORT.sub(used, text)))
+    lines = f"const {_name(module)} = (() => {{{body}".removesuffix("\n").split("\n")
+    return [*lines, f"return {_object(returned.items())};}})();"], list(returned)
+
+
+def _object(names: Iterable[tuple[str, str]]) -> str:
+    return f"{{{', '.join(one if one == other else f'{one}: {other}' for one, other in names)}}}"
+
+
+def _pairs(names: str) -> list[tuple[str, str]]:
+    """Return the inner and the outer name of each item of a list such as `h, render as draw`."""
+    words = [each.split() for each in names.split(",")]
+    return [(each[0], each[-1]) for each in words if each]
+
+
+def _section(line: int, module: str, source: str) -> dict[str, Any]:
+    """Return the part of a source map from a line on: one line of the source after the other."""
+    mappings = "AAAA" + ";AACA" * (source.count("\n") - 1)
+    of_module = {
+        "version": 3,
+        "sources": [module],
+        "sourcesContent": [source],
+        "names": [],
+        "mappings": mappings,
+    }
+    return {"offset": {"line": line, "column": 0}, "map": of_module}
