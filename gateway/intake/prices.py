@@ -233,6 +233,8 @@ class PriceBook:
         """
         Return the unit prices of calls that the ledger has summed. Return None if the calls have different prices.
         """
+        if not self.is_constant(total):
+            return None
         return _rate_of_sum(self._quote_of_sum(total).parts, total)
 
     def _quote_of_sum(self, total: TokenSum) -> Quote:

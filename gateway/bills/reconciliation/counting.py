@@ -26,6 +26,7 @@ from spool import providers
 from spool.ledger import money
 from spool.ledger.days.usage import UsageSum
 from spool.ledger.repricing import TokenSum
+from spool.ledger.sums import DAY_S
 from spool.meters import DECIMALS, FEES
 from spool.meters import METERS as METERS_OF_CALLS
 from spool.record import NS
@@ -123,11 +124,18 @@ class _Priced(NamedTuple):
     mode: str
     time: int
     beyond: int
+    until: int
+
+    @classmethod
+    def of(cls, total: TokenSum) -> _Priced:
+        names = total.provider, total.response_model, total.request_model, total.mode
+        return cls(*names, total.time, total.beyond, total.until)
 
 
 class TokenPrices:
     """
-    Prices per token by kind, from a price book, in money units. Kinds without a known price are omitted.
+    Prices per token by kind, from a price book, in money units. Kinds without a known price, or whose price changes
+    within the day, are omitted.
     """
 
     def __init__(self, book: PriceBook) -> None:
@@ -135,9 +143,7 @@ class TokenPrices:
         self._known: dict[_Priced, Mapping[str, int]] = {}
 
     def of_sum(self, total: TokenSum) -> Mapping[str, int]:
-        price_key = _Priced(
-            total.provider, total.response_model, total.request_model, total.mode, total.time, total.beyond
-        )
+        price_key = _Priced.of(total)
         known_values = self._known.get(price_key)
         if known_values is None:
             known_values = self._known[price_key] = {
@@ -169,17 +175,7 @@ class TokenPrices:
         """
         amounts = {}
         for name in FEES.intersection(total.meters):
-            fee_sum = _one(
-                _Priced(
-                    total.provider,
-                    total.response_model,
-                    total.request_model,
-                    total.mode,
-                    total.time,
-                    total.beyond,
-                ),
-                _NONE,
-            )
+            fee_sum = _one(_Priced.of(total), _NONE)
             fee = self._book.estimate_sum(replace(fee_sum, meters={name: total.meters[name]}))
             if fee is not None:
                 amounts[KIND_OF_FEE.get(name, name)] = money.units(fee)
@@ -187,7 +183,8 @@ class TokenPrices:
 
     def listed(self, provider: str, model: str, tier: str, day: int, context: int = 0) -> Mapping[str, int]:
         """Return list prices on a day, for inputs in the context window that begins at `context` tokens."""
-        return self.of_sum(_one(_Priced(provider, model or None, None, tier, day * NS, context), _NONE))
+        span = day * NS, context, (day + DAY_S) * NS
+        return self.of_sum(_one(_Priced(provider, model or None, None, tier, *span), _NONE))
 
 
 def _one(price_key: _Priced, counts: Mapping[str, int]) -> TokenSum:
@@ -198,6 +195,7 @@ def _one(price_key: _Priced, counts: Mapping[str, int]) -> TokenSum:
         mode=price_key.mode,
         time=price_key.time,
         beyond=price_key.beyond,
+        until=price_key.until,
         **{**_NONE, **counts},  # type: ignore[arg-type]
     )
 

@@ -139,8 +139,8 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     """
     Calls of one day with the same dimensions, usually without users, devices and tags.
 
-    `sized` is True if the input and output tokens of each call are known. `cost` is the reported or else the
-    estimated cost, in units of `spool.ledger.money`.
+    `sized` is True if the input and output tokens of each call are known. `tokens` has a price only if that holds for
+    the whole day. `cost` is the reported or else the estimated cost, in units of `spool.ledger.money`.
     """
 
     day: int  # start of the day, in epoch seconds
@@ -178,7 +178,7 @@ def usage_of_day(rows: LedgerRows, day: int, *, whole: bool = False) -> list[Usa
             day=day,
             dimensions=dimensions,
             tokens=msgspec.structs.replace(
-                token_sum(day, dimensions, measures, meters.get(dimensions, {})),
+                token_sum(day, dimensions, measures, meters.get(dimensions, {}), DAY_S),
                 output_tokens=measures[COUNTS.index("output_tokens")],
             ),
             sized=dimensions.kind != "call"
