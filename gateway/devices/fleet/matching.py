@@ -6,11 +6,12 @@ A serial number or hostname in a heartbeat is a claim. A match makes a device ex
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.devices.fleet.facts import decoded
-from spool.devices.device import ENROLLED, Device
+from gateway.devices.states import SAME_HARDWARE
+from spool.devices.device import ENROLLED, PENDING, Device
 from spool.registry.tables.inventory import Machine
 
 
@@ -56,9 +57,11 @@ class ExpectedMachines:
     def matched(self, devices: Iterable[Device]) -> tuple[Mapping[str, int], Mapping[int, Device]]:
         """
         Return the place of each expected device by id, and the device of each place. If several devices claim to
-        be one machine, the enrolled device that reported last is the machine. The others are unexpected.
+        be one machine, the enrolled device that reported last is the machine. The others are unexpected. A machine that
+        was installed again, and waits for approval, is the machine as well.
         """
         device_of: dict[int, Device] = {}
+        waiting: dict[int, list[Device]] = defaultdict(list)
         ids = set()
         for device in devices:
             ids.add(device.id)
@@ -67,6 +70,12 @@ class ExpectedMachines:
                 rival = device_of.get(place)
                 if rival is None or _rank(rival) < _rank(device):
                     device_of[place] = device
+                if device.state == PENDING and device.cause == SAME_HARDWARE:
+                    waiting[place].append(device)
+        for place, again in waiting.items():
+            before = device_of[place]
+            later = [each for each in again if _is_installed_again(each, before)]
+            device_of[place] = max(later, key=_rank, default=before)
         if len(self._places) > len(ids):
             self._places = {id: known for id, known in self._places.items() if id in ids}
         return {device.id: place for place, device in device_of.items()}, device_of
@@ -102,6 +111,11 @@ def _claims(device: Device) -> tuple[str, str, bytes]:
 
 def short_name(hostname: str) -> str:
     return hostname.partition(".")[0].strip().casefold()
+
+
+def _is_installed_again(device: Device, before: Device) -> bool:
+    is_same = device.hardware_id != "" and device.hardware_id == before.hardware_id
+    return is_same and device.enrolled_at > before.last_seen
 
 
 def _rank(device: Device) -> tuple[bool, float, str]:

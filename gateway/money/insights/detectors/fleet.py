@@ -12,11 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.devices.fleet.coverage import FleetRow
 from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED
+from gateway.devices.fleet.matching import serial_of
 from gateway.devices.fleet.repairs import repair_of
 from gateway.devices.fleet.severity import severity_of
 from gateway.devices.machine_state import AGENT_STOPPED, MISSING, Cause
 from gateway.money.insights.facts import Facts, no_plant
 from gateway.money.insights.findings import MAX_FINDINGS, finding, named, rows_of
+from spool.devices.device import ENROLLED
 from spool.printable import csv_lines
 from spool.record import moment
 from spool.registry.insights import LOW, Finding
@@ -105,6 +107,17 @@ def stopped_agent(facts: Facts) -> Sequence[Finding]:
 def missing_device(facts: Facts) -> Sequence[Finding]:
     """Find machines of the inventory that never reported."""
     missing = [row for row in facts.fleet if row.state == MISSING]
+    advice = (
+        "Distribute the agent and its settings to these machines. `tollhouse fleet missing --csv` lists them for the "
+        "MDM. If a machine no longer exists, import the inventory again without it."
+    )
+    nameless = sum(_is_nameless(row) for row in facts.fleet)
+    if nameless:
+        devices = "1 device" if nameless == 1 else f"{nameless} devices"
+        advice += (
+            f" Or a machine reports without its serial number: {devices} outside the inventory did so. Add `serial` to "
+            "`agent.report`."
+        )
     severity = severity_of(missing, facts.fleet)
     return _largest(
         (
@@ -114,10 +127,7 @@ def missing_device(facts: Facts) -> Sequence[Finding]:
                 (team,),
                 title=f"{_machines(rows, team)} never reported",
                 seen=f"The inventory has the machine, and no report of it has arrived.{_list(rows)}",
-                advice=(
-                    "Distribute the agent and its settings to these machines. `tollhouse fleet missing --csv` lists "
-                    "them for the MDM. If a machine no longer exists, import the inventory again without it."
-                ),
+                advice=advice,
                 category="coverage",
                 effort=LOW,
                 severity=severity,
@@ -126,6 +136,12 @@ def missing_device(facts: Facts) -> Sequence[Finding]:
         )
         for team, rows in _by_team(missing).items()
     )
+
+
+def _is_nameless(row: FleetRow) -> bool:
+    """Return whether a device is outside the inventory and states no serial number."""
+    device = row.device
+    return device is not None and not row.is_expected and device.state == ENROLLED and not serial_of(device)
 
 
 def _by_team(rows: Iterable[FleetRow]) -> Mapping[str, list[FleetRow]]:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from gateway.devices.fleet.facts import instances_in
 from gateway.devices.machine_state import is_other_agent, is_unhealthy
+from gateway.devices.states import SAME_HARDWARE
 from gateway.money.insights.facts import Facts, no_plant
 from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, day, finding, named
-from spool.devices.device import ENROLLED, Device
+from spool.devices.device import ENROLLED, PENDING, Device
 from spool.registry.insights import LOW, Finding
 
 
@@ -63,6 +64,36 @@ def _shared(hardware_id: str, ids: Sequence[str]) -> Finding:
         ),
         category="reliability",
         effort=LOW,
+    )
+
+
+@no_plant("its laptops were installed once")
+def reinstalled_device(facts: Facts) -> Sequence[Finding]:
+    """Find machines that enrolled again with the hardware of another device, and wait for approval."""
+    waiting = [
+        device for device in facts.devices if device.state == PENDING and device.cause == SAME_HARDWARE
+    ]
+    return [_reinstalled(sorted(waiting, key=lambda item: item.id))] if waiting else []
+
+
+def _reinstalled(devices: Sequence[Device]) -> Finding:
+    count = len(devices)
+    machines = "1 machine was" if count == 1 else f"{count} machines were"
+    wait = "waits" if count == 1 else "wait"
+    ids = ", ".join(map(named, [device.id for device in devices[:MAX_ROWS]]))
+    more = f" and {count - MAX_ROWS} more" if count > MAX_ROWS else ""
+    return finding(
+        "reinstalled_device",
+        (),
+        title=f"{machines} installed again and {wait} for approval, and so do the calls",
+        seen=f"These devices have the hardware of devices that enrolled before, so they are pending: {ids}{more}.",
+        advice=(
+            "If you know the machine, approve the device (`tollhouse devices approve ID`) and revoke the earlier one. "
+            "With a token for its serial number, a machine needs no approval."
+        ),
+        category="reliability",
+        effort=LOW,
+        newest=max(device.enrolled_at for device in devices),
     )
 
 

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import permutations
 from math import inf
 from typing import Any
 
@@ -76,6 +77,26 @@ def test_of_two_devices_that_claim_a_serial_number_the_newest_enrolled_one_count
     pending = device("pending", serial="A1", state=PENDING, last_seen=NOW + 60)
     for devices in ([old, new, pending], [pending, new, old]):
         assert {"new": 0} == ExpectedMachines(machines).matched(devices)[0]
+
+
+def test_a_machine_that_was_installed_again_is_the_machine() -> None:
+    """It waits for approval, so the machine is not covered. Another machine's claim changes nothing."""
+    machines, hardware = [Machine(serial="A1")], "h" * 64
+    old = device("old", serial="A1", hardware_id=hardware, last_seen=NOW - DAY)
+    fields: Any = {"serial": "A1", "state": PENDING, "cause": "same_hardware", "enrolled_at": NOW - 60}
+    again = device("again", hardware_id=hardware, **fields)
+    stranger = device("stranger", hardware_id="x" * 64, **fields)
+    alive = replace(old, id="alive", last_seen=NOW)
+    for known, found in (
+        ((old, again), "again"),
+        ((old, stranger), "old"),
+        ((old, stranger, again), "again"),
+        ((alive, again), "alive"),
+        ((old, alive, again), "alive"),
+        ((again,), "again"),
+    ):
+        for devices in permutations(known):
+            assert {found: 0} == ExpectedMachines(machines).matched(devices)[0]
 
 
 def test_expects_only_what_is_listed() -> None:

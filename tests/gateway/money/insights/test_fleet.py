@@ -16,6 +16,7 @@ from gateway.money.insights.detectors.fleet import (
     policy_not_applied,
     stopped_agent,
 )
+from gateway.money.insights.detectors.machines import reinstalled_device
 from gateway.money.insights.facts import DAY_S, Facts
 from spool.devices.device import Device
 from spool.registry.insights import Finding
@@ -109,3 +110,28 @@ def test_machines_that_never_reported() -> None:
     found: list[Finding] = list(missing_device(Facts(now=NOW, fleet=rows)))
     assert ["2 machines of the team ads never reported", "B1 never reported"] == titles(found)
     assert "A1: ada" in found[0].draft.description
+
+
+def test_missing_machines_may_report_without_a_serial_number() -> None:
+    """Three laptops whose agents state no serial number are outside the inventory, so the advice names them."""
+    expected = [missing_row(Machine(serial=f"S{n}"), listed_at=NOW) for n in range(3)]
+    nameless = [replace(row(f"laptop-{n}"), machine=None) for n in range(3)]
+    named = replace(row("other", heartbeat=b'{"serial": "Z1"}'), machine=None)
+    [finding] = missing_device(Facts(now=NOW, fleet=[*expected, *nameless, named, row("known")]))
+    assert "3 devices outside the inventory" in finding.draft.description
+    [finding] = missing_device(Facts(now=NOW, fleet=[*expected, named]))
+    assert "outside the inventory" not in finding.draft.description
+
+
+def test_machines_that_were_installed_again() -> None:
+    """One finding for all. Devices that wait for another reason are not in it."""
+
+    def waiting(id: str, cause: str) -> Device:
+        return Device(id=id, state="pending", cause=cause, enrolled_at=NOW, enrolled_by="f", last_seen=NOW)
+
+    other = [waiting("new", ""), waiting("stranger", "not_expected")]
+    assert not reinstalled_device(Facts(now=NOW, devices=other))
+    again = [waiting(f"again-{n}", "same_hardware") for n in range(5)]
+    [finding] = reinstalled_device(Facts(now=NOW, devices=[*other, *again]))
+    assert "5 machines were installed again and wait for approval, and so do the calls" == finding.draft.title
+    assert "again-0" in finding.draft.description and "stranger" not in finding.draft.description
