@@ -27,6 +27,7 @@ PATH: Mapping[str, str] = {
 }
 QUERY: Mapping[str, str] = {
     "verdicts.state": "`all` adds the rows `within`.",
+    "bundle.tar.gz.state": "`all` adds the rows `within`.",
     "inventory.source": "The MDM that exported the list: `jamf`, `intune`, `kandji` or `csv`.",
     "inventory.confirm": "Whether to import a list that lacks more than a third of the machines; default: `false`.",
     "inventory.admit": "Whether to enrol each serial number as a device; default: `false`.",

@@ -63,6 +63,7 @@ _BESIDE: Mapping[str, str] = {
     "GET /v2/budgets/{budget_id}/owners": "a budget here may have many owners",
     "GET /v2/budgets/{budget_id}/alerts": "the thresholds that were crossed, and who was notified",
     "GET /v2/budgets/verdicts": "the table that gateways pull, to refuse calls themselves",
+    "GET /v2/budgets/verdicts/bundle.tar.gz": "the same table for Open Policy Agent",
     "DELETE /v2/insights/{id}/comments/{comment}": (
         "no published scope deletes a comment, and the list of scopes does not change"
     ),

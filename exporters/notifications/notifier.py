@@ -406,12 +406,17 @@ class Notifier:
             await asyncio.sleep(TRIM_EVERY_S)
 
 
+def _of_type(type: str, settings: Sequence[NotifySettings]) -> frozenset[str]:
+    return frozenset(channel.name for channel in settings if channel.type == type)
+
+
 def _name_channels(table: NoticeTable, settings: Sequence[NotifySettings]) -> None:
     table.channels = tuple(channel.name for channel in settings)
     table.report_channels = frozenset(
         channel.name for channel in settings if TYPES[channel.type].takes_reports
     )
-    table.mail_channels = frozenset(channel.name for channel in settings if channel.type == "email")
+    table.mail_channels = _of_type("email", settings)
+    table.webhook_channels = _of_type("webhook", settings)
     table.subscriptions = tuple(
         InsightSubscription(channel=channel.name, severity=channel.insights, categories=channel.categories)
         for channel in settings

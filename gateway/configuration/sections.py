@@ -845,8 +845,9 @@ class BudgetSettings:
         edge="the owners who spent least are left out, and the budget reports their number",
         least=1,
     )
-    verdict_amounts: bool = setting(
-        True, "if false, the [verdicts](verdicts.md) have states without `spent`, `limit` and `left`"
+    verdict_amounts: bool = setting(True, "if false, the [verdicts](verdicts.md) have states without amounts")
+    verdict_events: bool = setting(
+        False, "whether channels of type webhook get the event `budget.verdict` when a verdict changes"
     )
 
 

@@ -25,6 +25,7 @@ class RequestsInHand:
         self.closed = False
         # if True, answers close their connection, so that the next request reaches the successor process
         self.leaving = False
+        self.stopping = asyncio.Event()  # ends requests that only wait
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -41,12 +42,14 @@ class RequestsInHand:
 
     def leave(self) -> None:
         self.leaving = True
+        self.stopping.set()
 
     async def close(self, timeout_s: float) -> bool:
         """
         Reject new requests and wait for pending ones. Return False if some are still pending after `timeout_s`.
         """
         self.closed = True
+        self.stopping.set()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._empty.wait()

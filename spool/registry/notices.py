@@ -333,6 +333,8 @@ class NoticeTable:
         self.subscriptions: tuple[InsightSubscription, ...] = ()
         # names of channels that also accept reports, not only alerts
         self.report_channels: frozenset[str] = frozenset()
+        # names of channels of type webhook, which also receive verdicts on budgets
+        self.webhook_channels: frozenset[str] = frozenset()
         # names of channels that can send to the e-mail address of a person
         self.mail_channels: frozenset[str] = frozenset()
 

@@ -23,7 +23,8 @@ from gateway.money.budgets.declared import COST, BudgetTable, Judged, SpendBudge
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger
 from gateway.money.budgets.forecast import Forecast
 from gateway.money.budgets.judging import judge_all, limit_of, rules_digest
-from gateway.money.budgets.verdicts import VerdictBoard
+from gateway.money.budgets.verdict_events import VerdictEvents
+from gateway.money.budgets.verdicts import ACTING, VerdictBoard, table_of
 from gateway.monitoring.snapshot import BudgetGauge
 from spool.clock import Clock
 from spool.ledger import money
@@ -83,12 +84,17 @@ class BudgetEvaluator:
         *,
         max_owners: Callable[[], int],
         verdict_amounts: Callable[[], bool] = lambda: True,
+        verdict_events: Callable[[], bool] = lambda: False,
+        hold_s: Callable[[], float] = lambda: 0.0,
         link: Callable[[SpendBudget], str],
     ) -> None:
         self.figures: Mapping[
             str, BudgetFigures
         ] = {}  # by budget id: the results of the last full evaluation
-        self.verdicts = VerdictBoard(registry, ledger, log, clock, self.books, verdict_amounts)
+        self._events = VerdictEvents(registry, verdict_events, link)
+        self.verdicts = VerdictBoard(
+            registry, ledger, log, clock, self.books, verdict_amounts, hold_s, self._events.report
+        )
         self._registry = registry
         self._ledger = ledger
         self._log = log
@@ -151,6 +157,9 @@ class BudgetEvaluator:
                 id: budget_figures for id, budget_figures in self._alone.items() if budget_figures is not None
             }
             self.figures, self._basis = {**figures, **lone_figures}, basis
+            if self._events.are_wanted:
+                table = await asyncio.to_thread(table_of, tuple(figures.values()), ACTING, books.now)
+                await self._events.report(table, books.now)
         broken = sum(budget_figures.problem is not None for budget_figures in figures.values())
         return BudgetRun(evaluated=len(figures) - broken, broken=broken, told=len(judged.notices))
 

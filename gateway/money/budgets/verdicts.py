@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from gateway.core.errors import Refusal
 from gateway.core.fields import example, words
-from gateway.devices.agent.policy.signatures import SigningKey, private_pem_of
+from gateway.devices.agent.policy.signatures import SigningKey, TokenKey, private_pem_of
 from gateway.money.budgets.declared import COST, BudgetTable, SpendBudget, percents
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent
-from gateway.money.budgets.judging import limit_of
+from gateway.money.budgets.judging import limit_of, rules_digest
+from gateway.money.budgets.opa_bundle import bundle_of
+from gateway.money.budgets.overshoot import most_in_a_span
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.ledger import money
@@ -33,7 +37,7 @@ from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, NS, Inference, moment
 from spool.registry.registry import Registry
-from spool.registry.tables.verdicts import VERSION
+from spool.registry.views import View
 from spool.turns.fair_turns import current_work, in_background
 
 OVER, NEAR, WITHIN = "over", "near", "within"
@@ -92,6 +96,21 @@ class BudgetVerdict(msgspec.Struct, frozen=True, kw_only=True):
     unpriced_calls: Annotated[
         int, words("The number of calls without a known cost, which `spent` does not include."), example(0)
     ]
+    delay_s: Annotated[
+        int,
+        words(
+            "The seconds from the end of a call until a reader that waits has its spend, for 99 % of the calls."
+        ),
+        example(27),
+    ] = 0
+    lets_through: Annotated[
+        str | None,
+        words(
+            "No span of `delay_s` in the last seven days had a higher spend. So much may pass after the limit is "
+            "reached. Null if amounts are left out."
+        ),
+        example("0.84"),
+    ] = None
 
 
 class VerdictProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +123,7 @@ _PROBLEM = {"budget": "bud_2", "name": "failed calls", "problem": "its view filt
 _ROW = {
     "budget": "bud_1", "name": "search-monthly", "owner": None, "match": _MATCH, "state": OVER, "measure": COST,
     "spent": "7.6114", "limit": "7.50", "left": "0", "currency": "USD", "resets_at": "2027-01-01T00:00:00.000Z",
-    "unpriced_calls": 0,
+    "unpriced_calls": 0, "delay_s": 27, "lets_through": "0.84",
 }  # fmt: skip
 
 
@@ -157,6 +176,7 @@ class _Kept:
     signed: SignedTable
     read_at: float
     compared_at: float = float("-inf")
+    bundle: bytes = b""  # made when it is first requested
 
 
 class VerdictBoard:
@@ -170,6 +190,8 @@ class VerdictBoard:
         clock: Clock,
         books: Callable[[], BudgetLedger],
         has_amounts: Callable[[], bool] = lambda: True,
+        hold_s: Callable[[], float] = lambda: 0.0,
+        report: Callable[[BudgetVerdicts, float], Awaitable[None]] | None = None,
     ) -> None:
         self._registry = registry
         self._ledger = ledger
@@ -177,15 +199,24 @@ class VerdictBoard:
         self._clock = clock
         self._books = books
         self._has_amounts = has_amounts  # setting budgets.verdict_amounts
+        self._hold_s = hold_s  # setting spool.hold
+        self._report = report  # reports changed states to webhooks
         self._turns = {name: asyncio.Lock() for name in TABLES}
         self._kept: dict[str, _Kept] = {}
         self._delays: dict[str, SourceDelay] = {}
         self._measured_at = float("-inf")
+        # by budget: what the bounds were read for, when, and the bounds by owner
+        self._bounds: dict[str, tuple[object, float, Mapping[str, int]]] = {}
 
     @cached_property
     def key(self) -> SigningKey:
         """The key that signs tables. It is the same in every gateway of an installation."""
         return SigningKey(private_pem_of(self._registry.verdicts.seed))
+
+    @cached_property
+    def bundle_key(self) -> TokenKey:
+        """The key that signs bundles. It is the same in every gateway of an installation."""
+        return TokenKey(self._registry.verdicts.bundle_seed)
 
     async def current(self, name: str) -> SignedTable:
         """
@@ -208,47 +239,74 @@ class VerdictBoard:
             self._kept[name] = kept
             return kept.signed
 
-    async def newer(self, name: str, tag: str, wait_s: float) -> SignedTable:
-        """Return a table with another tag as soon as there is one, or the current table after `wait_s` seconds."""
+    async def newer(self, name: str, tag: str, wait_s: float, stopping: asyncio.Event) -> SignedTable:
+        """
+        Return a table with another tag as soon as there is one. Return the current table after `wait_s` seconds, and
+        when the server stops.
+        """
         due = self._clock.monotonic() + wait_s
         while True:
             signed = await self.current(name)
             left_s = due - self._clock.monotonic()
             if signed.tag != tag or left_s <= 0:
                 return signed
-            await asyncio.sleep(min(LOOK_S, left_s))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(LOOK_S, left_s)):
+                    await stopping.wait()
+                    return signed
+
+    async def bundle(self, name: str, signed: SignedTable) -> bytes:
+        """Return the bundle of a table that was just read."""
+        async with self._turns[name]:
+            kept = self._kept[name]
+            if kept.signed != signed:
+                return await asyncio.to_thread(
+                    self._bundle, msgspec.json.decode(signed.body, type=BudgetVerdicts)
+                )
+            if not kept.bundle:
+                kept.bundle = await asyncio.to_thread(self._bundle, kept.table)
+            return kept.bundle
+
+    def _bundle(self, table: BudgetVerdicts) -> bytes:
+        return bundle_of(msgspec.json.encode(table, order="sorted"), table.version, self.bundle_key)
 
     async def _look(self, name: str, kept: _Kept | None) -> _Kept | None:
         """Read the stored table. If it was not compared with the ledger lately, renew it."""
         now = self._clock.monotonic()
         compared_at = kept.compared_at if kept else float("-inf")
-        stored = await self._registry.verdicts.get(name)
+        table = await self._stored(name, kept)
         if now - compared_at >= REFRESH_S:
             new = await self._made_for_all(name)
             if new is not None:
                 compared_at = now
-                stored = await self._renewed(name, new, stored)
-        if stored is None:
+                table = await self._renewed(name, new, table)
+        if table is None:
             return None
-        if kept is not None and kept.table.version == stored[VERSION]:
+        if kept is not None and kept.table is table:
             kept.read_at, kept.compared_at = now, compared_at
             return kept
-        table = msgspec.convert(stored, BudgetVerdicts)
         return _Kept(table, await asyncio.to_thread(self._signed, table), now, compared_at)
 
-    async def _renewed(
-        self, name: str, new: BudgetVerdicts, stored: Mapping[str, Any] | None
-    ) -> Mapping[str, Any]:
+    async def _stored(self, name: str, kept: _Kept | None) -> BudgetVerdicts | None:
+        """Return the stored table. It is read only if its version is not that of the table in memory."""
+        version = await self._registry.verdicts.version(name)
+        if kept is not None and kept.table.version == version:
+            return kept.table
+        stored = await self._registry.verdicts.get(name)
+        return None if stored is None else await asyncio.to_thread(msgspec.convert, stored, BudgetVerdicts)
+
+    async def _renewed(self, name: str, new: BudgetVerdicts, old: BudgetVerdicts | None) -> BudgetVerdicts:
         """Store a table if its rows changed, or if the stored one is old. Return the table that is now stored."""
-        if stored is not None:
-            old = msgspec.convert(stored, BudgetVerdicts)
-            # each gateway measures the delays at another time, so they do not make a table new
-            as_before = {name: getattr(old, name) for name in ("as_of", "valid_until", "version", "delays")}
+        if old is not None:
             age_s = seconds_of(new.as_of) - seconds_of(old.as_of)
-            if msgspec.structs.replace(new, **as_before) == old and 0 <= age_s < RENEW_S:
-                return stored
-        after = 0 if stored is None else stored[VERSION]
-        return await self._registry.verdicts.put(name, msgspec.to_builtins(new), after=after)
+            if 0 <= age_s < RENEW_S and await asyncio.to_thread(_has_same_verdicts, new, old):
+                return old
+        after = 0 if old is None else old.version
+        if name == ACTING and self._report is not None:
+            await self._report(new, seconds_of(new.as_of))
+        body = await asyncio.to_thread(msgspec.to_builtins, new)
+        stored = await self._registry.verdicts.put(name, body, after=after)
+        return await asyncio.to_thread(msgspec.convert, stored, BudgetVerdicts)
 
     def _signed(self, table: BudgetVerdicts) -> SignedTable:
         body = msgspec.json.encode(table, order="deterministic")
@@ -274,10 +332,40 @@ class VerdictBoard:
         if not await self._ledger.is_complete():
             return None
         table = await asyncio.to_thread(table_of, figures, name, books.now)
-        rows = table.rows if self._has_amounts() else [without_amounts(row) for row in table.rows]
-        return msgspec.structs.replace(table, rows=rows, delays=await self._current_delays())
+        delays = await self.delays()
+        listed = {row.budget for row in table.rows}
+        bounds = {
+            of_budget.budget.id: await self._bound(books, of_budget, delays)
+            for of_budget in figures
+            if of_budget.budget.id in listed
+        }
+        rows = await asyncio.to_thread(_with_bounds, table.rows, bounds, self._has_amounts())
+        return msgspec.structs.replace(table, rows=rows, delays=delays)
 
-    async def _current_delays(self) -> dict[str, SourceDelay]:
+    async def _bound(
+        self, books: BudgetLedger, figures: BudgetFigures, delays: Mapping[str, SourceDelay]
+    ) -> tuple[int, Mapping[str, int]]:
+        """Return the delay of a budget's calls, and by owner what they spend at most in it. Both are read at times."""
+        budget, view = figures.budget, figures.view
+        assert view is not None, "a budget without a view has no rows"
+        delay_s = self._delay_s(view, delays)
+        of = (rules_digest(budget, view), delay_s)
+        read_for, read_at, bounds = self._bounds.get(budget.id, (None, 0.0, {}))
+        now = self._clock.monotonic()
+        if read_for != of or now - read_at >= MEASURE_S:
+            bounds = await most_in_a_span(books, budget, view, delay_s)
+            self._bounds[budget.id] = of, now, bounds
+        return delay_s, bounds
+
+    def _delay_s(self, view: View, delays: Mapping[str, SourceDelay]) -> int:
+        named = view.include.get("source")
+        longest_s = max(
+            (delay.most_s for source, delay in delays.items() if named is None or source in named),
+            default=0.0,
+        )
+        return math.ceil(longest_s + self._hold_s() + REFRESH_S + LOOK_S)
+
+    async def delays(self) -> dict[str, SourceDelay]:
         """Return the delays of the newest calls, which are measured every ten minutes."""
         now = self._clock.monotonic()
         if now - self._measured_at >= MEASURE_S:
@@ -290,8 +378,34 @@ class VerdictBoard:
         return self._delays
 
 
-def without_amounts(row: BudgetVerdict) -> BudgetVerdict:
-    return msgspec.structs.replace(row, spent=None, limit=None, left=None)
+def _has_same_verdicts(new: BudgetVerdicts, old: BudgetVerdicts) -> bool:
+    """Compare two tables without their measures, which each gateway takes at another time."""
+    as_before = {name: getattr(old, name) for name in ("as_of", "valid_until", "version", "delays", "rows")}
+    return (
+        msgspec.structs.replace(new, **as_before) == old
+        and len(new.rows) == len(old.rows)
+        and all(map(_is_same_verdict, new.rows, old.rows))
+    )
+
+
+def _is_same_verdict(new: BudgetVerdict, old: BudgetVerdict) -> bool:
+    return msgspec.structs.replace(new, delay_s=old.delay_s, lets_through=old.lets_through) == old
+
+
+def _with_bounds(
+    rows: Iterable[BudgetVerdict], bounds: Mapping[str, tuple[int, Mapping[str, int]]], has_amounts: bool
+) -> list[BudgetVerdict]:
+    """Return rows with their delays and bounds, or with their delays and no amounts at all."""
+    bounded = []
+    for row in rows:
+        delay_s, by_owner = bounds[row.budget]
+        if has_amounts:
+            most = money.text(by_owner.get(row.owner or "", 0))
+            row = msgspec.structs.replace(row, delay_s=delay_s, lets_through=most)
+        else:
+            row = msgspec.structs.replace(row, delay_s=delay_s, spent=None, limit=None, left=None)
+        bounded.append(row)
+    return bounded
 
 
 def delays_of(entries: Iterable[Entry]) -> dict[str, SourceDelay]:

@@ -92,7 +92,7 @@ async def applied(
     known = tuple(services.money.ledger.dimensions())
 
     async def work(draft: Registry) -> ApplyOutcome:
-        for name in ("channels", "report_channels", "mail_channels"):
+        for name in ("channels", "report_channels", "mail_channels", "webhook_channels"):
             setattr(draft.notices, name, getattr(registry.notices, name))
         applying = _Applying(_asking(services, draft, actor, known), files, how)
         outcome = await applying.run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -11,10 +12,12 @@ from aiohttp import web
 
 from gateway.core.errors import Refusal
 from gateway.core.fields import example, words
+from gateway.core.schemas import BYTES
 from gateway.core.visible import NOTHING
 from gateway.http.address import READ, Address
 from gateway.http.answers import JSON, respond
 from gateway.http.requests import Result
+from gateway.money.budgets.opa_bundle import MEDIA_TYPE
 from gateway.money.budgets.verdicts import ACTING, ALL, BudgetVerdicts, SignedTable, VerdictBoard
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import call
@@ -25,6 +28,7 @@ from spool.registry.permission_sets import VIEW_COSTS
 SIGNATURE = "Tollhouse-Signature"
 MAX_WAIT_S = 60
 _WAIT = re.compile(r"\s*wait\s*=\s*(\d{1,9})\s*")
+_BETWEEN = re.compile("[,;]")  # OPA separates preferences with a semicolon
 _TABLES = {"": ACTING, "all": ALL}
 
 
@@ -32,6 +36,11 @@ class VerdictKey(msgspec.Struct, kw_only=True):
     public_key: Annotated[
         str,
         words("The Ed25519 key in PEM format that checks the signature of a table."),
+        example("-----BEGIN PUBLIC KEY-----\n"),
+    ]
+    bundle_key: Annotated[
+        str,
+        words("The P-256 key in PEM format that checks the signature of a bundle."),
         example("-----BEGIN PUBLIC KEY-----\n"),
     ]
 
@@ -53,28 +62,66 @@ async def show_verdicts(request: KeyRequest[MoneyServices, None]) -> web.Respons
     `state=all` adds the rows `within`. With `Prefer: wait=N` and an ETag, the answer waits up to N seconds for another
     table, at most 60. A waiting reader holds no turn.
     """
-    state = request.http.query.get("state", "")
-    if state not in _TABLES:
-        raise Refusal(400, "invalid_parameter", "state must be all")
+    _, signed, is_known = await _newer(request)
+    signature = b64encode(signed.signature).decode()
+    headers = {**_headers(signed), SIGNATURE: f"ed25519={signature}"}
+    return _not_modified(headers) if is_known else respond(signed.body, headers=headers)
+
+
+@Address(
+    methods=("GET", "HEAD"),
+    path="/v2/budgets/verdicts/bundle.tar.gz",
+    summary="Download the verdicts as a signed bundle for Open Policy Agent; with `ETag` and `Prefer: wait`",
+    endpoint="budgets/verdicts/bundle",
+    scope="budgets:read_budgets",
+    gives={200: {MEDIA_TYPE: BYTES}},
+    refusals=READ,
+    optional=("state",),
+)
+async def show_bundle(request: KeyRequest[MoneyServices, None]) -> web.Response:
+    """
+    Return the table as a bundle, with the table under `data.tollhouse` and a signature with ES256.
+
+    The parameter `state` and the headers are those of the table.
+    """
+    board, signed, is_known = await _newer(request)
+    headers = {**_headers(signed), "Content-Type": MEDIA_TYPE}
+    if is_known:
+        return _not_modified(headers)
+    bundle = await board.bundle(_table(request.http), signed)
+    return respond(bundle, content_type=MEDIA_TYPE, headers=headers)
+
+
+async def _newer(request: KeyRequest[MoneyServices, None]) -> tuple[VerdictBoard, SignedTable, bool]:
+    """Wait as the reader prefers. Return the board, its table, and whether the reader has this table."""
+    name = _table(request.http)
     board: VerdictBoard = request.services.require_budgets().verdicts
     known = request.http.headers.get("If-None-Match", "").strip().removeprefix("W/")
-    signed = await board.newer(_TABLES[state], known, _wait_s(request.http) if known else 0)
-    return _response(signed, is_known=signed.tag == known)
+    wait_s = _wait_s(request.http) if known else 0
+    signed = await board.newer(name, known, wait_s, request.receivers.in_hand.stopping)
+    return board, signed, signed.tag == known
+
+
+def _table(http: web.Request) -> str:
+    state = http.query.get("state", "")
+    if state not in _TABLES:
+        raise Refusal(400, "invalid_parameter", "state must be all")
+    return _TABLES[state]
 
 
 def _wait_s(http: web.Request) -> int:
     """Return the seconds of `Prefer: wait`, at most MAX_WAIT_S. Other preferences are ignored, as in RFC 7240."""
-    preferences = ",".join(http.headers.getall("Prefer", ())).split(",")
+    preferences = _BETWEEN.split(",".join(http.headers.getall("Prefer", ())))
     waits = [int(found[1]) for preference in preferences if (found := _WAIT.fullmatch(preference))]
     return min(waits[0], MAX_WAIT_S) if waits else 0
 
 
-def _response(signed: SignedTable, *, is_known: bool) -> web.Response:
-    signature = b64encode(signed.signature).decode()
-    headers = {"ETag": signed.tag, "Cache-Control": "private, no-cache", SIGNATURE: f"ed25519={signature}"}
-    if is_known:
-        return web.Response(status=304, headers=headers)
-    return respond(signed.body, headers=headers)
+def _headers(signed: SignedTable) -> dict[str, str]:
+    return {"ETag": signed.tag, "Cache-Control": "private, no-cache"}
+
+
+def _not_modified(headers: Mapping[str, str]) -> web.Response:
+    return web.Response(status=304, headers=headers)
 
 
 @call(
@@ -86,4 +133,8 @@ def _response(signed: SignedTable, *, is_known: bool) -> web.Response:
     shows=NOTHING,
 )
 async def show_verdict_key(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return {"public_key": request.services.require_budgets().verdicts.key.public_pem.decode()}
+    board: VerdictBoard = request.services.require_budgets().verdicts
+    return {
+        "public_key": board.key.public_pem.decode(),
+        "bundle_key": board.bundle_key.public_pem.decode(),
+    }

@@ -128,6 +128,7 @@ FOR_SENDERS = (
             "budgets/one/owners",
             "budgets/one/alerts",
             "budgets/verdicts",
+            "budgets/verdicts/bundle",
         ),
     ),
     Area(

@@ -231,6 +231,8 @@ def budget_evaluator(
             clock,
             max_owners=lambda: config().budgets.max_owners,
             verdict_amounts=lambda: config().budgets.verdict_amounts,
+            verdict_events=lambda: config().budgets.verdict_events,
+            hold_s=lambda: config().spool.hold,
             link=lambda budget: page_link(urls().shared, "/budgets", {"open": [budget.id]}),
         )
 

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from spool.registry.changes import Changes
+from spool.registry.notices import Notice, add_notices
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "verdicts"
+NUMBER_KIND = "verdicts_number"  # only the version of a table, which is read often
+STATES_KIND = "verdict_states"  # one document, with the states that channels received last
+REPORTED = "reported"
 VERSION = "version"  # member of a table that grows with each stored table
+
+# by budget: the number of its changes, and its states by owner
+ReportedStates: TypeAlias = "dict[str, tuple[int, Mapping[str, str]]]"
+Report: TypeAlias = (
+    "Callable[[ReportedStates], tuple[ReportedStates, Sequence[tuple[Notice, tuple[str, ...]]]]]"
+)
 
 
 class VerdictTable:
-    """One document for each list of states. `seed` is the secret from which the signing key is derived."""
+    """One document for each list of states. The keys that sign tables and bundles are derived from the seeds."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self.seed = changes.secret("budget verdicts")
+        self.bundle_seed = changes.secret("budget verdict bundles")
+
+    async def version(self, name: str) -> int:
+        """Return the version of the stored table, or 0 if there is none."""
+        stored = await self._changes.read(lambda rows: rows.document(NUMBER_KIND, name))
+        return 0 if stored is None else int(stored[VERSION])
 
     async def get(self, name: str) -> Mapping[str, Any] | None:
         return await self._changes.read(lambda rows: rows.document(KIND, name))
@@ -34,6 +50,21 @@ class VerdictTable:
                 return stored
             new = {**table, VERSION: after + 1}
             rows.put_document(KIND, name, new)
+            rows.put_document(NUMBER_KIND, name, {VERSION: after + 1})
             return new
 
         return await self._changes.change(work)
+
+    async def report(self, report: Report) -> None:
+        """Call `report` with the states that were reported last. Store its states and notices in one transaction."""
+
+        def work(rows: RegistryRows) -> None:
+            document = rows.document(STATES_KIND, REPORTED) or {}
+            before = {budget: (number, states) for budget, (number, states) in document.items()}
+            after, notices = report(before)
+            if after != before:
+                rows.put_document(STATES_KIND, REPORTED, after)
+            for notice, channels in notices:
+                add_notices(rows, [notice], channels)
+
+        await self._changes.change(work)

@@ -201,15 +201,16 @@ def evaluate(client: OperatorClient, as_json: bool) -> None:
 
 
 @budgets.command("verdict-key")
+@click.option("--bundle", is_flag=True, help="Show the key of the bundle for Open Policy Agent instead.")
 @as_json
 @with_client
-def verdict_key(client: OperatorClient, as_json: bool) -> None:
-    """Show the public key that checks the signature of GET /v2/budgets/verdicts."""
+def verdict_key(client: OperatorClient, bundle: bool, as_json: bool) -> None:
+    """Show the public key that checks the signature of GET /v2/budgets/verdicts, or of its bundle."""
     payload = client.request("GET", "/budgets/verdict-key")
     if as_json:
         show_json(payload)
     else:
-        click.echo(payload["public_key"], nl=False)
+        click.echo(payload["bundle_key" if bundle else "public_key"], nl=False)
 
 
 def warn_about_channels(client: OperatorClient) -> None:

@@ -1,10 +1,22 @@
-"""Ed25519 keys in PEM format: they sign the manifest of a policy bundle, and check its signature."""
+"""
+Keys in PEM format: Ed25519 keys sign documents, such as the manifest of a policy bundle, and check their signatures.
+A P-256 key signs tokens for programs that accept no Ed25519.
+"""
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
+from functools import cached_property
+from hashlib import sha256
+
+import orjson
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+_P256_ORDER = int("ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551", 16)
 
 
 class BadKey(ValueError):
@@ -50,6 +62,30 @@ class SigningKey:
     def public_pem(self) -> bytes:
         form = serialization.PublicFormat.SubjectPublicKeyInfo
         return self._key.public_key().public_bytes(serialization.Encoding.PEM, form)
+
+
+class TokenKey:
+    """A P-256 key, derived from a secret. Its signatures have no random part (RFC 6979)."""
+
+    def __init__(self, secret: bytes) -> None:
+        number = int.from_bytes(sha256(secret).digest())
+        self._key = ec.derive_private_key(number % (_P256_ORDER - 1) + 1, ec.SECP256R1())
+
+    @cached_property
+    def public_pem(self) -> bytes:
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        return self._key.public_key().public_bytes(serialization.Encoding.PEM, form)
+
+    def token(self, payload: bytes, key_id: str) -> str:
+        """Return a JSON Web Token with a payload, signed with ES256."""
+        signed = _base64(orjson.dumps({"alg": "ES256", "kid": key_id})) + b"." + _base64(payload)
+        algorithm = ec.ECDSA(hashes.SHA256(), deterministic_signing=True)
+        r, s = decode_dss_signature(self._key.sign(signed, algorithm))
+        return (signed + b"." + _base64(r.to_bytes(32) + s.to_bytes(32))).decode()
+
+
+def _base64(data: bytes) -> bytes:
+    return urlsafe_b64encode(data).rstrip(b"=")
 
 
 def new_private_pem() -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -24,10 +25,13 @@ from gateway.money.budgets.verdicts import (
     SourceDelay,
     VerdictBoard,
 )
-from spool.ledger.queries import BILLED_TYPES
-from spool.record import NS
+from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery
+from spool.ledger.repricing import TokenSum
+from spool.ledger.sums import DAY_S
+from spool.record import NS, Correction, Inference
 from spool.registry.views import ViewDraft
 from tests.gateway.money.budgets.house import ADA, KNOWN, House
+from tests.spool.ledger_log import FakePrices
 
 NOW = 1_790_000_000.0
 
@@ -84,6 +88,69 @@ async def test_it_equals_the_ledger_after_each_drain(house: House) -> None:
         assert {row.owner: row.state == OVER for row in rows} == {
             team: sum >= 1 for team, sum in by_hand.items()
         }
+
+
+class Repriced(FakePrices):
+    """Prices at which the calls of a group cost a random sum."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._cost = f"{chance.uniform(0, 2):.9f}"
+
+    def estimate_sum(self, total: TokenSum) -> str | None:
+        return self._cost
+
+
+async def reprice(house: House, chance: random.Random) -> None:
+    await house.ledger.reprice(Repriced(chance), since=datetime.fromtimestamp(NOW - DAY_S, UTC))
+
+
+async def recount(house: House, chance: random.Random) -> None:
+    await house.ledger.rebuild(house.log)
+
+
+async def correct_last(house: House, chance: random.Random) -> None:
+    """A late report changes the cost of the newest call."""
+    calls = [record for entry in house.log.entries for record in entry.records]
+    last = next(record for record in reversed(calls) if isinstance(record, Inference))
+    if any(isinstance(record, Correction) and record.corrects == last.id for record in calls):
+        return
+    after = msgspec.structs.replace(last, estimated_cost=f"0.{chance.randrange(10**9):09}")
+    late = Correction(
+        id=bytes([len(calls)]) * 16, source="litellm", corrects=last.id, reason="late_usage",
+        known_at=int(NOW) * NS, start_time=last.start_time or 0, before=last, after=after,
+    )  # fmt: skip
+    house.log.add([late], at=house.clock.at)
+
+
+async def test_it_equals_the_ledger_after_corrections_prices_and_recounts(house: House) -> None:
+    """
+    Late reports, new prices and a recount in random order change the rows as they change the totals. A row that was
+    over may turn back.
+    """
+    await house.budget(await house.view(), per="team", default_amount="1")
+    chance = random.Random(82)
+    back_again = 0
+    before: dict[str | None, str] = {}
+    for step in range(40):
+        team = chance.choice(["search", "ads", "ops"])
+        if step % 4 == 3:
+            await chance.choice([reprice, recount, correct_last])(house, chance)
+        else:
+            house.spend(f"0.{chance.randrange(1, 10**9):09}", team=team)
+        house.clock.at += verdicts.REFRESH_S
+        rows = {row.owner: row for row in (await read(house)).rows}
+        query = CostQuery(
+            since=datetime.fromtimestamp(NOW - DAY_S, UTC),
+            until=datetime.fromtimestamp(NOW + DAY_S, UTC),
+            granularity=TOTAL,
+            group_by=["team"],
+        )
+        counted = {row.group[0]: Decimal(row.cost) for row in await house.ledger.costs(query)}
+        assert counted == {owner: Decimal(row.spent or "") for owner, row in rows.items()}
+        assert all((row.state == OVER) == (counted[row.owner or ""] >= 1) for row in rows.values())
+        back_again += sum(before.get(owner) == OVER != row.state for owner, row in rows.items())
+        before = {owner: row.state for owner, row in rows.items()}
+    assert back_again > 0
 
 
 async def test_all_gateways_return_the_same_signed_bytes(house: House) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import tarfile
 from base64 import b64decode
 
 import pytest
@@ -18,6 +20,8 @@ from tests.integration.receivers.test_devices import PLANE
 
 __all__ = ["asking"]
 URL = "/v2/budgets/verdicts"
+BUNDLE = URL + "/bundle.tar.gz"
+READERS = 200
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +34,24 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def read(asking: Asking, key: str, path: str = URL, **headers: str) -> Answer:
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     return await asking.serving.send(path, b"", None, method="GET", key=key, headers=sent)
+
+
+async def waiting_readers(
+    asking: Asking, key: str, tag: str, count: int, path: str = URL
+) -> list[asyncio.Task[Answer]]:
+    """Start readers that wait for a table with another tag, and return when all have arrived."""
+    in_hand = asking.serving.app.services.receivers.in_hand
+    before = in_hand.count
+    prefer = "respond-async, wait=60"
+    client = asking.serving.client
+    assert client.connector is not None
+    client.connector._limit = 2 * READERS  # aiohttp's limit is 100
+    readers = [
+        asyncio.create_task(read(asking, key, path, If_None_Match=tag, Prefer=prefer)) for _ in range(count)
+    ]
+    while in_hand.count < before + count:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)
+    return readers
 
 
 async def reader(asking: Asking) -> str:
@@ -58,22 +80,52 @@ async def test_an_enforcer_reads_signed_verdicts(asking: Asking) -> None:
 
 async def test_readers_wait_for_a_change(asking: Asking) -> None:
     """
-    Waiting readers get the next table as soon as it differs, and meanwhile the gateway accepts calls. A wait without a
-    change ends with 304.
+    200 waiting readers get the next table as soon as it differs, and meanwhile the gateway accepts calls. A wait
+    without a change ends with 304.
     """
     key = await reader(asking)
     await asking.create()
     tag = (await read(asking, key)).headers["ETag"]
-    waiting = [
-        asyncio.create_task(read(asking, key, If_None_Match=tag, Prefer="respond-async, wait=60"))
-        for _ in range(50)
-    ]
+    waiting = await waiting_readers(asking, key, tag, READERS)
     await asking.calls(2)
     answers = await asyncio.gather(*waiting)
     assert {200} == {answer.status for answer in answers}
     assert 1 == len({answer.body for answer in answers})
     tag = answers[0].headers["ETag"]
     assert 304 == (await read(asking, key, If_None_Match=tag, Prefer="wait=1")).status
+
+
+async def test_a_stop_answers_waiting_readers(asking: Asking) -> None:
+    """They get 304 when the server stops, and do not delay it. Then it refuses requests."""
+    key = await reader(asking)
+    await asking.create()
+    tag = (await read(asking, key)).headers["ETag"]
+    waiting = await waiting_readers(asking, key, tag, READERS)
+    bundles = await waiting_readers(asking, key, tag, 10, BUNDLE)
+    in_hand = asking.serving.app.services.receivers.in_hand
+    assert await in_hand.close(600)
+    assert {304} == {answer.status for answer in await asyncio.gather(*waiting, *bundles)}
+    assert 503 == (await read(asking, key)).status
+
+
+async def test_opa_reads_a_bundle(asking: Asking) -> None:
+    """The bundle has the tag of the table, and waits as OPA prefers. A sending key gets nothing."""
+    key = await reader(asking)
+    await asking.create()
+    await asking.calls(2)
+    answer = await read(asking, key, BUNDLE)
+    assert (200, "application/vnd.openpolicyagent.bundles") == (answer.status, answer.headers["Content-Type"])
+    with tarfile.open(fileobj=io.BytesIO(answer.body), mode="r:gz") as archive:
+        data = archive.extractfile("data.json")
+        assert data is not None
+        assert json.loads((await read(asking, key)).body) == json.loads(data.read())["tollhouse"]
+    tag = answer.headers["ETag"]
+    assert tag == (await read(asking, key)).headers["ETag"]
+    prefer = "modes=snapshot,delta;wait=1"
+    again = await read(asking, key, BUNDLE, If_None_Match=tag, Prefer=prefer)
+    assert (304, b"") == (again.status, again.body)
+    assert 400 == (await read(asking, key, BUNDLE + "?state=near")).status
+    assert 403 == (await read(asking, asking.serving.key, BUNDLE)).status
 
 
 async def test_sending_and_device_keys_get_no_verdict(asking: Asking) -> None:

@@ -1,0 +1,51 @@
+"""
+A table of verdicts as a bundle for Open Policy Agent (OPA).
+
+OPA accepts no Ed25519 signature of a bundle, so the bundle has its own key for ES256. All gateways of an installation
+return the same bytes, because the signature has no random part (RFC 6979) and the archive no times.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+from collections.abc import Mapping
+from hashlib import sha256
+
+import msgspec
+
+from gateway.devices.agent.policy.signatures import TokenKey
+
+MEDIA_TYPE = "application/vnd.openpolicyagent.bundles"  # with this type, OPA waits for changes
+ROOT = "tollhouse"  # place of the table in OPA's data
+KEY_ID = "tollhouse"
+
+
+def bundle_of(table: bytes, version: int, key: TokenKey) -> bytes:
+    """Return the bundle of a table, which is given as compact JSON with sorted names."""
+    files = {
+        ".manifest": msgspec.json.encode({"revision": str(version), "roots": [ROOT]}),
+        "data.json": _as_go_writes_it(b'{"%s":%s}' % (ROOT.encode(), table)),
+    }
+    hashed = [
+        {"algorithm": "SHA-256", "hash": sha256(data).hexdigest(), "name": name}
+        for name, data in files.items()
+    ]
+    token = key.token(msgspec.json.encode({"files": hashed}), KEY_ID)
+    return _archive({".signatures.json": msgspec.json.encode({"signatures": [token]}), **files})
+
+
+def _as_go_writes_it(json: bytes) -> bytes:
+    """Escape the two characters that Go escapes, because OPA hashes what its encoder writes."""
+    return json.replace("\u2028".encode(), rb"\u2028").replace("\u2029".encode(), rb"\u2029")
+
+
+def _archive(files: Mapping[str, bytes]) -> bytes:
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return gzip.compress(written.getvalue(), compresslevel=6, mtime=0)

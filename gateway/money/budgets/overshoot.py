@@ -1,0 +1,45 @@
+"""
+The spend that an enforcer lets through after a budget is over, because calls count only after they arrive.
+
+The bound comes from the stored sums of hours, so it needs no records: a span of at most `n` hours touches at most
+`n + 1` hours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from gateway.money.budgets.declared import SpendBudget
+from gateway.money.budgets.figures import BudgetLedger, Spent
+from spool.ledger.sums import HOUR_S
+from spool.registry.documents import replaced
+from spool.registry.views import View
+
+LOOK_BACK = timedelta(days=7)
+
+
+async def most_in_a_span(
+    books: BudgetLedger, budget: SpendBudget, view: View, span_s: float
+) -> Mapping[str, int]:
+    """Return by owner an amount that no span of `span_s` seconds in the last seven days exceeds."""
+    now = datetime.fromtimestamp(books.now, UTC)
+    until = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    since = await books.ledger.since_hours(until - LOOK_BACK)
+    in_utc = replaced(budget, time_zone="UTC")
+    sums = await books.sums(in_utc, view, since, until, "hourly", by_owner=True)
+    return await asyncio.to_thread(_most, sums, math.ceil(span_s / HOUR_S) + 1)
+
+
+def _most(sums: Mapping[tuple[datetime, str], Spent], hours: int) -> Mapping[str, int]:
+    """Return by owner the highest sum of so many neighbouring hours."""
+    by_owner: dict[str, dict[int, int]] = defaultdict(dict)
+    for (start, owner), spent in sums.items():
+        by_owner[owner][int(start.timestamp()) // HOUR_S] = spent.actual
+    return {
+        owner: max(sum(spent.get(last - back, 0) for back in range(hours)) for last in spent)
+        for owner, spent in by_owner.items()
+    }

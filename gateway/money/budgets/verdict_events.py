@@ -1,0 +1,125 @@
+"""
+The webhook event `budget.verdict`: it says that a budget or its owners changed between within, near and over.
+
+The states that were reported last are stored, so restarts and other gateways report no change twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from hashlib import blake2b
+
+import msgspec
+
+from gateway.money.budgets.declared import BudgetTable, SpendBudget
+from gateway.money.budgets.judging import channels_of
+from gateway.money.budgets.verdicts import NEAR, OVER, WITHIN, BudgetVerdicts
+from gateway.money.insights.findings import named
+from spool.registry.notices import INFO, Notice
+from spool.registry.registry import Registry
+from spool.registry.tables.verdicts import ReportedStates
+from spool.registry.views import View
+
+VERDICT = "budget.verdict"
+_NAMED_OWNERS = 10
+
+States = Mapping[str, str]  # state by owner, without owners that are within
+
+
+class VerdictEvents:
+    """Stores notices for the budgets whose states changed. `is_on` is the setting budgets.verdict_events."""
+
+    def __init__(
+        self, registry: Registry, is_on: Callable[[], bool], link: Callable[[SpendBudget], str]
+    ) -> None:
+        self._registry = registry
+        self._is_on = is_on
+        self._link = link
+        self._reported: Mapping[str, States] | None = None  # by this process
+
+    @property
+    def are_wanted(self) -> bool:
+        return self._is_on() and bool(self._registry.notices.webhook_channels)
+
+    async def report(self, table: BudgetVerdicts, now: float) -> None:
+        """Report the changes since the last table. The table has the rows that are near and over."""
+        states = _states_by_budget(table)
+        if not self.are_wanted or states == self._reported:
+            return
+        webhooks = self._registry.notices.webhook_channels
+
+        def changes(before: ReportedStates) -> tuple[ReportedStates, list[tuple[Notice, tuple[str, ...]]]]:
+            return self._changes(before, states, webhooks, table.truncated, now)
+
+        await self._registry.verdicts.report(changes)
+        self._reported = states
+
+    def _changes(
+        self,
+        before: ReportedStates,
+        states: Mapping[str, States],
+        webhooks: Collection[str],
+        is_truncated: bool,
+        now: float,
+    ) -> tuple[ReportedStates, list[tuple[Notice, tuple[str, ...]]]]:
+        after: ReportedStates = {}
+        notices = []
+        for budget in self._registry.table(BudgetTable).all():
+            number, old = before.get(budget.id, (0, {}))
+            new = states.get(budget.id)
+            if new is None:  # it has no verdict now
+                after[budget.id] = number, old
+                continue
+            if is_truncated:  # a missing owner may be near or over
+                new = {**old, **new}
+            changed = sorted(owner for owner in {*old, *new} if old.get(owner) != new.get(owner))
+            after[budget.id] = number + bool(changed), new
+            if changed:
+                view = self._registry.views.find(budget.view_id)
+                to = channels_of(budget, view, self._registry.notices.channels)
+                notice = _notice(budget, view, new, changed, number + 1, now, self._link(budget))
+                notices.append((notice, tuple(name for name in to if name in webhooks)))
+        return after, notices
+
+
+def _states_by_budget(table: BudgetVerdicts) -> Mapping[str, States]:
+    states: dict[str, dict[str, str]] = {budget: {} for budget in table.budgets}
+    for row in table.rows:
+        states[row.budget][row.owner or ""] = row.state
+    return states
+
+
+def _notice(
+    budget: SpendBudget,
+    view: View | None,
+    states: States,
+    changed: Collection[str],
+    number: int,
+    now: float,
+    link: str,
+) -> Notice:
+    """Build the notice of a change. `number` counts the changes of the budget."""
+    id = "bgv_" + blake2b(msgspec.json.encode((budget.id, number)), digest_size=16).hexdigest()
+    counts = {state: str(sum(each == state for each in states.values())) for state in (OVER, NEAR)}
+    if budget.per:
+        title = f"Budget {named(budget.name)}: the verdict on {len(changed):,} owners changed"
+    else:
+        title = f"Budget {named(budget.name)} is {states.get('', WITHIN)}"
+    shown = [f"{named(owner)} is {states.get(owner, WITHIN)}." for owner in changed if owner]
+    more = len(shown) - _NAMED_OWNERS
+    return Notice(
+        id=id,
+        kind=VERDICT,
+        title=title,
+        at=now,
+        text=" ".join([*shown[:_NAMED_OWNERS], *([f"And {more:,} more."] if more > 0 else [])]),
+        fields={
+            "budget": budget.name,
+            "budget_id": budget.id,
+            "view": view.name if view else "",
+            **({"per": budget.per, **counts} if budget.per else {"state": states.get("", WITHIN)}),
+        },
+        severity=INFO,
+        link=link,
+        thread=f"verdict:{budget.id}",
+    )
