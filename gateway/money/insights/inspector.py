@@ -63,6 +63,7 @@ DETECTORS: tuple[Detector, ...] = (
     service.ending_certificate,
     fleet.assistant_not_reporting,
     fleet.policy_not_applied,
+    fleet.policy_outdated,
     fleet.stopped_agent,
     fleet.missing_device,
     machines.copied_device,

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from gateway.devices.fleet.coverage import FleetRow
-from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED
+from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED, decoded, epoch
 from gateway.devices.fleet.matching import serial_of
 from gateway.devices.fleet.repairs import repair_of
 from gateway.devices.fleet.severity import severity_of
 from gateway.devices.machine_state import AGENT_STOPPED, MISSING, Cause
-from gateway.money.insights.facts import Facts, no_plant
+from gateway.money.insights.facts import DAY_S, Facts, no_plant
 from gateway.money.insights.findings import MAX_FINDINGS, finding, named, rows_of
 from spool.devices.device import ENROLLED
 from spool.printable import csv_lines
@@ -38,6 +39,45 @@ def assistant_not_reporting(facts: Facts) -> Sequence[Finding]:
 def policy_not_applied(facts: Facts) -> Sequence[Finding]:
     """Find machines on which the managed settings did not arrive."""
     return _of_causes("policy_not_applied", facts, {_NOT_APPLIED})
+
+
+@no_plant("a month is filled without its policies")
+def policy_outdated(facts: Facts) -> Sequence[Finding]:
+    """Find machines whose policy has a lower number than one that another machine has had for a day."""
+    policies = {row.id: policy for row in facts.fleet if (policy := _policy(row)) is not None}
+    settled = [policy.number for policy in policies.values() if facts.now - policy.applied_at >= DAY_S]
+    newest = max(settled, default=0)
+    outdated = [row for row in facts.fleet if row.id in policies and policies[row.id].number < newest]
+    severity = severity_of(outdated, facts.fleet)
+    return _largest(
+        (
+            len(rows),
+            finding(
+                "policy_outdated",
+                (team,),
+                title=f"{_machines(rows, team)} {'has' if len(rows) == 1 else 'have'} an older policy than others",
+                seen=f"Other machines have had the policy with the number {newest} for a day.{_list(rows)}",
+                advice="Check in the MDM why the newest policy is not on these machines.",
+                category="coverage",
+                effort=LOW,
+                severity=severity,
+                csv=_csv(rows),
+            ),
+        )
+        for team, rows in _by_team(outdated).items()
+    )
+
+
+class _Policy(NamedTuple):
+    number: int
+    applied_at: float
+
+
+def _policy(row: FleetRow) -> _Policy | None:
+    heartbeat = b"" if row.device is None else row.device.heartbeat
+    policy = decoded(heartbeat).get("policy") or {} if b'"number"' in heartbeat else {}
+    applied_at = epoch(policy.get("applied_at"))
+    return None if applied_at is None or "number" not in policy else _Policy(policy["number"], applied_at)
 
 
 def _of_causes(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +15,13 @@ from gateway.money.insights.detectors.fleet import (
     assistant_not_reporting,
     missing_device,
     policy_not_applied,
+    policy_outdated,
     stopped_agent,
 )
 from gateway.money.insights.detectors.machines import reinstalled_device
 from gateway.money.insights.facts import DAY_S, Facts
 from spool.devices.device import Device
+from spool.record import moment
 from spool.registry.insights import Finding
 from spool.registry.tables.inventory import Machine
 
@@ -135,3 +138,20 @@ def test_machines_that_were_installed_again() -> None:
     [finding] = reinstalled_device(Facts(now=NOW, devices=[*other, *again]))
     assert "5 machines were installed again and wait for approval, and so do the calls" == finding.draft.title
     assert "again-0" in finding.draft.description and "stranger" not in finding.draft.description
+
+
+def with_policy(id: str, number: int, days: float, team: str = "") -> FleetRow:
+    policy = {"number": number, "applied_at": moment(NOW - days * DAY_S)}
+    heartbeat = json.dumps({"policy": policy, "assistants": {}}).encode()
+    return row(id, team=team, heartbeat=heartbeat)
+
+
+def test_machines_with_an_older_policy() -> None:
+    """A newer policy counts a day after the first machine has it, so a roll-out is no finding."""
+    old = [with_policy(f"old-{n}", 4, 30) for n in range(3)]
+    bare = row("bare", heartbeat=b'{"policy": {"number": 1}}')
+    assert not policy_outdated(Facts(now=NOW, fleet=[*old, bare, with_policy("new", 5, 0.9)]))
+    [finding] = policy_outdated(Facts(now=NOW, fleet=[*old, bare, with_policy("new", 5, 1)]))
+    assert "3 machines have an older policy than others" == finding.draft.title
+    assert "number 5" in finding.draft.description and "old-0" in finding.csv and "new" not in finding.csv
+    assert not policy_outdated(Facts(now=NOW, fleet=[with_policy("a", 5, 9), with_policy("b", 6, 0)]))
