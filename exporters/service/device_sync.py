@@ -234,7 +234,7 @@ class DeviceSync:
     async def _heartbeat(self, device: Device) -> None:
         own = msgspec.json.decode(device.heartbeat, type=dict[str, Any]) if device.heartbeat else {}
         if not self._tells_changes:
-            _leave_out_uses(own)
+            _leave_out_unpublished(own)
         if self._is_only_alive(device):
             own.pop("sent_at", None)  # the time of an earlier report would look like a clock that is behind
         body = {"device_id": device.upstream_id or device.id, **_facts(device), **own}
@@ -331,8 +331,10 @@ def _facts(device: Device) -> dict[str, object]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _leave_out_uses(heartbeat: dict[str, Any]) -> None:
-    """Remove the times of uses, which only another Tollhouse reads. A cost service gets the published fields."""
+def _leave_out_unpublished(heartbeat: dict[str, Any]) -> None:
+    """Remove the fields that only another Tollhouse reads. A cost service gets the published fields."""
+    heartbeat.pop("serial_hash", None)
+    (heartbeat.get("policy") or {}).pop("number", None)
     assistants = heartbeat.get("assistants") or {}
     for fields in assistants.values():
         for name in USES:

@@ -370,9 +370,8 @@ class DeviceLifecycle:
         """
         serial = (token.serial if token is not None else "") or report.serial
         expected = self.expected()
-        return expected.expects(serial=serial, hostname=report.hostname) or expected.expects(
-            serial=report.id, hostname=""
-        )
+        is_claimed = expected.expects(serial=serial, hostname=report.hostname, serial_hash=report.serial_hash)
+        return is_claimed or expected.expects(serial=report.id, hostname="")
 
     async def _expect(
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str

@@ -27,6 +27,7 @@ class DeviceReport:
     fingerprint: str = field(default="", repr=False)
     labels: Mapping[str, str] = field(default_factory=dict)
     serial: str = ""
+    serial_hash: str = ""
     hardware_id: str = ""
     seq: int | None = None  # number of the heartbeat
     word: str = ""  # the word of the last answer, see gateway.devices.words

@@ -37,6 +37,7 @@ PROBED: Final = (
     "user",
     "hardware_id",
     "serial",
+    "serial_hash",
     "os",
     "policy",
     "assistants",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from hashlib import sha256
 from itertools import islice
 from typing import Any
 
@@ -61,6 +62,8 @@ _ASSISTANTS_OF_LIBRARIES: Mapping[tuple[str, str], str] = {("vercel_ai", "openco
 # The names of assistants in heartbeats. The list is closed, because each name becomes a label of metrics.
 ASSISTANTS = tuple(dict.fromkeys(_ASSISTANTS.values()))
 
+SERIAL_PREFIX = b"tollhouse serial number\n"
+
 KIND, CLUSTER = "kind", "cluster"  # label of a device that reports for a cluster, and its value
 
 KEY_STORAGES = ("tpm", "keychain", "file")  # where an agent says that it keeps its key
@@ -97,6 +100,11 @@ def with_earlier(earlier: bytes, heartbeat: bytes) -> bytes:
 def hardware_id_of(value: Any) -> str:
     """Return a valid hardware id, and "" for anything else."""
     return value if isinstance(value, str) and _SHA256.fullmatch(value) else ""
+
+
+def serial_hash_of(serial: str) -> str:
+    """Return the hash of a serial number, which every agent reports, or "" without one."""
+    return sha256(SERIAL_PREFIX + serial.strip().casefold().encode()).hexdigest() if serial.strip() else ""
 
 
 def assistant_of(source: str, service: str | None = None) -> str | None:
@@ -225,6 +233,7 @@ _INSTANCE: Mapping[str, Reader] = {
 }
 FACTS: Mapping[str, Reader] = {
     "serial": _matching(_TEXT),
+    "serial_hash": _matching(_SHA256),
     "os": _matching(_TEXT),
     "agent": _group({"service": _matching(_WORD), "rss_mib": _mebibytes, "started_at": _time}),
     "policy": _group(

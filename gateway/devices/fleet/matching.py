@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from gateway.devices.fleet.facts import decoded
+from gateway.devices.fleet.facts import decoded, serial_hash_of
 from gateway.devices.states import SAME_HARDWARE
 from spool.devices.device import ENROLLED, PENDING, Device
 from spool.registry.tables.inventory import Machine
@@ -25,6 +25,7 @@ class ExpectedMachines:
         self._by_serial = {
             machine.serial.casefold(): place for place, machine in enumerate(machines) if machine.serial
         }
+        self._by_serial_hash = {serial_hash_of(serial): place for serial, place in self._by_serial.items()}
         counts = Counter(short_name(machine.hostname) for machine in machines)
         self._by_hostname = {
             name: place
@@ -39,20 +40,21 @@ class ExpectedMachines:
         place = self._claimed(device)
         return None if place is None else self.machines[place]
 
-    def expects(self, *, serial: str, hostname: str) -> bool:
+    def expects(self, *, serial: str, hostname: str, serial_hash: str = "") -> bool:
         """Return whether a machine with this serial number, or else with this hostname, is expected."""
-        return self.place(serial=serial, hostname=hostname) is not None
+        return self.place(serial=serial, hostname=hostname, serial_hash=serial_hash) is not None
 
-    def place(self, *, serial: str, hostname: str) -> int | None:
+    def place(self, *, serial: str, hostname: str, serial_hash: str = "") -> int | None:
         """
-        Return the place of a machine. If both serial numbers are known and differ, the hostname decides nothing.
+        Return the place of a machine. If both serial numbers are known and differ, the hostname decides nothing. The
+        hash counts if the serial number itself is not stated.
         """
-        place = self._by_serial.get(serial.casefold()) if serial else None
-        if place is None:
-            place = self._by_hostname.get(short_name(hostname))
-            if place is not None and serial and self.machines[place].serial:
+        found = self._by_serial.get(serial.casefold()) if serial else self._by_serial_hash.get(serial_hash)
+        if found is None:
+            found = self._by_hostname.get(short_name(hostname))
+            if found is not None and (serial or serial_hash) and self.machines[found].serial:
                 return None
-        return place
+        return found
 
     def matched(self, devices: Iterable[Device]) -> tuple[Mapping[str, int], Mapping[int, Device]]:
         """
@@ -92,7 +94,9 @@ class ExpectedMachines:
         place = self._by_serial.get(device.id.casefold())
         if place is not None:
             return place
-        return self.place(serial=serial_of(device), hostname=device.hostname)
+        return self.place(
+            serial=serial_of(device), hostname=device.hostname, serial_hash=serial_hash_in(device)
+        )
 
 
 NOBODY = ExpectedMachines(())
@@ -103,6 +107,13 @@ def serial_of(device: Device) -> str:
     if device.serial:
         return device.serial
     return str(decoded(device.heartbeat).get("serial") or "") if b'"serial"' in device.heartbeat else ""
+
+
+def serial_hash_in(device: Device) -> str:
+    """Return the hash of a serial number that the device's agent reported, or ""."""
+    if b'"serial_hash"' not in device.heartbeat:
+        return ""
+    return str(decoded(device.heartbeat).get("serial_hash") or "")
 
 
 def _claims(device: Device) -> tuple[str, str, bytes]:

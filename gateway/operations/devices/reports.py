@@ -69,6 +69,7 @@ class Report(Named, kw_only=True):
     sources: Annotated[dict[Text, SourceSeen], Meta(max_length=MAX_SOURCES)] = {}
     # Values of these fields that do not fit are left out, see gateway.devices.fleet.facts.
     serial: Any = None
+    serial_hash: Any = None
     os: Any = None
     agent: Any = None
     policy: Any = None
@@ -161,6 +162,7 @@ def _facts(report: Report, bearer: Bearer) -> DeviceReport:
             raise BadPayload(
                 f"labels: {name} is a name for message content, which is never stored; choose another name."
             )
+    claimed = read_facts({"serial": report.serial, "serial_hash": report.serial_hash})
     return DeviceReport(
         id=_id(report, bearer),
         hostname=report.hostname or "",
@@ -172,7 +174,8 @@ def _facts(report: Report, bearer: Bearer) -> DeviceReport:
         hardware_id=hardware_id_of(report.hardware_id),
         seq=report.seq if type(report.seq) is int and 0 <= report.seq <= MAX_SEQ else None,
         word=report.next if isinstance(report.next, str) and len(report.next) <= MAX_TEXT else "",
-        serial=read_facts({"serial": report.serial}).get("serial", ""),
+        serial=claimed.get("serial", ""),
+        serial_hash=claimed.get("serial_hash", ""),
         want_key=report.want_key,
         revoked=report.state == REVOKED,
         reset=report.reset,

@@ -310,9 +310,14 @@ async def test_an_empty_path_sends_nothing(site: DeviceSite) -> None:
 async def test_a_cost_service_gets_no_times_of_uses(site: DeviceSite, *, is_tollhouse: bool) -> None:
     published = {"status": "reporting", "version": "2.1.332"}
     uses = {"use": "losing", "state_since": 1, "unheard_since": 2, "heard_at": 3}
-    beat = json.dumps({"assistants": {"claude-code": published | uses}}).encode()
+    policy = {"sha256": "ab" * 32, "number": 7}
+    beat = json.dumps(
+        {"assistants": {"claude-code": published | uses}, "policy": policy, "serial_hash": "cd" * 32}
+    ).encode()
     await site.table.keep(device("d1").updated(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat))
     async with site.syncing(tells_changes=is_tollhouse) as sync:
         await site.until(lambda: sync.state().queued == 0)
-        assistants = json.loads(site.upstream.accepted[1].body)["assistants"]
+        sent = json.loads(site.upstream.accepted[1].body)
+    assistants = sent["assistants"]
+    assert is_tollhouse == ("number" in sent["policy"]) == ("serial_hash" in sent)
     assert {"claude-code": published | (uses if is_tollhouse else {})} == assistants

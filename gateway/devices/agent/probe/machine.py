@@ -22,7 +22,7 @@ from gateway.devices.agent.link import CALLS_FILE, LINK_FILE, SERIAL, USER, USES
 from gateway.devices.agent.policy.targets import LINUX, MACOS, WINDOWS
 from gateway.devices.agent.probe.folders import GuardedFolder, UnreadableFile
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, look
-from gateway.devices.fleet.facts import MAX_TEXT
+from gateway.devices.fleet.facts import MAX_TEXT, serial_hash_of
 from gateway.devices.fleet.uses import UseMemory
 
 MOST_HOMES: Final = 64
@@ -260,9 +260,10 @@ class Processes:
 
 def identity_of(root: GuardedFolder, report: tuple[str, ...]) -> dict[str, str]:
     found = {"os": _os(), "hardware_id": hardware_id(_dmi(root, "product_uuid"))}
-    if SERIAL in report:
-        serial = _dmi(root, "product_serial")
-        found["serial"] = "" if serial.lower() in _PLACEHOLDERS else serial[:MAX_TEXT]
+    serial = _dmi(root, "product_serial")[:MAX_TEXT]
+    if serial.lower() not in _PLACEHOLDERS:
+        found["serial_hash"] = serial_hash_of(serial)
+        found["serial"] = serial if SERIAL in report else ""
     return {name: value for name, value in found.items() if value}
 
 

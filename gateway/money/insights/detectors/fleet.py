@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gateway.devices.fleet.coverage import FleetRow
 from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED, decoded, epoch
-from gateway.devices.fleet.matching import serial_of
+from gateway.devices.fleet.matching import serial_hash_in, serial_of
 from gateway.devices.fleet.repairs import repair_of
 from gateway.devices.fleet.severity import severity_of
 from gateway.devices.machine_state import AGENT_STOPPED, MISSING, Cause
@@ -155,8 +155,8 @@ def missing_device(facts: Facts) -> Sequence[Finding]:
     if nameless:
         devices = "1 device" if nameless == 1 else f"{nameless} devices"
         advice += (
-            f" Or a machine reports without its serial number: {devices} outside the inventory did so. Add `serial` to "
-            "`agent.report`."
+            f" Or a machine reports without its serial number: {devices} outside the inventory did so. Run the "
+            "agent's probe as root there."
         )
     severity = severity_of(missing, facts.fleet)
     return _largest(
@@ -181,7 +181,9 @@ def missing_device(facts: Facts) -> Sequence[Finding]:
 def _is_nameless(row: FleetRow) -> bool:
     """Return whether a device is outside the inventory and states no serial number."""
     device = row.device
-    return device is not None and not row.is_expected and device.state == ENROLLED and not serial_of(device)
+    if device is None or row.is_expected or device.state != ENROLLED:
+        return False
+    return not (serial_of(device) or serial_hash_in(device))
 
 
 def _by_team(rows: Iterable[FleetRow]) -> Mapping[str, list[FleetRow]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.devices.fleet.assistant_states import FINE, AssistantState
 from gateway.devices.fleet.coverage import FleetRow, coverage_of, device_row, missing_row, system_of
-from gateway.devices.fleet.facts import CAUSES
+from gateway.devices.fleet.facts import CAUSES, serial_hash_of
 from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.machine_state import (
     UNHEALTHY_S,
@@ -77,6 +77,25 @@ def test_of_two_devices_that_claim_a_serial_number_the_newest_enrolled_one_count
     pending = device("pending", serial="A1", state=PENDING, last_seen=NOW + 60)
     for devices in ([old, new, pending], [pending, new, old]):
         assert {"new": 0} == ExpectedMachines(machines).matched(devices)[0]
+
+
+def test_a_hash_of_the_serial_number_matches_as_well() -> None:
+    """Agents always state it. If no machine has it, the hostname of a machine with another serial is no match."""
+    machines = [
+        Machine(serial="A1", hostname="one"),
+        Machine(serial="B2", hostname="two"),
+        Machine(hostname="three"),
+    ]
+    expected = ExpectedMachines(machines)
+    assert expected.expects(serial="", hostname="", serial_hash=serial_hash_of("a1"))
+    assert not expected.expects(serial="", hostname="two", serial_hash=serial_hash_of("Z9"))
+    assert expected.expects(serial="", hostname="three", serial_hash=serial_hash_of("Z9"))
+    assert not expected.expects(serial="Z9", hostname="", serial_hash=serial_hash_of("A1"))
+    hashed = Device(
+        id="d", enrolled_at=1.0, enrolled_by="f", last_seen=NOW,
+        heartbeat=json.dumps({"serial_hash": serial_hash_of("b2")}).encode(),
+    )  # fmt: skip
+    assert {"d": 1} == expected.matched([hashed])[0]
 
 
 def test_a_machine_that_was_installed_again_is_the_machine() -> None:

@@ -120,7 +120,8 @@ def test_missing_machines_may_report_without_a_serial_number() -> None:
     expected = [missing_row(Machine(serial=f"S{n}"), listed_at=NOW) for n in range(3)]
     nameless = [replace(row(f"laptop-{n}"), machine=None) for n in range(3)]
     named = replace(row("other", heartbeat=b'{"serial": "Z1"}'), machine=None)
-    [finding] = missing_device(Facts(now=NOW, fleet=[*expected, *nameless, named, row("known")]))
+    hashed = replace(row("hashed", heartbeat=b'{"serial_hash": "ab"}'), machine=None)
+    [finding] = missing_device(Facts(now=NOW, fleet=[*expected, *nameless, named, hashed, row("known")]))
     assert "3 devices outside the inventory" in finding.draft.description
     [finding] = missing_device(Facts(now=NOW, fleet=[*expected, named]))
     assert "outside the inventory" not in finding.draft.description

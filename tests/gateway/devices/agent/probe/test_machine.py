@@ -27,6 +27,7 @@ from gateway.devices.agent.probe.machine import (
 )
 from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.agent.probe.telemetry import READERS
+from gateway.devices.fleet.facts import serial_hash_of
 
 UUID = "4c4c4544-0043-3010-8052-b4c04f564231"
 
@@ -168,7 +169,9 @@ def test_the_serial_number_is_stated_only_if_it_may_be(tmp_path: Path) -> None:
     (folder / "product_uuid").write_text(UUID + "\n")
     (folder / "product_serial").write_text("C02XL0THJGH5\n")
     place = GuardedFolder(tmp_path)
-    assert {"os", "hardware_id"} == set(identity_of(place, ("user", "use")))
+    found = identity_of(place, ("user", "use"))
+    assert {"os", "hardware_id", "serial_hash"} == set(found)
+    assert serial_hash_of(" c02xl0thjgh5") == found["serial_hash"]
     assert "C02XL0THJGH5" == identity_of(place, ("serial",))["serial"]
     (folder / "product_serial").write_text("To be filled by O.E.M.\n")
     assert {"os", "hardware_id"} == set(identity_of(place, ("serial",)))
