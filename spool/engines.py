@@ -97,7 +97,8 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     """
     storage = await engine_of(engine).open(options)
     storage.ledger.digests = Digests(storage.secret)
-    storage.ledger.people = People.of_installation(storage.secret)
+    persons = None if storage.registry is None else storage.registry.people.persons
+    storage.ledger.people = People.of_installation(storage.secret, persons=persons)
     return storage
 
 

@@ -5,6 +5,7 @@ Records, filters, seats and roles all use this module. So a person is found by t
 lower case and with surrounding spaces, and by the hash of the address.
 
 A record names its person by the user, and by the tag USER_EMAIL if its sender states an address beside the user.
+Operators link names of one person (`Persons`). Records keep the names that senders state.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 
 from spool.caches import remembered
 from spool.errors import Invalid
@@ -22,6 +24,7 @@ from spool.installation import derived
 # Tag with the address of the user whom a record names by an account. No sender can state a tag of this name.
 USER_EMAIL = "user_email"
 USER, SECOND_NAME = "user", f"tag:{USER_EMAIL}"  # the dimensions that name a person
+_OF_PEOPLE = frozenset((USER, SECOND_NAME, "owner", "subject"))  # filters by these find all names of a person
 KEEP, HASH, DROP = "keep", "hash", "drop"  # values of the setting `privacy.emails`
 
 # The whole text must be an address, so that "git@host:path" and "package@1.2.3" do not match.
@@ -62,16 +65,52 @@ def names_in(dimension: str, value_of: Callable[[str], str]) -> tuple[str, ...]:
     return (value, second) if second else (value,)
 
 
+class Persons:
+    """
+    The names that operators linked. All parts of an installation share one object, so a link applies everywhere from
+    the next query on.
+    """
+
+    def __init__(self) -> None:
+        self.names: Mapping[str, tuple[str, ...]] = {}  # by the identity of each name
+        self.first: Mapping[
+            str, str
+        ] = {}  # the name that reports show, by each name that records may contain
+        self._watchers: list[Callable[[], None]] = []
+
+    def put(self, names: Mapping[str, tuple[str, ...]], first: Mapping[str, str]) -> None:
+        """Replace all links."""
+        if names == self.names and first == self.first:
+            return
+        self.names, self.first = names, first
+        for changed in self._watchers:
+            changed()
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call `changed` after each change of a link, to compute values again that depend on links."""
+        self._watchers.append(changed)
+
+
 @dataclass(slots=True, kw_only=True)
 class People:
     """The people of one installation. Gateways with the same secret compute the same hash for a person."""
 
     policy: str
     secret: bytes = field(repr=False)
+    persons: Persons = field(default_factory=Persons, repr=False)
 
     @classmethod
-    def of_installation(cls, secret: bytes, policy: str = HASH) -> People:
-        return cls(policy=policy, secret=derived(secret, "e-mails"))
+    def of_installation(cls, secret: bytes, policy: str = HASH, persons: Persons | None = None) -> People:
+        persons = Persons() if persons is None else persons
+        return cls(policy=policy, secret=derived(secret, "e-mails"), persons=persons)
+
+    def link(self, people: Iterable[tuple[str, ...]]) -> None:
+        """Replace all links. Each person is a list of names, with the name that reports show first."""
+        names, first = dict[str, tuple[str, ...]](), dict[str, str]()
+        for own in people:
+            names.update(dict.fromkeys(map(self.identity_of_name, own), own))
+            first.update((form, own[0]) for name in own for form in self._own_forms(name))
+        self.persons.put(names, first)
 
     def carried(self, text: str) -> str | None:
         """
@@ -87,6 +126,10 @@ class People:
             return None
         return address if self.policy == KEEP else self._hash(address)
 
+    def stored(self, name: str) -> str:
+        """Return the form in which links name a person: as records do, and the hash if addresses are dropped."""
+        return self.carried(name) or self.hashed(name)
+
     def carried_values(self, texts: Mapping[str, str]) -> dict[str, str]:
         """Return a copy of the texts, with the values that new records contain."""
         carried_texts = {name: self.carried(value) for name, value in texts.items()}
@@ -100,8 +143,17 @@ class People:
     def forms(self, name: str) -> tuple[str, ...]:
         """
         Return every value that records may contain for a person, under the present or an earlier setting: the
-        address and its hash.
+        address and its hash, and all names that are linked with it.
         """
+        linked = chain.from_iterable(map(self._own_forms, self.names_of(name)))
+        return tuple(dict.fromkeys((*self._own_forms(name), *linked)))
+
+    def names_of(self, name: str) -> tuple[str, ...]:
+        """Return the names of a person as records contain them, empty if the name is not linked."""
+        return self.persons.names.get(self.identity_of_name(name), ())
+
+    def _own_forms(self, name: str) -> tuple[str, ...]:
+        """Return the forms of one name."""
         address = _address_of(name)
         if address is not None:
             return tuple(dict.fromkeys((name.strip(), address, self._hash(address))))
@@ -109,18 +161,26 @@ class People:
         return (lower,) if is_hash(lower) else (name,)
 
     def identity(self, name: str) -> str:
-        """
-        Return a text that is the same for every form of a person. Other names are compared without
-        regard to case.
-        """
+        """Return a text that is the same for every form of a person, and for all names that are linked."""
+        return self.identity_of_name(next(iter(self.names_of(name)), name))
+
+    def identity_of_name(self, name: str) -> str:
+        """Return a text that is the same for every form of one name. Case does not matter."""
         return self.hashed(name).strip().casefold()
+
+    def shown(self, name: str) -> str:
+        """Return the name that reports show for a name in a record."""
+        first = self.persons.first
+        return first.get(name) or (first.get(self.hashed(name), name) if "@" in name else name)
 
     def matched(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
         """Return a filter by dimension that includes every form of each person and of each branch in it."""
-        return {
-            name: self._branch_forms(values) if name == BRANCH else self._all_forms(values)
-            for name, values in filter.items()
-        }
+        return {name: self._matched(name, values) for name, values in filter.items()}
+
+    def _matched(self, dimension: str, values: Iterable[str]) -> tuple[str, ...]:
+        if dimension == BRANCH:
+            return self._branch_forms(values)
+        return _all(self.forms if dimension in _OF_PEOPLE else self._own_forms, values)
 
     def carried_branch(self, name: str, policy: str) -> str | None:
         """Return the value that new records contain for the name of a branch, or None if names are dropped."""
@@ -137,7 +197,7 @@ class People:
         forms = [
             form for value in values for form in ((value, self._hashed_branch(value)) if value else ("",))
         ]
-        return tuple(dict.fromkeys((*forms, *self._all_forms(filter(None, forms)))))
+        return tuple(dict.fromkeys((*forms, *_all(self._own_forms, filter(None, forms)))))
 
     def asked(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
         """
@@ -154,14 +214,17 @@ class People:
             raise Invalid(_DROPPED)
 
     def is_dropped(self, name: str) -> bool:
-        """Return True if no new record contains this name."""
-        return self.policy == DROP and _address_of(name) is not None
+        """Return True if no new record contains this name or another name of the person."""
+        if self.policy != DROP or _address_of(name) is None:
+            return False
+        return not self.names_of(name)
 
     def _hash(self, address: str) -> str:
         return _hash_of(address, self.secret)
 
-    def _all_forms(self, values: Iterable[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(form for value in values for form in self.forms(value)))
+
+def _all(forms_of: Callable[[str], Iterable[str]], names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(form for name in names for form in forms_of(name)))
 
 
 @lru_cache(maxsize=8192)  # a person makes many calls

@@ -30,7 +30,7 @@ _MAPS = {  # objects with arbitrary member names, so the members are not documen
 # objects whose fields are explained with another noun than the object's name
 _NOUNS = {
     "dead": "rejected record", "month": "overview", "total": "total", "successe": "", "error": "", "body": "",
-    "people_name": "person", "current": "current use", "recommended": "recommended use", "look": "search",
+    "current": "current use", "recommended": "recommended use", "look": "search",
     "what_if": "estimate", "before": "item", "after": "item", "native": "compiled module", "param": "tool",
     "billed_invoice": "invoice", "space": "queue", "ignored": "sender", "slack": "Slack channel", "row": "group",
     "container_metric": "files", "audit": "audit row", "edited": "rejected record", "resolved": "delivery",
@@ -39,7 +39,13 @@ _NOUNS = {
     "statement_pull": "fetched report", "mark": "note", "container_file": "file", "reload": "configuration",
     "month_closing": "month", "demo": "demo month", "receipt": "receipt", "people": "person", "billing": "hourly files",
 }  # fmt: skip
-_ITEMS_OF = {"costs": "calls", "tail": "records", "audit": "changes", "configuration": "settings"}
+_ITEMS_OF = {
+    "costs": "calls",
+    "tail": "records",
+    "audit": "changes",
+    "configuration": "settings",
+    "people": "people",
+}
 _SHOWN = {  # lists and objects that are named by another noun than their field
     "billed_invoice": "invoice", "billed_invoices": "invoices", "statements": "provider bills", "audit": "audit rows",
     "statement_pulls": "fetched reports", "marks": "notes", "partial_refusals": "rejections in responses with a 2xx",

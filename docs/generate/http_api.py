@@ -106,7 +106,7 @@ PAGES = (
             "/oidc-logout",
             "/operators",
             "/roles",
-            "/people-names",
+            "/people",
             "/permission-sets",
             "/audit",
         ),

@@ -273,7 +273,9 @@ class BillingSync:
         return dict(await self._hours.sent(self._connection, int(first.timestamp()), int(end.timestamp())))
 
     async def _costs(self, since: datetime, until: datetime, by: Sequence[str]) -> dict[int, list[CostRow]]:
-        query = CostQuery(since=since, until=until, granularity="hourly", group_by=by, meter=EVERY_METER)
+        query = CostQuery(
+            since=since, until=until, granularity="hourly", group_by=by, meter=EVERY_METER, stated_names=True
+        )
         return await asyncio.to_thread(_by_hour, await self._ledger.costs(query))
 
     async def _hour(self, start: datetime, fine: Sequence[CostRow], month: dict[int, SentHour]) -> Hour:

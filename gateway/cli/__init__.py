@@ -120,9 +120,9 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "People and notifications": {
         "operators": ("gateway.cli.operator.people", "Manage operator accounts and their sessions."),
         "roles": ("gateway.cli.operator.roles", "Manage roles: what people may do and see."),
-        "people-names": (
+        "people": (
             "gateway.cli.operator.people",
-            "Assign names to people behind hashed e-mail addresses.",
+            "Link the names of a person, and assign names to show.",
         ),
         "console": ("gateway.cli.operator.people", "Sign in to the console."),
         "mcp": ("gateway.cli.operator.mcp", "Run an MCP server for an assistant."),

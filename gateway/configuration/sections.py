@@ -467,12 +467,12 @@ class PrivacySettings:
     )
     emails: str = setting(
         "hash",
-        "form of e-mail addresses in records: [names of people](people-names.md)",
+        "form of e-mail addresses in records: [names of people](people.md)",
         choices=("hash", "keep", "drop"),
     )
     max_names: int = setting(
         50_000,
-        "maximum number of stored names of hashed people: [names of people](people-names.md)",
+        "maximum number of stored names of people: [names of people](people.md)",
         edge="409 for a further name; delete some names",
         least=1,
     )

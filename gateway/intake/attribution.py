@@ -9,14 +9,14 @@ get one name for all reporters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from gateway.configuration.sections import AttributionRule, Config
 from gateway.normalise.reading.repositories import NAMED, one_name_each
 from gateway.normalise.reading.tags import put_label
 from gateway.people.authentication.access import NO_LABELS, Labels
 from spool.log.pending_spans import Given, SpanStep
-from spool.people import BRANCH, KEEP, USER_EMAIL, People, folded, is_address, may_be_second
+from spool.people import BRANCH, KEEP, USER_EMAIL, People, Persons, folded, is_address, may_be_second
 from spool.record import AiRecord, Inference, UsageEvent
 
 _IDS = ("user", "api_key", "session", "team", "run", "parent_run")
@@ -29,13 +29,16 @@ class Attribution:
     `secret` is the installation's secret. Gateways with the same secret compute the same hash for a person.
     """
 
-    def __init__(self, config: Config, *, secret: bytes = b"") -> None:
+    def __init__(self, config: Config, *, secret: bytes = b"", persons: Persons | None = None) -> None:
         self._secret = secret
+        self._persons = Persons() if persons is None else persons
         self.configure(config)
+        self._persons.watch(lambda: self.configure(self._config))
 
     def configure(self, config: Config) -> None:
         """Use these settings from the next record on."""
-        self._people = People.of_installation(self._secret, config.privacy.emails)
+        self._config = config
+        self._people = People.of_installation(self._secret, config.privacy.emails, self._persons)
         self._rules = [_Rule(rule, self._people) for rule in config.attribution]
         self._shadows = frozenset(name for name, source in config.sources.items() if not source.count)
         self._branches = config.work.branch
@@ -158,7 +161,7 @@ class _Rule:
         match = rule.match
         patterns = {"api_key": match.api_key, "device": match.device}
         self._fields = [(name, _test(value, people)) for name, value in patterns.items() if value]
-        self._user = _test(match.user, people) if match.user else None
+        self._user = _test(match.user, people, people.names_of(match.user)) if match.user else None
         self._model = _test(match.model, people) if match.model else None
         self._tags = [(name, _test(value, people)) for name, value in match.tag.items()]
         self.set: Mapping[str, str] = dict(rule.set.tags)
@@ -199,15 +202,18 @@ def _fill(record: AiRecord, labels: Mapping[str, str]) -> None:
         record.tags = tags
 
 
-def _test(pattern: str, people: People) -> Callable[[str], bool]:
-    """Return the test of a pattern. Any form of an address matches any other, unless the pattern ends with `*`."""
+def _test(pattern: str, people: People, linked: Collection[str] = ()) -> Callable[[str], bool]:
+    """
+    Return the test of a pattern. Any form of an address matches any other, unless the pattern ends with `*`. If the
+    pattern is one of several `linked` names of a person, each of them matches.
+    """
     if pattern.endswith("*"):
         beginning = pattern[:-1]
         lower = beginning.lower()
         return lambda value: (
             value.startswith(beginning) or (is_address(value) and folded(value).startswith(lower))
         )
-    if not may_be_second(pattern):
+    if not (linked or may_be_second(pattern)):
         return pattern.__eq__
     wanted = people.identity(pattern)
     return lambda value: people.identity(value) == wanted

@@ -108,7 +108,9 @@ class Publisher:
             granularity, since = "hourly", await self._ledger.since_hours(since)
         dimensions = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         until = end_of_hour(self._clock.now())
-        query = CostQuery(since=since, until=until, granularity=granularity, group_by=dimensions)
+        query = CostQuery(
+            since=since, until=until, granularity=granularity, group_by=dimensions, stated_names=True
+        )
         return await self._ledger.costs(query)
 
     def _operations(self, rule: Publication, rows: Sequence[CostRow]) -> Iterator[UnitCostOperation]:

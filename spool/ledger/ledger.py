@@ -71,6 +71,7 @@ HOURS_KEPT_S = 62 * DAY_S
 MOST_VALUES = 1000  # maximum number of values returned for one dimension
 # units of work that are unlisted in one transaction, which takes a few tenths of a second
 MOST_UNLISTED = 5000
+_PERSON = "(person)"  # name of an internal derived dimension, which no query can use
 _YES = "yes"  # value of a derived dimension that filters by both names of a person
 MAX_ROWS = 5000  # maximum sets of dimensions in one period; calls beyond it are added to "(other)"
 
@@ -169,6 +170,9 @@ class Ledger:
         self._recalculated = Recalculations()
         self.digests = Digests(b"")  # replaced by those of the installation when its storage is opened
         self.people: People | None = None  # finds the known names of people in filter values
+        self._person: tuple[Mapping[str, str], Derived] | None = (
+            None  # links, and the dimension made from them
+        )
         self.shows_layers = False  # whether people with restricted access see LAYERS of billed costs
         self._derived: DerivedDimensions = {}
         self._chunk = chunk
@@ -631,9 +635,10 @@ class Ledger:
         """Return the sums of several queries, as `costs` does. All of them show the same moment."""
         limit, now = limit_of_question(), self._clock.now()
         prepared = self._prepared(queries, now)
+        own = {**self._derived, _PERSON: self.person}
 
         def answer(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
-            if all(dimension is self._derived.get(name) for name, dimension in query.derived.items()):
+            if all(dimension is own.get(name) for name, dimension in query.derived.items()):
                 return self._remembered.costs(rows, query, limit, self.rates, now)
             # not cached, because the query defines a dimension of its own
             return costs(rows, query, limit, self.rates)
@@ -673,11 +678,29 @@ class Ledger:
 
                 query = with_running_day(query, now)
             self.check_people(query.named)
-            query = _by_both_names(query)
+            query = self._by_person(query)
             derived = {**self._derived, **query.derived}
             known = {name: derived[name] for name in query.named if name in derived}
             prepared.append(replace(query, derived=known))
         return prepared
+
+    @property
+    def person(self) -> Derived | None:
+        """Return the dimension that shows linked names as one person, or None if no names are linked."""
+        if self.people is None or not (first := self.people.persons.first):
+            return None
+        if self._person is None or self._person[0] is not first:
+            self._person = first, _person_of(self.people)
+        return self._person[1]
+
+    def _by_person(self, query: CostQuery) -> CostQuery:
+        """Return the query with one group for each person, and filters that find people by all names."""
+        query = _by_both_names(query, str if self.people is None else self.people.shown)
+        person = self.person
+        if person is None or query.stated_names or USER not in query.group_by:
+            return query
+        group_by = [_PERSON if name == USER else name for name in query.group_by]
+        return replace(query, group_by=group_by, derived={**query.derived, _PERSON: person})
 
     def check_people(self, named: Collection[str]) -> None:
         """
@@ -822,10 +845,13 @@ class Ledger:
 
     async def values(self, dimension: str | Derived) -> Sequence[str]:
         """Return the first 1,000 known values of a dimension. Raises ValueError if it does not exist."""
-        if isinstance(dimension, Derived):
-            resolved: str | Derived = dimension
-        elif (resolved := self._derived.get(dimension, dimension)) is dimension:
-            check_dimension(dimension)
+        resolved: str | Derived = dimension
+        if dimension == USER:
+            resolved = self.person or USER
+        elif not isinstance(dimension, Derived):
+            resolved = self._derived.get(dimension, dimension)
+        if isinstance(resolved, str):
+            check_dimension(resolved)
         return await self._read(lambda rows: rows.values(resolved, MOST_VALUES))
 
     async def tag_values(self) -> Sequence[TagValues]:
@@ -939,7 +965,7 @@ class Ledger:
         self._is_caught_up = False
 
 
-def _by_both_names(query: CostQuery) -> CostQuery:
+def _by_both_names(query: CostQuery, shown: Callable[[str], str]) -> CostQuery:
     """
     Return the query with filters that find people by the second name of a call as well. Filters by names that
     cannot be second names stay, because these need no tags.
@@ -949,17 +975,21 @@ def _by_both_names(query: CostQuery) -> CostQuery:
     for side, wanted in filters.items():
         if not any(map(may_be_second, wanted.get(USER, ()))):
             continue
-        person = _person(f"(person to {side})", frozenset(wanted[USER]))
+        person = _wanted_person(f"(person to {side})", frozenset(wanted[USER]), shown)
         derived[person.name] = person
         others = {name: values for name, values in wanted.items() if name != USER}
         filters[side] = {**others, person.name: (_YES,)}
     return query if len(derived) == len(query.derived) else replace(query, derived=derived, **filters)
 
 
-def _person(name: str, wanted: frozenset[str]) -> Derived:
+def _person_of(people: People) -> Derived:
+    return Derived(name=_PERSON, label="", sources=(USER,), value=lambda names: people.shown(names[0]))
+
+
+def _wanted_person(name: str, wanted: frozenset[str], shown: Callable[[str], str]) -> Derived:
     def value(names: tuple[str, ...]) -> str:
         user, second = names
-        return _YES if user in wanted or (second and second in wanted) else ""
+        return _YES if user in wanted or shown(user) in wanted or (second and second in wanted) else ""
 
     return Derived(name=name, label="", sources=(USER, SECOND_NAME), value=value)
 

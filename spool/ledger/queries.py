@@ -234,6 +234,8 @@ class CostQuery:
     # If given, trees of runs consist only of calls that have a value of this dimension, of the time of the query and
     # the days before and after it.
     trees_of: Derived | None = None
+    # True to group users by the names in records, for what leaves the installation: a link must not change it
+    stated_names: bool = False
 
     def shown(self, group: Group) -> Group:
         """Return the group under which the query shows a stored group."""

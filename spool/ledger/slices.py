@@ -108,7 +108,8 @@ class SlicedLedger:
         """Return values as `Ledger.values` does, but only of calls in the slice."""
         if self._slice.has_every_call:
             return await self._ledger.values(dimension)
-        derived, inside = self._derived.get(dimension), self._membership
+        derived = self._ledger.person if dimension == USER else self._derived.get(dimension)
+        inside = self._membership
         if derived is None:
             check_dimension(dimension)
         own = (dimension,) if derived is None else derived.sources

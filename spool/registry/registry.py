@@ -5,8 +5,7 @@ The registry. It has one table for each kind of object, such as keys and recomme
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
@@ -32,6 +31,7 @@ from spool.registry.tables.kept_channels import KeptChannelTable
 from spool.registry.tables.keys import KeyTable
 from spool.registry.tables.late_reports import LateReportTable
 from spool.registry.tables.operators import OperatorTable
+from spool.registry.tables.persons import PersonTable
 from spool.registry.tables.recommendations import RecommendationTable
 from spool.registry.tables.sender_fields import SenderFieldTable
 from spool.registry.tables.sender_hours import SenderHoursTable
@@ -39,9 +39,6 @@ from spool.registry.tables.statements import StatementTable
 from spool.registry.tables.verdicts import VerdictTable
 from spool.registry.views import ViewTable
 from spool.statements import Statements
-
-if TYPE_CHECKING:
-    from spool.registry.tables.person_names import PersonNameTable
 
 
 class DeclaredTable(MemoryTable, Protocol):
@@ -71,6 +68,7 @@ class Registry:
         self._changes = changes
         self.is_shared = changes.is_shared  # True if other processes change the same rows
         self.people = changes.people
+        self.persons = PersonTable(changes)
         self.file_owners = FileOwnerTable(changes)
         self.keys = KeyTable(changes)
         self.enrolment_tokens = EnrolmentTokenTable(changes)
@@ -136,6 +134,7 @@ class Registry:
 
     def _in_memory(self) -> Sequence[MemoryTable]:
         return (
+            self.persons,
             self.file_owners,
             self.keys,
             self.assistant_tools,
@@ -178,6 +177,11 @@ class Registry:
             await table.load()
         return await work(draft)
 
+    def set_emails(self, policy: str) -> None:
+        """Use a value of `privacy.emails`."""
+        self.people.policy = policy
+        self.persons.relink()
+
     def table(self, kind: type[Table]) -> Table:
         """
         Return the table of a declared class. Raises KeyError if the registry was opened without that class.
@@ -210,15 +214,6 @@ class Registry:
         table = next((candidate for candidate in self._documents if candidate.action == kind), None)
         row = None if table is None else table.find(id)
         return None if row is None else str(row.name)
-
-    @cached_property
-    def person_names(self) -> PersonNameTable:
-        """
-        Names of people whose addresses are hashed. Loaded when first used, because a start does not need them.
-        """
-        from spool.registry.tables.person_names import PersonNameTable
-
-        return PersonNameTable(self._changes)
 
     @property
     def version(self) -> int:

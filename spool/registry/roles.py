@@ -499,6 +499,7 @@ class RoleTable(NamedTable[Role]):
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
         self._in_force = Roles(())
+        changes.people.persons.watch(lambda: self._set(self._rows))
 
     def all(self) -> list[Role]:
         """Return all roles, including the built-in ones."""
@@ -582,10 +583,11 @@ class RoleTable(NamedTable[Role]):
     def _matched(self, role: Role) -> Role:
         """Return the role with filters that include every form of the people whom they name."""
         matched = self._changes.people.matched
-        filters = (
-            replace(role_filter, values=matched({"": role_filter.values})[""]) for role_filter in role.filters
+        filters = tuple(
+            replace(condition, values=matched({condition.dimension: condition.values})[condition.dimension])
+            for condition in role.filters
         )
-        return replace(role, filters=tuple(filters))
+        return replace(role, filters=filters)
 
 
 def roles_of(rows: RegistryRows) -> Roles:

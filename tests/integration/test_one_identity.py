@@ -56,8 +56,8 @@ _WORDS = frozenset((
 # Inputs that name people in the same way as records. The tests below try each kind.
 RECORDED = frozenset((
     "?user", "?where", "?filter", "?filters", "?owner", "?subject", "filter", "filters", "filters.values",
-    "role.filters", "role.filters.values", "seats", "seats.user", "names", "names.user", "users", "user",
-    "--user", "--where", "--filter", "--owner", "--subject", "--seat", "--seats", "--names", "USER", "USERS",
+    "role.filters", "role.filters.values", "seats", "seats.user", "people.users", "users", "user",
+    "--user", "--where", "--filter", "--owner", "--subject", "--seat", "--seats", "--names", "NAMES", "USER", "USERS",
     "match.user", "set.user", "agent.user",
 ))  # fmt: skip
 # Inputs that name accounts, mail recipients or responsible persons. Records contain no such names.
@@ -124,7 +124,7 @@ def test_every_declared_input_that_names_somebody_is_known() -> None:
     """
     found = {each for each in declared() if names_somebody(each)}
     assert set() == found - RECORDED - OF_ACCOUNTS - SETTINGS
-    assert {"?user", "seats.user", "--where", "names.user"} <= found
+    assert {"?user", "seats.user", "--where", "people.users"} <= found
 
 
 def test_every_filter_of_people_in_a_list_finds_them_by_any_form() -> None:
@@ -351,6 +351,31 @@ async def test_every_input_finds_calls_that_state_the_address_beside_an_account(
     assert dict.fromkeys(ASKED, 1) == await found_by(world, "ACCOUNT-ANN")
 
 
+@pytest.mark.parametrize("policy", [HASH, KEEP, DROP])
+async def test_every_input_finds_the_calls_of_a_linked_name(open_world: OpenWorld, policy: str) -> None:
+    """
+    A call is found by a name that it does not state. Roles and definitions that are stored follow a split and a link.
+    """
+    world = await open_world(policy, accounts=True)
+    link = {"people": [{"users": ["ACCOUNT-ANN", "ann-login", ANN]}]}
+    checked(await world.ask("POST", "/people", link))
+    assert dict.fromkeys(ASKED, 1) == await found_by(world, "ann-login")
+    for calls in (0, 1):
+        checked(
+            await world.ask("POST", *("/people", link) if calls else ("/people/split", {"user": "ann-login"}))
+        )
+        shown = checked(await world.ask("POST", "/roles/preview", {"person": "eva@example.com"}))["preview"]
+        assert calls == int(shown["total"]["calls"])
+        by_rule = await world.ask("GET", "/report", where="User:Defined:Who=Ann", show="calls")
+        assert [calls] * 3 == [
+            calls_of(by_rule),
+            *[await each(world, "ann-login") for each in (report, records)],
+        ]
+    world = await open_world(policy, accounts=True)
+    checked(await world.ask("POST", "/people", link))
+    assert dict.fromkeys(ASKED, 1) == await found_by(world, FORMS[1])
+
+
 async def found_by(world: World, form: str) -> Mapping[str, object]:
     """Return the number of calls that each input finds by a form of a name, or the error text."""
     typed = world.people.hashed(ANN) if form == "hash" else form
@@ -397,13 +422,11 @@ async def test_names_and_devices_are_found_and_forgotten_by_address(open_world: 
     The lists of people's names and devices, and the command that deletes names, find a person by address.
     """
     world = await open_world(HASH)
-    checked(
-        await world.ask("POST", "/people-names", {"names": [{"user": " ANN@example.com", "name": "Ann"}]})
-    )
-    [row] = checked(await world.ask("GET", "/people-names", user=ANN))["people_names"]
+    checked(await world.ask("POST", "/people", {"people": [{"users": [" ANN@example.com"], "name": "Ann"}]}))
+    [row] = checked(await world.ask("GET", "/people", user=ANN))["people"]
     assert world.people.hashed(ANN) == row["user"]
     assert row["name"] == "Ann"
-    gone = checked(await world.ask("POST", "/people-names/forget", {"users": [ANN]}))["people_names"]
+    gone = checked(await world.ask("POST", "/people/forget", {"users": [ANN]}))["people"]
     assert 1 == gone["forgotten"]
     fleet = await world.serving.make_key("fleet", scopes=[ENROLL])
     body = json.dumps({"device_id": "device-1", "hostname": "laptop", "user": "Ann@example.com"}).encode()

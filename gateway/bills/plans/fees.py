@@ -171,7 +171,7 @@ class SeatFees:
             for seat_index, seat in enumerate(plan.seats):
                 mark = seat_mark(plan, seat_index)
                 name = self.names[mark]
-                user = spelled.get(name) or spelled.get(self.people.identity(name), name)
+                user = spelled.get(name) or spelled.get(self.people.identity(name)) or self.people.shown(name)
                 values = seat_values(plan, view, seat, user)
                 if not self.ledger.holds(partial(_value_of, values)):
                     continue

@@ -1,6 +1,6 @@
 """
-Commands about people: accounts and sessions (`operators`), a link to sign in (`console`), and the names
-behind hashed e-mail addresses (`people-names`).
+Commands about people: accounts and sessions (`operators`), a link to sign in (`console`), and the names of
+each person (`people`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spool.registry.roles import BASES, LIMITED
 
 COLUMNS = ("email", "role", "status", "issuer", "created_by", "created", "last_modified")
 SESSION_COLUMNS = ("id", "actor", "role", "account", "began_with", "address", "created", "last_seen", "ends")
-NAME_COLUMNS = ("user", "name", "origin")
+PERSON_COLUMNS = ("user", "name", "names", "origin")
 SECRET = console_link("", "")  # part of a sign-in link between the address and the secret
 _AT_ONCE = 5000
 
@@ -231,79 +231,102 @@ def link(client: OperatorClient, role: str, public: str | None, as_json: bool) -
     show_json(payload) if as_json else click.echo(payload["link"])
 
 
-@click.group("people-names")
-def people_names() -> None:
+@click.group()
+def people() -> None:
     """
-    Assign names to people behind hashed e-mail addresses.
+    Link the names of a person, and assign names to show.
 
-    Only with privacy.emails = "hash". Records keep the hash; the console shows names to people who may see them.
+    Records keep the names that senders state. Reports show one line for each person, under the first name.
     """
 
 
 list_command(
-    people_names,
+    people,
     "list",
-    root="people_names",
-    columns=NAME_COLUMNS,
+    root="people",
+    columns=PERSON_COLUMNS,
     filters={
-        "user": "Filter by e-mail address or its hash.",
-        "origin": "Filter by origin. given: you assigned the name. account: the address of an account.",
+        "user": "Filter by a name in records, or an e-mail address.",
+        "origin": "Filter by origin. given: you entered the person. account: the address of an account.",
     },
-    help="List the known names.",
+    shown=lambda row: {**row, "names": "; ".join(row["names"])},
+    help="List the known people.",
 )
 
 
-@people_names.command("import")
+@people.command("link")
+@click.argument("names", nargs=-1, required=True)
+@click.option("--name", default="", help="Name to show in the console.")
+@with_client
+def link_names(client: OperatorClient, names: tuple[str, ...], name: str) -> None:
+    """
+    Link names of one person: e-mail addresses, accounts and logins, as records have them.
+
+    Reports show the first. If one of them is linked already, all names of that person are included.
+    """
+    client.request("POST", "/people", body={"people": [{"users": list(names), "name": name}]})
+    click.echo("1 person stored")
+
+
+@people.command("edit")
+@click.argument("user")
+@click.argument("name", default="")
+@with_client
+def edit_name(client: OperatorClient, user: str, name: str) -> None:
+    """Assign the name to show to one person, by any name in records or e-mail address."""
+    client.request("POST", "/people", body={"people": [{"users": [user], "name": name}]})
+    click.echo("1 person stored")
+
+
+add_commands(
+    people,
+    command("split USER", "POST /people/split", "Take a name out of its person, to show it as one of its own.",
+            shows="{user} is a person of its own"),
+)  # fmt: skip
+
+
+@people.command("import")
 @click.argument("file", type=click.File("r", encoding="utf-8-sig"))
 @with_client
-def import_names(client: OperatorClient, file: IO[str]) -> None:
+def import_people(client: OperatorClient, file: IO[str]) -> None:
     """
-    Import names from a CSV file, or from standard input with -.
+    Import people from a CSV file, or from standard input with -.
 
-    Each line has an e-mail address or its hash, and a name.
+    Each line has an e-mail address or its hash, and the name to show. Further columns are names of the same person.
     """
-    names = names_of(file)
+    stated = people_of(file)
     count = stored = 0
     try:
-        while batch := list(islice(names, _AT_ONCE)):
-            answer = client.request("POST", "/people-names", body={"names": batch})
+        while batch := list(islice(stated, _AT_ONCE)):
+            answer = client.request("POST", "/people", body={"people": batch})
             count += len(batch)
-            stored += answer["people_names"]["kept"]
+            stored += answer["people"]["kept"]
     except (Invalid, csv.Error) as error:
-        fail(f"{error}; {stored} names before this line were stored", 2)
+        fail(f"{error}; {stored} people before this line were stored", 2)
     if not count:
         fail("no line has an e-mail address or a hash in its first column", 2)
-    click.echo(f"{stored} names stored")
+    click.echo(f"{stored} people stored")
     if stored < count:
         click.echo(f"{count - stored} lines repeat a person; the last line of each person counts", err=True)
 
 
-def names_of(file: IO[str]) -> Iterator[dict[str, str]]:
-    """Yield the names of a file. Raises Invalid if a row is too long."""
+def people_of(file: IO[str]) -> Iterator[dict[str, object]]:
+    """Yield the people of a file. Raises Invalid if a row is too long."""
     lines = BoundedLines(file.name, file)
     for row in csv.reader(lines):
         lines.end_row()
         user = row[0].strip() if row else ""
         if "@" in user or user.startswith("email:"):  # skips other lines, such as a header
-            yield {"user": user, "name": "".join(row[1:2]).strip()}
+            further = [name.strip() for name in row[2:] if name.strip()]
+            yield {"users": [user, *further], "name": "".join(row[1:2]).strip()}
 
 
-@people_names.command("edit")
-@click.argument("user")
-@click.argument("name", default="")
-@with_client
-def edit_name(client: OperatorClient, user: str, name: str) -> None:
-    """Assign a name to one person, by e-mail address or hash."""
-    client.request("POST", "/people-names", body={"names": [{"user": user, "name": name}]})
-    click.echo("1 name stored")
-
-
-@people_names.command("delete")
+@people.command("delete")
 @click.argument("users", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Delete all assigned names.")
+@click.option("--all", "every", is_flag=True, help="Delete all people.")
 @with_client
-def delete_names(client: OperatorClient, users: tuple[str, ...], every: bool) -> None:
-    """Delete the names of these e-mail addresses or hashes."""
+def delete_people(client: OperatorClient, users: tuple[str, ...], every: bool) -> None:
+    """Delete people with their links and the names to show, by any name. Records and sums stay."""
     body = {"all": True} if every else {"users": list(users)}
-    payload = client.request("POST", "/people-names/forget", body=body)
-    click.echo(f"{payload['people_names']['forgotten']} names deleted")
+    payload = client.request("POST", "/people/forget", body=body)
+    click.echo(f"{payload['people']['forgotten']} people deleted")

@@ -177,8 +177,9 @@ def _matched(condition: Condition, people: People) -> Any:
             conditions=tuple(_matched(subcondition, people) for subcondition in condition.conditions),
         )
     if isinstance(condition, ValueCondition) and condition.operator == EQUALS:
-        values = people.matched({"": condition.values})[""]
-        is_person = USER in condition.source.names and any(map(may_be_second, values))
+        dimension = USER if USER in condition.source.names else ""
+        values = people.matched({dimension: condition.values})[dimension]
+        is_person = dimension == USER and any(map(may_be_second, values))
         source = _with_second_name(condition.source) if is_person else condition.source
         return replace(condition, source=source, values=values)
     return condition

@@ -28,6 +28,8 @@ class Published:
         ledger.derive(BUILT_IN)
         self.definition = Definition()
         self.version = ""  # version of the published definition, or "" if nothing is published
+        if ledger.people is not None:
+            ledger.people.persons.watch(lambda: self.put(self.definition, version=self.version))
 
     def put(self, definition: Definition, *, version: str) -> None:
         self._ledger.derive([*BUILT_IN, *derived(definition, self._ledger.people)])

@@ -242,7 +242,8 @@ class InstallationServices(WithRegistry):
     @property
     def people(self) -> People:
         """Return the rules that match names to people, with the current `privacy.emails`."""
-        return People.of_installation(self.secret, self.privacy().emails)
+        persons = None if self.registry is None else self.registry.people.persons
+        return People.of_installation(self.secret, self.privacy().emails, persons)
 
     @property
     def demo_state(self) -> str | None:
@@ -378,14 +379,12 @@ class PeopleServices(WithRegistry):
     Services of people and sign-ins. HTTP and the operator socket share the counters of attempts.
 
     - `hosts` are the host names, without port, of the console. Loopback and plain IP addresses are always allowed.
-    - `hashed` returns the text that records store instead of an e-mail address.
     - `oidc` is None if no OpenID provider is configured.
     - `is_behind_tls`: a proxy in front of the operator API receives the browsers' HTTPS.
     - `assistants` accepts people's tokens for assistant tools. It needs an OpenID provider.
     """
 
     hosts: frozenset[str] = frozenset()
-    hashed: Callable[[str], str] = str
     oidc: ProviderSignIns | None = None
     is_behind_tls: bool = False
     assistants: AssistantSignIns | None = None

@@ -71,9 +71,15 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     before = in_force.of_namespace(draft.namespace)
     sources = sources_of(before, drafted)
     await ledger.catch_up(services.log)
-    rows = await ledger.costs(
-        CostQuery(since=since, until=until, granularity=TOTAL, group_by=sources, measures=("cost", "calls"))
+    query = CostQuery(
+        since=since,
+        until=until,
+        granularity=TOTAL,
+        group_by=sources,
+        measures=("cost", "calls"),
+        stated_names=True,
     )
+    rows = await ledger.costs(query)
     section = request.shared.answers()
     decided = len(rows) * (len(before.dimensions) + len(drafted.dimensions))
     if decided > DECISIONS_OF_A_ROW * section.max_summed_rows:

@@ -1,6 +1,6 @@
 """
-Operator API handlers for the names of people whom records store as hashes. Names are entered by hand,
-imported as CSV, or taken from accounts.
+Operator API handlers for the names of people: the names to show, and the names in records that belong to one person.
+Names are entered by hand, imported as CSV, or taken from accounts.
 
 An account's e-mail address names the person with its hash, without being stored again. This includes accounts
 of the OpenID provider.
@@ -16,9 +16,9 @@ from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
-from spool.people import is_hash
+from spool.people import is_hash, may_be_second
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, VIEW_NAMES
-from spool.registry.tables.person_names import LIMIT
+from spool.registry.tables.persons import LIMIT, LinkedPerson
 
 MAX_AT_ONCE = 5000
 GIVEN, ACCOUNT = "given", "account"
@@ -26,78 +26,107 @@ ORIGINS = (GIVEN, ACCOUNT)
 
 
 @dataclass(frozen=True, slots=True)
-class PersonName:
-    user: str  # the hash that records store for the person
+class ListedPerson:
+    user: str  # the name that reports show
+    names: tuple[str, ...]  # all names of the person in records
     name: str
     origin: str
 
 
-class NamedPerson(RequestBody):
+class StatedPerson(RequestBody):
     """
-    The name of a person. `user` is an e-mail address or its hash. Without `name`, the address becomes the name.
+    A person. `users` are names of the person in records, or e-mail addresses; reports show the first. A single address
+    without `name` becomes the name.
     """
 
-    user: str
+    users: list[str]
     name: str = ""
 
 
-class NamesOfPeople(RequestBody):
-    names: list[NamedPerson]
+class StatedPeople(RequestBody):
+    people: list[StatedPerson]
 
 
-class ForgottenNames(RequestBody):
-    """The names to delete: the names of these addresses or hashes, or all names that were entered."""
+class SplitName(RequestBody):
+    """The name to take out of its person."""
+
+    user: str
+
+
+class ForgottenPeople(RequestBody):
+    """The people to delete: those with these names or addresses, or all people who were entered."""
 
     users: list[str] | None = None
     all: bool = False
 
 
-NAMES: List[PersonName] = List(
-    root="people_names",
-    show=lambda row: {"user": row.user, "name": row.name, "origin": row.origin},
+PEOPLE: List[ListedPerson] = List(
+    root="people",
+    show=lambda row: {"user": row.user, "names": row.names, "name": row.name, "origin": row.origin},
     identity=Sort(value=lambda row: row.user),
     sorts={"name": Sort(value=lambda row: row.name), "user": Sort(value=lambda row: row.user)},
     default_sort=("name", "asc"),
     filters={
-        "user": Filter(values=lambda row: (row.user,), is_open=True, names_people=True),
+        "user": Filter(values=lambda row: row.names, is_open=True, names_people=True),
         "origin": Filter(values=lambda row: (row.origin,), valid_values=ORIGINS),
     },
 )
 
 
-@call("GET", "/people-names", VIEW_NAMES, "List names behind hashed people", lists=NAMES)
-async def list_people_names(request: OperatorRequest[PeopleServices, None]) -> Result:
+@call("GET", "/people", VIEW_NAMES, "List people and their names", lists=PEOPLE)
+async def list_people(request: OperatorRequest[PeopleServices, None]) -> Result:
     accounts = {
-        user: PersonName(user, operator.email, ACCOUNT)
+        user: operator.email
         for operator in await request.registry.operators.all()
-        if is_hash(user := request.services.hashed(operator.email))
+        if is_hash(user := request.shared.people.hashed(operator.email))
     }
-    stored_names = await request.registry.person_names.all()
-    known = {**accounts, **{user: PersonName(user, name, GIVEN) for user, name in stored_names.items()}}
-    return await request.list(NAMES, MemoryRows(list(known.values())))
+    known = [_listed(person, accounts) for person in await request.registry.persons.all()]
+    named = {name for row in known for name in row.names}
+    known += [
+        ListedPerson(user, (user,), email, ACCOUNT) for user, email in accounts.items() if user not in named
+    ]
+    return await request.list(PEOPLE, MemoryRows(known))
 
 
-@call("POST", "/people-names", ORGANIZATION_ADMINISTRATION, "Name people behind hashes")
-async def keep_people_names(request: OperatorRequest[PeopleServices, NamesOfPeople]) -> Result:
-    """Add or replace names. Addresses are hashed here and not stored."""
-    entries = request.body.names
+def _listed(person: LinkedPerson, accounts: dict[str, str]) -> ListedPerson:
+    label = person.label or next((accounts[name] for name in person.names if name in accounts), "")
+    return ListedPerson(person.names[0], person.names, label, GIVEN)
+
+
+@call("POST", "/people", ORGANIZATION_ADMINISTRATION, "Name people and link their names")
+async def link_people(request: OperatorRequest[PeopleServices, StatedPeople]) -> Result:
+    """
+    Link the names of each person, and add or replace the name to show. Addresses are converted as in records.
+    """
+    entries = request.body.people
     if not 1 <= len(entries) <= MAX_AT_ONCE:
-        raise Invalid(f"names must have 1 to {MAX_AT_ONCE} entries")
-    names = {}
-    for entry in entries:
-        stated = entry.user.strip()
-        user = stated if is_hash(stated) else request.services.hashed(stated)
-        names[user] = entry.name.strip() or stated
+        raise Invalid(f"people must have 1 to {MAX_AT_ONCE} entries")
+    people = [_stated(request, entry) for entry in entries]
     max_names = request.shared.most(LIMIT)
-    count = await request.registry.person_names.keep(names, most=max_names, actor=request.actor)
-    return {"people_names": {"kept": len(names), "count": count}}
+    count = await request.registry.persons.link(people, most=max_names, actor=request.actor)
+    return {"people": {"kept": len({person.names for person in people}), "names": count}}
 
 
-@call("POST", "/people-names/forget", ORGANIZATION_ADMINISTRATION, "Delete names of people")
-async def forget_people_names(request: OperatorRequest[PeopleServices, ForgottenNames]) -> Result:
+def _stated(request: OperatorRequest[PeopleServices, StatedPeople], entry: StatedPerson) -> LinkedPerson:
+    stated = [user.strip() for user in entry.users]
+    people = request.shared.people
+    label = entry.name.strip()
+    if len(stated) == 1 and may_be_second(stated[0]):
+        label = label or stated[0]
+    return LinkedPerson(names=tuple(map(people.stored, stated)), label=label)
+
+
+@call("POST", "/people/split", ORGANIZATION_ADMINISTRATION, "Take a name out of its person")
+async def split_person(request: OperatorRequest[PeopleServices, SplitName]) -> Result:
+    """Reports show the name as a person of its own again. No sum changes."""
+    await request.registry.persons.split(request.body.user.strip(), actor=request.actor)
+    return {"people": {"split": 1}}
+
+
+@call("POST", "/people/forget", ORGANIZATION_ADMINISTRATION, "Delete people and their links")
+async def forget_people(request: OperatorRequest[PeopleServices, ForgottenPeople]) -> Result:
     body = request.body
     if (body.users is not None) == body.all:
         raise Invalid("use either users or all, not both")
-    hashes = None if body.users is None else list(map(request.services.hashed, body.users))
-    gone = await request.registry.person_names.forget(hashes, actor=request.actor)
-    return {"people_names": {"forgotten": gone}}
+    gone = await request.registry.persons.forget(body.users, actor=request.actor)
+    return {"people": {"forgotten": gone}}

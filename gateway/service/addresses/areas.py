@@ -327,7 +327,7 @@ _LISTED = (
             "gateway.operations.people.names",
             "gateway.operations.people.audit",
         ),
-        paths=("/operators", "/people-names", "/roles", "/permission-sets", "/audit"),
+        paths=("/operators", "/people", "/roles", "/permission-sets", "/audit"),
         is_in_demo=False,
     ),
 )

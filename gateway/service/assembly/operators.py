@@ -43,7 +43,6 @@ from gateway.service.assembly.storage import open_storage
 from spool.clock import Clock
 from spool.leases import lease_of
 from spool.ledger.colours import NAME_COLOURS
-from spool.people import People
 from spool.settings import SpoolSettings
 from spool.storage import Storage
 
@@ -186,7 +185,6 @@ def people_services(parts: Assembler) -> PeopleServices:
         registry=storage.registry,
         registry_problem=storage.registry_problem,
         clock=parts.clock,
-        hashed=People.of_installation(storage.secret).hashed,
         hosts=frozenset({host, *console_hosts(config.oidc)}),
         oidc=parts.sign_ins,
         is_behind_tls=is_behind_tls(config),

@@ -174,7 +174,7 @@ class Reload:
             )
         self.assembler.storage.ledger.shows_layers = config.billed.limited == "layers"
         if self.assembler.storage.registry is not None:
-            self.assembler.storage.registry.people.policy = config.privacy.emails
+            self.assembler.storage.registry.set_emails(config.privacy.emails)
         self.assembler.tell_settings(prepared.prices)
         self.publisher.configure(config.publish)
         self.operators.money.billing_connections.configure(

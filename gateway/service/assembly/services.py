@@ -134,7 +134,10 @@ async def _assemble(
         access.newest_records = assembler.sender_hours.newest_of_keys
     if not is_agent:
         await _start_gateway(assembler, metrics)
-    attribution = Attribution(config, secret=storage.secret)
+    people = storage.ledger.people
+    attribution = Attribution(
+        config, secret=storage.secret, persons=None if people is None else people.persons
+    )
     intake, window, intake_tasks = await assembler.start_intake(attribution, metrics, access)
     assembler.tell_settings(intake.prices)
     deposits = assembler.deposits(attribution)

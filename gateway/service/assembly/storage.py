@@ -106,7 +106,7 @@ async def open_storage(
     storage.ledger.shows_layers = config.billed.limited == "layers"
     try:
         if storage.registry is not None:
-            storage.registry.people.policy = config.privacy.emails
+            storage.registry.set_emails(config.privacy.emails)
             storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all
         yield storage
     finally:

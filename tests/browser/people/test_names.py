@@ -39,4 +39,4 @@ def test_a_hash_gets_a_name(house: Tollhouse, open_console: OpenConsole) -> None
     viewer.listen()
     viewer.open(f"/costs?by=user&from=now-7d&user={user}")
     expect(viewer.page.locator("main tbody tr").first).to_contain_text(user)
-    assert [] == viewer.asked("/people-names")
+    assert [] == viewer.asked("/people")

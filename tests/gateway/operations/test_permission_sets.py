@@ -183,9 +183,10 @@ CALLS = {
     POST /keys/{name}/disable
     DELETE /keys/{name}
     POST /reload
-    GET /people-names
-    POST /people-names
-    POST /people-names/forget
+    GET /people
+    POST /people
+    POST /people/split
+    POST /people/forget
     POST /notification-channels
     PATCH /notification-channels/{name}
     DELETE /notification-channels/{name}

@@ -22,8 +22,8 @@ export function useNames(hashes) {
   useEffect(() => {
     if (!missing.length) return;
     missing.forEach((each) => known.set(each, null));
-    get("/people-names", {user: missing, limit: MOST}).then(({people_names: found}) => {
-      found.forEach(({user, name}) => known.set(user, name));
+    get("/people", {user: missing, limit: MOST}).then(({people: found}) => {
+      found.filter(({name}) => name).forEach(({names, name}) => names.forEach((each) => known.set(each, name)));
       draw((times) => times + 1);
     }, () => missing.forEach((each) => known.delete(each)));
   }, [missing.join()]);

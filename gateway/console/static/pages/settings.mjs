@@ -105,22 +105,24 @@ const TOOLS = {
   ],
 };
 
-/** Parse lines of `email, name` into the API's fields. */
-const typedNames = (text) => text.split("\n").map((line) => line.split(",")).filter(([user]) => user.trim())
-  .map(([user, ...name]) => ({user: user.trim(), name: name.join(",").trim()}));
+/** Parse lines of `email; account, name` into the API's fields. */
+const typedPeople = (text) => text.split("\n").map((line) => line.split(",")).filter(([users]) => users.trim())
+  .map(([users, ...name]) => ({users: users.split(";").map((each) => each.trim()).filter(Boolean), name: name.join(",").trim()}));
 
 const PEOPLE = {
-  path: "/people-names", root: "people_names", at: PATH, caption: "names", what: ["keys"],
+  path: "/people", root: "people", at: PATH, caption: "people", what: ["keys"],
   identity: (row) => row.user,
-  columns: [plain("Name", "name", true), {title: "Stored as", sort: "user", value: (row) => html`<code>${row.user}</code>`},
+  columns: [plain("Name", "name", true), {title: "Names in records", sort: "user", value: (row) => html`<code>${row.names.join("; ")}</code>`},
     {title: "From", value: (row) => (row.origin === "account" ? "an account" : "entered here")}],
   Before: () => html`<p class="faint">Records store a code instead of an e-mail address (<code>privacy.emails = "hash"</code>). For people with the permission set View
-    Names of People, tables show these names instead. Exports always contain the codes.</p>`,
+    Names of People, tables show these names instead. Exports always contain the codes. Reports show one line for each person, whatever name a
+    sender states.</p>`,
   create: {title: "Add names", needs: "organization_administration", fields: () => [{name: "names", label: "Names", type: "area", required: true,
-    note: "one per line: an e-mail address or a code, a comma, and the name. Addresses are not stored."}],
-    run: (_, {names}) => send("POST", "/people-names", {names: typedNames(names)}).then(() => null)},
-  actions: [{title: "Delete", needs: "organization_administration", danger: true, when: (row) => row.origin !== "account", text: (row) => `Tables show the code ${row.user} again.`,
-    run: (row) => send("POST", "/people-names/forget", {users: [row.user]}).then(() => null)}],
+    note: "one person per line: an e-mail address or a code, a comma, and the name. Separate several names of a person in records by semicolons. Addresses are not stored."}],
+    run: (_, {names}) => send("POST", "/people", {people: typedPeople(names)}).then(() => null)},
+  actions: [{title: "Delete", needs: "organization_administration", danger: true, when: (row) => row.origin !== "account",
+    text: (row) => `Tables show ${row.user} again, and each name in records is a person of its own.`,
+    run: (row) => send("POST", "/people/forget", {users: [row.user]}).then(() => null)}],
   empty: html`<h2>No names yet</h2><p>Add names by hand or paste lines of a CSV file. People with an account get their name from it.</p>`,
 };
 

@@ -307,9 +307,10 @@ async def channels_and_reports(operators: Operators) -> None:
     await operators.change("send_scheduled_report", "POST", f"{one}/send", {})
     await operators.change("remove_scheduled_report", "DELETE", one)
     await operators.change("remove_channel", "DELETE", "/notification-channels/desk")
-    names = {"names": [{"user": "eve@example.com", "name": "Eve"}]}
-    await operators.change("keep_people_names", "POST", "/people-names", names)
-    await operators.change("forget_people_names", "POST", "/people-names/forget", {"all": True})
+    people = {"people": [{"users": ["eve@example.com", "eve"], "name": "Eve"}]}
+    await operators.change("link_people", "POST", "/people", people)
+    await operators.change("split_person", "POST", "/people/split", {"user": "eve"})
+    await operators.change("forget_people", "POST", "/people/forget", {"all": True})
 
 
 async def definitions(operators: Operators) -> None:

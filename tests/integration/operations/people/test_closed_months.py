@@ -209,7 +209,7 @@ NOT_OVER: Sequence[str] = [
     "/report?from=2026-08-01&to=2026-08-30",
     f"/report?{AUGUST}&format=csv",
     "/reconciliation?month=2026-09",
-    "/people-names",
+    "/people",
 ]
 
 

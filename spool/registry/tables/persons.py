@@ -1,0 +1,203 @@
+"""
+Names of people, in a private table of the registry: the name to show, and the names of the same person in records.
+
+An e-mail address is stored in the form that records have, so by default as its hash. Names to show are not kept in
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from spool.errors import Invalid, NotAllowed, NotThere
+from spool.ledger.sums import OTHER
+from spool.people import People
+from spool.registry.changes import Changes
+from spool.registry.following import DOCUMENTS, Subject
+from spool.registry.operators import Actor
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import check_text
+
+KIND = "person"
+LIMIT = "privacy.max_names"
+MAX_NAME = 200
+MAX_LINKED = 100  # maximum number of names of one person, because a filter by a person lists them all
+_SHOWN = 100  # maximum number of names in one audit row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkedPerson:
+    """`names` are as records contain them; reports show the first. `label` is the name to show, or ""."""
+
+    names: tuple[str, ...]
+    label: str = ""
+
+
+class PersonTable:
+    """
+    The table of people. A method that raises (Invalid, NotAllowed, NotThere) changes nothing. The audit list has names
+    as records contain them, never labels.
+    """
+
+    about: tuple[Subject, ...] = ((DOCUMENTS, KIND),)
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._people = changes.people
+        self._linked: Sequence[tuple[str, ...]] = ()  # the names of each person with several
+
+    async def load(self) -> None:
+        self._take(await self._changes.read(_read))
+
+    async def all(self) -> Sequence[LinkedPerson]:
+        return list((await self._changes.read(_read)).values())
+
+    def relink(self) -> None:
+        """Use the links again after a change of `privacy.emails`."""
+        self._people.link([tuple(map(self._people.stored, own)) for own in self._linked])
+
+    async def link(self, people: Iterable[LinkedPerson], *, most: int, actor: Actor) -> int:
+        """
+        Link the names of each person with each other and with all names that they are already linked with. A label
+        replaces the earlier one. Return the total number of names.
+
+        Raises NotAllowed if there would be more than `most` names, or more than MAX_LINKED names of one person.
+        """
+        stated = list(map(_checked, people))
+        now = self._changes.now()
+
+        def work(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
+            known = _Known(_read(rows), self._people)
+            for person in stated:
+                known.link(person)
+            count = known.store(rows)
+            if known.is_larger and count > most:
+                raise NotAllowed(f"the table would hold {count} names ({LIMIT} = {most}): delete some first")
+            names = [name for person in stated for name in person.names]
+            rows.add_audit(now, actor, "person.link", "names", after=_audited(names))
+            return count, known.people
+
+        count, _ = await self._changes.change(work, lambda result: self._take(result[1]))
+        return count
+
+    async def split(self, name: str, *, actor: Actor) -> None:
+        """Take a name out of its person. Raises NotThere if it is linked with no other name."""
+        now = self._changes.now()
+
+        def work(rows: RegistryRows) -> Mapping[str, LinkedPerson]:
+            known = _Known(_read(rows), self._people)
+            before = known.of([name])
+            if not before or len(before[0].names) == 1:
+                raise NotThere(f"{name[:MAX_NAME]} is linked with no other name")
+            known.split(before[0], name)
+            known.store(rows)
+            rows.add_audit(now, actor, "person.split", "names", before=_audited([self._people.stored(name)]))
+            return known.people
+
+        await self._changes.change(work, self._take)
+
+    async def forget(self, names: Collection[str] | None, *, actor: Actor) -> int:
+        """
+        Delete the people with these names, or all people if `names` is None. Return the number of deleted people.
+        """
+        now = self._changes.now()
+
+        def work(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
+            known = _Known(_read(rows), self._people)
+            deleted = [*known.people.values()] if names is None else known.of(names)
+            known.drop(deleted)
+            known.store(rows)
+            if deleted:
+                deleted_names = [name for person in deleted for name in person.names]
+                rows.add_audit(now, actor, "person.forget", "names", before=_audited(deleted_names))
+            return len(deleted), known.people
+
+        count, _ = await self._changes.change(work, lambda result: self._take(result[1]))
+        return count
+
+    def _take(self, people: Mapping[str, LinkedPerson]) -> None:
+        self._linked = [person.names for person in people.values() if len(person.names) > 1]
+        self.relink()
+
+
+class _Known:
+    """The people of the table within one change."""
+
+    def __init__(self, people: Mapping[str, LinkedPerson], rules: People) -> None:
+        self.people = dict(people)  # by first name
+        self._stored = people
+        self._key = rules.identity_of_name
+        self._text = rules.hashed
+        self._by_name = {self._key(name): first for first, person in people.items() for name in person.names}
+
+    @property
+    def is_larger(self) -> bool:
+        return _count(self.people) > _count(self._stored)
+
+    def of(self, names: Iterable[str]) -> list[LinkedPerson]:
+        """Return the people with these names, in this order."""
+        firsts = (self._by_name.get(self._key(name)) for name in names)
+        return [self.people[first] for first in dict.fromkeys(firsts) if first is not None]
+
+    def link(self, stated: LinkedPerson) -> None:
+        found = self.of(stated.names)
+        names = dict[str, str]()
+        for name in stated.names:
+            for each in (*(name for person in self.of([name]) for name in person.names), name):
+                names.setdefault(self._text(each), each)
+        if len(names) > MAX_LINKED:
+            raise NotAllowed(f"a person would have {len(names)} names, and {MAX_LINKED} are the limit")
+        label = stated.label or next((person.label for person in found if person.label), "")
+        self.drop(found)
+        self._put(LinkedPerson(names=(*names.values(),), label=label))
+
+    def split(self, person: LinkedPerson, name: str) -> None:
+        self.drop([person])
+        remaining = tuple(other for other in person.names if self._text(other) != self._text(name))
+        if len(remaining) > 1 or person.label:
+            self._put(LinkedPerson(names=remaining, label=person.label))
+
+    def drop(self, people: Iterable[LinkedPerson]) -> None:
+        for person in people:
+            del self.people[person.names[0]]
+            for name in person.names:
+                del self._by_name[self._key(name)]
+
+    def store(self, rows: RegistryRows) -> int:
+        """Write what changed. Return the number of names."""
+        for first in self._stored.keys() - self.people.keys():
+            rows.delete_document(KIND, first)
+        for first, person in self.people.items():
+            if self._stored.get(first) != person:
+                rows.put_document(KIND, first, {"names": person.names, "label": person.label})
+        return _count(self.people)
+
+    def _put(self, person: LinkedPerson) -> None:
+        self.people[person.names[0]] = person
+        self._by_name.update((self._key(name), person.names[0]) for name in person.names)
+
+
+def _checked(person: LinkedPerson) -> LinkedPerson:
+    names = tuple(check_text("names", name, MAX_NAME) for name in person.names)
+    if OTHER in names:
+        raise Invalid(f"{OTHER} has the calls of several people, so it cannot be linked")
+    label = check_text("name", person.label, MAX_NAME) if person.label else ""
+    if not names or (len(names) == 1 and not label):
+        raise Invalid("a person needs two names to link, or one name and the name to show")
+    return LinkedPerson(names=names, label=label)
+
+
+def _audited(names: Sequence[str]) -> Mapping[str, object]:
+    return {"count": len(names), "names": list(names[:_SHOWN])}
+
+
+def _count(people: Mapping[str, LinkedPerson]) -> int:
+    return sum(len(person.names) for person in people.values())
+
+
+def _read(rows: RegistryRows) -> Mapping[str, LinkedPerson]:
+    return {
+        first: LinkedPerson(names=tuple(map(str, body["names"])), label=str(body["label"]))
+        for first, body in rows.documents(KIND).items()
+    }

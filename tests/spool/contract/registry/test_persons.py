@@ -1,0 +1,162 @@
+"""People with several names in a registry: links, splits and deletions, in any order and over restarts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import pytest
+
+from spool.errors import Invalid, NotAllowed, NotThere
+from spool.people import KEEP
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.tables.persons import MAX_LINKED, LinkedPerson
+from tests.spool.contract.conftest import RegistryOpener
+from tests.spool.kept import audit_rows
+
+ROOT = Actor("root@example.com", "local")
+NAMES = tuple("abcdefgh")
+
+pytestmark = pytest.mark.rule
+
+
+def linked(registry: Registry) -> list[tuple[str, ...]]:
+    """Return the names of each person with several names, as the seam of all queries has them."""
+    return sorted(set(registry.people.persons.names.values()))
+
+
+async def link(registry: Registry, *people: Sequence[str], label: str = "", most: int = 1000) -> int:
+    stated = [LinkedPerson(names=(*names,), label=label) for names in people]
+    return await registry.persons.link(stated, most=most, actor=ROOT)
+
+
+class ByHand:
+    """The names of each person, computed in the simplest way."""
+
+    def __init__(self) -> None:
+        self.people: list[list[str]] = []
+
+    def link(self, names: Sequence[str]) -> None:
+        joined = dict.fromkeys(chain.from_iterable((*self._of(name), name) for name in names))
+        self._drop(joined)
+        self.people.append([*joined])
+
+    def split(self, name: str) -> bool:
+        rest = [each for each in self._of(name) if each != name]
+        self._drop((name, *rest))
+        self.people += [rest] if len(rest) > 1 else []
+        return bool(rest)
+
+    def forget(self, names: Iterable[str]) -> int:
+        gone = {tuple(own) for name in names if (own := self._of(name))}
+        self._drop(chain.from_iterable(gone))
+        return len(gone)
+
+    def _of(self, name: str) -> list[str]:
+        return next((own for own in self.people if name in own), [])
+
+    def _drop(self, names: Iterable[str]) -> None:
+        dropped = set(names)
+        self.people = [own for own in self.people if dropped.isdisjoint(own)]
+
+
+@pytest.mark.every_engine
+async def test_links_in_any_order_are_the_same_after_a_restart(open_registry: RegistryOpener) -> None:
+    """Random links, splits and deletions, with restarts in between, against lists that are made by hand."""
+    chance = random.Random(80)
+    registry, by_hand = await open_registry(), ByHand()
+    for _ in range(40):
+        names = chance.sample(NAMES, chance.randint(2, 4))
+        match chance.choice(("link", "link", "split", "forget", "restart")):
+            case "link":
+                by_hand.link(names)
+                await link(registry, names)
+            case "split" if by_hand.split(names[0]):
+                await registry.persons.split(names[0], actor=ROOT)
+            case "split":
+                with pytest.raises(NotThere, match="linked with no other name"):
+                    await registry.persons.split(names[0], actor=ROOT)
+            case "forget":
+                assert by_hand.forget(names[:2]) == await registry.persons.forget(names[:2], actor=ROOT)
+            case _:
+                await registry.close()
+                registry = await open_registry()
+        assert sorted(map(tuple, by_hand.people)) == linked(registry)
+
+
+@pytest.mark.every_engine
+async def test_another_gateway_knows_a_link(open_registry: RegistryOpener) -> None:
+    registry = await open_registry()
+    if not registry.is_shared:
+        pytest.skip("one process owns the files")
+    other = await open_registry()
+    await link(registry, ("a", "b"))
+    await other.follow()
+    assert [("a", "b")] == linked(other)
+    assert other.people.identity("a") == other.people.identity("b")
+
+
+async def test_every_form_of_a_linked_address_names_the_person(registry: Registry) -> None:
+    """An address, its hash, an account and a login are one person. `privacy.emails` may change afterwards."""
+    people = registry.people
+    hashed = people.hashed("ann@example.com")
+    await link(registry, (hashed, "uuid-1", "ann"))
+    for name in ("Ann@Example.com", hashed, "uuid-1", "ann"):
+        assert {hashed, "uuid-1", "ann"} <= set(people.forms(name)), name
+        assert people.identity("ann") == people.identity(name)
+        assert {"user": people.forms(name)} == people.matched({"user": (name,)})
+        assert people.names_of(name) == (hashed, "uuid-1", "ann")
+    assert [hashed, hashed, hashed, "bob"] == [
+        people.shown(each) for each in ("uuid-1", "ann@example.com", "ann", "bob")
+    ]
+    assert ("ann",) == people.matched({"team": ("ann",)})["team"]
+    registry.set_emails("drop")
+    assert not people.is_dropped("ann@example.com") and people.is_dropped("bob@example.com")
+    registry.set_emails(KEEP)
+    await link(registry, ("bob@example.com", "bob"))
+    assert "bob@example.com" == people.shown("bob")
+    registry.set_emails("hash")
+    assert people.hashed("bob@example.com") == people.shown("bob")
+
+
+async def test_who_watches_links_hears_each_change(registry: Registry) -> None:
+    """A change of a label alone changes no link."""
+    changes: list[list[tuple[str, ...]]] = []
+    registry.people.persons.watch(lambda: changes.append(linked(registry)))
+    await link(registry, ("a", "b"))
+    await link(registry, ("a",), label="Ann")
+    await registry.persons.split("b", actor=ROOT)
+    assert [[("a", "b")], []] == changes
+    assert [LinkedPerson(names=("a",), label="Ann")] == list(await registry.persons.all())
+
+
+async def test_audit_rows_have_names_of_records_and_no_label(registry: Registry) -> None:
+    address = "ann@example.com"
+    await link(registry, ("a", "b", registry.people.hashed(address)), label="Ann Lee")
+    await registry.persons.split("b", actor=ROOT)
+    await registry.persons.split(address, actor=ROOT)
+    await registry.persons.forget(None, actor=ROOT)
+    rows = [row for row in await audit_rows(registry) if row.action.startswith("person.")]
+    assert {"person.link", "person.split", "person.forget"} == {row.action for row in rows}
+    assert "Ann Lee" not in str(rows) and address not in str(rows) and "'b'" in str(rows)
+
+
+async def test_names_are_bounded(registry: Registry) -> None:
+    """The table has at most `most` names, and a person at most MAX_LINKED. Nothing changes then."""
+    many = [f"n{number}" for number in range(MAX_LINKED)]
+    assert MAX_LINKED == await link(registry, many, most=MAX_LINKED)
+    with pytest.raises(NotAllowed, match=f"{MAX_LINKED + 1} names"):
+        await link(registry, ("n1", "further"), most=1000)
+    with pytest.raises(NotAllowed, match=f"privacy.max_names = {MAX_LINKED}"):
+        await link(registry, ("a", "b"), most=MAX_LINKED)
+    assert MAX_LINKED == await link(registry, ("n1", "n2"), label="Ann", most=1)
+    assert [tuple(many)] == linked(registry)
+    for wrong in ((), ("a",)):
+        with pytest.raises(Invalid, match="needs two names"):
+            await link(registry, wrong)
+    with pytest.raises(Invalid, match="several people"):
+        await link(registry, ("a", "(other)"))
+    with pytest.raises(Invalid, match="printable"):
+        await link(registry, ("a", "b\n\x00c"))
