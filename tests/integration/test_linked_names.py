@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,7 +36,9 @@ async def world_of(serve: Serve, config: Config, *rules: AttributionRule) -> Wor
     return World(serving, None, "", people, HASH)  # type: ignore[arg-type]
 
 
-async def sent(world: World, chance: random.Random, users: Sequence[str]) -> None:
+async def sent(
+    world: World, chance: random.Random, users: Sequence[str], teams: Sequence[str | None] = TEAMS
+) -> None:
     """Send a call of each user, at any time of the last days."""
     spans = []
     for user in users:
@@ -43,7 +46,7 @@ async def sent(world: World, chance: random.Random, users: Sequence[str]) -> Non
         span = json_span(
             chance.choice(MODELS), startTimeUnixNano=str(start), endTimeUnixNano=str(start + 10**9)
         )
-        stated = {"user.id": user, "team.id": chance.choice(TEAMS)}
+        stated = {"user.id": user, "team.id": chance.choice(teams)}
         span["attributes"] += [
             {"key": key, "value": {"stringValue": value}} for key, value in stated.items() if value
         ]
@@ -146,6 +149,67 @@ async def test_a_link_adds_up_lines_and_a_split_gives_them_back(
     assert mixed == folded(await lines(world), people)
 
 
+STATED = (
+    ("uuid-ann", "ann@example.com"), ("uuid-ann", "Ann@Example.com"),
+    ("uuid-bob", "bob@example.com"), ("uuid-bob", "cy@example.com"),
+    ("uuid-dan", "dan@example.com"), ("uuid-dan-2", "dan@example.com"),
+    ("uuid-eve", "eve@example.com"), ("uuid-fay", None), (None, "gus@example.com"),
+)  # fmt: skip
+
+
+async def test_accounts_are_linked_with_the_addresses_that_their_calls_state(serve: Serve) -> None:
+    """A pair that may be two people is a conflict, which is listed and stays apart."""
+    world = await world_of(serve, Config())
+    await sent_pairs(world, STATED)
+    await sent_pairs(world, STATED[:1])
+    known = [{"users": ["uuid-eve", "eve"]}, {"users": ["eve@example.com", "evelyn"]}]
+    checked(await world.ask("POST", "/people", {"people": known}))
+    hashed = world.people.hashed
+    assert {
+        ("uuid-ann", hashed("ann@example.com"), 3): ("free", None),
+        ("uuid-bob", hashed("bob@example.com"), 1): ("conflict", "the account states several addresses"),
+        ("uuid-bob", hashed("cy@example.com"), 1): ("conflict", "the account states several addresses"),
+        **{
+            (account, hashed("dan@example.com"), 1): (
+                "conflict",
+                "several accounts of otel state the address",
+            )
+            for account in ("uuid-dan", "uuid-dan-2")
+        },
+        ("uuid-eve", hashed("eve@example.com"), 1): ("conflict", "both names are linked with other names"),
+    } == await stated(world)
+    before, separate = await whole(world), await lines(world)
+    for kept in (1, 0):
+        linked = checked(await world.ask("POST", "/people/link-stated", {}))["people"]
+        assert {"kept": kept, "conflicts": 5} == linked
+        assert ("linked", None) == (await stated(world))["uuid-ann", hashed("ann@example.com"), 3]
+    people = [[hashed("ann@example.com"), "uuid-ann"], ["uuid-eve", "eve"]]
+    assert folded(separate, people) == await lines(world)
+    assert before == await whole(world)
+
+
+async def stated(world: World) -> Mapping[tuple[str, str, int], tuple[str, str | None]]:
+    rows = checked(await world.ask("GET", "/people/stated"))["stated_names"]
+    return {(row["user"], row["address"], row["calls"]): (row["state"], row["reason"]) for row in rows}
+
+
+async def sent_pairs(world: World, pairs: Sequence[tuple[str | None, str | None]]) -> None:
+    """Send a call for each account and address."""
+    start = int((datetime.now(UTC) - timedelta(hours=1)).timestamp()) * 10**9
+    spans = []
+    for account, address in pairs:
+        span = json_span("gpt-4o", startTimeUnixNano=str(start), endTimeUnixNano=str(start + 10**9))
+        names = {"user.id": account, "user.email": address}
+        span["attributes"] += [
+            {"key": key, "value": {"stringValue": value}} for key, value in names.items() if value
+        ]
+        spans.append(span)
+    answer = await world.serving.send("/v1/traces", json_traces(*spans))
+    assert 200 == answer.status, answer.body
+    storage = world.serving.app.services.storage
+    await storage.ledger.catch_up(storage.log)
+
+
 async def test_a_past_month_is_shown_by_the_links_of_today(serve: Serve) -> None:
     """Results of past months are remembered. A link and a split change them all the same."""
     world = await world_of(serve, Config())
@@ -169,13 +233,12 @@ async def test_attribution_rules_match_any_linked_name(serve: Serve) -> None:
     rule = AttributionRule(match=Match(user="ann@example.com"), set=Assignment(team="rule"))
     world = await world_of(serve, Config(), rule)
     team = {"where": "team=rule"}
-    chance = random.Random(2)
-    chance.choice = lambda values: values[0] if values is MODELS else None  # type: ignore[method-assign, assignment]
-    await sent(world, chance, ["uuid-ann"])
+    sent_without_team = partial(sent, world, random.Random(2), teams=(None,))
+    await sent_without_team(["uuid-ann"])
     assert {} == await lines(world, **team)
     checked(await world.ask("POST", "/people", {"people": [{"users": ["uuid-ann", "Ann@example.com"]}]}))
-    await sent(world, chance, ["uuid-ann", "ann@example.com", "bob"])
+    await sent_without_team(["uuid-ann", "ann@example.com", "bob"])
     assert [2] == [calls for calls, _ in (await lines(world, **team)).values()]
     checked(await world.ask("POST", "/people/split", {"user": "uuid-ann"}))
-    await sent(world, chance, ["uuid-ann"])
+    await sent_without_team(["uuid-ann"])
     assert 2 == added([*(await lines(world, **team)).values()])[0]

@@ -278,10 +278,26 @@ def edit_name(client: OperatorClient, user: str, name: str) -> None:
     click.echo("1 person stored")
 
 
+list_command(
+    people,
+    "stated",
+    root="stated_names",
+    path="/people/stated",
+    columns=("user", "address", "calls", "state", "reason"),
+    filters={
+        "user": "Filter by an account, or an e-mail address.",
+        "state": "Filter by state: free, linked or conflict.",
+    },
+    help="List accounts with the addresses that their calls of the last 92 days state.",
+)
+
 add_commands(
     people,
     command("split USER", "POST /people/split", "Take a name out of its person, to show it as one of its own.",
             shows="{user} is a person of its own"),
+    command("link-stated", "POST /people/link-stated",
+            "Link each account with the address that its calls state, unless they are a conflict in `people stated`.",
+            shows="{people[kept]} pairs linked, {people[conflicts]} conflicts"),
 )  # fmt: skip
 
 

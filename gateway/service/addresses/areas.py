@@ -325,6 +325,7 @@ _LISTED = (
             "gateway.operations.people.accounts",
             "gateway.operations.people.roles",
             "gateway.operations.people.names",
+            "gateway.operations.people.stated_names",
             "gateway.operations.people.audit",
         ),
         paths=("/operators", "/people", "/roles", "/permission-sets", "/audit"),

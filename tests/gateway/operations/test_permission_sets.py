@@ -186,6 +186,8 @@ CALLS = {
     GET /people
     POST /people
     POST /people/split
+    GET /people/stated
+    POST /people/link-stated
     POST /people/forget
     POST /notification-channels
     PATCH /notification-channels/{name}

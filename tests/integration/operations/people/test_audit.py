@@ -310,6 +310,7 @@ async def channels_and_reports(operators: Operators) -> None:
     people = {"people": [{"users": ["eve@example.com", "eve"], "name": "Eve"}]}
     await operators.change("link_people", "POST", "/people", people)
     await operators.change("split_person", "POST", "/people/split", {"user": "eve"})
+    await operators.change("link_stated_names", "POST", "/people/link-stated", {})
     await operators.change("forget_people", "POST", "/people/forget", {"all": True})
 
 

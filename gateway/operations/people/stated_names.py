@@ -1,0 +1,129 @@
+"""
+Operator API handlers for names that senders state together: the account and the e-mail address of the same calls.
+
+Nothing is linked without an operator, because a sender can state a false address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
+from spool.ledger.sums import OTHER
+from spool.people import SECOND_NAME, USER, People
+from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
+from spool.registry.tables.persons import LIMIT, LinkedPerson
+
+DAYS = timedelta(days=92)
+FREE, LINKED, CONFLICT = "free", "linked", "conflict"
+STATES = (FREE, LINKED, CONFLICT)
+
+
+@dataclass(frozen=True, slots=True)
+class StatedNames:
+    """An account, and an address that its calls state. `reason` says why they are not linked, or is ""."""
+
+    user: str
+    address: str
+    calls: int
+    state: str
+    reason: str = ""
+
+
+STATED: List[StatedNames] = List(
+    root="stated_names",
+    show=lambda row: {
+        "user": row.user, "address": row.address, "calls": row.calls, "state": row.state, "reason": row.reason or None
+    },
+    identity=Sort(value=lambda row: f"{row.user} {row.address}"),
+    sorts={"calls": Sort(value=lambda row: row.calls), "user": Sort(value=lambda row: row.user)},
+    default_sort=("calls", "desc"),
+    filters={
+        "user": Filter(values=lambda row: (row.user, row.address), is_open=True, names_people=True),
+        "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
+    },
+)  # fmt: skip
+
+
+@call(
+    "GET",
+    "/people/stated",
+    ORGANIZATION_ADMINISTRATION,
+    "List accounts with the addresses that their calls state",
+    lists=STATED,
+    in_turn=True,
+)
+async def list_stated_names(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    List the pairs of the last 92 days. A pair is a conflict if its account states several addresses, if several
+    accounts of one source state its address, or if both names are linked with different people.
+    """
+    return await request.list(STATED, MemoryRows(await _stated(request)))
+
+
+@call(
+    "POST",
+    "/people/link-stated",
+    ORGANIZATION_ADMINISTRATION,
+    "Link accounts with the addresses that their calls state",
+    in_turn=True,
+)
+async def link_stated_names(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """Link all pairs that are no conflict. Reports show the address."""
+    stated = await _stated(request)
+    people = [LinkedPerson(names=(row.address, row.user)) for row in stated if row.state == FREE]
+    max_names = request.shared.most(LIMIT)
+    await request.registry.persons.link(people, most=max_names, actor=request.actor)
+    conflicts = sum(row.state == CONFLICT for row in stated)
+    return {"people": {"kept": len(people), "conflicts": conflicts}}
+
+
+async def _stated(request: OperatorRequest[MoneyServices, None]) -> list[StatedNames]:
+    await request.ledger.catch_up(request.services.log)
+    until = end_of_hour(request.now())
+    since = until.astimezone(UTC).replace(hour=0) - DAYS
+    query = CostQuery(
+        since=since,
+        until=until,
+        granularity=TOTAL,
+        group_by=(USER, SECOND_NAME, "source"),
+        exclude={USER: ("", OTHER), SECOND_NAME: ("",)},
+        measures=("calls",),
+        stated_names=True,
+    )
+    rows = await request.ledger.costs(query)
+    return await asyncio.to_thread(lambda: list(_pairs(rows, request.shared.people)))
+
+
+def _pairs(rows: Sequence[CostRow], people: People) -> Iterator[StatedNames]:
+    calls = Counter[tuple[str, str]]()
+    addresses = defaultdict[str, set[str]](set)  # by account
+    accounts = defaultdict[tuple[str, str], set[str]](set)  # by address and source
+    for row in rows:
+        account, address, source = (value or "" for value in row.group)
+        calls[account, address] += row.calls
+        addresses[account].add(address)
+        accounts[address, source].add(account)
+    crowded = {address: source for (address, source), own in accounts.items() if len(own) > 1}
+    for (account, address), count in calls.items():
+        linked, other = people.names_of(account), people.names_of(address)
+        if linked and linked == other:
+            yield StatedNames(account, address, count, LINKED)
+        elif len(addresses[account]) > 1:
+            yield StatedNames(account, address, count, CONFLICT, "the account states several addresses")
+        elif address in crowded:
+            reason = f"several accounts of {crowded[address]} state the address"
+            yield StatedNames(account, address, count, CONFLICT, reason)
+        elif linked and other:
+            yield StatedNames(account, address, count, CONFLICT, "both names are linked with other names")
+        else:
+            yield StatedNames(account, address, count, FREE)
