@@ -13,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -23,7 +24,7 @@ from spool.billing import REPLACE_DROP, REPLACE_HOURLY, BillingDrops, MonthSize,
 from spool.clock import Clock
 from spool.errors import NotAllowed, SpoolUnavailable
 from spool.record import BillingDrop
-from spool.registry.connections import BillingConnection, ConnectionDraft
+from spool.registry.connections import MAX_NAME, BillingConnection, ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.connections import ConnectionTable
@@ -40,6 +41,11 @@ _ENABLE = "Let the operator enable it: tollhouse connections enable."
 Validate = Callable[[bytes], Awaitable["list[str] | None"]]
 
 _log = logging.getLogger(__name__)
+
+
+def configured_draft(id: str) -> ConnectionDraft:
+    """Return the draft of the connection that `upstream.connection_id` names."""
+    return ConnectionDraft(name=f"upstream.connection_id {id}"[:MAX_NAME], cloud_provider="Tollhouse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +92,24 @@ class BillingConnections:
         if self._registry is None:
             return
         if self._configured:
-            draft = ConnectionDraft(
-                name=f"upstream.connection_id {self._configured}"[:200], cloud_provider="Tollhouse"
-            )
+            draft = configured_draft(self._configured)
             await self.table.establish(self._configured, draft, actor=CONFIGURATION)
+        await self.forget_deleted()
+
+    async def forget_deleted(self) -> None:
+        """Delete the rows of connections that no longer exist."""
         with_rows = await self.drops.newest()
         existing_ids = await self.table.ids()
         for id in with_rows:
             if id not in existing_ids:
-                await self.drops.forget(id)
+                async with self._turn(id):
+                    await self.drops.forget(id)
+
+    def of(self, registry: Registry) -> BillingConnections:
+        """Return the connections of a draft of the registry."""
+        drafted = copy(self)
+        drafted._registry = registry
+        return drafted
 
     @property
     def table(self) -> ConnectionTable:
@@ -142,12 +157,13 @@ class BillingConnections:
         """
         if wanted and id == self._configured:
             raise NotAllowed("its rows are the cost of calls that are already counted")
-        if self._registry is None:
+        if self._registry is None or wanted == (id in self._registry.connections_in_costs.all()):
             return
+        self._registry.file_owners.check("connection", id)
         counted = self._registry.connections_in_costs
-        if wanted and id not in counted.all():
+        if wanted:
             await counted.add(id, {"in_costs": True}, actor=actor, action="connection.in_costs")
-        elif not wanted and id in counted.all():
+        else:
             await counted.remove(id, actor=actor, action="connection.out_of_costs")
 
     async def create(self, draft: ConnectionDraft, *, id: str | None, actor: Actor) -> BillingConnection:
@@ -160,6 +176,12 @@ class BillingConnections:
 
     async def delete(self, id: str, *, actor: Actor) -> None:
         """Delete a connection and its rows. Files that wait for delivery are still sent upstream."""
+        async with self._turn(id):
+            await self.leave(id, actor=actor)
+            await self.drops.forget(id)
+
+    async def leave(self, id: str, *, actor: Actor) -> None:
+        """Delete a connection, but not its rows."""
         self.table.get(id)
         if id == self._configured:
             raise NotAllowed("upstream.connection_id names this connection; change the configuration first")
@@ -167,10 +189,9 @@ class BillingConnections:
         # caller repeats it. The connection may no longer exist by then, so the repetition would end before
         # a later removal.
         if self._registry and id in self._registry.connections_in_costs.all():
+            self._registry.file_owners.check("connection", id)
             await self._registry.connections_in_costs.remove(id, actor=actor, action="")
-        async with self._turn(id):
-            await self.table.delete(id, actor=actor)
-            await self.drops.forget(id)
+        await self.table.delete(id, actor=actor)
 
     @asynccontextmanager
     async def taking(self, id: str) -> AsyncIterator[BillingConnection]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from spool.registry.changes import Changes
+from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -37,6 +38,9 @@ class AssistantToolTable:
     async def load(self) -> None:
         self._decided = await self._changes.read(_read)
 
+    def all(self) -> Mapping[str, ToolDecision]:
+        return self._decided
+
     def find(self, name: str) -> ToolDecision | None:
         return self._decided.get(name)
 
@@ -51,11 +55,25 @@ class AssistantToolTable:
             before = decisions.get(name)
             if before is not None and before.enabled == enabled:
                 return decisions
+            check_unmanaged(self._changes, rows, TOOL_KIND, name)
             decisions[name] = ToolDecision(enabled=enabled, last_updated=now, updated_by=actor.name)
             body = {"enabled": enabled, "last_updated": now, "updated_by": actor.name}
             rows.put_document(TOOL_KIND, name, body)
             old = None if before is None else {"enabled": before.enabled}
             rows.add_audit(now, actor, "assistant_tool.change", name, before=old, after={"enabled": enabled})
+            return decisions
+
+        await self._changes.change(work, self._set)
+
+    async def forget(self, name: str, *, actor: Actor) -> None:
+        """Delete the decision, so that the configuration decides again."""
+        now = self._changes.now()
+
+        def work(rows: RegistryRows) -> Mapping[str, ToolDecision]:
+            decisions = dict(_read(rows))
+            before = decisions.pop(name)
+            rows.delete_document(TOOL_KIND, name)
+            rows.add_audit(now, actor, "assistant_tool.change", name, before={"enabled": before.enabled})
             return decisions
 
         await self._changes.change(work, self._set)

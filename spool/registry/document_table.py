@@ -266,7 +266,7 @@ class DocumentTable(Generic[Row]):
             after: Row = edited(before, edit(before), last_updated=now, **stamp)
             if after is before:
                 return before
-            self._check_unmanaged(rows, id)
+            check_unmanaged(self._changes, rows, self.action, id)
             if check is not None:
                 check(rows, stored, after)
             self.kind.put(rows, after)
@@ -293,7 +293,7 @@ class DocumentTable(Generic[Row]):
 
         def work(rows: RegistryRows) -> None:
             before = self._found(self._stored(rows), id)
-            self._check_unmanaged(rows, id)
+            check_unmanaged(self._changes, rows, self.action, id)
             if check is not None:
                 check(rows, before)
             self.kind.delete(rows, id)
@@ -305,11 +305,6 @@ class DocumentTable(Generic[Row]):
     def _stored(self, rows: RegistryRows) -> Mapping[str, Row]:
         """Return all stored rows. A draft has them in memory, where no other process changes them."""
         return self._rows if self._changes.is_draft else self.kind.all(rows)
-
-    def _check_unmanaged(self, rows: RegistryRows, id: str) -> None:
-        """Raise Managed if a file manages the row. In a draft nothing is raised, because a draft applies the files."""
-        if not self._changes.is_draft:
-            check_unmanaged(rows, self.action, id)
 
     def _found(self, kept: Mapping[str, Row], id: str) -> Row:
         row = kept.get(id)

@@ -8,22 +8,25 @@ Tokens are stored with a keyed hash of their secret. The devices that a token en
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from spool.errors import Invalid, NotAllowed, NotThere
+from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
 from spool.registry.bearers import token_is_good
 from spool.registry.changes import Changes
-from spool.registry.document_table import DocumentTable
-from spool.registry.documents import DocumentKind
+from spool.registry.document_table import DocumentTable, names_of
+from spool.registry.documents import DocumentKind, edited
+from spool.registry.file_owners import check_unmanaged
 from spool.registry.keys import check_labels, check_name
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 
 PREFIX = "the_"
+_TEXT = re.compile(rf"{PREFIX}([0-9a-f]{{16}})_([0-9a-f]{{64}})")
 ACTIVE, USED_UP, EXPIRED, REVOKED = "active", "used_up", "expired", "revoked"
 STATES = (ACTIVE, USED_UP, EXPIRED, REVOKED)
 
@@ -72,6 +75,11 @@ class EnrolmentToken(TokenDraft):
         return USED_UP if devices >= self.max_devices else ACTIVE
 
     @property
+    def key(self) -> tuple[str, str]:
+        """Return the name and the serial number. No two tokens that have not ended have the same."""
+        return self.name.casefold(), self.serial.casefold()
+
+    @property
     def ended_at(self) -> float:
         return self.expires_at if self.revoked_at is None else min(self.revoked_at, self.expires_at)
 
@@ -88,6 +96,22 @@ def checked(draft: TokenDraft, now: float) -> TokenDraft:
     return replace(draft, name=check_name(draft.name), labels=check_labels(draft.labels), serial=serial)
 
 
+def new_token() -> str:
+    """Return the text of a new token: its id and its secret."""
+    return f"{PREFIX}{secrets.token_hex(8)}_{secrets.token_hex(32)}"
+
+
+def _check_free(stored: Mapping[str, EnrolmentToken], made: Iterable[EnrolmentToken], now: float) -> None:
+    """Raise AlreadyThere if one of the new tokens has the id, or the name and serial number, of a stored one."""
+    live = {token.key for token in stored.values() if token.ended_at > now}
+    for token in made:
+        if token.key in live or token.id in stored:
+            of = f" for {token.serial}" if token.serial else ""
+            raise AlreadyThere(
+                f"a token named {token.name!r}{of} already exists; revoke it, or use another name"
+            )
+
+
 class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
     """The tokens, all in memory. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
@@ -100,6 +124,10 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
         self._pepper = changes.secret("enrolment tokens")
+
+    def live(self) -> Sequence[EnrolmentToken]:
+        """Return the tokens that have not ended."""
+        return [token for token in self.all() if token.ended_at > self._changes.now()]
 
     def match(self, text: str) -> EnrolmentToken | None:
         """Return the token with this secret, even if it has ended."""
@@ -122,15 +150,19 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return (token_is_good(token.id),) if self._changes.is_shared else ()
 
     async def create(
-        self, drafts: Iterable[TokenDraft], *, actor: Actor
+        self, drafts: Iterable[TokenDraft], *, text: str = "", actor: Actor
     ) -> Sequence[tuple[EnrolmentToken, str]]:
-        """Add tokens in one transaction. Return each with its secret. Tokens that ended long ago are deleted."""
+        """
+        Add tokens in one transaction. Return each with its text, which is `text` or a new one. Tokens that ended
+        long ago are deleted. Raises AlreadyThere if a token with this name and serial number has not ended.
+        """
         now = self._changes.now()
-        made = [self._made(checked(draft, now), actor, now) for draft in drafts]
+        made = [self._made(checked(draft, now), text or new_token(), actor, now) for draft in drafts]
         tokens = {token.id: token for token, _ in made}
 
         def work(rows: RegistryRows) -> dict[str, EnrolmentToken]:
-            stored = self.kind.all(rows)
+            stored = self._stored(rows)
+            _check_free(stored, tokens.values(), now)
             old = [id for id, token in stored.items() if token.ended_at < now - KEPT_S]
             if len(stored) - len(old) + len(tokens) > self.most:
                 raise NotAllowed(
@@ -148,6 +180,26 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
 
         await self._changes.change(work, self._set)
         return made
+
+    async def edit(self, id: str, draft: TokenDraft, *, actor: Actor) -> EnrolmentToken:
+        """Change the fields of a token. Its secret stays, and its name and serial number must."""
+        now = self._changes.now()
+
+        def work(rows: RegistryRows) -> EnrolmentToken:
+            before = self._found(self._stored(rows), id)
+            fields = {name: getattr(draft, name) for name in names_of(TokenDraft)}
+            after: EnrolmentToken = edited(before, replace(before, **fields), last_updated=now)
+            if after is before:
+                return before
+            check_unmanaged(self._changes, rows, self.action, id)
+            after = replace(after, **{name: getattr(checked(draft, now), name) for name in fields})
+            self.kind.put(rows, after)
+            names = [name for name in fields if getattr(before, name) != getattr(after, name)]
+            old, new = (self._shown(token, names) for token in (before, after))
+            rows.add_audit(now, actor, "token.change", before.name, before=old, after=new)
+            return after
+
+        return await self._changes.change(work, self._remember)
 
     async def revoke(self, word: str, *, actor: Actor) -> Sequence[EnrolmentToken]:
         """
@@ -196,8 +248,15 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         changed = await self._changes.change(work, lambda changed: self._set({**self._rows, **changed}))
         return list(changed.values())
 
-    def _made(self, draft: TokenDraft, actor: Actor, now: float) -> tuple[EnrolmentToken, str]:
-        id, secret = secrets.token_hex(8), secrets.token_hex(32)
+    def is_of(self, token: EnrolmentToken, text: str) -> bool:
+        """Return whether a text is the secret of a token."""
+        return self.match(text) is token
+
+    def _made(self, draft: TokenDraft, text: str, actor: Actor, now: float) -> tuple[EnrolmentToken, str]:
+        parts = _TEXT.fullmatch(text)
+        if parts is None:
+            raise Invalid(f"a token has the form {PREFIX}ID_SECRET: 16 and 64 characters of 0-9 and a-f")
+        id, secret = parts.groups()
         token = EnrolmentToken(
             name=draft.name,
             uses=draft.uses,
@@ -210,7 +269,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
             created_by=actor.name,
             last_updated=now,
         )
-        return token, f"{PREFIX}{id}_{secret}"
+        return token, text
 
     def _digest(self, secret: str) -> str:
         return blake2b(secret.encode(), key=self._pepper, digest_size=32).hexdigest()

@@ -34,6 +34,12 @@ class FileOwner:
     def place(self) -> str:
         return f"{self.set}, {self.file}:{self.line}"
 
+    def refusal(self) -> Managed:
+        return Managed(
+            f"managed by {self.place}. Change that file and apply it, or take the object out with "
+            "`tollhouse apply --release`"
+        )
+
 
 FILE_OWNERS = DocumentKind("file_owner", FileOwner, "owner of an object")
 
@@ -43,14 +49,13 @@ def owner_id(action: str, id: str) -> str:
     return f"{action} {id}"
 
 
-def check_unmanaged(rows: RegistryRows, action: str, id: str) -> None:
-    """Raise Managed if a file manages the object."""
+def check_unmanaged(changes: Changes, rows: RegistryRows, action: str, id: str) -> None:
+    """Raise Managed if a file manages the object. In a draft nothing is raised, because a draft applies the files."""
+    if changes.is_draft:
+        return
     owner = FILE_OWNERS.find(rows, owner_id(action, id))
     if owner is not None:
-        raise Managed(
-            f"managed by {owner.place}. Change that file and apply it, or take the object out with "
-            "`tollhouse apply --release`"
-        )
+        raise owner.refusal()
 
 
 class FileOwnerTable:
@@ -68,6 +73,12 @@ class FileOwnerTable:
     def all(self) -> Mapping[str, FileOwner]:
         """Return all owners by id. Every change creates a new mapping."""
         return self._owners
+
+    def check(self, action: str, id: str) -> None:
+        """Raise Managed if a file manages the object, as far as memory knows. In a draft nothing is raised."""
+        owner = self._owners.get(owner_id(action, id))
+        if owner is not None and not self._changes.is_draft:
+            raise owner.refusal()
 
     async def put(self, owner: FileOwner) -> None:
         await self._changes.change(

@@ -10,6 +10,7 @@ import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
 from spool.registry.changes import Changes
+from spool.registry.file_owners import check_unmanaged
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import storable
@@ -73,6 +74,7 @@ class OrgContextTable:
             old_text = "" if before is None else before.text
             if text == old_text:
                 return before
+            check_unmanaged(self._changes, rows, KIND, ID)
             after = OrgContext(text=text, set_by=actor.name, set_at=now) if text else None
             if after is None:
                 rows.delete_document(KIND, ID)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.documents import blocks
 from tests.rounds import part
 
 ROOT = Path(__file__).parents[2]
@@ -175,3 +180,33 @@ def test_the_page_installs_it_with_one_command(
     }
     run(command, *words.split(), wheel, directory=tmp_path, PIP_NO_COMPILE=NO_COMPILE, **places)
     assert run(bin / "tollhouse", "version", directory=tmp_path).startswith("tollhouse ")
+
+
+def test_an_empty_machine_runs_with_keys_roles_and_budgets(wheel: Path, tmp_path: Path) -> None:
+    """The page's commands run from an empty directory to a call that is accepted. Their time is printed."""
+    (block,) = (block for block in blocks(PAGE.read_text()) if block.language == "sh")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    commands = block.text.replace("127.0.0.1:4318", address).replace(wheel.name, str(wheel))
+    env = {
+        **os.environ,
+        "TOLLHOUSE_SERVER__LISTEN": address,
+        "TOLLHOUSE_SERVER__GRPC_LISTEN": "",
+        "PIP_NO_COMPILE": NO_COMPILE,
+    }
+    began = time.monotonic()
+    done = subprocess.run(
+        ["bash", "-euc", f"trap 'echo $! > pid' EXIT\n{commands}"],
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=8 * MINUTE_S,
+    )  # fmt: skip
+    print(f"the commands took {time.monotonic() - began:.1f} s")
+    try:
+        assert 0 == done.returncode, (
+            f"{done.stdout}\n{done.stderr}\n{(tmp_path / 'tollhouse.log').read_text()}"
+        )
+        for kind, name in (("keys", "checkout"), ("budgets", "Monthly"), ("roles", "Finance")):
+            listed = run(tmp_path / "tollhouse/bin/tollhouse", kind, "list", "--json", directory=tmp_path)
+            assert name in [each["name"] for each in json.loads(listed)[kind]]
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGTERM)

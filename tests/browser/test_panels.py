@@ -81,3 +81,27 @@ def test_price_lines_show_the_amount_on_a_phone(month: Tollhouse, open_console: 
     lines = panel(console).get_by_role("table", name="Price lines")
     expect(lines.get_by_role("columnheader", name="Amount")).to_be_visible()
     expect(lines.get_by_role("rowheader").first).to_contain_text("per million")
+
+
+def test_a_managed_object_names_its_file(house: Tollhouse, open_console: OpenConsole) -> None:
+    """The panel shows the file and the YAML of the object. A change is refused with the file to change."""
+    settings = house.directory / "settings"
+    settings.mkdir()
+    (settings / "tollhouse.yaml").write_text("set: platform\nformat: 1\n")
+    item = "- name: Search\n  filter:\n    team:\n      - search\n  principal_dimension: team\n"
+    (settings / "views.yaml").write_text(f"# the views\n{item}")
+    house.run("apply", str(settings))
+    console = open_console(house)
+    console.open("/views")
+    console.page.get_by_role("link", name="Search").click()
+    shown = panel(console)
+    expect(shown.get_by_text("Managed by platform, views.yaml:2.")).to_be_visible()
+    shown.get_by_text("Copy as YAML").click()
+    expect(shown.get_by_label("YAML", exact=True)).to_have_text(item)
+    assert [] == console.audit()
+    console.expects("409")
+    shown.get_by_role("button", name="Edit").click()
+    form = console.page.get_by_role("dialog")
+    form.get_by_role("textbox", name=re.compile("^Name")).fill("Find")
+    form.get_by_role("button", name="Edit").click()
+    expect(form.get_by_role("alert")).to_contain_text("managed by platform, views.yaml:2. Change that file")

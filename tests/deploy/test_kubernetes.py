@@ -5,6 +5,7 @@ The Helm chart as helm renders it, and the sidecar: valid by the published schem
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import tomllib
@@ -18,11 +19,13 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from gateway.configuration.reader import load
-from tests.acceptance.conftest import ROOT
+from tests.acceptance.conftest import ARCHIVE, ROOT, Tollhouse
 from tests.deploy.test_container import variables
+from tests.documents import blocks
 from tests.tools import without
 
 KUBERNETES = ROOT / "deploy/kubernetes"
+PAGE = ROOT / "docs/install/kubernetes.md"
 TOOLS = ROOT / ".venv-kubernetes"
 SCHEMAS = TOOLS / "schemas"
 VERSION = "1.34.0"
@@ -208,6 +211,50 @@ def test_the_versions_are_that_of_the_project() -> None:
     named = re.findall(r"tollhouse[-_](\d+\.\d+\.\d+)", pages)
     assert [version] == tags
     assert {version} == {chart["version"], chart["appVersion"], *named}
+
+
+def mounted(one: Any, pod: Any, name: str, directory: Path) -> None:
+    """Write the files of a ConfigMap as Kubernetes mounts them: each is a link into a hidden directory."""
+    (volume,) = (each["configMap"] for each in pod["volumes"] if each["name"] == name)
+    hidden = directory / "..2026_12_01"
+    for item in volume["items"]:
+        file = hidden / item["path"]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(one["data"][item["key"]].replace("/etc/tollhouse", str(directory.parent)))
+        link = directory / item["path"].partition("/")[0]
+        if not link.exists():
+            link.symlink_to(hidden / link.name)
+
+
+def test_a_sender_sends_with_the_settings_of_the_chart(tmp_path: Path) -> None:
+    """The page's values make a key, a view and a budget, which a start applies. Nobody signs in or runs a command."""
+    (page,) = (block.text for block in blocks(PAGE.read_text()) if block.language == "yaml")
+    values = yaml.safe_load(page)
+    values["settings"]["allocation/default.yaml"] = "Dimensions: {}\n"
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    text = helm("--values", str(tmp_path / "values.yaml"))
+    assert [] == problems(text)
+    rendered = objects(text)
+    pod = rendered["StatefulSet", "tollhouse"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert ["serve", "--config"] == container["args"][:2]
+    etc = tmp_path / "etc"
+    (etc / "keys").mkdir(parents=True)
+    (etc / "keys/checkout").write_text("c" * 64)
+    mounted(rendered["ConfigMap", "tollhouse-settings"], pod, "files", etc / "settings")
+    more = [word.replace("/etc/tollhouse", str(etc)) for word in container["args"][3:]]
+    tollhouse = Tollhouse(tmp_path, ARCHIVE.format(server="", hold="1h", more=""))
+    url = tollhouse.start(more=more)
+    try:
+        env = {**os.environ, "TOLLHOUSE_KEY": "c" * 64}
+        sent = tollhouse.attempt("send", "--example", "litellm", "--to", url, config=False, env=env)
+        (found,) = tollhouse.asked("/budgets")["budgets"]
+        accepted = tollhouse.json("spool", "verify")["topics"]["ai-telemetry"]["accepted"]
+    finally:
+        tollhouse.stop()
+    assert 0 == sent.returncode, sent.stderr
+    assert "Monthly" == found["name"]
+    assert accepted
 
 
 def test_one_set_of_litellms_settings() -> None:

@@ -13,6 +13,7 @@ import click
 from gateway.cli import COMMANDS, fail
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import JsonObject, show_json
+from gateway.operations.files.declared import FOLDERS
 
 DIFFERS = 2  # exit code of a plan with differences; every fault of a plan is 1
 NOT_VALID = 2  # exit code of an apply whose files are not valid
@@ -113,8 +114,9 @@ def apply(
 
 def read_directory(directory: Path) -> Mapping[str, str]:
     """Return the text of each YAML file of a directory. Raises OSError, and ValueError if one is not UTF-8."""
-    paths = sorted(path for path in directory.iterdir() if path.suffix in (".yaml", ".yml"))
-    return {path.name: path.read_text("utf-8") for path in paths}
+    places = [directory, *(directory / folder for folder in FOLDERS if (directory / folder).is_dir())]
+    paths = [path for place in places for path in place.iterdir() if path.suffix in (".yaml", ".yml")]
+    return {path.relative_to(directory).as_posix(): path.read_text("utf-8") for path in sorted(paths)}
 
 
 def read_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
@@ -178,14 +180,14 @@ def _new_secret(directory: Path, path: str) -> str:
     Write a new secret to a file that only its owner can read, and flush it to the disk. If the file exists, an
     earlier apply was interrupted, so return its content.
     """
-    from spool.registry.keys import new_secret
+    from gateway.operations.files.kinds import file_kinds
 
     file = directory / path
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if file.exists():
             return file.read_text("utf-8")
-        secret = new_secret()
+        secret = file_kinds()[path.partition("/")[0]].new_secret()
         part = file.with_name(f".{file.name}.part")
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
             written.write(f"{secret}\n")
@@ -227,12 +229,15 @@ def write_files(directory: Path, files: Mapping[str, str]) -> None:
     """Write the files of an export. Exits if the directory has other files, because these would be applied as well."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        others = sorted(path.name for path in directory.iterdir() if path.name not in files)
+        found = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
+        others = sorted(found - files.keys())
         if others:
             fail(f"{directory} has other files, such as {others[0]}; name an empty directory")
         for name, text in files.items():
-            part = directory / f".{name}.part"
+            file = directory / name
+            file.parent.mkdir(exist_ok=True)
+            part = file.with_name(f".{file.name}.part")
             part.write_text(text, "utf-8")
-            part.rename(directory / name)
+            part.rename(file)
     except OSError as error:
         fail(f"{directory}: {error.strerror}")

@@ -23,6 +23,7 @@ from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable
 from spool.registry.documents import DocumentKind, edited
+from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -34,6 +35,7 @@ VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-te
 
 JOBS_LIMIT = "allocation.max_jobs"  # the setting that limits the number of jobs
 
+DEFINITION = "allocation"  # the part of the audit actions of definitions before the dot
 DEFAULT = ""  # the default namespace, which always exists
 # name of the default namespace in addresses and output; no namespace may have it as its id
 DEFAULT_WORD = "default"
@@ -351,6 +353,7 @@ class AllocationTable(ManagedTable[Namespace]):
             documents = _all(rows)
             if namespace != DEFAULT:
                 self._found(documents.namespaces, namespace)
+            check_unmanaged(self._changes, rows, DEFINITION, namespace)
             latest = _latest(documents, namespace)
             _check_base(latest if base is None else base, latest)
             _make_room(rows, documents.jobs.values(), most, actor)
@@ -424,25 +427,10 @@ class AllocationTable(ManagedTable[Namespace]):
             latest = _latest(documents, job.namespace)
             _check_base(job.base, latest)
             text = _text(rows, JOB_TEXT_KIND, id)
-            new_version = DefinitionVersion(
-                namespace=job.namespace,
-                number=latest + 1,
-                dimensions=tuple(dimensions),
-                bytes=len(text.encode()),
-                created=now,
-                created_by=job.submitted_by,
-            )
-            VERSIONS.put(rows, new_version)
-            rows.put_document(VERSION_TEXT_KIND, new_version.id, {"text": text})
-            _forget_versions(
-                rows, _of(documents, job.namespace)[: max(0, len(_of(documents, job.namespace)) + 1 - most)]
-            )
-            done = replace(job, state=DONE, version=new_version.number, border=border, last_updated=now)
-            JOBS.put(rows, done)
-            rows.delete_document(JOB_TEXT_KIND, id)
             actor = Actor(job.submitted_by, job.submitted_from)
-            after = {"version": new_version.number, "dimensions": list(new_version.dimensions)}
-            rows.add_audit(now, actor, "allocation.publish", job.namespace or DEFAULT_WORD, after=after)
+            number = self._put(rows, documents, job.namespace, text, dimensions, most=most, actor=actor)
+            JOBS.put(rows, replace(job, state=DONE, version=number, border=border, last_updated=now))
+            rows.delete_document(JOB_TEXT_KIND, id)
             return _all(rows)
 
         documents = await self._changes.change(work, self._remember_all)
@@ -450,6 +438,47 @@ class AllocationTable(ManagedTable[Namespace]):
         if job.state != DONE:
             raise NotAllowed(f"this job is {job.state}")
         return documents.versions[version_id(job.namespace, job.version or 0)]
+
+    async def publish_now(
+        self, text: str, *, namespace: str, dimensions: Sequence[str], most: int, actor: Actor
+    ) -> None:
+        """Store a checked definition as a new version without a job. At most `most` versions are stored."""
+
+        def work(rows: RegistryRows) -> _Kept:
+            self._put(rows, _all(rows), namespace, text, dimensions, most=most, actor=actor)
+            return _all(rows)
+
+        await self._changes.change(work, self._remember_all)
+
+    def _put(
+        self,
+        rows: RegistryRows,
+        documents: _Kept,
+        namespace: str,
+        text: str,
+        dimensions: Sequence[str],
+        *,
+        most: int,
+        actor: Actor,
+    ) -> int:
+        """Store a version with its audit row, delete the oldest ones, and return its number."""
+        check_unmanaged(self._changes, rows, DEFINITION, namespace)
+        now = self._changes.now()
+        earlier = _of(documents, namespace)
+        version = DefinitionVersion(
+            namespace=namespace,
+            number=_latest(documents, namespace) + 1,
+            dimensions=tuple(dimensions),
+            bytes=len(text.encode()),
+            created=now,
+            created_by=actor.name,
+        )
+        VERSIONS.put(rows, version)
+        rows.put_document(VERSION_TEXT_KIND, version.id, {"text": text})
+        _forget_versions(rows, earlier[: max(0, len(earlier) + 1 - most)])
+        after = {"version": version.number, "dimensions": list(dimensions)}
+        rows.add_audit(now, actor, "allocation.publish", namespace or DEFAULT_WORD, after=after)
+        return version.number
 
     async def _step(self, id: str, change: Callable[[PublishJob], PublishJob]) -> PublishJob:
         now = self._changes.now()

@@ -127,15 +127,20 @@ class Publishing:
     async def validated(self, text: bytes, namespace: str) -> Definition:
         """Parse and check a text that is to be published. Raises InvalidDefinition with every fault."""
         limits = self._limits()
-        drafted = await asyncio.to_thread(parse, text, self._ledger.own_dimensions(), limits)
-        try:
-            self._table.people.check(drafted.equal_values)
-        except Invalid as error:
-            raise InvalidDefinition([Fault(str(error), "", [])]) from None
+        drafted = await asyncio.to_thread(self.checked, text)
         other_definitions = {
             name: definition for name, definition in self._owned().items() if name != namespace
         }
         joined({**other_definitions, namespace: drafted}, limits)
+        return drafted
+
+    def checked(self, text: bytes) -> Definition:
+        """Parse and check a text, apart from other namespaces. Raises InvalidDefinition with every fault."""
+        drafted = parse(text, self._ledger.own_dimensions(), self._limits())
+        try:
+            self._table.people.check(drafted.equal_values)
+        except Invalid as error:
+            raise InvalidDefinition([Fault(str(error), "", [])]) from None
         return drafted
 
     async def submit(self, text: bytes, *, namespace: str, base: int | None, actor: Actor) -> PublishJob:
@@ -275,13 +280,7 @@ class Publishing:
         Return the dimensions of each namespace, even if the definition of the namespace is not in force.
         """
         versions = self._table.in_force()
-        waiting = {
-            name: Definition(
-                [Dimension(id=id, name=id.removeprefix(PREFIX), rules=()) for id in versions[name].dimensions]
-            )
-            for name in self._broken
-            if name in versions
-        }
+        waiting = {name: names_of(versions[name]) for name in self._broken if name in versions}
         return {
             **{name: definition for name, definition in self._definitions.items() if name in versions},
             **waiting,
@@ -303,7 +302,7 @@ class Publishing:
             ) from None
 
 
-def _names_of(version: DefinitionVersion) -> Definition:
+def names_of(version: DefinitionVersion) -> Definition:
     """
     Return the dimensions of a version without their rules. This is enough to find the namespace that
     owns each dimension.

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from functools import cached_property
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -417,10 +417,8 @@ def _zone(name: str, granularity: str, now: float) -> str:
 
     The reason is that totals are stored by hours of UTC, and after 62 days only by days of UTC.
     """
-    zone = zone_of("time_zone", name)
-    today = datetime.fromtimestamp(now, UTC)
-    offsets = {(today + timedelta(days=day)).astimezone(zone).utcoffset() for day in range(_ZONE_DAYS)}
-    if any((offset or timedelta(0)) % timedelta(hours=1) for offset in offsets):
+    offsets = _offsets(zone_of("time_zone", name), datetime.fromtimestamp(now, UTC).date())
+    if any(offset % timedelta(hours=1) for offset in offsets):
         raise Invalid(
             "the offset of time_zone from UTC must be whole hours, because totals are stored by hours of UTC"
         )
@@ -430,6 +428,14 @@ def _zone(name: str, granularity: str, now: float) -> str:
             "stored only by days of UTC"
         )
     return name
+
+
+@lru_cache(maxsize=16)  # an apply checks many budgets with few time zones
+def _offsets(zone: ZoneInfo, today: date) -> frozenset[timedelta]:
+    """Return the offsets from UTC that a time zone has from a day on."""
+    start = datetime.combine(today, time(), UTC)
+    times = (start + timedelta(days=day) for day in range(_ZONE_DAYS))
+    return frozenset(at.astimezone(zone).utcoffset() or timedelta(0) for at in times)
 
 
 ACTUAL, FORECAST = "actual", "forecast"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
@@ -28,10 +28,17 @@ from gateway.http.answers import JSON, send_pieces
 from gateway.http.inflight_bytes import Share
 from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, yes_no
 from gateway.http.requests import Result
-from gateway.intake.billing_connections import STATES, BillingConnections, ShownConnection
+from gateway.intake.billing_connections import (
+    STATES,
+    BillingConnections,
+    ShownConnection,
+    configured_draft,
+)
 from gateway.money.costs.times import seconds
 from gateway.operations.bills.drop_rows import MONTH_ROWS, MonthRows, whole_month
-from gateway.operations.files.declared import NotInFiles
+from gateway.operations.files.declared import InFiles
+from gateway.operations.files.kinds import Asking, Fields, ResourceKind
+from gateway.operations.files.text import plain
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import (
     CHANGE,
@@ -50,9 +57,10 @@ from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest
 from spool import providers
 from spool.billing import StoredDrop, month_text
-from spool.errors import NotThere
+from spool.errors import Invalid, NotThere
 from spool.listing import SortField
 from spool.registry.connections import BillingConnection, ConnectionDraft, S3Bucket
+from spool.registry.document_table import stated as stated_fields
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.registry import Registry
 from spool.registry.tables.connections import ConnectionTable
@@ -148,7 +156,7 @@ class ConnectionResource(ManagedResource[BillingConnection]):
     changes = ConnectionChanges
     item = ConnectionItem
     one = OneConnection
-    files = NotInFiles("not in files yet: whether its rows appear in costs depends on stored bills")
+    files = InFiles(name="connections", key=("connection_id",), ignores_case=False)
     keys = ByKeys(
         path="/v2/connections/billing",
         id="connection_id",
@@ -252,6 +260,65 @@ async def read_billing_drop(request: KeyRequest[MoneyServices, None]) -> Result:
 
 
 CONNECTION = ConnectionResource()
+
+
+class ConnectionKind(ResourceKind):
+    """
+    Connections in files. Their rows appear in costs only if the file says so.
+
+    The connection of the configuration is an object only after people changed it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(CONNECTION, CONNECTION.files)
+        self.action = ConnectionTable.action
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        return {**super().defaults, "in_costs": False}
+
+    async def rows(self, registry: Registry) -> Mapping[str, BillingConnection]:
+        rows = await super().rows(registry)
+        return {
+            id: row for id, row in rows.items() if stated_fields(row, ConnectionDraft) != _configured(row.id)
+        }
+
+    async def written(self, registry: Registry, row: BillingConnection) -> Fields:
+        values = {
+            "s3_bucket_info": row.s3_bucket,
+            "connection_id": row.id,
+            "in_costs": row.id in registry.connections_in_costs.all(),
+            "upstream_connection_id": row.upstream_id,
+        }
+        fields = {name: values[name] if name in values else getattr(row, name) for name in self.fields}
+        return {name: plain(value) for name, value in fields.items()}
+
+    async def create(self, asking: Asking, given: NewConnection, secret: str | None) -> str:
+        if given.connection_id is None:
+            raise Invalid("connection_id is missing, because it identifies the connection in files")
+        connections = asking.services.billing_connections
+        created = await connections.create(
+            ConnectionDraft(**_fields(given)), id=given.connection_id, actor=asking.actor
+        )
+        await connections.put_in_costs(created.id, bool(given.in_costs), actor=asking.actor)
+        return created.id
+
+    async def change(
+        self, asking: Asking, row: BillingConnection, given: NewConnection, secret: str | None
+    ) -> None:
+        connections = asking.services.billing_connections
+        await connections.change(row.id, _fields(given), actor=asking.actor)
+        await connections.put_in_costs(row.id, bool(given.in_costs), actor=asking.actor)
+
+    async def delete(self, asking: Asking, row: BillingConnection) -> None:
+        await asking.services.billing_connections.leave(row.id, actor=asking.actor)
+
+
+CONNECTION_KIND = ConnectionKind()
+
+
+def _configured(id: str) -> Mapping[str, Any]:
+    return stated_fields(configured_draft(id))
 
 
 async def send_month(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,14 +11,24 @@ from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
+from gateway.operations.files.declared import InFiles
+from gateway.operations.files.kinds import Asking, Fields, FileKind
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.admission import lacks
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
-from spool.errors import Invalid
+from spool.errors import Invalid, NotAllowed
 from spool.record import moment
-from spool.registry.enrolment_tokens import STATES, EnrolmentToken, EnrolmentTokenTable, TokenDraft
+from spool.registry.enrolment_tokens import (
+    STATES,
+    EnrolmentToken,
+    EnrolmentTokenTable,
+    TokenDraft,
+    new_token,
+)
+from spool.registry.file_owners import owner_id
 from spool.registry.permission_sets import API_KEY_MANAGEMENT, OPERATE_SPOOL, VIEW_OPERATION
+from spool.registry.registry import Registry
 
 MAX_SERIALS = 5000
 
@@ -131,3 +142,74 @@ def _table(request: OperatorRequest[SenderServices, Any]) -> EnrolmentTokenTable
 def _listed(request: OperatorRequest[SenderServices, Any], token: EnrolmentToken) -> ListedToken:
     devices = _lifecycle(request).table.uses_of(token.id)
     return ListedToken(token, devices + token.spent, token.state(devices, request.now()))
+
+
+class TokenInFile(RequestBody):
+    """An enrolment token in a file. With a `serial`, it is for this machine only."""
+
+    name: str
+    expires_at: str
+    uses: int = 1
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    serial: str = ""
+
+
+class TokenKind(FileKind):
+    """
+    Enrolment tokens in files. A file never has the secret of a token.
+
+    A token that has ended is an object only while a file states it. If it leaves the files, it is revoked.
+    """
+
+    files = InFiles(name="enrolment-tokens", key=("name", "serial"))
+    noun = "enrolment token"
+    action = EnrolmentTokenTable.action
+    new = TokenInFile
+    reads = VIEW_OPERATION
+    has_secret = makes_secrets = True
+
+    async def rows(self, registry: Registry) -> Mapping[str, EnrolmentToken]:
+        table, owners = registry.enrolment_tokens, registry.file_owners.all()
+        live = {token.id for token in table.live()}
+        stated = [
+            token for token in table.all() if token.id in live or owner_id(self.action, token.id) in owners
+        ]
+        return {token.id: token for token in stated}
+
+    async def find(self, registry: Registry, id: str) -> EnrolmentToken:
+        return registry.enrolment_tokens.get(id)
+
+    async def written(self, registry: Registry, row: EnrolmentToken) -> Fields:
+        return {**await super().written(registry, row), "expires_at": moment(row.expires_at)}
+
+    async def create(self, asking: Asking, given: TokenInFile, secret: str | None) -> str:
+        table = asking.registry.enrolment_tokens
+        [(token, _)] = await table.create([_draft(given)], text=secret or "", actor=asking.actor)
+        return token.id
+
+    async def change(
+        self, asking: Asking, row: EnrolmentToken, given: TokenInFile, secret: str | None
+    ) -> None:
+        table = asking.registry.enrolment_tokens
+        if secret is not None and not table.is_of(row, secret):
+            raise NotAllowed("secret_file: a token keeps its secret; state a token with another name")
+        await table.edit(row.id, _draft(given), actor=asking.actor)
+
+    async def delete(self, asking: Asking, row: EnrolmentToken) -> None:
+        await asking.registry.enrolment_tokens.revoke(row.id, actor=asking.actor)
+
+    def remark(self, row: EnrolmentToken) -> str:
+        return "revoked, and stays revoked" if row.revoked_at is not None else ""
+
+    def new_secret(self) -> str:
+        return new_token()
+
+
+def _draft(given: TokenInFile) -> TokenDraft:
+    expires_at = parse_moment("expires_at", given.expires_at, end=True).timestamp()
+    return TokenDraft(
+        name=given.name, uses=given.uses, expires_at=expires_at, labels=given.labels, serial=given.serial
+    )
+
+
+TOKEN_KIND = TokenKind()

@@ -7,7 +7,6 @@ deleted. Objects of other sets, or made by hand, are never changed unless they a
 
 from __future__ import annotations
 
-import secrets as random
 from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
@@ -17,9 +16,10 @@ from msgspec import ValidationError
 from multidict import MultiDict
 
 from gateway.core.errors import Refusal
-from gateway.core.faults import Path
-from gateway.operations.files.kinds import KINDS, Asking, FileKind, Key
-from gateway.operations.files.sets import FileSet, Problem, Stated, label, secret_path
+from gateway.core.faults import InvalidDefinition, Path
+from gateway.money.allocation.declared import AllocationTable
+from gateway.operations.files.kinds import Asking, Fields, FileKind, Key, file_kinds, label
+from gateway.operations.files.sets import FileSet, Problem, Stated, secret_path
 from gateway.operations.files.text import near
 from gateway.operations.managed import Asker
 from gateway.operations.services import OperatorServices
@@ -46,7 +46,8 @@ class FileDifference:
 
     @property
     def text(self) -> str:
-        return f"{SIGNS[self.action]} {self.kind} {self.name}{f': {self.words}' if self.words else ''}"
+        named = f"{SIGNS[self.action]} {self.kind} {self.name}".rstrip()
+        return f"{named}: {self.words}" if self.words else named
 
 
 @dataclass(kw_only=True)
@@ -89,7 +90,8 @@ async def applied(
     Raises Refusal 503 while the registry cannot be read.
     """
     registry = services.installation.require_registry()
-    known = tuple(services.money.ledger.dimensions())
+    in_force = set(_dimensions(registry))
+    known = [name for name in services.money.ledger.dimensions() if name not in in_force]
 
     async def work(draft: Registry) -> ApplyOutcome:
         for name in ("channels", "report_channels", "mail_channels", "webhook_channels"):
@@ -111,11 +113,18 @@ def _asking(services: OperatorServices, draft: Registry, actor: Actor, known: Co
     """Return a caller that sees and changes a draft, and may see everything."""
     money, shared = copy(services.money), copy(services.installation)
     money.registry = shared.registry = draft
+    money.billing_connections = money.billing_connections.of(draft)
 
     async def dimensions() -> Collection[str]:
-        return known
+        return [*known, *_dimensions(draft)]
 
     return Asker(services=money, shared=shared, actor=actor, query=MultiDict(), known=dimensions)
+
+
+def _dimensions(registry: Registry) -> list[str]:
+    """Return the dimensions of the definitions in force."""
+    versions = registry.table(AllocationTable).in_force().values()
+    return [id for version in versions for id in version.dimensions]
 
 
 class _Applying:
@@ -126,40 +135,56 @@ class _Applying:
         self._how = how
         self._outcome = ApplyOutcome(set=files.name, problems=list(files.problems))
         self._ids: dict[str, dict[Key, str]] = {}  # by file: the ids of objects by key
-        self._stated: dict[str, dict[Key, Stated]] = {name: {} for name in KINDS()}
+        self._stated: dict[str, dict[Key, Stated]] = {name: {} for name in file_kinds()}
         for one in files.objects:
             self._stated[one.kind.files.name][one.kind.matched(one.key)] = one
 
     async def run(self) -> ApplyOutcome:
-        for name, kind in KINDS().items():
-            rows = kind.rows(self._draft)
-            written = {id: kind.written(self._draft, row) for id, row in rows.items()}
+        for name, kind in file_kinds().items():
+            rows = await kind.rows(self._draft)
+            written = {id: await kind.written(self._draft, row) for id, row in rows.items()}
             self._ids[name] = {kind.matched(kind.key_of(fields)): id for id, fields in written.items()}
             for key, one in self._stated[name].items():
-                await self._apply(one, self._ids[name].get(key))
-        for name, kind in reversed(tuple(KINDS().items())):
+                id = self._ids[name].get(key)
+                await self._apply(one, id, written.get(id or "", {}))
+        for name, kind in reversed(tuple(file_kinds().items())):
             for key, id in self._ids[name].items():
                 owner = self._draft.file_owners.all().get(owner_id(kind.action, id))
                 if owner is not None and owner.set == self._files.name and key not in self._stated[name]:
                     await self._delete(kind, id, owner)
+        await self._check_all()
         return self._outcome
 
-    async def _apply(self, one: Stated, id: str | None) -> None:
+    async def _check_all(self) -> None:
+        for name, kind in file_kinds().items():
+            try:
+                await kind.check_all(self._asking)
+            except InvalidDefinition as error:
+                where = next(iter(self._stated[name].values()), None)
+                file = f"{name}.yaml" if where is None else where.file
+                message = "; ".join(fault.error for fault in error.faults)
+                self._outcome.problems.append(Problem(file=file, line=1, column=1, message=message))
+
+    async def _apply(self, one: Stated, id: str | None, were: Fields) -> None:
         unknown = list(self._unknown(one))
         self._outcome.problems.extend(unknown)
         if unknown or self._follows_a_fault(one):
             return
         try:
-            await (self._create(one) if id is None else self._change(one, id))
+            await (self._create(one) if id is None else self._change(one, id, were))
+        except InvalidDefinition as error:
+            self._outcome.problems.extend(
+                one.problem(fault.error, tuple(fault.path)) for fault in error.faults
+            )
         except _REFUSED as error:
             self._outcome.problems.append(one.problem(str(error), _field_of(one, str(error))))
 
     def _unknown(self, one: Stated) -> Iterator[Problem]:
         """Return a problem for each name of an object that does not exist, and that no file states."""
         for path, file in one.kind.files.refers.items():
-            target = KINDS()[file]
+            target = file_kinds()[file]
             for place, name in _names_at(one.fields, tuple(path.split("."))):
-                known = self._draft.notices.channels if target.is_found_by_name else ()
+                known = target.known_names(self._draft)
                 key = target.matched((name,))
                 if name in known or key in self._ids[file] or key in self._stated[file]:
                     continue
@@ -171,7 +196,7 @@ class _Applying:
         """Return whether the object names an object that could not be created, which is already reported."""
         for path, file in one.kind.files.refers.items():
             for _, name in _names_at(one.fields, tuple(path.split("."))):
-                key = KINDS()[file].matched((name,))
+                key = file_kinds()[file].matched((name,))
                 if key in self._stated[file] and key not in self._ids[file]:
                     return True
         return False
@@ -184,7 +209,8 @@ class _Applying:
         await self._own(one, id)
         self._note(CREATED, kind, one.key)
 
-    async def _change(self, one: Stated, id: str) -> None:
+    async def _change(self, one: Stated, id: str, were: Fields) -> None:
+        """Give an object the fields of its file. `were` are all of its fields now."""
         kind, key = one.kind, one.key
         owner = self._draft.file_owners.all().get(owner_id(kind.action, id))
         is_own = owner is not None and owner.set == self._files.name
@@ -192,14 +218,15 @@ class _Applying:
             made = "made by hand" if owner is None else f"managed by {owner.place}"
             self._outcome.conflicts.append(_conflict(kind, key, made))
             return
-        before = kind.find(self._draft, id)
-        were = kind.written(self._draft, before)
+        before = await kind.find(self._draft, id)
         if not one.secret_file and kind.needs_secret(before):
             raise NotAllowed(f"secret_file is missing, because the {kind.noun} has a secret")
         secret = self._secret_of(one, is_new=False)
-        await kind.change(self._asking, before, kind.given(one.fields, self._id_of), secret)
-        after = kind.find(self._draft, id)
-        changes = list(_changes(were, kind.written(self._draft, after)))
+        after, changes = before, []
+        if secret is not None or not self._is_as_stated(one, before, were):
+            await kind.change(self._asking, before, kind.given(one.fields, self._id_of), secret)
+            after = await kind.find(self._draft, id)
+            changes = list(_changes(were, await kind.written(self._draft, after)))
         if kind.secret_mark(after) != kind.secret_mark(before):
             changes.append("another secret")
         await self._own(one, id)
@@ -214,9 +241,18 @@ class _Applying:
         if remark := kind.remark(after):
             self._note(NOTED, kind, key, remark)
 
+    def _is_as_stated(self, one: Stated, row: Any, were: Fields) -> bool:
+        """Return whether an object has the fields of its file already, so that nothing needs to be checked."""
+        return all(
+            value == one.fields[name]
+            if name in one.fields
+            else one.kind.is_default(self._draft, row, name, value)
+            for name, value in were.items()
+        )
+
     async def _delete(self, kind: FileKind, id: str, owner: FileOwner) -> None:
-        row = kind.find(self._draft, id)
-        key = kind.key_of(kind.written(self._draft, row))
+        row = await kind.find(self._draft, id)
+        key = kind.key_of(await kind.written(self._draft, row))
         try:
             await kind.delete(self._asking, row)
         except _REFUSED as error:
@@ -236,7 +272,7 @@ class _Applying:
         )
 
     def _id_of(self, file: str, name: str) -> str:
-        return self._ids[file].get(KINDS()[file].matched((name,)), "")
+        return self._ids[file].get(file_kinds()[file].matched((name,)), "")
 
     def _secret_of(self, one: Stated, *, is_new: bool) -> str | None:
         """Return the secret of an object, or None if it has none or keeps it. Raises NotAllowed if it is missing."""
@@ -254,7 +290,7 @@ class _Applying:
             return secrets[path].strip("\r\n")
         self._outcome.new_secrets.append(path)
         if self._how.dry_run:
-            return random.token_urlsafe(32)
+            return kind.new_secret()
         raise NotAllowed(
             f"a new {kind.noun} needs `secret_file`, or a directory for its new secret with --secrets"
         )

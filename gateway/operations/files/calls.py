@@ -15,14 +15,15 @@ from gateway.core.fields import example, words
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.files.applying import ApplyOutcome, FileDifference, How, applied
-from gateway.operations.files.kinds import KINDS
-from gateway.operations.files.sets import label, read_set, written_set
-from gateway.operations.holders.operators import InstallationServices
-from gateway.operations.requests.address import call
+from gateway.operations.files.kinds import FileKind, file_kinds, label
+from gateway.operations.files.sets import owner_of, read_set, written_object, written_set
+from gateway.operations.holders.operators import InstallationServices, MoneyServices
+from gateway.operations.people.managed import asking_person
+from gateway.operations.requests.address import SIGNED_IN, SLICED, call
+from gateway.operations.requests.admission import lacks
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
 from spool.errors import NotThere
-from spool.registry.file_owners import owner_id
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 
@@ -89,6 +90,19 @@ class WrittenFiles(msgspec.Struct, kw_only=True):
     ]
 
 
+class ObjectInFile(msgspec.Struct, kw_only=True):
+    yaml: Annotated[str, words("The object as its file has it."), example("- name: Search\n")]
+    managed: Annotated[
+        str | None,
+        words("The set, file and line that manage the object; null if people do."),
+        example("platform, views.yaml:1"),
+    ]
+
+
+class OneObject(msgspec.Struct, kw_only=True):
+    object: Annotated[ObjectInFile, words("The object.")]
+
+
 class ObjectToRelease(RequestBody):
     kind: Annotated[str, words("The file of the object, without `.yaml`."), example("views")]
     name: Annotated[str, words("The name of the object, as a plan prints it."), example("Search")]
@@ -101,7 +115,33 @@ class ReleasedObject(msgspec.Struct, kw_only=True):
 @call("GET", "/files", ORGANIZATION_ADMINISTRATION, "Show all settings as files", gives={JSON: WrittenFiles})
 async def show_files(request: OperatorRequest[InstallationServices, None]) -> Result:
     """Show all objects as the files that would create them, without secrets."""
-    return {"files": written_set(request.registry)}
+    return {"files": await written_set(request.registry)}
+
+
+@call(
+    "GET",
+    "/files/{kind}/{id}",
+    SIGNED_IN,
+    "Show an object as its file has it",
+    gives={JSON: OneObject},
+    shows=SLICED,
+)
+async def show_object(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """Show an object as YAML, without secrets, and the place of the file that manages it, or null."""
+    kind = _kind(request.word("kind"))
+    if kind.reads not in request.rights.permission_sets:
+        raise lacks(kind.reads)
+    row = await kind.seen(asking_person(request), request.word("id"), is_limited=request.is_limited)
+    owner = owner_of(request.registry, kind, row)
+    managed = None if owner is None else owner.place
+    return {"object": {"yaml": await written_object(request.registry, kind, row), "managed": managed}}
+
+
+def _kind(word: str) -> FileKind:
+    kind = file_kinds().get(word)
+    if kind is None:
+        raise NotThere(f"no file has this kind of objects; use one of {', '.join(sorted(file_kinds()))}")
+    return kind
 
 
 @call(
@@ -133,6 +173,9 @@ async def apply_set(
     digest = sha256(msgspec.json.encode(files, order="deterministic")).hexdigest()
     outcome = await applied(services, read_set(files), how, actor=actor, digest=digest)
     if outcome.changes and outcome.is_valid and not how.dry_run:
+        await services.money.billing_connections.forget_deleted()
+        if services.money.publishing is not None:
+            await services.money.publishing.load()
         services.money.sums_changed()
     return outcome
 
@@ -152,13 +195,10 @@ def reasons(outcome: ApplyOutcome) -> list[str]:
 async def release_object(request: OperatorRequest[InstallationServices, ObjectToRelease]) -> Result:
     """Release an object, so that people may change it. The next apply of its file reports a conflict."""
     registry, body = request.registry, request.body
-    kind = KINDS().get(body.kind)
-    if kind is None:
-        raise NotThere(f"no file has this kind of objects; use one of {', '.join(KINDS())}")
-    owners = registry.file_owners.all()
-    for id, row in kind.rows(registry).items():
-        owner = owners.get(owner_id(kind.action, id))
-        if owner is not None and label(kind.key_of(kind.written(registry, row))) == body.name:
+    kind = _kind(body.kind)
+    for row in (await kind.rows(registry)).values():
+        owner = owner_of(registry, kind, row)
+        if owner is not None and label(kind.key_of(await kind.written(registry, row))) == body.name:
             await registry.file_owners.release(owner, actor=request.actor)
             return {"released": body.name}
     raise NotThere(f"no file manages a {kind.noun} with this name")

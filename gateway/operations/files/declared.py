@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+FOLDERS = ("allocation",)  # kinds with one file for each object, in a folder
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFiles:
     """
-    The file of a resource, `NAME.yaml`.
+    The file of a resource, `NAME.yaml`, or its folder of files, `NAME/KEY.yaml`.
 
     `key` are the fields that identify an object. `refers` maps a field to the file with the objects that the field
     names. A field of a field is written as `connections.notify`. With `ignores_case`, two keys that differ only in
@@ -21,6 +23,16 @@ class InFiles:
     refers: Mapping[str, str] = field(default_factory=dict)
     ignores_case: bool = True
     keeps_order: bool = False
+
+    @property
+    def is_folder(self) -> bool:
+        return self.name in FOLDERS
+
+    def is_named(self, file: str) -> bool:
+        """Return whether a file is the one of this kind, or in its folder."""
+        if self.is_folder:
+            return file.startswith(f"{self.name}/")
+        return file == f"{self.name}.yaml"
 
 
 @dataclass(frozen=True, slots=True)

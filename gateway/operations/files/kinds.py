@@ -10,22 +10,31 @@ from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from importlib import import_module
 from typing import Any, ClassVar, TypeAlias
+from unicodedata import normalize
 
 import msgspec
 from msgspec import NODEFAULT
 from msgspec.inspect import Metadata, StructType, Type
 
+from gateway.core.visible import SLICED
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.text import defaults_of, plain, struct_of
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import Asker, ManagedResource
-from spool.errors import NotAllowed
+from spool.errors import NotAllowed, NotThere
 from spool.registry.document_table import stated
+from spool.registry.keys import new_secret
 from spool.registry.registry import Registry
 from spool.registry.roles import BUILTIN
 
 # Modules with the declarations of resources and of other kinds.
 MODULES = (
+    "gateway.operations.installation.org_context",
+    "gateway.operations.installation.assistant_tools",
+    "gateway.operations.money.recommendation_types",
+    "gateway.operations.devices.tokens",
+    "gateway.operations.bills.connections",
+    "gateway.operations.money.published_allocation",
     "gateway.operations.money.channels",
     "gateway.operations.money.views",
     "gateway.operations.people.roles",
@@ -42,6 +51,11 @@ Asking: TypeAlias = Asker[MoneyServices]
 IdOf: TypeAlias = Callable[[str, str], str]
 
 
+def label(key: Key) -> str:
+    """Return the words for an object in messages, such as Search/Monthly."""
+    return "/".join(part for part in key if part)
+
+
 class FileKind(ABC):
     """
     A kind of objects in files. `new` has the fields of an object, except those in `without`, and `action` is the
@@ -54,20 +68,45 @@ class FileKind(ABC):
     noun: str
     action: str
     new: type[msgspec.Struct]
+    reads: str  # permission set of people who may see an object
     without: ClassVar[tuple[str, ...]] = ()
     has_secret: ClassVar[bool] = False
     makes_secrets: ClassVar[bool] = False
     is_found_by_name: ClassVar[bool] = False  # whether other objects store its name, not an id
+    defines_dimensions: ClassVar[bool] = False  # whether objects of other kinds may name what it defines
 
     @abstractmethod
-    def rows(self, registry: Registry) -> Mapping[str, Any]:
+    async def rows(self, registry: Registry) -> Mapping[str, Any]:
         """Return the objects by id."""
 
     @abstractmethod
-    def find(self, registry: Registry, id: str) -> Any:
+    async def find(self, registry: Registry, id: str) -> Any:
         """Return the object with an id."""
 
-    def written(self, registry: Registry, row: Any) -> Fields:
+    async def seen(self, asking: Asking, word: str, *, is_limited: bool) -> Any:
+        """Return the object with an id or a name. Raises NotThere unless the person may see it."""
+        found = {} if is_limited else await self.rows(asking.registry)
+        for id, row in found.items():
+            if word in (id, label(self.key_of(await self.written(asking.registry, row)))):
+                return row
+        raise NotThere(f"there is no {self.noun} with this id or name")
+
+    def known_names(self, registry: Registry) -> Collection[str]:
+        """Return names that objects may state without an object of this kind in files or in `rows`."""
+        return ()
+
+    def new_secret(self) -> str:
+        """Return a new secret for an object."""
+        return new_secret()
+
+    async def check_all(self, asking: Asking) -> None:
+        """Raise InvalidDefinition if the objects, after all changes, do not fit together."""
+        return
+
+    def id_of(self, row: Any) -> str:
+        return str(row.id)
+
+    async def written(self, registry: Registry, row: Any) -> Fields:
         """Return all fields of an object, with the names of other objects in place of their ids."""
         return {name: plain(getattr(row, name)) for name in self.fields}
 
@@ -124,7 +163,7 @@ class FileKind(ABC):
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
         """The defaults of the fields that have one, in the form of JSON."""
-        return defaults_of(self.new)
+        return {name: value for name, value in defaults_of(self.new).items() if name in self.fields}
 
     @cached_property
     def types(self) -> Mapping[str, Type]:
@@ -135,42 +174,52 @@ class FileKind(ABC):
 
     def matched(self, key: Key) -> Key:
         """Return the form of a key in which equal keys are equal."""
-        return tuple(part.casefold() for part in key) if self.files.ignores_case else key
+        texts = tuple(normalize("NFC", part.strip()) for part in key)
+        return tuple(text.casefold() for text in texts) if self.files.ignores_case else texts
 
 
 class ResourceKind(FileKind):
     """The kind of a resource, which follows from the declaration of the resource."""
 
     def __init__(self, resource: ManagedResource[Any], files: InFiles) -> None:
-        self._resource = resource
+        self.resource = resource
         self.files = files
         self.noun = resource.noun.replace("_", " ")
         self.action = resource.noun
         self.new = resource.new
+        self.reads = "" if resource.people is None else resource.people.reads
+
+    async def seen(self, asking: Asking, word: str, *, is_limited: bool) -> Any:
+        people = self.resource.people
+        if people is None or (is_limited and people.shows != SLICED):
+            raise NotThere(f"there is no {self.noun} with this id or name")
+        return await self.resource.find(asking, word)
 
     @cached_property
     def _named(self) -> Sequence[str]:
         """The fields that name an object by its id in storage."""
-        return [name for name in self.files.refers if not KINDS()[self.files.refers[name]].is_found_by_name]
+        return [
+            name for name in self.files.refers if not file_kinds()[self.files.refers[name]].is_found_by_name
+        ]
 
     @cached_property
     def in_file(self) -> type[msgspec.Struct]:
         return self._without_ids(self._named)
 
-    def rows(self, registry: Registry) -> Mapping[str, Any]:
-        rows = [row for row in self._resource.rows_in(registry).all() if row.id not in BUILTIN]
+    async def rows(self, registry: Registry) -> Mapping[str, Any]:
+        rows = [row for row in self.resource.rows_in(registry).all() if row.id not in BUILTIN]
         return {row.id: row for row in sorted(rows, key=lambda row: (row.created, row.id))}
 
-    def find(self, registry: Registry, id: str) -> Any:
-        return self._resource.rows_in(registry).get(id)
+    async def find(self, registry: Registry, id: str) -> Any:
+        return self.resource.rows_in(registry).get(id)
 
-    def written(self, registry: Registry, row: Any) -> Fields:
+    async def written(self, registry: Registry, row: Any) -> Fields:
         fields: Fields = {}
         for name in self.fields:
             if name in self._named:
-                target = KINDS()[self.files.refers[name]]
-                named = target.find(registry, getattr(row, f"{name}_id"))
-                fields[name] = target.key_of(target.written(registry, named))[0]
+                target = file_kinds()[self.files.refers[name]]
+                named = await target.find(registry, getattr(row, f"{name}_id"))
+                fields[name] = getattr(named, target.files.key[0])
             else:
                 fields[name] = plain(getattr(row, name))
         return fields
@@ -190,7 +239,7 @@ class ResourceKind(FileKind):
     def is_default(self, registry: Registry, row: Any, name: str, value: Any) -> bool:
         if super().is_default(registry, row, name, value):
             return True
-        table = self._resource.rows_in(registry)
+        table = self.resource.rows_in(registry)
         if name not in self.defaults or table.draft is not self.new:
             return False
         draft = table.draft(**stated(row, table.draft))
@@ -203,22 +252,24 @@ class ResourceKind(FileKind):
             return False
 
     async def create(self, asking: Asking, given: Any, secret: str | None) -> str:
-        return str((await self._resource.stored(asking, given)).id)
+        return str((await self.resource.stored(asking, given)).id)
 
     async def change(self, asking: Asking, row: Any, given: Any, secret: str | None) -> None:
-        fields = await self._resource.fields(asking, given)
+        fields = await self.resource.fields(asking, given)
         changed = {name: value for name, value in fields.items() if value != getattr(row, name)}
         if changed:
-            await self._resource.check(asking, changed, row)
-            await self._resource.alter(asking, row, changed)
+            await self.resource.check(asking, changed, row)
+            await self.resource.alter(asking, row, changed)
 
     async def delete(self, asking: Asking, row: Any) -> None:
-        await self._resource.rows_in(asking.registry).delete(row.id, actor=asking.actor)
+        await self.resource.rows_in(asking.registry).delete(row.id, actor=asking.actor)
 
 
 @cache
-def KINDS() -> Mapping[str, FileKind]:
-    """Return the kinds by file. A kind follows the kinds that it refers to."""
+def file_kinds() -> Mapping[str, FileKind]:
+    """
+    Return the kinds by file. A kind follows the kinds that it refers to, and the one that defines dimensions.
+    """
     found: dict[str, FileKind] = {}
     for module in map(import_module, MODULES):
         for value in vars(module).values():
@@ -226,5 +277,8 @@ def KINDS() -> Mapping[str, FileKind]:
                 found[value.files.name] = value
             elif isinstance(value, ManagedResource) and isinstance(value.files, InFiles):
                 found[value.files.name] = ResourceKind(value, value.files)
-    order = TopologicalSorter({name: set(kind.files.refers.values()) for name, kind in found.items()})
-    return {name: found[name] for name in order.static_order()}
+    refers = {name: set(kind.files.refers.values()) for name, kind in found.items()}
+    for definer in [name for name, kind in found.items() if kind.defines_dimensions]:
+        for name in found.keys() - {definer} - refers[definer]:
+            refers[name].add(definer)
+    return {name: found[name] for name in TopologicalSorter(refers).static_order()}

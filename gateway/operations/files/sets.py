@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
 from gateway.core.faults import Faults, InvalidDefinition, Path
 from gateway.core.yaml_text import Node, Places, read
-from gateway.operations.files.kinds import KINDS, FileKind, Key
+from gateway.operations.files.kinds import FileKind, Key, file_kinds, label
 from gateway.operations.files.text import near, struct_of, typed, write, write_fields
 from spool.errors import Invalid
 from spool.registry.file_owners import FileOwner, owner_id
@@ -51,18 +53,14 @@ class Stated:
     fields: Mapping[str, Any]
     places: Mapping[Path, tuple[int, int]]
     secret_file: str
-
-    @property
-    def file(self) -> str:
-        return f"{self.kind.files.name}.yaml"
+    file: str
 
     @property
     def line(self) -> int:
         return self.places[()][0]
 
     def problem(self, message: str, path: Path = ()) -> Problem:
-        line, column = self.places.get(path, self.places[()])
-        return Problem(file=self.file, line=line, column=column, message=message)
+        return _at(self.file, self.places, path, message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +75,28 @@ def read_set(files: Mapping[str, str]) -> FileSet:
     problems: list[Problem] = []
     name = _name(files, problems)
     found = FileSet(name=name, problems=problems)
-    known = [f"{kind}.yaml" for kind in KINDS()]
-    for file in sorted(set(files) - {HEAD, *known}):
+    of_kinds = {
+        kind: [file for file in sorted(files) if kind.files.is_named(file)] for kind in file_kinds().values()
+    }
+    for file in sorted(set(files) - {HEAD, *chain(*of_kinds.values())}):
+        known = [f"{kind}.yaml" for kind in file_kinds()]
         message = f"no such kind of objects{near(file, known)}"
         problems.append(Problem(file=file, line=1, column=1, message=message))
-    for file, kind in zip(known, KINDS().values(), strict=True):
-        if file in files:
-            found.objects.extend(_objects(kind, file, files[file], problems))
+    for kind, names in of_kinds.items():
+        read_objects = _whole_file if kind.files.is_folder else _objects
+        for file in names:
+            found.objects.extend(read_objects(kind, file, files[file], problems))
     return found
+
+
+def _whole_file(kind: FileKind, file: str, text: str, _: list[Problem]) -> Iterator[Stated]:
+    """Yield the object whose file has its name, and whose last field is the text of the file."""
+    places: Places = {(): (1, 1)}
+    with suppress(InvalidDefinition):  # the kind checks the text, and only needs the places of its faults
+        read(text.encode(), Faults(), places)
+    name = file.removeprefix(f"{kind.files.name}/").removesuffix(".yaml")
+    fields = dict(zip(kind.fields, (name, text), strict=True))
+    yield Stated(kind=kind, key=(name,), fields=fields, places=places, secret_file="", file=file)
 
 
 def _name(files: Mapping[str, str], problems: list[Problem]) -> str:
@@ -143,7 +155,8 @@ def _object(kind: FileKind, file: str, item: Node, own: Places, problems: list[P
         problems.append(_at(file, own, tuple(path), error))
     if faults.found:
         return None
-    return Stated(kind=kind, key=kind.key_of(fields), fields=fields, places=own, secret_file=secret_file)
+    key = kind.key_of(fields)
+    return Stated(kind=kind, key=key, fields=fields, places=own, secret_file=secret_file, file=file)
 
 
 def _read(file: str, text: str, problems: list[Problem]) -> tuple[Node, Places]:
@@ -166,33 +179,46 @@ def _at(file: str, places: Mapping[Path, tuple[int, int]], path: Path, message: 
     return Problem(file=file, line=found[0], column=found[1], message=message)
 
 
-def label(key: Key) -> str:
-    """Return the words for an object in messages, such as Search/Monthly."""
-    return "/".join(part for part in key if part)
-
-
 def secret_path(kind: FileKind, key: Key) -> str:
     """Return the file of an object's secret below the directory of secrets, if the object names no other."""
     name = quote(label(key), safe=" @")
     return f"{kind.files.name}/{'%2E' + name[1:] if name.startswith('.') else name}"
 
 
-def written_set(registry: Registry) -> Mapping[str, str]:
+async def written_set(registry: Registry) -> Mapping[str, str]:
     """Write all objects of a registry as files. A kind without objects has no file."""
     owners = registry.file_owners.all()
     sets = {owner.set for owner in owners.values()}
     name = sets.pop() if len(sets) == 1 else DEFAULT_SET
     files = {HEAD: write_fields({"set": name, "format": int(FORMAT)})}
-    for file, kind in KINDS().items():
+    for file, kind in file_kinds().items():
         objects: dict[Key, Mapping[str, Any]] = {}
-        for id, row in kind.rows(registry).items():
-            fields = kind.written(registry, row)
+        for id, row in (await kind.rows(registry)).items():
+            fields = await kind.written(registry, row)
             owner = owners.get(owner_id(kind.action, id))
             objects[kind.key_of(fields)] = _short(registry, kind, row, fields, owner)
-        keys = objects if kind.files.keeps_order else sorted(objects)
-        if objects:
+        if kind.files.is_folder:
+            files |= {f"{file}/{label(key)}.yaml": _text_of(kind, objects[key]) for key in sorted(objects)}
+        elif objects:
+            keys = objects if kind.files.keeps_order else sorted(objects)
             files[f"{file}.yaml"] = write([objects[key] for key in keys])
     return files
+
+
+async def written_object(registry: Registry, kind: FileKind, row: Any) -> str:
+    """Write one object as its file has it."""
+    fields = await kind.written(registry, row)
+    if kind.files.is_folder:
+        return _text_of(kind, fields)
+    return write([_short(registry, kind, row, fields, owner_of(registry, kind, row))])
+
+
+def owner_of(registry: Registry, kind: FileKind, row: Any) -> FileOwner | None:
+    return registry.file_owners.all().get(owner_id(kind.action, kind.id_of(row)))
+
+
+def _text_of(kind: FileKind, fields: Mapping[str, Any]) -> str:
+    return str(fields[kind.fields[-1]])
 
 
 def _short(

@@ -7,7 +7,7 @@ Channels created in the console are changed here. Configured channels are change
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -248,14 +248,18 @@ class ChannelKind(FileKind):
     files = InFiles(name="channels", ignores_case=False)
     noun = action = "channel"
     new = NewChannel
+    reads = VIEW_OPERATION
     without = ("secret",)
     has_secret = is_found_by_name = True
 
-    def rows(self, registry: Registry) -> Mapping[str, KeptChannel]:
+    async def rows(self, registry: Registry) -> Mapping[str, KeptChannel]:
         return {channel.id: channel for channel in registry.kept_channels.all()}
 
-    def find(self, registry: Registry, id: str) -> KeptChannel | None:
+    async def find(self, registry: Registry, id: str) -> KeptChannel | None:
         return registry.kept_channels.find(id)
+
+    def known_names(self, registry: Registry) -> Collection[str]:
+        return registry.notices.channels
 
     async def create(self, asking: Asking, given: NewChannel, secret: str | None) -> str:
         table, shared = asking.registry.kept_channels, asking.shared

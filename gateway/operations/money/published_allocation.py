@@ -9,7 +9,7 @@ belong to the published interface. The other fields are Tollhouse's own.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from email.message import Message
 from email.parser import BytesParser
@@ -29,6 +29,8 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
 from gateway.money.allocation.declared import (
     DEFAULT,
+    DEFAULT_WORD,
+    DEFINITION,
     STATES,
     AllocationTable,
     DefinitionVersion,
@@ -41,9 +43,12 @@ from gateway.money.allocation.declared import (
     PublishJob,
 )
 from gateway.money.allocation.difference import sources_of
+from gateway.money.allocation.language import joined
 from gateway.money.allocation.published import border, describe
+from gateway.money.allocation.publishing import names_of
 from gateway.money.costs.times import seconds
-from gateway.operations.files.declared import NotInFiles
+from gateway.operations.files.declared import InFiles
+from gateway.operations.files.kinds import Asking, FileKind, ResourceKind
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import (
     CREATE,
@@ -58,10 +63,13 @@ from gateway.operations.managed import (
 )
 from gateway.operations.people.managed import asking_key
 from gateway.operations.requests.key_requests import KeyRequest
+from gateway.operations.requests.requests import RequestBody
 from gateway.operations.services import Services
 from spool.errors import NotThere
+from spool.registry.file_owners import owner_id
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
+from spool.registry.registry import Registry
 
 LATEST = "latest"
 FORM = "multipart/form-data"
@@ -440,7 +448,7 @@ class NamespaceResource(ManagedResource[Namespace]):
     changes = NamespaceChanges
     item = NamespaceItem
     one = OneNamespace
-    files = NotInFiles("not in files yet: a job publishes a definition after its namespace is stored")
+    files = InFiles(name="namespaces", key=("id",))
     keys = ByKeys(
         # clients of the cost service use the older name of the group
         path="/v2/{group:allocation|costformation}/namespaces",
@@ -485,6 +493,91 @@ class NamespaceResource(ManagedResource[Namespace]):
 
 
 NAMESPACE = NamespaceResource()
+
+
+class NamespaceKind(ResourceKind):
+    def __init__(self) -> None:
+        super().__init__(NAMESPACE, NAMESPACE.files)
+        self.action = AllocationTable.action
+
+    def is_default(self, registry: Registry, row: Namespace, name: str, value: Any) -> bool:
+        return super().is_default(registry, row, name, value) or (name == "name" and value == row.id)
+
+    def known_names(self, registry: Registry) -> Collection[str]:
+        return (DEFAULT_WORD,)
+
+
+NAMESPACE_KIND = NamespaceKind()
+
+
+class DefinitionInFile(RequestBody):
+    namespace: str
+    definition: str
+
+
+class DefinitionKind(FileKind):
+    """
+    The definition in force of each namespace, as one file each. A definition without dimensions is an object only
+    if a file states it.
+
+    It is published in the transaction of the set, so it needs no job.
+    """
+
+    files = InFiles(
+        name="allocation", key=("namespace",), refers={"namespace": "namespaces"}, ignores_case=False
+    )
+    noun = "definition"
+    action = DEFINITION
+    new = DefinitionInFile
+    reads = VIEW_COSTS
+    defines_dimensions = True
+
+    def id_of(self, row: DefinitionInFile) -> str:
+        return DEFAULT if row.namespace == DEFAULT_WORD else row.namespace
+
+    async def rows(self, registry: Registry) -> Mapping[str, DefinitionInFile]:
+        table, owners = registry.table(AllocationTable), registry.file_owners.all()
+        return {
+            namespace: await self.find(registry, namespace)
+            for namespace, version in table.in_force().items()
+            if version.dimensions or owner_id(self.action, namespace) in owners
+        }
+
+    async def find(self, registry: Registry, id: str) -> DefinitionInFile:
+        table = registry.table(AllocationTable)
+        text = await table.text(table.in_force()[id])
+        return DefinitionInFile(namespace=id or DEFAULT_WORD, definition=text)
+
+    async def create(self, asking: Asking, given: DefinitionInFile, secret: str | None) -> str:
+        namespace = self.id_of(given)
+        checked = asking.services.require_publishing().checked(given.definition.encode())
+        await asking.registry.table(AllocationTable).publish_now(
+            given.definition,
+            namespace=namespace,
+            dimensions=[dimension.id for dimension in checked.dimensions],
+            most=asking.services.allocation().max_versions,
+            actor=asking.actor,
+        )
+        return namespace
+
+    async def change(
+        self, asking: Asking, row: DefinitionInFile, given: DefinitionInFile, secret: str | None
+    ) -> None:
+        if given != row:
+            await self.create(asking, given, secret)
+
+    async def delete(self, asking: Asking, row: DefinitionInFile) -> None:
+        await self.create(
+            asking, DefinitionInFile(namespace=row.namespace, definition="Dimensions: {}\n"), None
+        )
+
+    async def check_all(self, asking: Asking) -> None:
+        versions = asking.registry.table(AllocationTable).in_force()
+        named = {namespace: names_of(version) for namespace, version in versions.items()}
+        joined(named, asking.services.allocation_limits())
+
+
+DEFINITION_KIND = DefinitionKind()
 
 
 @_call(

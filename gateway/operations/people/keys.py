@@ -259,17 +259,25 @@ class KeyKind(FileKind):
     files = InFiles(name="keys")
     noun = action = "key"
     new = NewKey
+    reads = VIEW_OPERATION
     has_secret = makes_secrets = True
 
-    def rows(self, registry: Registry) -> Mapping[str, Key]:
+    async def rows(self, registry: Registry) -> Mapping[str, Key]:
         table = registry.keys
         return {str(key.id): key for key in table.all() if not table.is_of_file(key)}
 
-    def find(self, registry: Registry, id: str) -> Key | None:
+    async def seen(self, asking: Asking, word: str, *, is_limited: bool) -> Key:
+        found = () if is_limited else asking.registry.keys.all()
+        for key in found:
+            if key.name == word:
+                return key
+        raise NotThere("there is no API key with this name")
+
+    async def find(self, registry: Registry, id: str) -> Key | None:
         return registry.keys.numbered(int(id))
 
-    def written(self, registry: Registry, row: Key) -> Fields:
-        return {**super().written(registry, row), "expires_at": moment(row.expires_at)}
+    async def written(self, registry: Registry, row: Key) -> Fields:
+        return {**await super().written(registry, row), "expires_at": moment(row.expires_at)}
 
     async def create(self, asking: Asking, given: NewKey, secret: str | None) -> str:
         key, _ = await asking.registry.keys.create(

@@ -352,8 +352,7 @@ class KeyTable:
 
         def work(rows: RegistryRows) -> tuple[Key, FileKey | None]:
             key, state = _read(rows, name), _file_key(rows)
-            if not self._changes.is_draft:
-                check_unmanaged(rows, "key", str(key.id))
+            check_unmanaged(self._changes, rows, "key", str(key.id))
             rows.delete_key(key.id)
             rows.add_audit(self._changes.now(), actor, "key.delete", name, before=_describe(key))
             if state is not None and state.key == key.id:
@@ -389,8 +388,8 @@ class KeyTable:
             after = edited(before, change(before), updated_by=actor.name, last_modified=self._changes.now())
             if after is before:
                 return before
-            if action == "key.edit" and not self._changes.is_draft:
-                check_unmanaged(rows, "key", str(before.id))
+            if action == "key.edit":
+                check_unmanaged(self._changes, rows, "key", str(before.id))
             _check_free(rows, after)
             rows.put_key(after)
             old_description, now = _describe(before), _describe(after)

@@ -18,6 +18,7 @@ from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged
 from spool.registry.changes import Changes
 from spool.registry.document_table import check_comments
 from spool.registry.documents import edited
+from spool.registry.file_owners import check_unmanaged
 from spool.registry.insights import ADDRESSED, NEW, Merged, check_comment, check_status
 from spool.registry.operators import Actor
 from spool.registry.recommendations import (
@@ -233,6 +234,7 @@ class RecommendationTable:
             after = edited(before, replace(before, **checked), last_updated=now)
             if after is before:
                 return before
+            check_unmanaged(self._changes, rows, TYPE_KIND, type)
             rows.put_document(TYPE_KIND, type, asdict(after))
             old, new = ({name: getattr(state, name) for name in checked} for state in (before, after))
             rows.add_audit(now, actor, "recommendation_type.change", type, before=old, after=new)

@@ -4,7 +4,7 @@ metadata:
     {{- include "tollhouse.selector" . | nindent 4 }}
   annotations:
     # Changed settings restart the pod.
-    checksum/config: {{ .Values.config | sha256sum }}
+    checksum/config: {{ printf "%s%s" .Values.config (toJson .Values.settings) | sha256sum }}
 spec:
   serviceAccountName: {{ .Release.Name }}
   automountServiceAccountToken: false
@@ -32,7 +32,8 @@ spec:
     - name: tollhouse
       image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
       imagePullPolicy: {{ .Values.image.pullPolicy }}
-      args: [serve, --config, /etc/tollhouse/tollhouse.toml]
+      args: [serve, --config, /etc/tollhouse/tollhouse.toml
+        {{- if .Values.settings }}, --apply, /etc/tollhouse/settings{{ end }}]
       env:
         # Below the volume's root, whose mode belongs to Kubernetes.
         - {name: TOLLHOUSE_DATA_DIR, value: /var/lib/tollhouse/data}
@@ -68,6 +69,9 @@ spec:
         - {name: data, mountPath: /var/lib/tollhouse}
         - {name: settings, mountPath: /etc/tollhouse/tollhouse.toml, subPath: tollhouse.toml, readOnly: true}
         - {name: keys, mountPath: /etc/tollhouse/keys, readOnly: true}
+        {{- if .Values.settings }}
+        - {name: files, mountPath: /etc/tollhouse/settings, readOnly: true}
+        {{- end }}
         - {name: tmp, mountPath: /tmp}
         {{- if eq .Values.storage.engine "postgres" }}
         - {name: storage, mountPath: /etc/tollhouse/storage, readOnly: true}
@@ -75,6 +79,15 @@ spec:
   volumes:
     - {name: settings, configMap: {name: {{ .Release.Name }}}}
     - {name: keys, secret: {secretName: {{ .Values.keysSecret }}, optional: true, defaultMode: 0440}}
+    {{- if .Values.settings }}
+    - name: files
+      configMap:
+        name: {{ .Release.Name }}-settings
+        items:
+          {{- range $path := keys .Values.settings | sortAlpha }}
+          - {key: {{ $path | replace "/" "." }}, path: {{ $path }}}
+          {{- end }}
+    {{- end }}
     - {name: tmp, emptyDir: {medium: Memory, sizeLimit: 64Mi}}
     {{- if eq .Values.storage.engine "postgres" }}
     # The socket of the commands alone: nothing in it is needed again.

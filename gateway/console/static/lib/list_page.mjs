@@ -1,6 +1,7 @@
 /** A page that shows one list of the operator API. The address holds its filters, its sort order and the open row. */
 import {go, grouped, here, to} from "./address.mjs";
 import {get} from "./api.mjs";
+import {AsFile} from "./as_file.mjs";
 import {Elsewhere, Filters} from "./filters.mjs";
 import {exactCount} from "./format.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
@@ -24,6 +25,7 @@ const NO_FILTERS = ["new", "of", "tab", "open", "from", "to", "range", "tz", "mo
  *   identity(row): its id; show(id): API path of one row; one(answer): the row in that response. Without `show`, the list's own row is shown
  *   Details({row, reload, session, query}): the open row; without it, the columns of the list, or `panel` if the panel has other columns
  *   heading(row): title of the panel; by default the id. fields(row): what *All fields* shows; by default the row of the response, nothing if null
+ *   file(row): the kind of its file and its id there, such as ["views", row.id]; nothing if no file can have it
  *   actions: {title, needs, isWhole, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}. `run` may
  *     return an element to show when it is done. isDirect: one click runs it without a dialog, as run(row, {}, session), which
  *     returns a message or opens another page. isRare: the button is under "More"
@@ -121,6 +123,7 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
   const button = (each) => html`<button key=${each.title} type="button" class=${each.danger && "danger"}
     onClick=${() => (each.isDirect ? runAtOnce(each) : act({...each, row}))}>${each.title}</button>`;
   const all = row && (list.fields ? list.fields(row) : row);
+  const [kind, idInFile] = (row && list.file?.(row)) || [];
   const place = rows.indexOf(inList);
   const step = (by) => rows[place + by] && inList && go(here({open: list.identity(rows[place + by])}), {replaces: true});
   const pressed = (event) => {
@@ -158,6 +161,7 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
     ${message && html`<p role="status">${message}</p>`}
     ${offered.length > 0 && html`<div class="bar">${offered.filter((each) => !each.isRare).map(button)}
       ${rare.length > 0 && html`<details><summary>More</summary>${rare.map(button)}</details>`}</div>`}
+    ${kind && html`<${AsFile} kind=${kind} id=${idInFile} what=${list.what} />`}
     ${all && html`<details onToggle=${(event) => setOpen(event.target.open)}><summary>All fields</summary>${isOpened && html`<${Fields} of=${all}
       leads=${(name, value) => list.leads?.(name, value, row, session)} />`}</details>`}
   <//>`;

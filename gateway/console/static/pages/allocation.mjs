@@ -115,7 +115,7 @@ function Editor({session, owner, data, reload}) {
 const shared = {at: PATH, what: ["views"]};
 
 const VERSIONS = {
-  ...shared, path: "/allocation/versions", root: "versions", caption: "versions",
+  ...shared, path: "/allocation/versions", root: "versions", caption: "versions", file: (row) => row.is_in_force && ["allocation", row.namespace ?? ""],
   identity: (row) => `${row.namespace ?? ""}/${row.version}`,
   show: (id) => version({namespace: id.split("/")[0], version: id.split("/")[1]}), one: (answer) => answer.version,
   heading: (row) => `Version ${row.version} of ${shown(row.namespace)}`,
@@ -133,7 +133,7 @@ const named = (row) => [{name: "name", label: "Name", value: row?.name, required
   {name: "description", label: "Description", value: row?.description}];
 
 const NAMESPACES = {
-  ...shared, path: "/allocation/namespaces", root: "namespaces", caption: "namespaces",
+  ...shared, path: "/allocation/namespaces", root: "namespaces", caption: "namespaces", file: (row) => ["namespaces", row.id],
   identity: (row) => row.id, heading: (row) => row.name, show: namespace, one: (answer) => answer.namespace,
   columns: [
     {title: "Id", value: (row) => row.id, sort: "id"}, {title: "Name", value: (row) => row.name, sort: "name"},

@@ -36,7 +36,7 @@ const column = (title, name, sort = name) => ({title, sort, value: (row) => row[
 const shared = {at: PATH, what: ["connections"]};
 
 const CONNECTIONS = {
-  ...shared, path: "/connections", root: "connections", caption: "connections",
+  ...shared, path: "/connections", root: "connections", caption: "connections", file: (row) => ["connections", row.id],
   identity: (row) => row.id, heading: (row) => row.name, show: at, one: (answer) => answer.connection,
   columns: [
     column("Name", "name"),

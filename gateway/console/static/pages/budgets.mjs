@@ -165,7 +165,7 @@ function Thresholds({row, alerts}) {
 
 
 const list = ({views, dimensions, channels}) => ({
-  path: PATH, root: "budgets", at: PATH, caption: "budgets", what: ["budgets", "ledger"], inView: true, ask: {expand: ["current", "forecast"]}, columns: columns(dimensions.titles),
+  path: PATH, root: "budgets", at: PATH, file: (row) => ["budgets", row.id], caption: "budgets", what: ["budgets", "ledger"], inView: true, ask: {expand: ["current", "forecast"]}, columns: columns(dimensions.titles),
   identity: (row) => row.id, heading: (row) => row.name, one: (answer) => answer.budget, fields: ({burnup, history, ...row}) => row,
   show: (id) => `${at(id)}?${EXPAND.map((each) => `expand=${each}`).join("&")}`,
   Details: ({row}) => html`<${Details} row=${row} titles=${dimensions.titles} />`,

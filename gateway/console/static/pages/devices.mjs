@@ -150,9 +150,12 @@ const TOKEN_COLUMNS = [
   {title: "Created by", wide: 3, value: (row) => row.created_by},
 ];
 
+const LIVE = ["active", "used_up"];
+
 /** The list of tokens. Only people who may change devices can revoke the devices of a token. */
 const tokensFor = (session) => ({
   path: TOKENS, root: "tokens", at: PATH, caption: "enrolment tokens", what: ["devices", "keys"],
+  file: (row) => LIVE.includes(row.state) && ["enrolment-tokens", row.id],
   identity: (row) => row.id, heading: (row) => row.name,
   show: (id) => `${TOKENS}?id=${encodeURIComponent(id)}`, one: foundToken,
   columns: TOKEN_COLUMNS,

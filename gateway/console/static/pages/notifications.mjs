@@ -61,6 +61,7 @@ const isOfConsole = (row) => row.origin === "console";
 
 const CHANNEL_LIST = {
   ...shared, path: CHANNELS_PATH, root: "notification_channels", caption: "channels", identity: (row) => row.name,
+  file: (row) => isOfConsole(row) && row.state !== "removed" && ["channels", row.name],
   columns: [
     column("Name", "name"),
     state(CHANNELS),

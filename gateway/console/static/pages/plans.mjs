@@ -86,7 +86,7 @@ const HELD = [
 ];
 
 const list = (views) => ({
-  path: PATH, root: "plans", at: PATH, caption: "plans", what: ["plans", "views"], show: at, one: (answer) => answer.plan,
+  path: PATH, root: "plans", at: PATH, file: (row) => ["plans", row.id], caption: "plans", what: ["plans", "views"], show: at, one: (answer) => answer.plan,
   identity: (row) => row.id, heading: (row) => row.name,
   columns: [
     {title: "Name", sort: "name", value: (row) => row.name},

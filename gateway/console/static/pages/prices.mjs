@@ -71,7 +71,7 @@ const WHEN = [
 ];
 
 const list = (query) => ({
-  path: PATH, root: "prices", at: PATH, caption: "prices", what: ["prices"],
+  path: PATH, root: "prices", at: PATH, file: (row) => ["prices", row.id], caption: "prices", what: ["prices"],
   identity: (row) => row.id, heading: (row) => row.model, show: place, one: (answer) => answer.price,
   opens: query.get("new") !== null, closed: () => query.get("new") !== null && go(here({new: null, of: null}), {replaces: true}),
   columns: [...WHICH, ...priced(AMOUNTS.slice(0, 3)), ...WHEN], panel: [...WHICH, ...priced(AMOUNTS), ...WHEN],

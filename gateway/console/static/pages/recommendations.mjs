@@ -110,7 +110,7 @@ const switched = (row, enabled) => send("PATCH", `${TYPES_PATH}/${row.type}`, {e
 
 const TYPE_LIST = {
   path: TYPES_PATH, root: "recommendation_types", at: PATH, caption: "types", what: ["recommendations"],
-  identity: (row) => row.type, heading: (row) => row.title,
+  identity: (row) => row.type, heading: (row) => row.title, file: (row) => ["recommendation-types", row.type],
   columns: [
     {title: "Type", value: typeOf, sort: "type"},
     {title: "State", value: (row) => html`<${State} word=${row.enabled ? "enabled" : "disabled"} kind=${row.enabled ? "good" : "plain"} />`},

@@ -26,7 +26,7 @@ function Preview({row}) {
 const reportList = ({views, channels}) => {
   const fields = (row) => reportFields(row, views, channels, Intl.DateTimeFormat().resolvedOptions().timeZone);
   return {
-    at: "/reports", what: ["views", "notifications"], path: REPORTS, root: "scheduled_reports", caption: "scheduled reports", identity: (row) => row.id, heading: (row) => row.name,
+    at: "/reports", what: ["views", "notifications"], path: REPORTS, root: "scheduled_reports", file: (row) => ["scheduled-reports", row.id], caption: "scheduled reports", identity: (row) => row.id, heading: (row) => row.name,
     show: (id) => place({id}), one: (answer) => answer.scheduled_report,
     columns: [
       {title: "Name", sort: "name", value: (row) => row.name},

@@ -153,7 +153,7 @@ function holders(row) {
 
 const isOwn = (row) => !row.is_builtin;
 const list = (known) => ({
-  path: PATH, root: "roles", at: PATH, caption: "roles", what: ["keys"], show: at, one: (answer) => answer.role,
+  path: PATH, root: "roles", at: PATH, file: (row) => !row.is_builtin && ["roles", row.id], caption: "roles", what: ["keys"], show: at, one: (answer) => answer.role,
   identity: (row) => row.id, heading: (row) => builtinName(row.name),
   Details: ({row}) => html`<${Details} row=${row} known=${known} />`,
   columns: [

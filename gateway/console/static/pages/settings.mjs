@@ -92,7 +92,7 @@ const AUDIT = {
 
 const TOOLS = {
   path: "/assistant-tools", root: "assistant_tools", at: PATH, caption: "tools", what: ["keys"],
-  identity: (row) => row.name,
+  identity: (row) => row.name, file: (row) => row.updated_by && ["assistant-tools", row.name],
   columns: [plain("Tool", "name", true), plain("What it does", "title", false, true), {title: "Writes", value: (row) => (row.writes ? "yes" : "no")},
     {title: "State", value: (row) => html`<${State} word=${row.enabled ? "enabled" : "disabled"} />`}, plain("Decided by", "updated_by", false, true),
     {...moment("Decided", "last_updated", true), wide: true}],

@@ -23,7 +23,7 @@ const Sent = ({since}) => html`<p role="status">${since} Tollhouse sends events 
 
 const types = (mappings) => ({
   path: "/event-types", root: "event_types", at: PATH, caption: "types of usage events", what: ["streams"],
-  identity: (row) => row.type,
+  identity: (row) => row.type, file: (row) => mappings.has(row.type) && ["event-mappings", mappings.get(row.type).id],
   columns: [
     {title: "Type", value: (row) => row.type, sort: "type"},
     {title: "Sent as", value: (row) => (row.sent_as ? html`<${State} word=${row.sent_as} kind="good" />`

@@ -35,7 +35,7 @@ function Details({row, titles, session}) {
 }
 
 const list = (known) => ({
-  path: PATH, root: "views", at: PATH, caption: "views", what: ["views"],
+  path: PATH, root: "views", at: PATH, file: (row) => ["views", row.id], caption: "views", what: ["views"],
   Details: ({row, session}) => html`<${Details} ...${{row, session, titles: known.titles}} />`,
   identity: (row) => row.id, heading: (row) => row.name, show: at, one: (answer) => answer.view,
   columns: [

@@ -6,10 +6,12 @@ A new field needs a value here; test_fields.py names it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
-from gateway.operations.files.kinds import KINDS
+from gateway.operations.files.kinds import file_kinds
 from gateway.operations.files.text import write, write_fields
 
 SECRETS = {"mail secret": "pass-word", "hook": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "sender": "s" * 40}
@@ -32,7 +34,7 @@ MAIL = {
 HOOK = {"name": "hook", "type": "webhook", "url": "https://hooks.example.com/a#b: c", "secret_file": "hook"}
 FULL_VIEW = {
     "name": 'yes "quoted" # no: comment',
-    "filter": {"team": ["", "yes", "1e3", " x", "\u2028", "null", "a\nb"], "!model": ["0x10"]},
+    "filter": {"team": ["", "yes", "1e3", " x", "\u2028", "null", "a\nb"], "!User:Defined:Owner": ["0x10"]},
     "principal_dimension": "team",
     "connections": {
         "email": {"addresses": ["ada@example.com"], "include_all_organizers": True},
@@ -124,6 +126,44 @@ KEY = {
     "secret_file": "sender",
 }
 MANAGED_KEY = {"name": "managed", "use_cases": ["Send AI Telemetry"]}
+TOKEN = {
+    "name": "laptops",
+    "expires_at": "2027-06-01T00:00:00.000Z",
+    "uses": 5,
+    "labels": {"office": "no"},
+    "serial": "1e3",
+}
+CONNECTION = {
+    "name": "null",
+    "cloud_provider": "yes: MongoDB",
+    "expected_ingest_rate": 1.5,
+    "is_enabled": False,
+    "s3_bucket_info": {
+        "bucket_name": "bills",
+        "bucket_path": " on # path",
+        "cloud_account_id": "012345678901",
+    },
+    "connection_id": "1e3",
+    "in_costs": True,
+    "upstream_connection_id": "0x10",
+}
+NAMESPACE = {"name": "Team 'A'", "description": "off: it is", "id": "no"}
+NAMED_BY_ID = {"id": "yes"}
+DEFINITION = """
+Dimensions:   # as it was written
+  Owner:
+    Name: 'Who owns it'
+    Source: team
+    Rules:
+      - {Type: Group, Name: on, Conditions: [{Equals: "1e3"}]}
+"""
+DEFINITIONS = [
+    {"namespace": "default", "definition": DEFINITION},
+    {"namespace": "no", "definition": "Dimensions: {}\n"},
+]
+TYPE = {"type": "batch", "enabled": False, "least_savings": "12.50", "least_share": "0"}
+TOOL = {"name": "set_org_context", "enabled": False}
+NOTES = {"text": '- yes: "search" owns 1e3\n  # no comment'}
 
 OBJECTS: Mapping[str, list[dict[str, Any]]] = {
     "channels": [HOOK, MAIL],
@@ -135,7 +175,62 @@ OBJECTS: Mapping[str, list[dict[str, Any]]] = {
     "budgets": [CALLS, BUDGET],
     "plans": [PLAN],
     "scheduled-reports": [REPORT],
+    "enrolment-tokens": [TOKEN],
+    "connections": [CONNECTION],
+    "namespaces": [NAMESPACE, NAMED_BY_ID],
+    "allocation": DEFINITIONS,
+    "recommendation-types": [TYPE],
+    "assistant-tools": [TOOL],
+    "organization": [NOTES],
 }
+
+
+# Texts that YAML programs read as something else, or that need quotes.
+HOSTILE = (
+    "yes", "No", "on", "Off", "true", "null", "~", "1e3", "0x10", "1_000", "12:30:45", "2026-11-01", ".inf", "<<",
+    "=", "- item", "? key", "a: b", "a #b", "#b", "{a: b}", "[1]", "*alias", "&anchor", "!tag", "%dir", "@at", "`tick",
+    "|", ">", " leading", "trailing ", '"quoted"', "it's", "back\\slash", "e\u0301 \u00fc", "\U0001f600", "end:",
+)  # fmt: skip
+
+
+def generated(rng: Random) -> dict[str, list[dict[str, Any]]]:
+    """Return objects of every kind with names and texts from HOSTILE, beside OBJECTS."""
+
+    def some(count: int) -> list[str]:
+        return rng.sample(HOSTILE, count)
+
+    def named(count: int, **fields: Any) -> list[dict[str, Any]]:
+        return [{"name": f"{text} {rng.choice(HOSTILE)}".strip(), **fields} for text in some(count)]
+
+    def described(ones: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**one, "description": rng.choice(HOSTILE)} for one in ones]
+
+    views = [
+        {**PLAIN_VIEW, "name": text, "filter": {"team": some(3), "!model": some(2)}, "group_by": ["team"]}
+        for text in some(12)
+        if text.casefold() != PLAIN_VIEW["name"]
+    ]
+    names = [view["name"] for view in views]
+    made = {
+        "channels": [{**HOOK, "name": text} for text in HOSTILE if re.fullmatch(r"\w[\w-]*", text, re.ASCII)],
+        "roles": described(named(8, data_access="full", permission_sets=["view_costs"])),
+        "keys": described(named(6, use_cases=["Send AI Telemetry"], labels={"team": rng.choice(HOSTILE)})),
+        "views": views,
+        "budgets": [{**one, "view": rng.choice(names)} for one in named(12, default_amount="1")],
+        "plans": [{**one, "view": rng.choice(names)} for one in named(6, fee="25")],
+        "scheduled-reports": [
+            {**one, "view": rng.choice(names)} for one in named(6, channels=["on-call"], every="month", day=3)
+        ],
+        "enrolment-tokens": named(
+            4, expires_at="2027-06-01T00:00:00.000Z", labels={"a": rng.choice(HOSTILE)}
+        ),
+        "connections": [
+            {**one, "connection_id": f"c{number}"}
+            for number, one in enumerate(named(6, cloud_provider=rng.choice(HOSTILE)))
+        ],
+        "namespaces": [{**one, "id": f"n{number}"} for number, one in enumerate(described(named(4)))],
+    }
+    return {kind: [*ones, *made.get(kind, [])] for kind, ones in OBJECTS.items()}
 
 
 def files_of(
@@ -144,8 +239,11 @@ def files_of(
     """Return the files with these objects, as an export writes them."""
     files = {"tollhouse.yaml": write_fields({"set": name, "format": 1})}
     for kind, ones in objects.items():
-        order = (*KINDS()[kind].fields, "secret_file")
+        if file_kinds()[kind].files.is_folder:
+            files |= {f"{kind}/{one['namespace']}.yaml": one["definition"] for one in ones}
+            continue
+        order = (*file_kinds()[kind].fields, "secret_file")
         ordered = [{field: one[field] for field in order if field in one} for one in ones]
         if ordered:
-            files[f"{kind}.yaml"] = write(sorted(ordered, key=KINDS()[kind].key_of))
+            files[f"{kind}.yaml"] = write(sorted(ordered, key=file_kinds()[kind].key_of))
     return files

@@ -15,7 +15,7 @@ from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serving, servers
 from tests.integration.operations.files.objects import SECRETS
 
-NEW_SECRET = {"keys/managed": "n" * 40}
+NEW_SECRET = {"keys/managed": "n" * 40, "enrolment-tokens/laptops%2F1e3": f"the_{'0' * 16}_{'1' * 64}"}
 
 
 class Api:

@@ -185,7 +185,9 @@ async def test_a_released_object_is_made_by_hand_again(server: OperatorServer) -
     assert len(await apply(server, files_of(BOTH))) == 1
     again = await server.ask("POST", "/release", {"kind": "budgets", "name": "Search/Monthly"})
     assert again.error[:2] == (404, "not_found")
-    assert "use one of channels" in (await server.ask("POST", "/release", {"kind": "x", "name": ""})).error[2]
+    assert (
+        "use one of allocation" in (await server.ask("POST", "/release", {"kind": "x", "name": ""})).error[2]
+    )
 
 
 async def test_a_key_needs_its_secret(server: OperatorServer) -> None:

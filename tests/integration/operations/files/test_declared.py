@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from gateway.operations.files.declared import InFiles
-from gateway.operations.files.kinds import KINDS, ResourceKind
+from gateway.operations.files.kinds import ResourceKind, file_kinds
 from tests.integration.operations.every.declared import MANAGED
 from tests.integration.operations.server import operator_server
 
@@ -16,31 +16,31 @@ RESOURCES = {resource.noun: resource for resource in MANAGED.values()}
 
 def test_every_declared_resource_states_whether_it_is_in_files() -> None:
     """A resource in files is one of the kinds. Another one gives its reason."""
-    nouns = {kind.action for kind in KINDS().values() if isinstance(kind, ResourceKind)}
+    nouns = {kind.resource.noun for kind in file_kinds().values() if isinstance(kind, ResourceKind)}
     assert nouns == {noun for noun, one in RESOURCES.items() if isinstance(one.files, InFiles)}
     assert all(isinstance(one.files, InFiles) or one.files.reason for one in RESOURCES.values())
 
 
 async def test_kinds_find_their_audit_entries(tmp_path: Path) -> None:
-    """The noun of a resource is the part of its audit actions before the dot. Owners are stored under it."""
+    """The action of a kind is the part of its audit actions before the dot. Owners are stored under it."""
     async with operator_server(tmp_path) as server:
-        for noun, resource in RESOURCES.items():
-            if isinstance(resource.files, InFiles):
-                assert noun == resource.rows_in(server.registry).action
+        for kind in file_kinds().values():
+            if isinstance(kind, ResourceKind):
+                assert kind.action == kind.resource.rows_in(server.registry).action
 
 
 def test_the_page_lists_every_kind_with_its_key() -> None:
-    rows = re.findall(r"^\| `([\w-]+)\.yaml` \| ([^|]+) \| ([^|]*)\|$", PAGE.read_text(), re.MULTILINE)
-    listed = {name: (tuple(key.strip().split(", ")), refers) for name, key, refers in rows}
-    assert {name: kind.files.key for name, kind in KINDS().items()} == {
+    rows = re.findall(r"^\| `([\w-]+)(?:\.yaml|/)` \| ([^|]*)\| ([^|]*)\|$", PAGE.read_text(), re.MULTILINE)
+    listed = {name: (tuple(key.replace(",", "").split()), refers) for name, key, refers in rows}
+    assert {name: kind.files.key for name, kind in file_kinds().items()} == {
         name: key for name, (key, _) in listed.items()
     }
-    for name, kind in KINDS().items():
+    for name, kind in file_kinds().items():
         for target in set(kind.files.refers.values()):
             assert target.removesuffix("s") in listed[name][1], (name, target)
 
 
 def test_a_kind_follows_the_kinds_that_it_names() -> None:
-    order = list(KINDS())
-    for name, kind in KINDS().items():
+    order = list(file_kinds())
+    for name, kind in file_kinds().items():
         assert all(order.index(target) < order.index(name) for target in kind.files.refers.values())

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.operations.files.kinds import KINDS
-from gateway.operations.files.sets import label
+from gateway.operations.files.kinds import file_kinds, label
 from tests.integration.operations.files.objects import OBJECTS, files_of
 from tests.integration.operations.files.server import Api, api
 
@@ -42,7 +41,7 @@ Objects = dict[str, list[dict[str, Any]]]
 
 def clearable(kind: str, one: dict[str, Any]) -> list[str]:
     """Return the fields of an object that may be left out."""
-    known = KINDS()[kind]
+    known = file_kinds()[kind]
     fixed = {*known.files.key, *ALWAYS.get(kind, ())}
     return [name for name in one if name in known.defaults and name not in fixed]
 
@@ -58,7 +57,7 @@ def cleared(round: int) -> tuple[Objects, dict[str, str]]:
             changed = {**one, **WITH.get((kind, field), {}), field: None} if field else one
             objects[kind].append({name: value for name, value in changed.items() if value is not None})
             if field:
-                fields[f"{KINDS()[kind].noun} {label(KINDS()[kind].key_of(one))}"] = field
+                fields[f"{file_kinds()[kind].noun} {label(file_kinds()[kind].key_of(one))}"] = field
     return objects, fields
 
 
@@ -66,7 +65,7 @@ ROUNDS = max(len(clearable(kind, one)) for kind, ones in OBJECTS.items() for one
 
 
 def test_every_field_of_every_kind_has_a_value() -> None:
-    for name, kind in KINDS().items():
+    for name, kind in file_kinds().items():
         stated = {field for one in OBJECTS[name] for field in one}
         assert set(kind.fields) - stated == set(), name
         for field, default in kind.defaults.items():

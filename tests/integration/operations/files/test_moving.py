@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from tests.integration.operations.files.objects import files_of
-from tests.integration.operations.files.server import api
+from gateway.operations.files.kinds import file_kinds
+from tests.integration.operations.files.objects import SECRETS, files_of, generated
+from tests.integration.operations.files.server import NEW_SECRET, Api, api
 from tests.integration.test_serve import Run, ended, line, run
 from tests.integration.test_two_gateways import shared_config
+from tests.rounds import part
 from tests.spool.postgres_cluster import Schema
 
 __all__ = ["run"]
@@ -26,22 +29,40 @@ SMALL: dict[str, list[dict[str, Any]]] = {"views": [VIEW], "budgets": [BUDGET], 
 Command = Callable[..., Result]
 
 
+@pytest.mark.parametrize("seed", part(range(4), every=4))
 async def test_files_of_one_installation_make_another(
-    tmp_path: Path, new_schema: Callable[[], Schema]
+    tmp_path: Path, new_schema: Callable[[], Schema], seed: int
 ) -> None:
-    """The export of every kind is the same after it was applied to an empty directory and to an empty schema."""
+    """
+    The export of every kind is the same after it was applied to an empty directory and to an empty schema. All
+    objects are deleted again when their items are removed.
+    """
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
+    made = files_of(generated(random.Random(seed)))
+
+    async def moved(files: dict[str, str], to: Api) -> dict[str, str]:
+        planned = await to.apply(files, dry_run=True)
+        assert not planned["problems"], planned["problems"]
+        secrets = {path: new_secret(path) for path in planned["new_secrets"]}
+        first = await to.apply(files, secrets={**SECRETS, **NEW_SECRET, **secrets})
+        assert "applied" in first, first
+        again = await to.apply(files)
+        assert "applied" in again, again
+        assert [] == again["differences"]
+        return await to.files()
+
     async with api(tmp_path / "one") as one, api(tmp_path / "other") as other:
-        assert (await one.apply(files_of()))["applied"]
-        exported = await one.files()
-        assert exported == files_of()
-        assert (await other.apply(exported))["applied"]
-        assert await other.files() == exported
+        exported = await moved(made, one)
+        assert exported == await moved(exported, other)
+        objects = sum(map(len, generated(random.Random(seed)).values()))
+        assert objects == len((await other.apply(files_of({})))["differences"])
     async with api(tmp_path / "shared", config) as shared:
-        assert (await shared.apply(exported))["applied"]
-        assert await shared.files() == exported
-        assert (await shared.apply(exported))["differences"] == []
+        assert exported == await moved(exported, shared)
+
+
+def new_secret(path: str) -> str:
+    return file_kinds()[path.partition("/")[0]].new_secret()
 
 
 @pytest.fixture

@@ -340,11 +340,13 @@ def asked(row: OperatorAddress, world: World) -> list[tuple[str, Any]]:
     """Return paths with their queries, and the body."""
     path = row.path.removeprefix(OPERATOR_API)
     # the spare view is used by no budget, so it can be removed
-    kind = "spare" if row.name == "remove_view" else path.split("/")[1]
+    kind = {"remove_view": "spare", "show_object": "views"}.get(row.name, path.split("/")[1])
     values = {
         name: world.ids.get(name if name in ("comment", "unit") else kind, "1")
         for name in row.path_parameters
     }
+    if row.name == "show_object":
+        values["kind"] = "views"
     path = path.format(**values)
     body = json.dumps(BODIES.get(row.name, {}))
     for name, id in {**world.ids, "team": world.team}.items():

@@ -1,0 +1,78 @@
+"""Settings of the types of recommendations, as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gateway.money.recommendations.list import BY_NAME
+from gateway.operations.files.declared import InFiles
+from gateway.operations.files.kinds import Asking, FileKind
+from gateway.operations.files.text import near
+from gateway.operations.requests.requests import RequestBody
+from spool.errors import Invalid, NotThere
+from spool.registry.file_owners import owner_id
+from spool.registry.permission_sets import VIEW_RECOMMENDATIONS
+from spool.registry.recommendations import TypeSettings
+from spool.registry.registry import Registry
+from spool.registry.tables.recommendations import TYPE_KIND
+
+_DEFAULT = TypeSettings()
+
+
+class TypeInFile(RequestBody):
+    type: str
+    enabled: bool = _DEFAULT.enabled
+    least_savings: str = _DEFAULT.least_savings
+    least_share: str = _DEFAULT.least_share
+
+
+class RecommendationTypeKind(FileKind):
+    """A type whose settings all have their defaults is an object only if a file states it."""
+
+    files = InFiles(name="recommendation-types", key=("type",), ignores_case=False)
+    noun = "recommendation type"
+    action = TYPE_KIND
+    new = TypeInFile
+    reads = VIEW_RECOMMENDATIONS
+
+    def id_of(self, row: TypeInFile) -> str:
+        return row.type
+
+    async def seen(self, asking: Asking, word: str, *, is_limited: bool) -> TypeInFile:
+        if word not in BY_NAME:
+            raise NotThere("there is no such type of recommendations")
+        return await self.find(asking.registry, word)
+
+    async def rows(self, registry: Registry) -> Mapping[str, TypeInFile]:
+        types = {name: await self.find(registry, name) for name in BY_NAME}
+        owners = registry.file_owners.all()
+        return {
+            name: row
+            for name, row in types.items()
+            if row != TypeInFile(type=name) or owner_id(self.action, name) in owners
+        }
+
+    async def find(self, registry: Registry, id: str) -> TypeInFile:
+        settings = (await registry.recommendations.types()).get(id, _DEFAULT)
+        return TypeInFile(
+            type=id,
+            enabled=settings.enabled,
+            least_savings=settings.least_savings,
+            least_share=settings.least_share,
+        )
+
+    async def create(self, asking: Asking, given: TypeInFile, secret: str | None) -> str:
+        if given.type not in BY_NAME:
+            raise Invalid(f"type: there is no such type of recommendations{near(given.type, [*BY_NAME])}")
+        settings = {name: getattr(given, name) for name in self.defaults}
+        await asking.registry.recommendations.change_type(given.type, settings, actor=asking.actor)
+        return given.type
+
+    async def change(self, asking: Asking, row: TypeInFile, given: TypeInFile, secret: str | None) -> None:
+        await self.create(asking, given, secret)
+
+    async def delete(self, asking: Asking, row: TypeInFile) -> None:
+        await self.create(asking, TypeInFile(type=row.type), None)
+
+
+RECOMMENDATION_TYPE_KIND = RecommendationTypeKind()
