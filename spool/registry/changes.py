@@ -78,13 +78,19 @@ class Changes:
             self._must_load = True
             await self._load_all()
 
-        return await self._uncut(self._change(work, reload))
+        return await self._uncut(self._change(work, reload, is_long=True))
 
-    async def _change(self, work: Callable[[RegistryRows], T], remember: Callable[[T], Awaitable[None]]) -> T:
+    async def _change(
+        self,
+        work: Callable[[RegistryRows], T],
+        remember: Callable[[T], Awaitable[None]],
+        *,
+        is_long: bool = False,
+    ) -> T:
         async with self._turn:
             if self._must_load:
                 await self._load_all()
-            result = await self._store.change(work)
+            result = await self._store.change(work, is_long=is_long)
             ends_keys = self._store.ends_keys
             self.version += 1
             await remember(result)

@@ -161,10 +161,10 @@ class RegistryStore(Protocol):
         """Wait until running commits that use ended keys are stored or rejected."""
         ...
 
-    async def change(self, work: Callable[[RegistryRows], T]) -> T:
+    async def change(self, work: Callable[[RegistryRows], T], *, is_long: bool = False) -> T:
         """
         Run `work` in one transaction. When this returns, all its changes are durable. If it raises,
-        nothing is changed.
+        nothing is changed. With `is_long`, `work` may compute for seconds between two statements.
 
         Raises SpoolUnavailable if the storage cannot be written now, and RegistryDamaged if the rows cannot
         be read. If `work` only reads, or raises, its result depends on the rows that it read. Unless these

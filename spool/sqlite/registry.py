@@ -43,7 +43,7 @@ class SqliteRegistry:
         except sqlite3.DatabaseError as error:
             raise _translated(error, path) from error
 
-    async def change(self, work: Callable[[RegistryRows], T]) -> T:
+    async def change(self, work: Callable[[RegistryRows], T], *, is_long: bool = False) -> T:
         return await self._guarded(
             self._database.transaction(lambda connection: work(_rows(connection))), RowDamaged
         )

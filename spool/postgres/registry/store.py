@@ -111,6 +111,8 @@ T = TypeVar("T")
 ROW_ERRORS = (RowDamaged, TypeError, KeyError, AttributeError)
 KEPT_CHANGES = 10_000
 
+# Between two statements of a long transaction, its process may compute. A pause blocks others for at most this time.
+LONG_PAUSE = b"SET LOCAL idle_in_transaction_session_timeout = '60s'"
 _LOCK_HEAD = "SELECT seq FROM {schema}.registry_head FOR UPDATE"
 # After a failover that lost changes, their numbers are assigned again. So a change is the known one only if
 # its time is also equal.
@@ -147,11 +149,13 @@ class PostgresRegistry:
         # number of waits that were begun, and number of the newest finished wait
         self._waits = self._outlasted = 0
 
-    async def change(self, work: Callable[[RegistryRows], T]) -> T:
+    async def change(self, work: Callable[[RegistryRows], T], *, is_long: bool = False) -> T:
         database = self._database
 
         def within(connection: Connection) -> _Changed[T]:
             lock_head(connection, database)
+            if is_long:
+                connection.execute(LONG_PAUSE)
             rows = PostgresRegistryRows(connection, database.sql, now=database.now())
             result = work(rows)
             # unaudited changes need no standby, because a lost session does no harm and a lost finding

@@ -26,7 +26,7 @@ class FailingStore:
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
         raise AssertionError("nobody reads")
 
-    async def change(self, work: Callable[[RegistryRows], T]) -> T:
+    async def change(self, work: Callable[[RegistryRows], T], *, is_long: bool = False) -> T:
         await self.fails.wait()
         raise SpoolUnavailable("no disk")
 

@@ -38,7 +38,7 @@ class KillableStore(SqliteRegistry):
         super().__init__(MemoryDatabase(REGISTRY))
         self.kill: str = ""
 
-    async def change(self, work: Callable[[RegistryRows], T]) -> T:
+    async def change(self, work: Callable[[RegistryRows], T], *, is_long: bool = False) -> T:
         kill, self.kill = self.kill, ""
 
         def killed(rows: RegistryRows) -> T:

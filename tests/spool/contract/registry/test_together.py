@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,18 @@ async def test_both_tables_are_changed_and_shown(open_registry: RegistryOpener) 
     assert ["view.create", "budget.create"] == [row.action for row in await audit_rows(registry)]
     registry = await open_registry()
     assert (["Search"], [view.id]) == names(registry)
+
+
+async def test_work_may_compute_between_two_statements(registry: Registry) -> None:
+    """A large set takes seconds to check. The database does not end the transaction meanwhile."""
+
+    async def slow(draft: Registry) -> None:
+        await view_and_budget(draft)
+        time.sleep(2.5)  # longer than a pause of other transactions may be
+        await view_and_budget(draft, "Find")
+
+    await registry.together(slow, lambda _: True)
+    assert ["Find", "Search"] == sorted(names(registry)[0])
 
 
 async def test_an_error_after_the_first_table_undoes_it(registry: Registry) -> None:
