@@ -79,6 +79,9 @@ class EnrolmentToken(TokenDraft):
         """Return the name and the serial number. No two tokens that have not ended have the same."""
         return self.name.casefold(), self.serial.casefold()
 
+    def is_live(self, now: float) -> bool:
+        return self.revoked_at is None and self.expires_at > now
+
     @property
     def ended_at(self) -> float:
         return self.expires_at if self.revoked_at is None else min(self.revoked_at, self.expires_at)
@@ -103,7 +106,7 @@ def new_token() -> str:
 
 def _check_free(stored: Mapping[str, EnrolmentToken], made: Iterable[EnrolmentToken], now: float) -> None:
     """Raise AlreadyThere if one of the new tokens has the id, or the name and serial number, of a stored one."""
-    live = {token.key for token in stored.values() if token.ended_at > now}
+    live = {token.key for token in stored.values() if token.is_live(now)}
     for token in made:
         if token.key in live or token.id in stored:
             of = f" for {token.serial}" if token.serial else ""
@@ -127,7 +130,8 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
 
     def live(self) -> Sequence[EnrolmentToken]:
         """Return the tokens that have not ended."""
-        return [token for token in self.all() if token.ended_at > self._changes.now()]
+        now = self._changes.now()
+        return [token for token in self.all() if token.is_live(now)]
 
     def match(self, text: str) -> EnrolmentToken | None:
         """Return the token with this secret, even if it has ended."""

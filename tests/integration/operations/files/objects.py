@@ -161,7 +161,7 @@ DEFINITIONS = [
     {"namespace": "default", "definition": DEFINITION},
     {"namespace": "no", "definition": "Dimensions: {}\n"},
 ]
-TYPE = {"type": "batch", "enabled": False, "least_savings": "12.50", "least_share": "0"}
+TYPE: dict[str, Any] = {"type": "batch", "enabled": False, "least_savings": "12.50", "least_share": "0"}
 TOOL = {"name": "set_org_context", "enabled": False}
 NOTES = {"text": '- yes: "search" owns 1e3\n  # no comment'}
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.operations.files.kinds import file_kinds
-from tests.integration.operations.files.objects import SECRETS, files_of, generated
+from tests.integration.operations.files.objects import ROLE, SECRETS, files_of, generated
 from tests.integration.operations.files.server import NEW_SECRET, Api, api
 from tests.integration.test_serve import Run, ended, line, run
 from tests.integration.test_two_gateways import shared_config
@@ -56,13 +56,34 @@ async def test_files_of_one_installation_make_another(
         exported = await moved(made, one)
         assert exported == await moved(exported, other)
         objects = sum(map(len, generated(random.Random(seed)).values()))
-        assert objects == len((await other.apply(files_of({})))["differences"])
+        left = await other.apply(files_of({"roles": [{**ROLE, "members": [], "groups": []}]}))
+        assert "applied" in left, left
+        assert objects == len(left["differences"])
+        assert ["- role - leads"] == [
+            each["text"] for each in (await other.apply(files_of({})))["differences"]
+        ]
     async with api(tmp_path / "shared", config) as shared:
         assert exported == await moved(exported, shared)
 
 
 def new_secret(path: str) -> str:
     return file_kinds()[path.partition("/")[0]].new_secret()
+
+
+def test_the_demo_moves(command: Command, tmp_path: Path) -> None:
+    """The settings of the demo are the same after they were applied to an empty directory."""
+    demo = ("--data", tmp_path / "demo")
+    made = CliRunner().invoke(
+        main, [*map(str, ("demo", "--records", 3000, "--plant", "idle-seat,wide-key", *demo))]
+    )
+    assert 0 == made.exit_code, made.output
+    exported, again = tmp_path / "exported", tmp_path / "again"
+    assert 0 == CliRunner().invoke(main, [*map(str, ("export", "config", exported, *demo))]).exit_code
+    command("apply", exported, "--secrets", tmp_path / "secrets")
+    command("export", "config", again)
+    files = {path.relative_to(exported): path.read_text() for path in exported.rglob("*.yaml")}
+    assert {"allocation/default.yaml", "views.yaml", "plans.yaml"} <= {*map(str, files)}
+    assert files == {path.relative_to(again): path.read_text() for path in again.rglob("*.yaml")}
 
 
 @pytest.fixture
