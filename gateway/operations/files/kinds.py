@@ -243,13 +243,17 @@ class ResourceKind(FileKind):
         if name not in self.defaults or table.draft is not self.new:
             return False
         draft = table.draft(**stated(row, table.draft))
-        [default] = [field.default for field in msgspec.structs.fields(self.new) if field.name == name]
-        if default is NODEFAULT:
-            default = self.defaults[name]
+        default = self._plain_defaults.get(name, self.defaults[name])
         try:
             return bool(table.checked(msgspec.structs.replace(draft, **{name: default})) == draft)
         except NotAllowed:
             return False
+
+    @cached_property
+    def _plain_defaults(self) -> Mapping[str, Any]:
+        """The defaults that are no new object each time."""
+        fields = msgspec.structs.fields(self.new)
+        return {field.name: field.default for field in fields if field.default is not NODEFAULT}
 
     async def create(self, asking: Asking, given: Any, secret: str | None) -> str:
         return str((await self.resource.stored(asking, given)).id)
@@ -277,8 +281,8 @@ def file_kinds() -> Mapping[str, FileKind]:
                 found[value.files.name] = value
             elif isinstance(value, ManagedResource) and isinstance(value.files, InFiles):
                 found[value.files.name] = ResourceKind(value, value.files)
-    refers = {name: set(kind.files.refers.values()) for name, kind in found.items()}
+    refers = {name: [*kind.files.refers.values()] for name, kind in found.items()}
     for definer in [name for name, kind in found.items() if kind.defines_dimensions]:
-        for name in found.keys() - {definer} - refers[definer]:
-            refers[name].add(definer)
+        for name in [name for name in found if name not in (definer, *refers[definer])]:
+            refers[name].append(definer)
     return {name: found[name] for name in TopologicalSorter(refers).static_order()}

@@ -115,7 +115,7 @@ function Editor({session, owner, data, reload}) {
 const shared = {at: PATH, what: ["views"]};
 
 const VERSIONS = {
-  ...shared, path: "/allocation/versions", root: "versions", caption: "versions", file: (row) => row.is_in_force && ["allocation", row.namespace ?? ""],
+  ...shared, path: "/allocation/versions", root: "versions", caption: "versions", file: (row) => row.is_in_force && row.dimensions.length > 0 && ["allocation", row.namespace ?? "default"],
   identity: (row) => `${row.namespace ?? ""}/${row.version}`,
   show: (id) => version({namespace: id.split("/")[0], version: id.split("/")[1]}), one: (answer) => answer.version,
   heading: (row) => `Version ${row.version} of ${shown(row.namespace)}`,
