@@ -1,26 +1,41 @@
 """
 Comparison of the totals with the log: stored records are counted again by hour or day and compared with the sums.
 
-A period is compared only if all its counted records are still stored. Calls and meters are compared, and money and
-dimensions are not.
+A period is compared only if all its counted records are still stored. A checksum finds the periods that differ, and a
+second pass the sums in them. Days whose hours are stored are compared with these hours.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from functools import partial
+from operator import methodcaller
+from typing import Protocol
 
 from spool.clock import Clock
 from spool.errors import SpoolError
+from spool.ledger.checked_sums import (
+    CheckedPeriod,
+    Moved,
+    PartlyPriced,
+    Place,
+    Read,
+    RecountedSums,
+    StoredSums,
+    SumDifference,
+    moment_of,
+    sum_differences,
+)
+from spool.ledger.checksums import Cell, Checksums
 from spool.ledger.counting import (
     RECALCULATED,
-    WIDTHS,
     Placement,
     lower_missed,
     note_charges,
@@ -30,11 +45,10 @@ from spool.ledger.counting import (
 )
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
-from spool.ledger.sums import DAY_S, HOUR_S, DimensionValues, HourlySums, MeterSums, hour_of
+from spool.ledger.sums import DAY_S, HOUR_S, DimensionValues, HourlySums, hour_of
 from spool.ledger.work import Digests
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
-from spool.meters import quantity_of
 from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import others_are_there, pause
 
@@ -43,7 +57,8 @@ AT_ONCE = 100  # number of records that are added up without a pause
 AT_ONCE_BESIDE = 25  # number of records that are added up without a pause while other requests are running
 # if the comparison is not urgent, the pause after a slice of work lasts this many times as long as the slice
 REST = 4
-_NO_METERS: Mapping[Any, MeterSums] = {}
+TRIES = 3  # attempts to compare, if the totals change at the same time
+NAMES_AT_ONCE = 5000  # names and sets that are checked in one read
 MOST_TOLD = 10  # maximum number of periods that a message lists
 MEND = "run `tollhouse ledger rebuild` to count the stored records again"
 
@@ -53,40 +68,37 @@ def at_once() -> int:
     return AT_ONCE_BESIDE if others_are_there() else AT_ONCE
 
 
-Place = tuple[int, int]  # width and start of a period
-Read = Callable[[Callable[[LedgerRows], Any]], Awaitable[Any]]
-
-
 @dataclass(frozen=True, kw_only=True)
 class PeriodDifference:
     """
-    A period with a different number of calls in the log and in the totals.
-
-    If the calls are equal, `meter` names a meter with different quantities, in millionths.
+    A period with different sums in the log and in the totals. `kept` and `counted` are its calls, which may agree.
+    `sums` are the first sums that differ, if they could be found. `is_of_hours` is True for a day that differs from its
+    hours.
     """
 
     place: Place
     kept: int
     counted: int
-    meter: str = ""
+    sums: Sequence[SumDifference] = ()
+    is_of_hours: bool = False
 
     def words(self) -> str:
         width, start = self.place
         period_name = "hour" if width == HOUR_S else "day"
         at = datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        if self.meter.startswith("charge."):
+        source = "its hours" if self.is_of_hours else "the stored records"
+        found = "; ".join(each.words() for each in self.sums)
+        if self.missing_calls:
+            beside = f" ({found})" if found else ""
             return (
-                f"the totals have other charges in {self.meter.split('.')[1]} for the {period_name} from {at} "
-                "than the stored records"
+                f"the totals have {self.counted} calls for the {period_name} from {at}, but {self.kept} are stored"
+                f"{beside}"
             )
-        if self.meter:
-            counted, stored = quantity_of(self.counted), quantity_of(self.kept)
-            return f"the totals have {counted} of {self.meter} for the {period_name} from {at}, but {stored} are stored"
-        return f"the totals have {self.counted} calls for the {period_name} from {at}, but {self.kept} are stored"
+        return f"the totals for the {period_name} from {at} differ from {source}{found and f': {found}'}"
 
     @property
     def missing_calls(self) -> int:
-        return 0 if self.meter else self.kept - self.counted
+        return self.kept - self.counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,22 +107,26 @@ class LedgerComparison:
     Result of a comparison of the totals with the log.
 
     `missed` counts the record numbers that the totals left out. At most `gone` of them cannot be counted any
-    more. `damaged` counts unreadable records. All numbers below `end` were compared. `numbers` has the lowest
-    and highest stored number of each compared period. `suspects` are periods to which left-out numbers
-    belong. `unsure` are periods to which damaged or deleted records may belong.
+    more. `damaged` counts unreadable records, and `damaged_below` is the end of the range with all of them. Numbers
+    below `end` were compared, or below those of `ends` in these periods. `numbers` has the lowest and highest stored
+    number of each compared period. `suspects` are periods to which left-out numbers belong. `unsure` are periods to
+    which damaged or deleted records may belong. `damaged_names` counts damaged names and sets of units and dimensions.
     """
 
     differences: Sequence[PeriodDifference] = ()
     missed: int = 0
     gone: int = 0
     damaged: int = 0
-    is_done: bool = True  # False if no comparison was made, because a rebuild runs
+    damaged_below: int = 0
+    is_done: bool = True  # False if no comparison was made, because the totals are counted again
     end: int = 1
+    ends: Mapping[Place, int] = field(default_factory=dict)
     hourly: int = 0
     calls: Mapping[Place, int] = field(default_factory=dict)
     numbers: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
     suspects: Sequence[Place] = ()
     unsure: frozenset[Place] = frozenset()
+    damaged_names: int = 0
     rollups: int = 0  # number of rollups that differed from their days and will be rebuilt
 
     @property
@@ -124,15 +140,23 @@ class LedgerComparison:
         return [
             difference
             for difference in self.differences
-            if difference.kept > difference.counted
-            or (not self.damaged if difference.meter else excess > self.damaged)
+            if difference.is_of_hours
+            or difference.kept > difference.counted
+            or (excess > self.damaged if difference.missing_calls else self._is_certain(difference.place))
         ]
+
+    def _is_certain(self, place: Place) -> bool:
+        """Return True if no damaged record can explain that the sums of a period differ. It may be a correction."""
+        lowest, _ = self.numbers.get(place, (0, 0))
+        return lowest >= self.damaged_below
 
     def words(self) -> Sequence[str]:
         """Return one sentence for each problem, with its remedy."""
         return list(self._words())
 
     def _words(self) -> Iterator[str]:
+        if not self.is_done:
+            yield "the totals were not compared, because they are being counted again: repeat this when that is done"
         differences = self.told()
         for difference in differences[:MOST_TOLD]:
             yield f"{difference.words()}: {MEND}"
@@ -146,6 +170,8 @@ class LedgerComparison:
                 f"the totals left out {self.missed} record numbers, and at most {self.gone} of them no "
                 f"longer have a record: {MEND}"
             )
+        if self.damaged_names:
+            yield f"{self.damaged_names} names of units of work or dimensions in the totals are damaged: {MEND}"
         if self.rollups:
             yield (
                 f"{self.rollups} rollups of the totals differed from their days and are rebuilt automatically"
@@ -162,7 +188,6 @@ class _Kept:
     span: tuple[int, int]
     hourly: int
     calls: Counter[Place] = field(default_factory=Counter)
-    meters: dict[Place, Counter[str]] = field(default_factory=dict)
     lowest: dict[Place, int] = field(default_factory=dict)
     highest: dict[Place, int] = field(default_factory=dict)
     in_span: Counter[Place] = field(default_factory=Counter)
@@ -172,22 +197,17 @@ class _Kept:
     unread: list[int] = field(default_factory=list)
     near_unread: set[Place] = field(default_factory=set)
 
-    def add(self, entry: Entry) -> None:
-        sums = HourlySums()
-        sums.add([entry])
-        for hour, lowest in sums.first.items():
-            period_key = period(hour, self.hourly)
-            self.lowest[period_key] = min(lowest, self.lowest.get(period_key, lowest))
-            self.highest[period_key] = entry.last
-            self.calls[period_key] += sum(measures[0] for measures in sums.hours[hour].values())
-            for meter_sums in sums.meters.get(hour, _NO_METERS).values():
-                self.meters.setdefault(period_key, Counter()).update(meter_sums)
-        if sums.damaged:
-            self.damaged += sums.damaged
-            self.unread += [
-                number for number, record in enumerate(entry.records, entry.first) if record is None
-            ]
+    def note(self, entry: Entry) -> None:
+        """Note the damaged records of an entry, and its records in `span`."""
+        damaged = [number for number, record in enumerate(entry.records, entry.first) if record is None]
+        if damaged:
+            self.damaged += len(damaged)
+            self.unread += damaged
             self.near_unread.add(period(hour_of(None, entry.committed_at), self.hourly))
+        if self.span[0] <= entry.last and entry.first < self.span[1]:
+            self._note_span(entry)
+
+    def _note_span(self, entry: Entry) -> None:
         for number, record in enumerate(entry.records, entry.first):
             if self.span[0] <= number < self.span[1]:
                 self.kept_in_span += 1
@@ -209,60 +229,281 @@ class _Kept:
 
 
 async def compare(
-    log: ReadableLog, read: Read, *, oldest: Callable[[], Awaitable[int]], at_ease: bool = False
+    log: ReadableLog,
+    read: Read,
+    *,
+    oldest: Callable[[], Awaitable[int]],
+    recalculations: Callable[[Mapping[str, int]], Awaitable[Recalculations]],
+    tags: Sequence[str] = (),
+    digests: Digests,
+    at_ease: bool = False,
 ) -> LedgerComparison:
     """
     Compare all stored records with the totals, a few hundred at a time. While a rebuild runs, nothing is
     compared, and the result has `is_done` False.
     """
-    first = await oldest()
-    state, counted, firsts, meters = await read(
-        lambda rows: (state_of(rows), _calls(rows), rows.firsts(), _meters(rows))
-    )
-    if state["rebuilding"]:
-        return LedgerComparison(is_done=False)
-    end = min(state["reach"], log.closed_below(AI_TELEMETRY))
-    span = (
-        (state["missed_first"] or 1, state["missed_end"] or end)
-        if state["missed"] > state["settled"]
-        else (1, 1)
-    )
-    logged = await _kept(log, first, end, _Kept(span=span, hourly=state["hourly"]), at_ease=at_ease)
-    # the oldest number is read again, because retention continues during the comparison
-    removed_below = await oldest()
-    places = [
-        period_key
-        for period_key in sorted(logged.calls.keys() | counted.keys())
-        if _is_kept(period_key, firsts, logged.lowest, removed_below)
-    ]
-    compared = set(places)
-    uncompared = sum(records for period_key, records in logged.in_span.items() if period_key not in compared)
-    of_calls: list[PeriodDifference] = []
-    of_meters: list[PeriodDifference] = []
-    for period_key in places:
-        calls, sums = logged.calls[period_key], counted.get(period_key, 0)
-        if calls != sums:
-            of_calls.append(PeriodDifference(place=period_key, kept=calls, counted=sums))
+    for _ in range(TRIES):
+        state, moment = await read(lambda rows: (state_of(rows), moment_of(rows)))
+        if state["rebuilding"]:
+            break
+        recalculated = await recalculations(state)
+        comparison = _Comparison(log, read, state, moment, recalculated, tags, digests, at_ease=at_ease)
+        try:
+            return await comparison.run(oldest)
+        except Moved:
             continue
-        difference = _of_meters(period_key, logged.meters.get(period_key, {}), meters.get(period_key, {}))
-        if difference is not None:
-            of_meters.append(difference)
-    return LedgerComparison(
-        differences=of_calls + of_meters,
-        missed=state["missed"],
-        gone=state["settled"] + max(0, span[1] - span[0] - logged.kept_in_span) + uncompared,
-        damaged=logged.damaged,
-        end=end,
-        hourly=state["hourly"],
-        calls={period_key: logged.calls[period_key] for period_key in places},
-        numbers={
+    return LedgerComparison(is_done=False)
+
+
+class _Comparison:
+    """One pass over the stored sums and the log, and a second one over the periods that differ."""
+
+    def __init__(
+        self,
+        log: ReadableLog,
+        read: Read,
+        state: Mapping[str, int],
+        moment: Mapping[str, int],
+        recalculated: Recalculations,
+        tags: Sequence[str],
+        digests: Digests,
+        *,
+        at_ease: bool,
+    ) -> None:
+        self._log = log
+        self._read = read
+        self._state = state
+        self._moment = moment
+        self._recalculated = recalculated
+        self._tags = tags
+        self._digests = digests
+        self._at_ease = at_ease
+        self._hourly = state["hourly"]
+        self._checksums = Checksums()
+        self._periods: dict[Place, CheckedPeriod] = {}
+        self._unknown = CheckedPeriod(reach=state["reach"])
+        self._counted = defaultdict[Place, list[int]](list)
+        self._partly = PartlyPriced(self._hourly)
+        self._stored: StoredSums
+
+    async def run(self, oldest: Callable[[], Awaitable[int]]) -> LedgerComparison:
+        state, first = self._state, await oldest()
+        firsts = await self._read(lambda rows: rows.firsts())
+        self._stored = StoredSums(
+            self._checksums, self._recalculated, moment=self._moment, firsts=firsts, tags=self._tags
+        )
+        wrong_days = await self._read_stored()
+        reach = max([state["reach"], *(each.reach for each in self._periods.values())])
+        end = min(reach, self._log.closed_below(AI_TELEMETRY))
+        span = (
+            (state["missed_first"] or 1, state["missed_end"] or end)
+            if state["missed"] > state["settled"]
+            else (1, 1)
+        )
+        logged = _Kept(span=span, hourly=self._hourly)
+        await self._read_log(first, end, logged)
+        await self._read(self._stored.check)
+        # the oldest number is read again, because retention continues during the comparison
+        removed_below = await oldest()
+        places = [
+            period_key
+            for period_key in sorted(logged.calls.keys() | self._periods.keys())
+            if _is_kept(period_key, firsts, logged.lowest, removed_below)
+        ]
+        compared = set(places)
+        uncompared = sum(
+            records for period_key, records in logged.in_span.items() if period_key not in compared
+        )
+        numbers = {
             period_key: (logged.lowest[period_key], logged.highest[period_key])
             for period_key in places
             if period_key in logged.lowest
-        },
-        suspects=sorted(period_key for period_key in logged.in_span if period_key in compared),
-        unsure=logged.unsure(places),
-    )
+        }
+        differing = [period_key for period_key in places if self._differs(period_key, logged)]
+        found = await self._found([each for each in differing if each in numbers][:MOST_TOLD], numbers)
+        differences = [
+            PeriodDifference(
+                place=period_key,
+                kept=logged.calls[period_key],
+                counted=self._period(period_key).calls,
+                sums=found.get(period_key, ()),
+            )
+            for period_key in differing
+        ]
+        return LedgerComparison(
+            differences=[*differences, *[await self._of_hours(day) for day in wrong_days]],
+            missed=state["missed"],
+            gone=state["settled"] + max(0, span[1] - span[0] - logged.kept_in_span) + uncompared,
+            damaged=logged.damaged,
+            damaged_below=max(logged.unread, default=-1) + 1,
+            end=end,
+            ends={period_key: period.reach for period_key, period in self._periods.items()},
+            hourly=self._hourly,
+            calls={period_key: logged.calls[period_key] for period_key in places},
+            numbers=numbers,
+            suspects=sorted(period_key for period_key in logged.in_span if period_key in compared),
+            unsure=logged.unsure(places),
+            damaged_names=await self._damaged_names(),
+        )
+
+    async def _read_stored(self) -> Sequence[int]:
+        """Read the stored sums. Return the days whose sums are not those of their hours."""
+        starts: dict[int, list[int]] = {}
+        hours, days = await self._read(lambda rows: (rows.starts(HOUR_S, 0), rows.starts(DAY_S, 0)))
+        for width, stored in ((DAY_S, days), (HOUR_S, hours)):
+            for start in stored:
+                day = starts.setdefault(start // DAY_S * DAY_S, [])
+                if (width == HOUR_S) == (start >= self._hourly):
+                    day.append(start)
+        wrong = []
+        for day_start, its_starts in sorted(starts.items()):
+            began = time.monotonic()
+            periods, is_right = await self._read(partial(self._stored.day, starts=its_starts, day=day_start))
+            self._periods |= periods
+            if not is_right:
+                wrong.append(day_start)
+            await self._rest(began)
+        return wrong
+
+    async def _read_log(self, first: int, end: int, logged: _Kept) -> None:
+        sums = self._recount(lambda number, hour: number >= self._period(self._place(hour)).reach)
+        for number in range(first, end, STEP):
+            began = time.monotonic()
+            following, last = number, min(number + STEP, end) - 1
+            for entry in await self._log.read(AI_TELEMETRY, number, last, whole=True):
+                if entry.first > following:
+                    logged.unread.append(following)
+                    logged.near_unread.add(self._place(hour_of(None, entry.committed_at)))
+                following = entry.last + 1
+                logged.note(entry)
+                for part in entry.parts(at_once()):
+                    sums.sums.add([part])
+                    await pause()
+            if following <= last:
+                logged.unread.append(following)
+            for hour, lowest in sums.sums.first.items():
+                period_key = self._place(hour)
+                logged.lowest[period_key] = min(lowest, logged.lowest.get(period_key, lowest))
+                logged.highest[period_key] = min(last, self._period(period_key).reach - 1)
+            await self._add(sums, logged)
+            await self._rest(began)
+
+    def _recount(self, skip: Callable[[int, int], bool]) -> RecountedSums:
+        restated = partial(self._recalculated.restated, note=self._partly.note)
+        sums = HourlySums(
+            self._tags,
+            digests=self._digests,
+            skip=skip,
+            restated=restated if self._recalculated.mark else None,
+        )
+        return RecountedSums(sums, self._read, self._hourly)
+
+    async def _add(self, sums: RecountedSums, logged: _Kept) -> None:
+        await sums.find_sets()
+        most = at_once()
+        for count, (period_key, cell) in enumerate(sums.cells()):
+            if cell.units is None and cell.measures:
+                logged.calls[period_key] += cell.measures[0]
+            views = self._period(period_key).views
+            counted = self._counted[period_key]
+            if not counted:
+                counted += [0] * len(views)
+            for index, view in enumerate(views):
+                counted[index] += self._checksums.of(view, cell)
+            if not count % most:
+                await pause()
+        sums.sums.clear()
+
+    def _place(self, hour: int) -> Place:
+        return period(hour, self._hourly)
+
+    def _period(self, place: Place) -> CheckedPeriod:
+        return self._periods.get(place, self._unknown)
+
+    def _view(self, place: Place) -> int:
+        """Return the number of the view in which a period is compared."""
+        return -1 if place in self._partly.places else 0
+
+    def _differs(self, place: Place, logged: _Kept) -> bool:
+        stored, view = self._period(place), self._view(place)
+        counted = self._counted[place] or [0]
+        return stored.calls != logged.calls[place] or stored.checksums[view] != counted[view]
+
+    async def _found(
+        self, places: Sequence[Place], numbers: Mapping[Place, tuple[int, int]]
+    ) -> Mapping[Place, Sequence[SumDifference]]:
+        """
+        Return the sums of some periods that differ. Their records are read again. If the sums do not fit into memory,
+        those of the first period are returned, or none.
+        """
+        if not places:
+            return {}
+        chosen = {*places}
+        sums = self._recount(
+            lambda number, hour: (
+                self._place(hour) not in chosen or number >= self._period(self._place(hour)).reach
+            )
+        )
+        lowest, highest = zip(*(numbers[place] for place in places), strict=True)
+        for number in range(min(lowest), max(highest) + 1, STEP):
+            last = min(number + STEP, max(highest) + 1) - 1
+            for entry in await self._log.read(AI_TELEMETRY, number, last, whole=True):
+                for part in entry.parts(at_once()):
+                    sums.sums.add([part])
+                    await pause()
+            if sums.sums.count() > MOST_SUMS:
+                return await self._found(places[:1], numbers) if places[1:] else {}
+        await sums.find_sets()
+        counted = defaultdict[Place, list[Cell]](list)
+        for place, cell in sums.cells():
+            counted[place].append(cell)
+        return {place: await self._of_place(place, counted[place]) for place in places}
+
+    async def _of_place(self, place: Place, counted: Sequence[Cell]) -> Sequence[SumDifference]:
+        period_key = self._period(place)
+        view = period_key.views[self._view(place)]
+
+        def stored(rows: LedgerRows) -> Sequence[SumDifference]:
+            # sums that changed since the first pass cannot be shown
+            if state_of(rows)["reach"] != period_key.reach and not self._is_same(rows, place):
+                return ()
+            return sum_differences(rows, view, counted, self._stored.cells(rows, place))
+
+        found: Sequence[SumDifference] = await self._read(stored)
+        return found
+
+    def _is_same(self, rows: LedgerRows, place: Place) -> bool:
+        stored = self._period(place)
+        of_view = partial(self._checksums.of, stored.views[0])
+        return sum(map(of_view, self._stored.cells(rows, place))) == stored.checksums[0]
+
+    async def _of_hours(self, day: int) -> PeriodDifference:
+        def read(rows: LedgerRows) -> PeriodDifference:
+            view, of_hours, of_day = self._stored.of_day(rows, day)
+            kept, counted = (
+                sum(cell.measures[0] for cell in cells if cell.measures) for cells in (of_hours, of_day)
+            )
+            sums = sum_differences(rows, view, of_hours, of_day)
+            return PeriodDifference(
+                place=(DAY_S, day), kept=kept, counted=counted, sums=sums, is_of_hours=True
+            )
+
+        difference: PeriodDifference = await self._read(read)
+        return difference
+
+    async def _damaged_names(self) -> int:
+        wrong = 0
+        for find in ("wrong_sets", "wrong_names", "wrong_dimensions"):
+            after: int | None = -1
+            while after is not None:
+                began = time.monotonic()
+                found, after = await self._read(methodcaller(find, after, NAMES_AT_ONCE))
+                wrong += len(found)
+                await self._rest(began)
+        return wrong
+
+    async def _rest(self, began: float) -> None:
+        await asyncio.sleep((time.monotonic() - began) * REST if self._at_ease else 0)
 
 
 def _is_kept(
@@ -274,62 +515,6 @@ def _is_kept(
     """
     known = [numbers[period_key] for numbers in (firsts, lowest) if period_key in numbers]
     return bool(known) and min(known) >= removed_below
-
-
-def _calls(rows: LedgerRows) -> Mapping[Place, int]:
-    """
-    Return the number of calls of each period. Days whose hours are stored are left out, because they are sums
-    of the hours.
-    """
-    hourly = state_of(rows)["hourly"]
-    return {
-        (width, start): calls
-        for width in WIDTHS
-        for start, calls in rows.calls(width).items()
-        if (width == HOUR_S) == (start >= hourly)
-    }
-
-
-def _meters(rows: LedgerRows) -> Mapping[Place, MeterSums]:
-    """Return the meters of each period. The periods are the same as in `_calls`."""
-    hourly = state_of(rows)["hourly"]
-    return {
-        (width, start): meters
-        for width in WIDTHS
-        for start, meters in rows.meters_by_start(width).items()
-        if (width == HOUR_S) == (start >= hourly)
-    }
-
-
-def _of_meters(
-    period_key: Place, stored: Mapping[str, int], counted: Mapping[str, int]
-) -> PeriodDifference | None:
-    """Return the first meter whose quantities differ, or None if all agree."""
-    for name in sorted(stored.keys() | counted.keys()):
-        if stored.get(name, 0) != counted.get(name, 0):
-            return PeriodDifference(
-                place=period_key, kept=stored.get(name, 0), counted=counted.get(name, 0), meter=name
-            )
-    return None
-
-
-async def _kept(log: ReadableLog, first: int, end: int, logged: _Kept, *, at_ease: bool) -> _Kept:
-    loop = asyncio.get_running_loop()
-    for number in range(first, end, STEP):
-        began = loop.time()
-        following = number
-        for entry in await log.read(AI_TELEMETRY, number, min(number + STEP, end) - 1, whole=True):
-            if entry.first > following:
-                logged.unread.append(following)
-                logged.near_unread.add(period(hour_of(None, entry.committed_at), logged.hourly))
-            following = entry.last + 1
-            for part in entry.parts(at_once()):
-                logged.add(part)
-                await pause()
-        if following < min(number + STEP, end):
-            logged.unread.append(following)
-        await asyncio.sleep((loop.time() - began) * REST if at_ease else 0)
-    return logged
 
 
 # -- repair: periods that lack records are counted again from the log ----------------------------------------
@@ -360,7 +545,8 @@ class PeriodRecount:
         self.place = place
         self.hourly = compared.hourly
         self.lowest, highest = compared.numbers[place]
-        self._ranges = [(self.lowest, highest + 1), (compared.end, compared.end)]
+        end = compared.ends.get(place, compared.end)
+        self._ranges = [(self.lowest, highest + 1), (end, end)]
         self._kept = compared.calls[place]
         self._is_whole = True
         self.recalculated = recalculated.mark
@@ -421,6 +607,7 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     has_day = width == HOUR_S and day < state["daily"]
     for table_width, begin in [(width, start), *([(DAY_S, day)] if has_day else [])]:
         rows.remove(table_width, [(begin, number) for number in rows.numbers(table_width, begin)])
+        rows.drop_meters(table_width, begin)
     placement.forget()
     sums = [*recount.sums.rows()]
     numbers = placement.numbers(rows, width, start, [dimensions for _, dimensions, _ in sums])
@@ -439,6 +626,17 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     if has_day:
         rows.sum_up_day(day)
     rows.note_periods([(width, start, recount.lowest)])
+    return True
+
+
+def sum_up_again(rows: LedgerRows, day: int) -> bool:
+    """Sum up a day again. Return False if its hours are no longer stored, or if it has no sum."""
+    state = state_of(rows)
+    if state["rebuilding"] or not state["hourly"] <= day < state["daily"]:
+        return False
+    rows.remove(DAY_S, [(day, number) for number in rows.numbers(DAY_S, day)])
+    rows.drop_meters(DAY_S, day)
+    rows.sum_up_day(day)
     return True
 
 
@@ -474,6 +672,8 @@ class MendableLedger(Protocol):
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison: ...
 
     async def replace(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool: ...
+
+    async def sum_up_again(self, day: int) -> bool: ...
 
     async def settle(
         self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
@@ -516,7 +716,9 @@ class LedgerMender:
             return
         differing = {difference.place: difference for difference in compared.told()}
         short = [
-            period_key for period_key, difference in differing.items() if difference.kept > difference.counted
+            period_key
+            for period_key, difference in differing.items()
+            if difference.missing_calls >= 0 or difference.is_of_hours
         ]
         to_recount = sorted({*short, *(compared.suspects if compared.lacks else ())})
         recounted = {period_key for period_key in to_recount if await self._is_replaced(compared, period_key)}
@@ -549,6 +751,9 @@ class LedgerMender:
         self._tell(unrepaired)
 
     async def _is_replaced(self, compared: LedgerComparison, period_key: Place) -> bool:
+        width, start = period_key
+        if width == DAY_S and start >= compared.hourly:
+            return await self.ledger.sum_up_again(start)
         is_known = period_key in compared.numbers and period_key not in compared.unsure
         return is_known and await self.ledger.replace(self.log, compared, period_key)
 

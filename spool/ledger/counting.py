@@ -7,11 +7,13 @@ each hour. Old hours are deleted, and only the sum of their day stays.
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from itertools import chain
 from secrets import randbits
 from typing import Any
@@ -71,6 +73,9 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
         "differing": 0,
         "left": 0,
         "charged": 0,  # 1 after the first amount in another currency than dollars
+        # the chosen tags, and the first number that was counted with them
+        "tags": 0,
+        "tagged_from": 0,
         RECALCULATED: 0,
     }
     stored = rows.state()
@@ -162,7 +167,7 @@ class Placement:
 
     def _placed(self, values: DimensionValues, present: set[int]) -> DimensionValues:
         """Return the dimensions under which a set of dimensions is summed."""
-        for limit, reduced in ((self._max_rows, _nobody), (self._max_without_owners, _nothing)):
+        for limit, reduced in ((self._max_rows, without_owners), (self._max_without_owners, without_work)):
             mark = hash(values)
             if mark in present:
                 return values
@@ -236,16 +241,16 @@ def _readable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _nobody(values: DimensionValues) -> DimensionValues:
+def without_owners(values: DimensionValues) -> DimensionValues:
     """Return dimensions without OWNERS and tags."""
     kind, source, provider, model, asked, team, _, _, _, _, status, cost, mode, size, region, sender = values
     owners = (OTHER, OTHER, OTHER, "")
     return (kind, source, provider, model, asked, team, *owners, status, cost, mode, size, region, sender)
 
 
-def _nothing(values: DimensionValues) -> DimensionValues:
+def without_work(values: DimensionValues) -> DimensionValues:
     """Return dimensions without OWNERS, tags and WORK."""
-    kind, _, _, _, _, _, user, device, api_key, tags, status, cost, mode, size, _, _ = _nobody(values)
+    kind, _, _, _, _, _, user, device, api_key, tags, status, cost, mode, size, _, _ = without_owners(values)
     work = (OTHER, OTHER, OTHER, OTHER, OTHER)
     return (kind, *work, user, device, api_key, tags, status, cost, mode, size, OTHER, OTHER)
 
@@ -316,6 +321,8 @@ def add(
     note_charges(rows, metered)
     if work:
         rows.add_work(work, sums.work_names, sums.work_edges)
+    if state["tags"] != (tags := mark_of_tags(sums.tags)):
+        rows.set_state(tags=tags, tagged_from=first)
     rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
     rows.set_state(reach=reach)
     # the missed, damaged and implausible numbers that a rebuild reads again have been counted before
@@ -333,6 +340,11 @@ def add(
             whole=max(state["whole"], missed.whole),
         )
     return reach
+
+
+def mark_of_tags(tags: Iterable[str]) -> int:
+    """Return a number that differs for other tags."""
+    return int.from_bytes(blake2b(json.dumps(sorted(tags)).encode(), digest_size=7).digest())
 
 
 def work_sums(
@@ -380,7 +392,13 @@ def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
         rows.set_state(**{RECALCULATED: new_mark()})
     rows.forget_firsts()
     rows.set_state(
-        reach=reach, rebuilding=0, settled=state["missed"], missed_first=0, missed_end=0, compared=0
+        reach=reach,
+        rebuilding=0,
+        settled=state["missed"],
+        missed_first=0,
+        missed_end=0,
+        compared=0,
+        tagged_from=min(reach, state["tagged_from"]),
     )
     return reach
 
@@ -406,10 +424,12 @@ def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
     sum_up_again(rows)
     rows.freeze_periods(below=oldest)
     emptied = rows.drop_open_periods()
+    rows.drop_wrong()
     frozen = rows.frozen_periods()
     if oldest < state["reach"]:
         # Numbers that are read again are no longer missed. Deleted numbers stay missed.
-        rows.set_state(reach=oldest, rebuilding=state["reach"])
+        tagged_from = min(oldest, state["tagged_from"])
+        rows.set_state(reach=oldest, rebuilding=state["reach"], tagged_from=tagged_from)
         lower_missed(rows, to=oldest - 1)
     else:  # no counted record is stored any more, so there is nothing to rebuild
         rows.freeze_periods(below=0)

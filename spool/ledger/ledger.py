@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from spool.clock import Clock, settled_now
 from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
 from spool.ledger import comparing, counting
-from spool.ledger.comparing import LedgerComparison, Place, at_once, compare
+from spool.ledger.checked_sums import Place
+from spool.ledger.comparing import LedgerComparison, at_once, compare
 from spool.ledger.costs import costs
 from spool.ledger.counting import Missed, Placement, state_of
 from spool.ledger.days import spans
@@ -499,6 +500,7 @@ class Ledger:
                 raise NotAllowed("a rebuild of the totals is still running")
             first = await _oldest(log)
             periods, spans, border = await self._change(lambda rows: counting.begin_rebuild(rows, first))
+            self._placement.forget()
             self._reach = min(first, self._reach)
         return Rebuilt(periods=periods, kept=spans, border=_moment(border), first=first)
 
@@ -545,7 +547,15 @@ class Ledger:
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
         """Compare the sums with the log, for all periods that both still contain. Reads the whole log."""
-        comparison = await compare(log, self._read, oldest=lambda: _oldest(log), at_ease=at_ease)
+        comparison = await compare(
+            log,
+            self._read,
+            oldest=lambda: _oldest(log),
+            recalculations=self._recalculations,
+            tags=self.stored_tags,
+            digests=self.digests,
+            at_ease=at_ease,
+        )
         differing = len(comparison.told())
         if comparison.is_done and differing != (await self._state())["differing"]:
             async with self._turn:
@@ -580,6 +590,11 @@ class Ledger:
                 if await self._change(lambda rows: comparing.replace(rows, self._placement, recount)):
                     return True
         return False
+
+    async def sum_up_again(self, day: int) -> bool:
+        """Sum up a day again from its hours. Return False if these are no longer stored."""
+        async with self._turn:
+            return await self._change(lambda rows: comparing.sum_up_again(rows, day))
 
     async def settle(
         self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int

@@ -25,6 +25,9 @@ T = TypeVar("T")
 # rollup, or 0.
 Span = tuple[int, int, int, int]
 WorkSum = tuple[int, Units, int, Measures]  # start of the period, units of work, number of the dimensions
+Found = tuple[
+    Sequence[int], int | None
+]  # some numbers, and the last one that was searched, or None at the end
 # Maximum error of an approximate cost: an absolute part in billionths of a dollar, and a part relative
 # to the cost.
 WRONG, WRONG_OF = 1000.0, 1e-9
@@ -128,6 +131,39 @@ class LedgerRows(Protocol):
         """
         ...
 
+    def work_page(self, start: int, after: tuple[int, int], most: int) -> Sequence[tuple[int, int, Measures]]:
+        """
+        Return at most `most` sums of units of work in a period, after a place: numbers of the set of units and of the
+        dimensions, measures. They are ordered by these numbers.
+        """
+        ...
+
+    def listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
+        """Return the numbers of the sets under which calls with these sets of units are counted."""
+        ...
+
+    def units_of_set(self, number: int) -> Mapping[str, str]:
+        """Return the units of a stored set by kind, for people. Return nothing if the set is not stored."""
+        ...
+
+    def wrong_sets(self, after: int, most: int) -> Found:
+        """
+        Return the numbers of stored sets of units that do not match their units, among the first `most` above a number.
+        """
+        ...
+
+    def wrong_names(self, after: int, most: int) -> Found:
+        """Return the numbers of stored names of units that do not match their names, as `wrong_sets` does."""
+        ...
+
+    def wrong_dimensions(self, after: int, most: int) -> Found:
+        """Return the numbers of damaged sets of dimensions, as far as an engine can tell, as `wrong_sets` does."""
+        ...
+
+    def drop_wrong(self) -> None:
+        """Delete damaged names of units, and damaged sets of units and of dimensions that no sum has."""
+        ...
+
     def replace_work(
         self, start: int, gone: Iterable[tuple[int, int]], new: Iterable[tuple[int, int, Measures]]
     ) -> None:
@@ -207,8 +243,8 @@ class LedgerRows(Protocol):
         """Return the meters of a period, by set of dimensions."""
         ...
 
-    def meters_by_start(self, width: int) -> Mapping[int, MeterSums]:
-        """Return the meters of each period that has any."""
+    def drop_meters(self, width: int, start: int) -> None:
+        """Delete the meters of a period."""
         ...
 
     def meter_totals(
@@ -255,6 +291,14 @@ class LedgerRows(Protocol):
         """Return all sums of one period."""
         ...
 
+    def sums_by_key(self, width: int, start: int) -> Sequence[tuple[int, Measures]]:
+        """Return all sums of one period, by number of the dimensions."""
+        ...
+
+    def joint(self) -> Mapping[int, Dimensions]:
+        """Return the sets of dimensions of calls that were too many to keep apart, by their numbers."""
+        ...
+
     def oldest(self, width: int, since: int) -> int | None:
         """Return the start of the first period at or after `since` that has sums."""
         ...
@@ -292,10 +336,6 @@ class LedgerRows(Protocol):
 
     def firsts(self) -> Mapping[tuple[int, int], int]:
         """Return the lowest counted record number of each period, by width and start."""
-        ...
-
-    def calls(self, width: int) -> Mapping[int, int]:
-        """Return the number of calls in each period."""
         ...
 
     def drop_open_periods(self) -> int:

@@ -17,13 +17,15 @@ from spool.ledger.cost_kinds import ESTIMATED, REPORTED
 from spool.ledger.counting import RECALCULATED, new_mark, period, state_of
 from spool.ledger.ledger_rows import LedgerRows, Recalculation
 from spool.ledger.repricing import Pricer, estimate_of
-from spool.ledger.sums import row_of
+from spool.ledger.sums import Dimensions, row_of
 from spool.log.amendments import amended
 from spool.record import Inference
 
 # function that opens a price book from the two texts of `Pricer.texts`
 OpenBook = Callable[[bytes, bytes], Pricer]
 BookOf = Callable[[], Pricer]
+# function that is told a recalculation, the start of a period, the dimensions of a call, and whether it has a price
+NotePriced = Callable[[int, int, Dimensions, bool], None]
 _OPEN_BOOKS = 64  # price books in memory; those of one price list share it
 
 
@@ -37,18 +39,28 @@ class Recalculations:
         self.reach = max((each.reach for each, _ in made), default=0)
         self._newest_first = made[::-1]
 
-    def restated(self, call: Inference, number: int | None, hour: int) -> Inference:
+    def covers(self, width: int, start: int) -> bool:
+        """Return True if a recalculation may have priced the sums of a period."""
+        return any(start + width > made.since for made, _ in self._newest_first)
+
+    def restated(
+        self, call: Inference, number: int | None, hour: int, *, note: NotePriced | None = None
+    ) -> Inference:
         """
         Return a call with the estimate that its sums have. `number` is that of its record, or None if it is unknown;
-        the call then has its own estimate.
+        the call then has its own estimate. `note` is told each recalculation that covers the call, until one has a
+        price for it.
         """
         if number is None or number >= self.reach or (row := row_of(call)) is None:
             return call
-        for made, book in self._newest_first:
+        for index, (made, book) in enumerate(self._newest_first):
             width, start = period(hour, made.hourly)
             if number >= made.reach or start < made.since:
                 continue
-            if (estimate := estimate_of(book(), width, start, *row)) is not None:
+            estimate = estimate_of(book(), width, start, *row)
+            if note is not None:
+                note(index, start, row[0], estimate is not None)
+            if estimate is not None:
                 source = call.cost_source if call.cost_source == REPORTED else ESTIMATED
                 return amended(call, {"estimated_cost": estimate, "cost_source": source})
         return call

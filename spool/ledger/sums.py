@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import log
 from operator import add, sub
 from typing import NamedTuple, cast
@@ -221,6 +221,19 @@ class HourlySums:
                     self.absurd += 1
                 elif hour not in first or number < first[hour]:  # `note_first`, inlined for speed
                     first[hour] = number
+
+    def count(self) -> int:
+        """Return the number of sums, with those of units of work."""
+        of_units = sum(map(len, chain.from_iterable(work.values() for work in self.work.values())))
+        return of_units + sum(map(len, self.hours.values()))
+
+    def clear(self) -> None:
+        """Discard the sums."""
+        for sums in (self.hours, self.meters, self.work, self.work_names, self.first):
+            sums.clear()
+        self.work_edges.clear()
+        self._chains.clear()
+        self.damaged = self.absurd = 0
 
     def merge(self, hour: int, call: CountedFields, measures: Measures) -> None:
         """

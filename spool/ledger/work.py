@@ -26,6 +26,8 @@ _BITS = 63  # both engines store signed integers of 64 bits
 
 
 UNLISTS = "unlists"  # key in the state of the totals: how often units were unlisted
+# key in the state of the totals: time before which units had calls that were unlisted and are listed again
+FORGOTTEN = "forgotten"
 ROLLUP = 1000  # the number of the sums by units of work among the rollups
 
 

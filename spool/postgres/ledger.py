@@ -10,7 +10,7 @@ from operator import add
 from typing import Any, TypeVar
 
 from spool.ledger import money
-from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum, Span
+from spool.ledger.ledger_rows import Found, GroupSum, LedgerRows, MeterSum, Span
 from spool.ledger.queries import (
     BILLED,
     BILLED_DIMENSIONS,
@@ -95,6 +95,14 @@ def stored(value: Any) -> Any:
     return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
+def _is_wrong(digest: bytes, tags: str, *dimensions: Any) -> bool:
+    """Return True if stored dimensions are damaged. The digest of texts with replaced characters is unknown."""
+    of = Dimensions(*dimensions)
+    if json.loads(tags) != json.loads(tag_values(of.tags)):
+        return True
+    return "\ufffd" not in "".join(map(str, of)) and bytes(digest) != digest_of(of)
+
+
 def tag_values(tags: str) -> str:
     """Return the tags of a row in the JSON form that queries read."""
     values = json.loads(tags) if tags else {}
@@ -156,6 +164,16 @@ class PostgresLedgerRows(SqlLedgerRows):
             self._found = _NONE_FOUND
             numbers.update(self._all(ADD_KEYS, *map(list, zip(*new.values(), strict=True))))
         return [numbers[digest] for digest in digests]
+
+    def wrong_dimensions(self, after: int, most: int) -> Found:
+        rows = self._all(
+            f"SELECT id, digest, CAST(tag_values AS text), {_KEY_COLUMNS} FROM {{schema}}.ledger_keys"
+            " WHERE id > %s ORDER BY id LIMIT %s",
+            after,
+            most,
+        )
+        wrong = [id for id, *row in rows if _is_wrong(*row)]
+        return wrong, rows[-1][0] if rows else None
 
     def drop_unused_numbers(self) -> int:
         self._found = _NONE_FOUND

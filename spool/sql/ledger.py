@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, kept, new_mark, new_marks
-from spool.ledger.ledger_rows import WRONG, WRONG_OF, Recalculation
+from spool.ledger.ledger_rows import WRONG, WRONG_OF, Found, Recalculation
 from spool.ledger.queries import BILLED as KIND
 from spool.ledger.queries import ROW_TAG
 from spool.ledger.sums import (
@@ -19,6 +19,7 @@ from spool.ledger.sums import (
     DAY_S,
     HOUR_S,
     INPUT_UNKNOWN,
+    OTHER,
     ROLLUP_WIDTHS,
     Dimensions,
     DimensionValues,
@@ -103,6 +104,8 @@ class SqlLedgerRows(SqlWorkRows):
 
         def numbers_of(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]: ...
 
+        def drop_unused_numbers(self) -> int: ...
+
     @abstractmethod
     def _measures(self, values: Sequence[Any]) -> Measures: ...
 
@@ -177,13 +180,9 @@ class SqlLedgerRows(SqlWorkRows):
         )
         return list(sums.items())
 
-    def meters_by_start(self, width: int) -> Mapping[int, MeterSums]:
-        rows = self._tables.all(
-            "SELECT start, meter, CAST(sum(whole) AS bigint), CAST(sum(millionths) AS bigint)"
-            f" FROM {self._named(METERS)} WHERE width = :width GROUP BY start, meter",
-            width=width,
-        )
-        return _by_place(rows)
+    def drop_meters(self, width: int, start: int) -> None:
+        statement = f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start = :start"
+        self._tables.run(statement, width=width, start=start)
 
     def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
         from spool.sql.billed import BilledTables  # imported only if billed costs are used
@@ -256,6 +255,23 @@ class SqlLedgerRows(SqlWorkRows):
     def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
         rows = self._tables.all(self._every_sum(width), start=start)
         return [(Dimensions(*row[:_WIDTH]), self._measures(row[_WIDTH:])) for row in rows]
+
+    def sums_by_key(self, width: int, start: int) -> Sequence[tuple[int, Measures]]:
+        statement = f"SELECT h.key, {', '.join(self.shown)} FROM {self._of(width)} h WHERE h.start = :start"
+        rows = self._tables.all(statement, start=start)
+        return [(key, self._measures(values)) for key, *values in rows]
+
+    def joint(self) -> Mapping[int, Dimensions]:
+        statement = f'SELECT k.id, {KEY} FROM {self._named("keys")} k WHERE k."user" = :other'
+        rows = self._tables.all(statement, other=OTHER)
+        return {number: Dimensions(*values) for number, *values in rows}
+
+    def wrong_dimensions(self, after: int, most: int) -> Found:
+        return (), None
+
+    def drop_wrong(self) -> None:
+        super().drop_wrong()
+        self.drop_unused_numbers()
 
     def oldest(self, width: int, since: int) -> int | None:
         statement = f"SELECT min(start) FROM {self._of(width)} WHERE start >= :since"
@@ -363,10 +379,6 @@ class SqlLedgerRows(SqlWorkRows):
     def firsts(self) -> Mapping[tuple[int, int], int]:
         rows = self._tables.all(f"SELECT width, start, first FROM {self._named('periods')}")
         return {(width, start): first for width, start, first in rows}
-
-    def calls(self, width: int) -> Mapping[int, int]:
-        statement = f"SELECT start, CAST(sum(calls) AS bigint) FROM {self._of(width)} GROUP BY start"
-        return dict(self._tables.all(statement))
 
     def drop_open_periods(self) -> int:
         self.unmark_rollups()

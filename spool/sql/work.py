@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spool.ledger.counting import bounded, new_marks
-from spool.ledger.ledger_rows import WorkSum
+from spool.ledger.counting import MAX_TEXT, bounded, new_marks
+from spool.ledger.ledger_rows import Found, WorkSum
 from spool.ledger.sums import DAY_S, Dimensions, Measures
 from spool.ledger.work import (
+    FORGOTTEN,
     KINDS,
     NONE,
     OTHER,
@@ -23,6 +24,7 @@ from spool.ledger.work import (
     UNLISTS,
     Lineage,
     RunTree,
+    number_of,
     number_of_set,
     numbers_of,
     shown,
@@ -165,6 +167,59 @@ class SqlWorkRows(ABC):
         )
         end = 2 + _WIDTH
         return [(row[0], row[1], Dimensions(*row[2:end]), self._measures(row[end:])) for row in rows]
+
+    def work_page(self, start: int, after: tuple[int, int], most: int) -> Sequence[tuple[int, int, Measures]]:
+        rows = self._tables.all(
+            f"SELECT h.units, h.key, {', '.join(self.shown)} FROM {self._named(WORK)} h"
+            " WHERE h.start = :start AND (h.units, h.key) > (:units, :key) ORDER BY h.units, h.key LIMIT :most",
+            start=start,
+            units=after[0],
+            key=after[1],
+            most=most,
+        )
+        return [(units, key, self._measures(values)) for units, key, *values in rows]
+
+    def listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
+        unlisted = self._unlisted(sets)
+        return {units: number_of_set(_listed(units, unlisted)) for units in sets}
+
+    def units_of_set(self, number: int) -> Mapping[str, str]:
+        row = self._tables.one(f"SELECT {_NAMES} FROM {self._named(SETS)} WHERE id = :id", id=number)
+        named = f"SELECT id, name FROM {self._named(NAMES)} WHERE id IN :ids"
+        names = dict(self._tables.all(named, ids=[id for id in row if id > REST])) if row else {}
+        return {
+            unit: OTHER if id == REST else names.get(id, shown(RUN if unit == _PARENT else unit, id))
+            for unit, id in zip((*UNITS, _PARENT), row or (), strict=bool(row))
+            if id != NONE
+        }
+
+    def wrong_sets(self, after: int, most: int) -> Found:
+        statement = f"SELECT id, {_NAMES} FROM {self._named(SETS)} WHERE id > :after ORDER BY id LIMIT :most"
+        rows = self._tables.all(statement, after=after, most=most)
+        wrong = [id for id, *units in rows if id != number_of_set(tuple(units))]
+        return wrong, rows[-1][0] if rows else None
+
+    def wrong_names(self, after: int, most: int) -> Found:
+        statement = f"SELECT id, name FROM {self._named(NAMES)} WHERE id > :after ORDER BY id LIMIT :most"
+        rows = self._tables.all(statement, after=after, most=most)
+        named = [unit for unit in UNITS if UNITS[unit].is_named]
+        wrong = [
+            id
+            for id, name in rows
+            if len(name) < MAX_TEXT and id not in {number_of(unit, name) for unit in named}
+        ]
+        return wrong, rows[-1][0] if rows else None
+
+    def drop_wrong(self) -> None:
+        used = f"SELECT units FROM {self._named(WORK)}"
+        for find, table, kept in (
+            (self.wrong_sets, SETS, f" AND id NOT IN ({used})"),
+            (self.wrong_names, NAMES, ""),
+        ):
+            after: int | None = -1
+            while after is not None:
+                wrong, after = find(after, _MOST_SETS)
+                self._tables.run(f"DELETE FROM {self._named(table)} WHERE id IN :wrong{kept}", wrong=wrong)
 
     def replace_work(
         self, start: int, gone: Iterable[tuple[int, int]], new: Iterable[tuple[int, int, Measures]]
@@ -442,7 +497,8 @@ class SqlWorkRows(ABC):
 
     def forget_unlisted(self, unit: str, before: int) -> None:
         statement = f"DELETE FROM {self._named(UNLISTED)} WHERE unit = :unit AND seen < :before"
-        self._tables.run(statement, unit=UNITS[unit].number, before=before)
+        if self._tables.run(statement, unit=UNITS[unit].number, before=before):
+            self.set_state(**{FORGOTTEN: max(before, self.state().get(FORGOTTEN, 0))})
 
     def _hours_to_days(self, before: int) -> None:
         """Add the sums of hours before a midnight to those of their days."""

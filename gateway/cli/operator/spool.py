@@ -357,9 +357,10 @@ list_command(
 @with_client
 def verify(client: OperatorClient, as_json: bool) -> None:
     """
-    Recount all records and print what became of them.
+    Recount all records and print what became of them. Compare all totals with the records.
 
-    Exit code 1 if the numbers do not balance or a record counts twice. --json prints every term.
+    Exit code 1 if the numbers do not balance, a record counts twice, a total differs, or the totals are being counted
+    again. --json prints every term.
     """
     payload = client.request("GET", "/verify")
     if as_json:

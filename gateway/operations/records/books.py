@@ -74,8 +74,9 @@ async def show_running_books(request: OperatorRequest[SpoolServices, None]) -> R
 @call("GET", "/verify", VIEW_OPERATION, "Recount the accounting")
 async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
-    Count commit rows and entries again, without the running counters. Compare the calls in totals with
-    the stored calls.
+    Count commit rows and entries again, without the running counters. Compare all sums of the totals with the stored
+    records, and those of days and rollups with the sums from which they were made. `imbalances` names the sums that
+    differ, or says that the totals are being counted again, so that they could not be compared.
 
     `accepted_twice` lists, by topic, records that were accepted although their ids were already known, with
     the first record numbers.

@@ -263,6 +263,7 @@ class Calls:
         for by in GROUPS:
             assert await sums_of(counted, by) == await sums_of(self.ledger, by)
         await counted.close()
+        assert [] == (await self.ledger.compare(self.log)).words()
 
 
 async def sums_of(ledger: Ledger, by: Sequence[str]) -> dict[Any, Any]:

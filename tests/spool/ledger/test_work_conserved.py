@@ -178,6 +178,9 @@ class History:
         await self.ledger._change(lose_a_call)
         await LedgerMender(ledger=self.ledger, log=self._log, clock=self._clock).mend()
 
+    async def verify(self) -> None:
+        assert [] == (await self.ledger.compare(self._log)).words()
+
     def windows(self) -> list[tuple[float, float]]:
         """The longest time ranges of a query by unit: the last one, and an earlier one."""
         end = self._clock.at // DAY * DAY + DAY
@@ -219,6 +222,7 @@ async def test_no_call_is_lost_or_doubled_between_units(ledgers: Ledgers, seed: 
                 if since <= (record.start_time or 0) // NS < until
             }
             await check_units(history, within, chance.sample([*UNITS], 2), times)
+        await history.verify()
     whole = {
         name: datetime.fromtimestamp(BEGIN + day * DAY, UTC)
         for name, day in (("since", -200), ("until", 2000))

@@ -1,0 +1,296 @@
+"""
+The sums that a comparison reads: those of the stored rows, and those of records.
+
+Stored sums are read a day at a time, so that no read takes long. Each day has its own reach, because counting continues
+between the reads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any
+
+from spool.ledger import money
+from spool.ledger.checksums import Cell, Checksums, View, level_of
+from spool.ledger.counting import RECALCULATED, mark_of_tags, period, state_of
+from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.recalculations import Recalculations
+from spool.ledger.sums import (
+    COUNTS,
+    DAY_S,
+    HOUR_S,
+    LATENCY,
+    MONEY,
+    Dimensions,
+    DimensionValues,
+    HourlySums,
+)
+from spool.ledger.work import FORGOTTEN, UNLISTS, Units
+from spool.meters import quantity_of
+
+Read = Callable[[Callable[[LedgerRows], Any]], Awaitable[Any]]
+Place = tuple[int, int]  # width and start of a period
+MAX_TOLD = 80  # characters of a value that a message shows
+PAGE = 5000  # sums of units of work that are read at once
+_MEMO = 50_000  # sets of dimensions and of units that are kept in memory
+MEASURES = (*COUNTS, *MONEY, *LATENCY)
+MOST_SUMS_TOLD, MOST_MEASURES_TOLD = 3, 4  # sums of a period, and measures of a sum, that a message names
+WHOLE = View()
+_LOST = Dimensions._make([*[""] * 13, 0, "", ""])
+
+
+class Moved(Exception):
+    """The totals changed in a way that makes sums incomparable that were read before. Start again."""
+
+
+def moment_of(rows: LedgerRows) -> Mapping[str, int]:
+    """Return the values of the state that must stay the same during a comparison."""
+    state = rows.state()
+    names = ("rebuilding", "hourly", "tags", "tagged_from", RECALCULATED, UNLISTS, FORGOTTEN)
+    return {name: state.get(name, 0) for name in names}
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckedPeriod:
+    """
+    A period with its stored calls and the checksum of its stored sums in each view. Records with numbers below `reach`
+    are counted in it. The second view is for periods in which a recalculation priced only some calls of a sum.
+    """
+
+    reach: int
+    views: Sequence[View] = (WHOLE,)
+    calls: int = 0
+    checksums: list[int] = field(default_factory=lambda: [0])
+
+
+class StoredSums:
+    """Reads stored sums. `firsts` has the lowest record number of each period. `tags` are the chosen ones."""
+
+    def __init__(
+        self,
+        checksums: Checksums,
+        recalculated: Recalculations,
+        *,
+        moment: Mapping[str, int],
+        firsts: Mapping[Place, int],
+        tags: Sequence[str],
+    ) -> None:
+        self._checksums = checksums
+        self._recalculated = recalculated
+        self._moment = moment
+        self._firsts = firsts
+        self._tags = mark_of_tags(tags)
+        self._dimensions: dict[int, Dimensions] = {}
+
+    def check(self, rows: LedgerRows) -> None:
+        """Raise Moved if the sums can no longer be compared with those that were read before."""
+        if moment_of(rows) != self._moment:
+            raise Moved
+
+    def day(
+        self, rows: LedgerRows, starts: Sequence[int], day: int
+    ) -> tuple[dict[Place, CheckedPeriod], bool]:
+        """
+        Return the periods of a day, and whether the sums of the day are those of its hours. `starts` are the starts of
+        the periods.
+        """
+        self.check(rows)
+        state = state_of(rows)
+        width = HOUR_S if day >= self._moment["hourly"] else DAY_S
+        joint = {number: level_of(values) for number, values in rows.joint().items()}
+        periods = {
+            (width, start): self._period(rows, (width, start), joint, state["reach"]) for start in starts
+        }
+        if width == DAY_S or day >= state["daily"]:
+            return periods, True
+        places = [(DAY_S, day), *periods]
+        view = View(level=max(self._level(rows, place, joint) for place in places))
+        of_day, *of_hours = [
+            sum(self._checksums.of(view, cell) for cell in self._sums(rows, place)) for place in places
+        ]
+        return periods, of_day == sum(of_hours)
+
+    def of_day(self, rows: LedgerRows, day: int) -> tuple[View, list[Cell], list[Cell]]:
+        """Return the sums of the hours of a day, those of the day, and the view in which they agree."""
+        joint = {number: level_of(values) for number, values in rows.joint().items()}
+        hours = [(HOUR_S, start) for start in range(day, day + DAY_S, HOUR_S)]
+        view = View(level=max(self._level(rows, place, joint) for place in [(DAY_S, day), *hours]))
+        of_hours = [cell for place in hours for cell in self._sums(rows, place)]
+        return view, of_hours, [*self._sums(rows, (DAY_S, day))]
+
+    def _period(self, rows: LedgerRows, place: Place, joint: Mapping[int, int], reach: int) -> CheckedPeriod:
+        views = self.views(rows, place, joint)
+        period = CheckedPeriod(reach=reach, views=views, checksums=[0] * len(views))
+        for cell in self.cells(rows, place):
+            if cell.units is None and cell.measures:
+                period.calls += cell.measures[0]
+            for index, view in enumerate(views):
+                period.checksums[index] += self._checksums.of(view, cell)
+        return period
+
+    def views(self, rows: LedgerRows, place: Place, joint: Mapping[int, int]) -> Sequence[View]:
+        """Return the views of a period."""
+        width, start = place
+        level = self._level(rows, place, joint)
+        is_recalculated = self._recalculated.covers(width, start)
+        first = self._firsts.get(place, 0)
+        view = View(
+            level=level,
+            has_tags=self._tags == self._moment["tags"] and first >= self._moment["tagged_from"],
+            has_estimates=not (level and is_recalculated),
+            has_unit_estimates=not (is_recalculated and rows.meters(width, start)),
+            has_sets=start >= self._moment[FORGOTTEN],
+        )
+        return (view, view._replace(has_estimates=False)) if is_recalculated else (view,)
+
+    def _level(self, rows: LedgerRows, place: Place, joint: Mapping[int, int]) -> int:
+        return (
+            max((joint[number] for number in rows.numbers(*place) & joint.keys()), default=0) if joint else 0
+        )
+
+    def cells(self, rows: LedgerRows, place: Place) -> Iterator[Cell]:
+        """Yield the stored sums of a period, with those of units of work."""
+        yield from self._sums(rows, place)
+        after = (-1, -1)
+        while page := rows.work_page(place[1], after, PAGE):
+            known = self._known(rows, [key for _, key, _ in page])
+            for units, key, measures in page:
+                yield Cell(known[key], measures, units=units)
+            after = page[-1][:2]
+
+    def _sums(self, rows: LedgerRows, place: Place) -> Iterator[Cell]:
+        sums, meters = rows.sums_by_key(*place), rows.meters(*place)
+        known = self._known(rows, [*(key for key, _ in sums), *meters])
+        for key, measures in sums:
+            yield Cell(known[key], measures)
+        for key, amounts in meters.items():
+            yield Cell(known[key], meters=amounts)
+
+    def _known(self, rows: LedgerRows, numbers: Collection[int]) -> Mapping[int, Dimensions]:
+        if len(self._dimensions) > _MEMO:
+            self._dimensions.clear()
+        known = self._dimensions
+        if unknown := [number for number in {*numbers} if number not in known]:
+            known.update(rows.dimensions(unknown))
+            for number in unknown:  # a sum whose dimensions are lost agrees with no record
+                known.setdefault(number, _LOST._replace(source=f"lost {number}"))
+        return known
+
+
+class RecountedSums:
+    """The sums of some records, to compare with stored ones."""
+
+    def __init__(self, sums: HourlySums, read: Read, hourly: int) -> None:
+        self.sums = sums
+        self._read = read
+        self._hourly = hourly
+        self._sets: dict[Units, int] = {}
+
+    async def find_sets(self) -> None:
+        """Find the stored sets of the units of the sums."""
+        if len(self._sets) > _MEMO:
+            self._sets.clear()
+        rows = chain.from_iterable(by_key.values() for by_key in self.sums.work.values())
+        if unknown := {units for by_units in rows for units in by_units} - self._sets.keys():
+            self._sets |= await self._read(lambda rows: rows.listed_sets(unknown))
+
+    def cells(self) -> Iterator[tuple[Place, Cell]]:
+        """Yield the sums with their periods. `find_sets` must have been called."""
+        sums = self.sums
+        for hour, rows in sums.hours.items():
+            place = period(hour, self._hourly)
+            for values, measures in rows.items():
+                yield place, Cell(values, measures)
+        for hour, metered in sums.meters.items():
+            place = period(hour, self._hourly)
+            for values, amounts in metered.items():
+                yield place, Cell(values, meters=amounts)
+        for hour, work in sums.work.items():
+            place = period(hour, self._hourly)
+            for values, by_units in work.items():
+                for units, measures in by_units.items():
+                    yield place, Cell(values, measures, units=self._sets[units])
+
+
+class PartlyPriced:
+    """Finds the periods in which a recalculation had a price for some calls of a sum and not for others."""
+
+    def __init__(self, hourly: int) -> None:
+        self.places: set[Place] = set()
+        self._hourly = hourly
+        self._seen: dict[tuple[object, ...], bool] = {}
+
+    def note(self, recalculation: int, start: int, of: Dimensions, is_priced: bool) -> None:
+        decides = of.provider, of.model, of.request_model, of.mode, of.size, of.region, of.status
+        if self._seen.setdefault((recalculation, start, *decides), is_priced) != is_priced:
+            self.places.add(period(start, self._hourly))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumDifference:
+    """A sum that differs: its dimensions and units, and the name, stored and right amount of each such measure."""
+
+    of: Mapping[str, str]
+    measures: Sequence[tuple[str, str, str]]
+
+    def words(self) -> str:
+        of = ", ".join(f"{name}={value[:MAX_TOLD]}" for name, value in self.of.items())
+        measures = [
+            f"{measure} {counted} instead of {kept}"
+            for measure, counted, kept in self.measures[:MOST_MEASURES_TOLD]
+        ]
+        return f"{of} has {' and '.join(measures)}"
+
+
+def sum_differences(
+    rows: LedgerRows, view: View, kept: Iterable[Cell], counted: Iterable[Cell]
+) -> Sequence[SumDifference]:
+    """Return the first sums that differ between sums of records, or of hours, and stored sums."""
+    of_kept, of_counted = _amounts(view, kept), _amounts(view, counted)
+    places = sorted(of_kept.keys() | of_counted.keys(), key=repr)
+    found = (
+        SumDifference(
+            of={**_named(values), **({} if units is None else rows.units_of_set(units))}, measures=measures
+        )
+        for units, values in places
+        if (measures := _differing(of_kept[units, values], of_counted[units, values]))
+    )
+    return [*islice(found, MOST_SUMS_TOLD)]
+
+
+Amounts = dict[
+    tuple[int | None, DimensionValues], Counter[str]
+]  # by number of the set of units and dimensions
+
+
+def _differing(kept: Counter[str], counted: Counter[str]) -> Sequence[tuple[str, str, str]]:
+    return [
+        (name, _shown(name, counted[name]), _shown(name, kept[name]))
+        for name in (*MEASURES, *sorted((kept.keys() | counted.keys()).difference(MEASURES)))
+        if kept[name] != counted[name]
+    ]
+
+
+def _amounts(view: View, cells: Iterable[Cell]) -> Amounts:
+    amounts = defaultdict[tuple[int | None, DimensionValues], Counter[str]](Counter)
+    for cell in cells:
+        units = None if cell.units is None else cell.units if view.has_sets else 0
+        of_sum = amounts[units, view.place(cell.values)]
+        for name, amount in (*cell.meters.items(), *zip(MEASURES, view.measures(cell), strict=False)):
+            if amount:
+                of_sum[name] += amount
+    return amounts
+
+
+def _shown(measure: str, amount: int) -> str:
+    if measure in MONEY:
+        return money.text(amount)
+    return str(amount if measure in COUNTS or measure in LATENCY else quantity_of(amount))
+
+
+def _named(values: DimensionValues) -> Mapping[str, str]:
+    of = Dimensions._make(values)._asdict()
+    return {name: str(value) for name, value in of.items() if value and name not in ("kind", "size")}

@@ -1,0 +1,127 @@
+"""
+Checksums of the sums of a period. If one measure of one set of dimensions, meter or set of units of work differs, so
+does the checksum. Pure.
+
+A checksum adds up all measures, each times a random number of its place. So records may be added in any order and
+grouping, and memory does not grow with their number.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from hashlib import blake2b
+from operator import mul
+from secrets import token_bytes
+from typing import NamedTuple
+
+from spool.ledger.cost_kinds import NONE, REPORTED
+from spool.ledger.counting import kept, without_owners, without_work
+from spool.ledger.sums import (
+    COUNTS,
+    MONEY,
+    OTHER,
+    WIDTH,
+    Dimensions,
+    DimensionValues,
+    Measures,
+    MeterSums,
+)
+
+_ESTIMATED = len(COUNTS) + MONEY.index("estimated")
+_NO_MEASURES: Measures = []
+_NO_METERS: MeterSums = {}
+_PRIME = (1 << 89) - 1
+_MEMO = 50_000  # random numbers of sets of dimensions that are kept in memory
+
+
+class Cell(NamedTuple):
+    """
+    A sum: the measures of a set of dimensions, the meters of one, or its measures in a set of units of work, which is
+    given by its number.
+    """
+
+    values: DimensionValues
+    measures: Measures = _NO_MEASURES
+    meters: MeterSums = _NO_METERS
+    units: int | None = None
+
+
+class View(NamedTuple):
+    """
+    The parts of a period's sums that each recount gives again.
+
+    `level` is 1 if calls lost their owners because the period is full, and 2 if calls also lost their models. Without
+    `has_sets`, the sums of units are compared as one set.
+    """
+
+    level: int = 0
+    has_tags: bool = True
+    has_estimates: bool = True
+    has_unit_estimates: bool = True
+    has_sets: bool = True
+
+    def place(self, values: DimensionValues) -> DimensionValues:
+        """Return the dimensions under which a sum is compared."""
+        reduced = kept(values)
+        if self.level:
+            reduced = (without_owners, without_work)[self.level - 1](reduced)
+        of = Dimensions._make(reduced)
+        if not self.has_tags:
+            of = of._replace(tags="")
+        if not self.has_estimates and of.cost_source != REPORTED:
+            of = of._replace(cost_source=NONE)
+        # PostgreSQL cannot store U+0000
+        texts = [each.replace("\0", "\ufffd") if isinstance(each, str) else each for each in of]
+        return Dimensions._make(texts)
+
+    def measures(self, cell: Cell) -> Measures:
+        """Return the measures of a sum that are compared."""
+        if self.has_estimates and (cell.units is None or self.has_unit_estimates):
+            return cell.measures
+        return [*cell.measures[:_ESTIMATED], 0, *cell.measures[_ESTIMATED + 1 :]]
+
+
+def level_of(values: DimensionValues) -> int:
+    """Return the level of a view on a period that has a sum with these dimensions."""
+    of = Dimensions._make(values)
+    return 2 if of.team == OTHER else 1 if of.user == OTHER else 0
+
+
+class Checksums:
+    """The random numbers of one comparison, and the checksums that they give."""
+
+    def __init__(self) -> None:
+        self._key = token_bytes(32)
+        self._factors = defaultdict[View, dict[DimensionValues, int]](dict)
+        self._of_measures = [self._random(f"measure {index}") for index in range(WIDTH)]
+        self._of_meters: dict[str, int] = {}
+        self._slope, self._base = self._random("slope"), self._random("base")
+
+    def of(self, view: View, cell: Cell) -> int:
+        """Return the checksum of one sum."""
+        factor = self._factor(view, cell.values)
+        if cell.units is not None:
+            number = cell.units if view.has_sets else 0
+            factor *= (self._slope * number + self._base) % _PRIME
+        if cell.measures:
+            added: int = sum(map(mul, self._of_measures, view.measures(cell)))
+            return factor * added
+        return factor * sum(self._of_meter(name) * amount for name, amount in cell.meters.items())
+
+    def _of_meter(self, name: str) -> int:
+        number = self._of_meters.get(name)
+        if number is None:
+            number = self._of_meters[name] = self._random(f"meter {name}")
+        return number
+
+    def _factor(self, view: View, values: DimensionValues) -> int:
+        factors = self._factors[view]
+        factor = factors.get(values)
+        if factor is None:
+            if len(factors) >= _MEMO:
+                factors.clear()
+            factor = factors[values] = self._random(repr((*view.place(values),)))
+        return factor
+
+    def _random(self, of: str) -> int:
+        return int.from_bytes(blake2b(of.encode(), key=self._key, digest_size=8).digest())
