@@ -50,19 +50,14 @@ def policy_outdated(facts: Facts) -> Sequence[Finding]:
     outdated = [row for row in facts.fleet if row.id in policies and policies[row.id].number < newest]
     severity = severity_of(outdated, facts.fleet)
     return _largest(
-        (
-            len(rows),
-            finding(
-                "policy_outdated",
-                (team,),
-                title=f"{_machines(rows, team)} {'has' if len(rows) == 1 else 'have'} an older policy than others",
-                seen=f"Other machines have had the policy with the number {newest} for a day.{_list(rows)}",
-                advice="Check in the MDM why the newest policy is not on these machines.",
-                category="coverage",
-                effort=LOW,
-                severity=severity,
-                csv=_csv(rows),
-            ),
+        _of_machines(
+            "policy_outdated",
+            (team,),
+            rows,
+            severity,
+            title=f"{_machines(rows, team)} {'has' if len(rows) == 1 else 'have'} an older policy than others",
+            seen=f"Other machines have had the policy with the number {newest} for a day.{_list(rows)}",
+            advice="Check in the MDM why the newest policy is not on these machines.",
         )
         for team, rows in _by_team(outdated).items()
     )
@@ -92,22 +87,17 @@ def _of_causes(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Fin
             )
             subject = assistants[0] if len(assistants) == 1 else "A coding assistant"
             findings.append(
-                (
-                    len(rows),
-                    finding(
-                        detector,
-                        (*cause, team),
-                        title=f"{subject} on {_machines(rows, team)} {repair.words}",
-                        seen=(
-                            f"Calls of {', '.join(assistants)} do not arrive from these machines, so their spend is "
-                            f"missing.{_list(rows)}"
-                        ),
-                        advice=repair.advice,
-                        category="coverage",
-                        effort=LOW,
-                        severity=severity,
-                        csv=_csv(rows),
+                _of_machines(
+                    detector,
+                    (*cause, team),
+                    rows,
+                    severity,
+                    title=f"{subject} on {_machines(rows, team)} {repair.words}",
+                    seen=(
+                        f"Calls of {', '.join(assistants)} do not arrive from these machines, so their spend is "
+                        f"missing.{_list(rows)}"
                     ),
+                    advice=repair.advice,
                 )
             )
     return _largest(findings)
@@ -124,20 +114,15 @@ def stopped_agent(facts: Facts) -> Sequence[Finding]:
     stopped = [row for row in facts.fleet if row.state == AGENT_STOPPED and row.is_expected]
     severity = severity_of(stopped, facts.fleet)
     return _largest(
-        (
-            len(rows),
-            finding(
-                "stopped_agent",
-                (team,),
-                title=f"The agent on {_machines(rows, team)} has stopped reporting",
-                seen=f"The MDM saw the machine twice after its last report here.{_list(rows, with_time=True)}",
-                advice="Check with the MDM whether the agent's service runs, and start it.",
-                category="coverage",
-                effort=LOW,
-                newest=max(row.last_seen or 0.0 for row in rows),
-                severity=severity,
-                csv=_csv(rows),
-            ),
+        _of_machines(
+            "stopped_agent",
+            (team,),
+            rows,
+            severity,
+            title=f"The agent on {_machines(rows, team)} has stopped reporting",
+            seen=f"The MDM saw the machine twice after its last report here.{_list(rows, with_time=True)}",
+            advice="Check with the MDM whether the agent's service runs, and start it.",
+            newest=max(row.last_seen or 0.0 for row in rows),
         )
         for team, rows in _by_team(stopped).items()
     )
@@ -160,19 +145,14 @@ def missing_device(facts: Facts) -> Sequence[Finding]:
         )
     severity = severity_of(missing, facts.fleet)
     return _largest(
-        (
-            len(rows),
-            finding(
-                "missing_device",
-                (team,),
-                title=f"{_machines(rows, team)} never reported",
-                seen=f"The inventory has the machine, and no report of it has arrived.{_list(rows)}",
-                advice=advice,
-                category="coverage",
-                effort=LOW,
-                severity=severity,
-                csv=_csv(rows),
-            ),
+        _of_machines(
+            "missing_device",
+            (team,),
+            rows,
+            severity,
+            title=f"{_machines(rows, team)} never reported",
+            seen=f"The inventory has the machine, and no report of it has arrived.{_list(rows)}",
+            advice=advice,
         )
         for team, rows in _by_team(missing).items()
     )
@@ -184,6 +164,32 @@ def _is_nameless(row: FleetRow) -> bool:
     if device is None or row.is_expected or device.state != ENROLLED:
         return False
     return not (serial_of(device) or serial_hash_in(device))
+
+
+def _of_machines(
+    detector: str,
+    subject: Sequence[str],
+    rows: Sequence[FleetRow],
+    severity: str,
+    *,
+    title: str,
+    seen: str,
+    advice: str,
+    newest: float | None = None,
+) -> tuple[int, Finding]:
+    """Return a finding about these machines, with their number."""
+    return len(rows), finding(
+        detector,
+        subject,
+        title=title,
+        seen=seen,
+        advice=advice,
+        category="coverage",
+        effort=LOW,
+        newest=newest,
+        severity=severity,
+        csv=_csv(rows),
+    )
 
 
 def _by_team(rows: Iterable[FleetRow]) -> Mapping[str, list[FleetRow]]:
