@@ -256,6 +256,7 @@ async def test_channels_are_told_of_insights_that_open(registry: Registry, clock
     assert 2 == len({notice.id for notice in urgent}) and 1 == len({notice.thread for notice in urgent})
 
 
+@pytest.mark.every_engine
 async def test_an_insight_that_becomes_more_severe_is_sent_again(
     registry: Registry, clock: MovedClock
 ) -> None:
