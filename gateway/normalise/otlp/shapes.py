@@ -149,6 +149,7 @@ _keys = 0  # number of names for all cached shapes, including those deleted sinc
 # The shapes of items with few names, by these names, because one look-up takes a third of the time of one for each name
 _by_names: dict[Names, AttributeShape] = {}
 _seen_keys = SeenKeys()  # of names that are not in `_by_names`
+_seen_shapes = SeenKeys()  # of facts that are not in `_shapes`
 _FEW = 64
 _SHORT = 4096  # limit in characters for the names of an item in `_by_names`
 
@@ -172,6 +173,8 @@ def _by_facts(names: Names) -> AttributeShape:
 def _remembered(facts: frozenset[NameFacts]) -> AttributeShape:
     global _keys
     shape = _shape(facts)
+    if not _seen_shapes.recurs(facts):
+        return shape
     _keys += len(facts)
     if len(_shapes) >= _MOST_SHAPES or _keys > _MOST_KEYS:
         make_room(_shapes)
@@ -184,11 +187,16 @@ def _shape(facts: Set[NameFacts]) -> AttributeShape:
     found: dict[str, Any] = {}
     for each in facts:
         for field, rank, value in each.entries:
-            found.setdefault(field, []).append((rank, value))
+            if field in found:
+                found[field].append((rank, value))
+            else:
+                found[field] = [(rank, value)]
     for field, ranked in found.items():
-        if len(ranked) > 1:
+        if len(ranked) == 1:
+            found[field] = (ranked[0][1],)
+        else:
             ranked.sort(key=itemgetter(0))
-        found[field] = tuple([value for _, value in ranked])
+            found[field] = tuple([value for _, value in ranked])
     flags = {flag: flag in found for flag in _FLAGS}
     kinds = found.get("kinds", ())
     places = [each.product for each in facts if each.product is not None]

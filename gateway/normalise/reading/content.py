@@ -115,12 +115,11 @@ def names_content(name: str) -> bool:
     """
     Return True if the name of an attribute or of metadata stands for content, such as a prompt or a response.
     """
-    if name in _CONTENT:
-        return True
-    if name.startswith(NOT_CONTENT):
-        return False
     lower = name.lower()
-    return name.startswith(CONTENT_BEGINNINGS) or lower.endswith(_CONTENT_ENDINGS) or lower in _CONTENT
+    is_like_content = name.startswith(CONTENT_BEGINNINGS) or lower.endswith(_CONTENT_ENDINGS)
+    if is_like_content and not name.startswith(NOT_CONTENT):
+        return True
+    return lower in _CONTENT or name in _CONTENT
 
 
 is_content = remembered(8192)(names_content)  # for names that recur

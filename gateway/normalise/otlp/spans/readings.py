@@ -64,6 +64,12 @@ def _origin_of(sender: Product, scope: str) -> SpanOrigin:
     return _origins[key]
 
 
+@lru_cache(maxsize=_MOST_NAMED)
+def _names_key(*facts: Any) -> object:
+    """Return the same object for equal facts, because hashing it is faster."""
+    return object()
+
+
 class SpanReading:
     """How the spans of one shape, origin and product are read."""
 
@@ -74,6 +80,7 @@ class SpanReading:
         "guesses",
         "has_only_response_id",
         "has_only_totals",
+        "names_key",
         "operation",
         "product",
         "refine",
@@ -98,6 +105,9 @@ class SpanReading:
         self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
         # True if attributes hold several fields
         self.contains = bool(shape.containers) or dialect.more is not None
+        self.names_key: object = (
+            None  # what decides `CallNames`, apart from the values that `deciding` returns
+        )
         self.deciding = self._deciding(attributes)
         counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)
         # pairs of a place in Tokens and the attributes that may state this count
@@ -131,11 +141,13 @@ class SpanReading:
             names.append(semconv.CLOUD)
         if len(names) == 1 or any(RULES[name] is not SCALAR for name in names):
             return None
+        fields = (shape.request_model, shape.response_model, shape.provider, shape.region, shape.address)
+        self.names_key = _names_key(self.product, *fields, *names)
         return itemgetter(*names)
 
     def named(self, attributes: Attributes) -> CallNames | None:
         """Return the remembered facts of a call, or None."""
-        return None if self.deciding is None else _named.get((self, self.deciding(attributes)))
+        return None if self.deciding is None else _named.get((self.names_key, self.deciding(attributes)))
 
 
 def reading_of(span: Span, shape: AttributeShape, origin: SpanOrigin) -> SpanReading:
@@ -171,7 +183,7 @@ class CallNames(NamedTuple):
     kind: int  # class of the operation
 
 
-_named: dict[tuple[SpanReading, tuple[Any, ...]], CallNames] = {}
+_named: dict[tuple[object, tuple[Any, ...]], CallNames] = {}
 
 
 def named_of(reading: SpanReading, attributes: Attributes, operation: str, contained: Fields) -> CallNames:
@@ -215,7 +227,7 @@ def _remember(reading: SpanReading, values: tuple[Any, ...], named: CallNames) -
     if sum(map(len, values)) <= _LONGEST_NAMED:
         if len(_named) >= _MOST_NAMED:
             make_room(_named)
-        _named[reading, values] = named
+        _named[reading.names_key, values] = named
 
 
 def _provider(

@@ -125,6 +125,7 @@ def forget() -> None:
         shapes._facts,
         shapes._by_names,
         shapes._seen_keys,
+        shapes._seen_shapes,
         shapes._shapes,
         readings._named,
         protobuf_decoder._known,
@@ -188,12 +189,25 @@ def test_sets_of_names_that_never_recur_displace_no_set() -> None:
     assert tuple(usual) in shapes._by_names
 
 
+def test_sets_of_declared_names_that_never_recur_are_not_kept() -> None:
+    forget()
+    chance = Random(2)
+    for _ in range(300):
+        shape_of(dict.fromkeys(chance.sample(sorted(DECLARED), 7)))
+    assert {} == shapes._shapes
+    assert shape_of({"app.name": 1, "user.id": 1}) is not shape_of({"user.id": 1, "app.name": 1})
+    assert shape_of({"app.name": 1, "user.id": 1}) is shape_of({"app.other": 1, "user.id": 1})
+
+
 def test_shapes_are_limited_by_all_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many shapes of many declared names are forgotten, and a small shape is still remembered."""
     monkeypatch.setattr(shapes, "_MOST_KEYS", 2000)
     forget()
     chance = Random(1)
     for _ in range(200):
-        shape_of(dict.fromkeys(chance.sample(sorted(DECLARED), 100)))
+        names = chance.sample(sorted(DECLARED), 100)
+        shape_of(dict.fromkeys(names))
+        shape_of(dict.fromkeys(reversed(names)))
         assert sum(map(len, shapes._shapes)) <= 2000 + 100
+    shape_of({"app.usual": 1})
     assert shape_of({"app.name": 1}) is shape_of({"app.other": 2})
