@@ -188,7 +188,7 @@ def _refuse(*_: object) -> NoReturn:
     raise NotObserved
 
 
-class Notes(NamedTuple):
+class SpanNotes(NamedTuple):
     """Names of attributes that rules read, that they read more than once, and that they look for."""
 
     read: set[str]
@@ -205,7 +205,7 @@ class ObservedAttributes(dict[str, Any]):
     to which free names do not matter.
     """
 
-    def __init__(self, attributes: Attributes, notes: Notes) -> None:
+    def __init__(self, attributes: Attributes, notes: SpanNotes) -> None:
         super().__init__()
         self._attributes = attributes
         self._notes = notes
@@ -300,7 +300,7 @@ def learn(
     varying: list[Varying] = []
     varied: list[Span] = []
     for other, slots in variations(span, texts, outside, counts, reads, tags, chance):
-        notes = Notes(reads, set(), asked)
+        notes = SpanNotes(reads, set(), asked)
         read = _read(other, notes, of_resource, options)
         if len(reads) > known or read is None or not notes.often.isdisjoint(tags):
             return Learned(reads, asked, of_resource, None)
@@ -320,13 +320,13 @@ def learn(
 
 def only_tags(span: Span, options: Options) -> set[str]:
     """Return the names of a span's attributes that rules read once, to copy the text to a tag."""
-    notes = Notes(set(), set(), set())
+    notes = SpanNotes(set(), set(), set())
     if _read(span, notes, set(), options) is None:
         return set()
     return {name for name in notes.read - notes.often if may_be_tag(name, options.keep_attributes)}
 
 
-def _read(span: Span, notes: Notes, of_resource: set[str], options: Options) -> ReadSpan | None:
+def _read(span: Span, notes: SpanNotes, of_resource: set[str], options: Options) -> ReadSpan | None:
     """
     Read a span and note its names. Return None if a rule does not show them, or if the span cannot be read without
     other spans.
@@ -334,7 +334,7 @@ def _read(span: Span, notes: Notes, of_resource: set[str], options: Options) -> 
     observed = msgspec.structs.replace(
         span,
         attributes=ObservedAttributes(span.attributes, notes),
-        resource=Resource(ObservedAttributes(span.resource.attributes, Notes(of_resource, set(), set()))),
+        resource=Resource(ObservedAttributes(span.resource.attributes, SpanNotes(of_resource, set(), set()))),
     )
     try:
         read = read_alone(observed, options)

@@ -13,7 +13,7 @@ from spool.registry.permission_sets import USE_ASSISTANTS
 from spool.registry.registry import Registry
 
 
-class Notes(RequestBody):
+class OrgContextText(RequestBody):
     text: str
 
 
@@ -21,28 +21,28 @@ class OrgContextKind(FileKind):
     files = InFiles(name="organization", key=())
     noun = "organization context"
     action = KIND
-    new = Notes
+    new = OrgContextText
     reads = USE_ASSISTANTS
 
-    def id_of(self, row: Notes) -> str:
+    def id_of(self, row: OrgContextText) -> str:
         return ID
 
-    async def rows(self, registry: Registry) -> Mapping[str, Notes]:
+    async def rows(self, registry: Registry) -> Mapping[str, OrgContextText]:
         context = await registry.org_context.get()
-        return {} if context is None else {ID: Notes(text=context.text)}
+        return {} if context is None else {ID: OrgContextText(text=context.text)}
 
-    async def find(self, registry: Registry, id: str) -> Notes:
+    async def find(self, registry: Registry, id: str) -> OrgContextText:
         return (await self.rows(registry))[id]
 
-    async def create(self, asking: Asking, given: Notes, secret: str | None) -> str:
+    async def create(self, asking: Asking, given: OrgContextText, secret: str | None) -> str:
         if await asking.registry.org_context.set(given.text, actor=asking.actor) is None:
             raise Invalid("text must not be empty; remove this item instead")
         return ID
 
-    async def change(self, asking: Asking, row: Notes, given: Notes, secret: str | None) -> None:
+    async def change(self, asking: Asking, row: OrgContextText, given: OrgContextText, secret: str | None) -> None:
         await self.create(asking, given, secret)
 
-    async def delete(self, asking: Asking, row: Notes) -> None:
+    async def delete(self, asking: Asking, row: OrgContextText) -> None:
         await asking.registry.org_context.set("", actor=asking.actor)
 
 
