@@ -39,7 +39,9 @@ class OrgContextKind(FileKind):
             raise Invalid("text must not be empty; remove this item instead")
         return ID
 
-    async def change(self, asking: Asking, row: OrgContextText, given: OrgContextText, secret: str | None) -> None:
+    async def change(
+        self, asking: Asking, row: OrgContextText, given: OrgContextText, secret: str | None
+    ) -> None:
         await self.create(asking, given, secret)
 
     async def delete(self, asking: Asking, row: OrgContextText) -> None:
