@@ -9,6 +9,7 @@ import re
 import secrets
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -178,6 +179,38 @@ def test_the_same_data_elsewhere(console: Console) -> None:
     names = sorted(row["team"] or "" for row in as_json["rows"])
     assert names == sorted(line.partition(",")[0] for line in as_csv.splitlines()[1:])
     assert len(names) == page.locator("tbody tr").count()
+
+
+def test_a_print_is_one_page_without_controls(console: Console) -> None:
+    """
+    The dark page prints in greys, one per series, on one landscape page: title, total, sentence, chart, at most twelve
+    rows and the total of all.
+    """
+    page = console.page
+    page.emulate_media(color_scheme="dark")
+    console.open("/costs?by=team")
+    expect(page.get_by_role("button", name="Print", exact=True)).to_be_visible()
+    page.emulate_media(media="print", color_scheme="dark")
+    assert [] == page.evaluate(
+        """[...document.querySelectorAll("header, nav, button, select, input, textarea, summary, a.button")]
+          .filter((each) => each.checkVisibility() && !each.matches(".square, th button"))
+          .map((each) => each.outerHTML)"""
+    )
+    for shown in ("h1", ".head .figure", ".head strong", ".plot svg[role=img]", "tfoot", ".legend"):
+        expect(page.locator(shown).first).to_be_visible()
+    assert 12 == sum(row.is_visible() for row in page.locator("tbody tr").all())
+    fills = page.evaluate(
+        """Object.fromEntries([...document.querySelectorAll(".plot .part")]
+          .map((each) => [each.getAttribute("class"), getComputedStyle(each).fill]))"""
+    )
+    greys = [[float(part) for part in re.findall(r"[\d.]+", fill)] for fill in fills.values()]
+    assert all(max(grey) - min(grey) < 0.05 for grey in greys), fills  # as in color(srgb 0.2 0.21 0.23)
+    lights = sorted(sum(grey) / 3 for grey in greys)
+    assert all(other - one > 0.05 for one, other in pairwise(lights)), fills
+    assert len(lights) > 3
+    sheets = page.pdf(prefer_css_page_size=True)
+    assert 1 == len(re.findall(rb"/Type\s*/Page\b", sheets))
+    assert re.search(rb"/MediaBox\s*\[0 0 84\d[.\d]* 59\d[.\d]*\]", sheets)
 
 
 def test_what_changed_is_the_comparison(console: Console) -> None:

@@ -60,6 +60,7 @@ export function Elsewhere({path, parameters, csv, name}) {
   return html`<p class="bar"><span class="faint">The same data:</span> <a href=${address}>JSON</a>
     ${typeof csv === "string" ? html`<a href=${csv}>CSV</a>` : html`<button type="button" onClick=${save}>CSV</button>`}
     <button type="button" onClick=${() => setShowsCurl(true)}>curl</button>
+    <button type="button" onClick=${() => print()}>Print</button>
     ${showsCurl && html`<${Dialog} title="The same data with curl" close=${() => setShowsCurl(false)}>
       <p>Run this on the gateway's machine, in the folder that contains the data directory. It needs no sign-in there.</p>
       <${Copy} label="the curl command"
