@@ -29,8 +29,8 @@ from tests.gateway.normalise.otlp.items import finished
 from tests.packed.memory.both_ways import run
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
-ROUNDS = 40 if FULL else 4
-WARM_UP = 12 if FULL else 2
+ROUNDS = 20 if FULL else 4
+WARM_UP = 60 if FULL else 2
 # factor for a busy machine: the printed ratios are the result, and the assertions check only the magnitude
 SLACK = 3
 TARGET, TARGET_WITH_MODULE = 2.0, 1.3  # ratio of unfamiliar to familiar spans

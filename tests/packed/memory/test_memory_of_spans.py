@@ -20,11 +20,12 @@ from gateway.normalise.memory.learning import ObservedAttributes
 from gateway.normalise.memory.pace import AT_ONCE, MOST_SAMPLES, MemoryPace, Samples, Trials, TriedSender
 from gateway.normalise.memory.spans import SpanMemory
 from gateway.normalise.otlp.admission import DROPPED, rule_of
-from gateway.normalise.otlp.model import READ_EVENTS, Resource, Scope, Span
+from gateway.normalise.otlp.call import Caller
+from gateway.normalise.otlp.model import READ_EVENTS, Attributes, Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape
+from gateway.normalise.otlp.senders import caller_of
 from gateway.normalise.otlp.shapes import shape_of
-from gateway.normalise.otlp.span_rules import by_operation_name
-from gateway.normalise.otlp.spans import readings
+from gateway.normalise.otlp.spans import calls
 from gateway.normalise.outcome import Options
 from gateway.normalise.payload.body_limits import SliceClock
 from spool.packed.native import Native
@@ -198,16 +199,14 @@ def test_an_uncertain_address_is_read_as_the_rules_read_it(text: str, native: Na
     assert 0 == memory.compared["different"]
 
 
-class _ListsNames:
-    """An operation that depends on all names of a span."""
-
-    def __call__(self, span: Span, shape: AttributeShape) -> str | None:
-        return by_operation_name(span, shape) if len([*span.attributes]) < 4 else None
+def _by_all_names(attributes: Attributes, shape: AttributeShape) -> Caller:
+    """Break the rules: the caller depends on the number of names."""
+    return caller_of(attributes, shape) if len([*attributes]) < 4 else Caller("many")
 
 
 def test_a_rule_that_lists_all_names_is_not_learned(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a rule of a product depends on names that it does not state, its spans stay with the rules."""
-    monkeypatch.setattr(readings, "by_operation_name", _ListsNames())
+    """If a rule depends on names that it does not state, the spans stay with the rules."""
+    monkeypatch.setattr(calls, "caller_of", _by_all_names)
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "gen_ai.usage.output_tokens": 7}
     memory = SpanMemory(native, AT_ONCE)
     for number in range(1, 31):
