@@ -243,12 +243,9 @@ class _Applying:
 
     def _is_as_stated(self, one: Stated, row: Any, were: Fields) -> bool:
         """Return whether an object has the fields of its file already, so that nothing needs to be checked."""
-        return all(
-            value == one.fields[name]
-            if name in one.fields
-            else one.kind.is_default(self._draft, row, name, value)
-            for name, value in were.items()
-        )
+        left_out = {name: value for name, value in were.items() if name not in one.fields}
+        is_equal = all(were.get(name) == value for name, value in one.fields.items())
+        return is_equal and one.kind.are_defaults(self._draft, row, left_out)
 
     async def _delete(self, kind: FileKind, id: str, owner: FileOwner) -> None:
         row = await kind.find(self._draft, id)

@@ -116,9 +116,9 @@ class FileKind(ABC):
         """
         return msgspec.convert(fields, self.new)
 
-    def is_default(self, registry: Registry, row: Any, name: str, value: Any) -> bool:
-        """Return whether an object without this field would be the same."""
-        return bool(self.defaults.get(name, NODEFAULT) == value)
+    def are_defaults(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:
+        """Return whether an object without these fields, which have these values, would be the same."""
+        return all(self.defaults.get(name, NODEFAULT) == value for name, value in values.items())
 
     @abstractmethod
     async def create(self, asking: Asking, given: Any, secret: str | None) -> str:
@@ -236,16 +236,16 @@ class ResourceKind(FileKind):
         bare = {name: kind.type if isinstance(kind, Metadata) else kind for name, kind in kinds.items()}
         return [name for name in self._named if isinstance(bare[name], StructType)]
 
-    def is_default(self, registry: Registry, row: Any, name: str, value: Any) -> bool:
-        if super().is_default(registry, row, name, value):
+    def are_defaults(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:
+        if super().are_defaults(registry, row, values):
             return True
         table = self.resource.rows_in(registry)
-        if name not in self.defaults or table.draft is not self.new:
+        if not values.keys() <= self.defaults.keys() or table.draft is not self.new:
             return False
         draft = table.draft(**stated(row, table.draft))
-        default = self._plain_defaults.get(name, self.defaults[name])
+        defaults = {name: self._plain_defaults.get(name, self.defaults[name]) for name in values}
         try:
-            return bool(table.checked(msgspec.structs.replace(draft, **{name: default})) == draft)
+            return bool(table.checked(msgspec.structs.replace(draft, **defaults)) == draft)
         except NotAllowed:
             return False
 

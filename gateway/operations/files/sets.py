@@ -225,7 +225,9 @@ def _short(
     registry: Registry, kind: FileKind, row: Any, fields: Mapping[str, Any], owner: FileOwner | None
 ) -> Mapping[str, Any]:
     """Return the fields of an object without those that have their default, and the name of its secret's file."""
-    short = {name: value for name, value in fields.items() if not kind.is_default(registry, row, name, value)}
+    short = {
+        name: value for name, value in fields.items() if not kind.are_defaults(registry, row, {name: value})
+    }
     secret_file = owner.secret_file if owner is not None else ""
     if not secret_file and kind.needs_secret(row):
         secret_file = secret_path(kind, kind.key_of(fields))

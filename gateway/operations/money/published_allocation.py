@@ -500,8 +500,9 @@ class NamespaceKind(ResourceKind):
         super().__init__(NAMESPACE, NAMESPACE.files)
         self.action = AllocationTable.action
 
-    def is_default(self, registry: Registry, row: Namespace, name: str, value: Any) -> bool:
-        return super().is_default(registry, row, name, value) or (name == "name" and value == row.id)
+    def are_defaults(self, registry: Registry, row: Namespace, values: Mapping[str, Any]) -> bool:
+        others = {name: value for name, value in values.items() if (name, value) != ("name", row.id)}
+        return super().are_defaults(registry, row, others)
 
     def known_names(self, registry: Registry) -> Collection[str]:
         return (DEFAULT_WORD,)
