@@ -5,13 +5,13 @@ Claims about the causes of a difference. Each claim takes its exact share; the n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
 from gateway.bills.reconciliation.cells import Entry, Split
-from gateway.bills.reconciliation.limits import ALIKE, LARGE_SHARE, MICRO, MOST_LISTED, NOTHING
+from gateway.bills.reconciliation.limits import ALIKE, LARGE_SHARE, LEAST_DAYS, MICRO, MOST_LISTED, NOTHING
 from gateway.bills.reconciliation.rate_series import of_model
 from gateway.bills.reconciliation.sides import OTHER, RATE, VOLUME, Cell, CountedUse, Place
 from gateway.bills.reconciliation.wording import dollars
@@ -161,6 +161,10 @@ class Case:
         size = sum(abs(amount) for amount in rest.values())
         chance = sum(self.slack(place) for place in rest if expected.get(place))
         return are_near and chance <= LARGE_SHARE * size
+
+    def are_few(self, days: Collection[int]) -> bool:
+        """Return whether these are too few of the compared days to show more than chance."""
+        return len(days) < min(LEAST_DAYS, len(self.days))
 
     def priced(self, model: str) -> list[Entry]:
         """Return the rates of a model's places with a billed amount, including those that are 0."""

@@ -158,7 +158,7 @@ class CountedSums:
     """
     Counted sums of one cell. `values` are the money values of the token counts in `valued`, and `premium` is the part
     of them that large inputs cost more. `regional` are values by region and meter. `unsized_value` is the value of
-    the calls with incomplete token counts that have no cost.
+    the calls with incomplete token counts that have no cost, without those in `failed`.
     """
 
     tokens: dict[str, int] = field(default_factory=counts)
@@ -188,7 +188,7 @@ class CountedSums:
         self.calls += row.calls
         self.errors += row.errors
         self.unsized += row.unsized
-        if row.unsized and not row.cost:
+        if row.unsized and not row.cost and not row.failed:
             self.unsized_value += sum(row.values.values())
         self.cost += row.cost
         self.reasoning += row.reasoning

@@ -55,7 +55,8 @@ def time_edge(case: Case) -> Iterator[Claim]:
     """
     Claim a shift if days differ while the month agrees, or if shifting the ledger's hours makes days agree.
 
-    A few days may have another difference as well. For them, claim as many tokens as the shift moves.
+    A few days may have another difference as well. For them, claim as many tokens as the shift moves. Their value is
+    then only about right, so the cause is only likely.
     """
     remainder = case.remainder
     by_day, counted = _days(case)
@@ -109,7 +110,7 @@ def time_edge(case: Case) -> Iterator[Claim]:
     claim = remainder.take(
         "time_edge",
         remainder.with_rates(remainder.volume()),
-        sure=STRONG if shift is not None and shift.is_exact and not is_apart else WEAK,
+        sure=STRONG if shift is not None and shift.is_exact and not (is_apart or portions) else WEAK,
         evidence=evidence,
         advice=(
             "Check whether a source reports local time as UTC, or the bill is in a time zone other than UTC."

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import permutations
 
 from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, Case, Claim
+from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim
 from gateway.bills.reconciliation.limits import LEAST_DAYS
 from gateway.bills.reconciliation.sides import INPUT_METERS, OUTPUT, VOLUME, Cell
 from gateway.bills.reconciliation.wording import named
@@ -96,7 +96,7 @@ def output_missing(case: Case) -> Iterator[Claim]:
         yield from case.taken(
             "output_missing",
             of_model,
-            EXACT,
+            WEAK if case.are_few({cell.day for cell in cells}) else EXACT,
             f"all input of {named([model])} agrees to the token, but {lacking:,} of {billed:,} tokens of output are "
             f"not counted: {which}",
             "Let the source count reasoning as output: `completion_tokens` and `output_tokens` include it.",

@@ -156,7 +156,12 @@ def _are_others_equal(groups: Sequence[_Group], has_cause: Callable[[_Group], bo
 
 
 def batch_unreported(case: Case) -> Iterator[Claim]:
-    """Claim missing batch tokens of models without any counted batch call."""
+    """
+    Claim missing batch tokens of models without any counted batch call.
+
+    If other tiers of these models lack tokens as well, the batches may be missing with other calls. On fewer than
+    LEAST_DAYS days, the cause is only likely.
+    """
     reported = {
         (cell.key, cell.model)
         for cell, sums in case.split.counted.items()
@@ -170,12 +175,17 @@ def batch_unreported(case: Case) -> Iterator[Claim]:
         and case.remainder.extra[entry[1], entry[2]] > 0
         and (entry[1].key, entry[1].model) not in reported
     ]
+    models = {cell.model for _, cell, _ in entries}
+    if any(cell.tier != "batch" and cell.model in models for cell, _ in case.remainder.extra):
+        return
+    is_sure = len({cell.day for _, cell, _ in entries}) >= LEAST_DAYS
     yield from case.taken(
         "batch_unreported",
         entries,
-        STRONG,
+        STRONG if is_sure else WEAK,
         "the bill has batch tokens of a model, but Tollhouse has no batch call of it",
         "Report batch results when they are fetched, with the tag `processing` = `batch`.",
+        beside=() if is_sure else ("unreported_calls",),
     )
 
 

@@ -9,8 +9,8 @@ from itertools import groupby, pairwise
 from statistics import median
 
 from gateway.bills.reconciliation.claims import OF_PRICES, WEAK, Case, Claim
-from gateway.bills.reconciliation.limits import COARSEST, GAP, LARGE_SHARE, NOTHING
-from gateway.bills.reconciliation.sides import OUTPUT, RATE, VOLUME, Place
+from gateway.bills.reconciliation.limits import COARSEST, LARGE_SHARE, LEAST_DAYS, NOTHING, SAME
+from gateway.bills.reconciliation.sides import DAY_S, OUTPUT, RATE, VOLUME, Cell, Place
 from gateway.intake.rate_cards.names import family
 
 MISSING = frozenset({"unreported_calls", "usage_missing", "output_missing"})
@@ -32,19 +32,23 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
     """
     Return the claims. Those that the compared period contradicts become hints.
 
-    - Missing tokens must be missing over the period, from the same key, model and kind. They must not be only on days
-      to which the bill may have added an earlier day: the first day, or a day after one without calls.
+    - Missing tokens must be missing over the period, from the same key, model and kind, and from all keys. They must
+      not be only on days to which the bill may have added an earlier day: the first day, or a day after one
+      without calls. Missing calls must not be on fewer than LEAST_DAYS days, or only on days next to those without
+      telemetry, because telemetry may have been silent for some hours.
     - Tokens of a key or model that only one side has must not be surplus under other keys or snapshots of the model.
     - A day that only one side has must not be next to a day with the opposite difference.
-    - A price of a model must explain its amounts, and the bill must not name another reason for them.
-    - A claim of nothing must not leave an amount at the same places.
+    - A price of a model must explain its amounts, on at least LEAST_DAYS days, and the bill must not name another
+      reason for them. A price of some days may be a price that changed within a bucket of several days.
+    - Rounding must not explain half of a claim about amounts.
+    - A claim of nothing must not leave an amount at the same places, and a claim about tokens not the opposite amount.
     """
     by_kind = Counter[_Kind]()
     by_day = Counter[int]()
-    for (cell, meter), tokens in _tokens_of_days(claims, case):
+    for (cell, meter), tokens in _tokens_left(claims, case, but={*MISSING, *ONE_SIDED}):
         by_kind[cell.key, cell.model, meter == OUTPUT] += tokens
         by_day[cell.day] += tokens
-    for (cell, meter), tokens in _tokens_of_days(claims, case, without=ONE_NAME):
+    for (cell, meter), tokens in _tokens_left(claims, case, but={*MISSING, *ONE_NAME}):
         by_kind[ANY_KEY, family(cell.model), meter == OUTPUT] += tokens
     exchanged = {
         day: ONE_SIDED[claim.cause]
@@ -52,8 +56,19 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
         if claim.cause in ONE_SIDED and not claim.is_hint
         for day in _opposite_days(claim, case, by_day)
     }
+    silent = _days_beside_silence(claims, case)
     rest = _rest_by_model(case)
-    return [_tested(claim, case, by_kind, exchanged, rest) for claim in claims]
+    results = [_tested(claim, case, by_kind, exchanged, silent, rest) for claim in claims]
+    doubtful = {
+        model for claim in results if claim.is_hint and claim.cause in OF_PRICES for model in claim.models
+    }
+    return [_beside_fee(claim, doubtful) for claim in results]
+
+
+def _beside_fee(claim: Claim, doubtful: set[str]) -> Claim:
+    """Doubt a price of all days if other models have a price that is only likely: a fee may be on every line."""
+    is_fee = claim.cause == "price_change" and not claim.since and not doubtful <= {*claim.models}
+    return replace(claim, beside=(*claim.beside, "fee")) if is_fee and not claim.is_hint else claim
 
 
 def _tested(
@@ -61,38 +76,79 @@ def _tested(
     case: Case,
     by_kind: Counter[_Kind],
     exchanged: Mapping[int, str],
+    silent: set[int],
     rest: _Rest,
 ) -> Claim:
     if claim.is_hint:
         return claim
-    beside = []
-    if claim.cause in MISSING or claim.cause in ONE_NAME:
-        is_name = claim.cause in ONE_NAME
-        kinds = Counter[_Kind]()
-        days = set()
-        for (cell, meter), tokens in _tokens(claim):
-            owner = (ANY_KEY, family(cell.model)) if is_name else (cell.key, cell.model)
-            kinds[*owner, meter == OUTPUT] += tokens
-            days.add(cell.day)
-        lacks = {kind: by_kind[kind] if tokens > 0 else -by_kind[kind] for kind, tokens in kinds.items()}
-        if any(lacks[kind] <= GAP * abs(tokens) for kind, tokens in kinds.items() if tokens):
-            beside.append("keys_exchanged" if is_name else "time_edge")
-        if days and not is_name and days <= _days_after_nothing(case):
-            beside.append("posted_late")
-    if claim.cause in _ONE_PRICE and any(
-        (cell.model, cell.tier) in case.split.unlisted for cell in claim.by_cell
-    ):
-        beside.append("tier_price")
+    beside = [*_beside_tokens(claim, case, by_kind, silent), *_beside_price(claim, case)]
     if claim.cause in MISSING or claim.cause in ONE_SIDED:
         beside += [cause for day, cause in exchanged.items() if day in claim.days]
     if beside:
         return replace(claim, beside=(*claim.beside, *beside))
     is_doubtful = (
         _leaves_money(claim, case)
-        or (claim.cause in _OF_AMOUNTS and _leaves_price(claim, rest))
+        or _leaves_opposite(claim, case)
+        or _is_within_rounding(claim, case)
+        or (claim.cause in _OF_AMOUNTS and (_leaves_price(claim, rest) or _has_few_days(claim, case)))
         or (claim.cause in _ONE_PRICE and not _is_one_price(claim, case))
     )
     return replace(claim, sure=WEAK) if is_doubtful else claim
+
+
+def _beside_tokens(claim: Claim, case: Case, by_kind: Counter[_Kind], silent: set[int]) -> Iterator[str]:
+    """Yield other causes of the tokens that a claim states as missing, or as those of one name."""
+    if claim.cause not in MISSING and claim.cause not in ONE_NAME:
+        return
+    own, of_any_key = Counter[_Kind](), Counter[_Kind]()
+    for (cell, meter), tokens in _tokens(claim):
+        own[cell.key, cell.model, meter == OUTPUT] += tokens
+        of_any_key[ANY_KEY, family(cell.model), meter == OUTPUT] += tokens
+    if claim.cause in MISSING and not _are_lacking(own, by_kind):
+        yield "time_edge"
+    elif not _are_lacking(of_any_key, by_kind):
+        yield "keys_exchanged"
+    days = {cell.day for (cell, _), _ in _tokens(claim)}
+    if not days or claim.cause in ONE_NAME:
+        return
+    if days <= _days_after_nothing(case):
+        yield "posted_late"
+    if claim.cause == "unreported_calls" and (days <= silent or case.are_few(days)):
+        yield "no_telemetry"
+
+
+def _are_lacking(claimed: Mapping[_Kind, int], by_kind: Counter[_Kind]) -> bool:
+    """Return whether the period has at least half of the claimed tokens as a difference, for each of their kinds."""
+    return all(
+        2 * (by_kind[kind] if tokens > 0 else -by_kind[kind]) >= abs(tokens)
+        for kind, tokens in claimed.items()
+        if tokens
+    )
+
+
+def _beside_price(claim: Claim, case: Case) -> Iterator[str]:
+    """Yield other causes of the amounts that a claim states as those of a price."""
+    if claim.cause in _ONE_PRICE and any(
+        (cell.model, cell.tier) in case.split.unlisted for cell in claim.by_cell
+    ):
+        yield "tier_price"
+    if claim.cause in OF_PRICES and _may_lack_output(claim, case):
+        yield "output_missing"
+    if claim.cause == "price_on_days" and _may_be_again(claim, case):
+        yield "billed_twice"
+    if claim.cause == "price_on_days" and not _last_days(case).isdisjoint(claim.days):
+        yield "price_change"
+
+
+def _days_beside_silence(claims: Sequence[Claim], case: Case) -> set[int]:
+    """Return the days next to days without telemetry."""
+    silent = {day for claim in claims if claim.cause == "no_telemetry" for day in claim.days}
+    return {
+        day
+        for pair in pairwise(case.days)
+        for day, other in (pair, pair[::-1])
+        if other in silent and day not in silent
+    }
 
 
 def _rest_by_model(case: Case) -> _Rest:
@@ -117,6 +173,68 @@ def _leaves_price(claim: Claim, rest: _Rest) -> bool:
         if amount and sum(rest[model][day] for day in days) > LARGE_SHARE * amount:
             return True
     return False
+
+
+def _may_lack_output(claim: Claim, case: Case) -> bool:
+    """Return whether a price of output alone is of days for which no bill states tokens. Output may be missing."""
+    places = [(cell.day, meter) for part, cell, meter in claim.parts if part == RATE]
+    return {meter for _, meter in places} == {OUTPUT} and case.split.metered.isdisjoint(
+        day for day, _ in places
+    )
+
+
+def _may_be_again(claim: Claim, case: Case) -> bool:
+    """Return whether days without tokens on the bill have a multiple of their value, as if rows were repeated."""
+    if not case.split.metered.isdisjoint(claim.days):
+        return False
+    worth = sum(case.split.worth[cell, meter] for part, cell, meter in claim.parts if part == RATE)
+    times = round(claim.amount / worth) if worth else 0
+    return times > 0 and abs(claim.amount - times * worth) <= int(worth * SAME)
+
+
+def _leaves_opposite(claim: Claim, case: Case) -> bool:
+    """
+    Return whether half of a claim about tokens has the opposite amount unexplained on the same days, as if the bill had
+    the tokens and not their money.
+    """
+    coarse = case.split.levels.coarse
+    claimed, left = Counter[Cell](), Counter[Cell]()
+    for (part, cell, _), portion in claim.parts.items():
+        claimed[_of_model(coarse(cell))] += portion.amount if part == VOLUME else 0
+    for (part, cell, _), amount in case.remainder.amounts.items():
+        left[_of_model(cell)] += amount if part == RATE else 0
+    opposite = sum(
+        min(abs(amount), abs(left[cell])) for cell, amount in claimed.items() if amount * left[cell] < 0
+    )
+    return bool(opposite) and 2 * opposite >= sum(map(abs, claimed.values()))
+
+
+def _is_within_rounding(claim: Claim, case: Case) -> bool:
+    """Return whether a claim about amounts is less than twice the rounding of their lines, which fits any cause."""
+    if claim.cause == "rounding" or {part for part, _, _ in claim.parts} != {RATE}:
+        return False
+    lines = case.split.lines
+    chance = sum(
+        case.precision.get(cell.day, 0) * max(1, lines.get((cell, meter), 0))
+        for _, cell, meter in claim.parts
+    )
+    return 2 * chance > sum(abs(portion.amount) for portion in claim.parts.values())
+
+
+def _of_model(cell: Cell) -> Cell:
+    return Cell(cell.day, model=cell.model)
+
+
+def _has_few_days(claim: Claim, case: Case) -> bool:
+    """Return whether the bill states the prices of the claim's models on so few days that any price fits them."""
+    models = {cell.model for part, cell, _ in claim.parts if part == RATE}
+    days = {cell.day for (cell, _), worth in case.split.worth.items() if worth > 0 and cell.model in models}
+    return bool(models) and len(days) < LEAST_DAYS
+
+
+def _last_days(case: Case) -> set[int]:
+    """Return the compared days after which days are missing. A bill may state these days together."""
+    return {day for day, after in pairwise(case.days) if after - day > DAY_S}
 
 
 def _is_one_price(claim: Claim, case: Case) -> bool:
@@ -155,15 +273,11 @@ def _tokens(claim: Claim) -> Iterator[tuple[Place, int]]:
             yield (cell, meter), portion.tokens
 
 
-def _tokens_of_days(
-    claims: Sequence[Claim], case: Case, without: Collection[str] = ()
-) -> Iterator[tuple[Place, int]]:
-    """
-    Yield billed minus counted tokens, less the tokens that causes outside MISSING, ONE_SIDED and `without` explain.
-    """
+def _tokens_left(claims: Sequence[Claim], case: Case, but: Collection[str]) -> Iterator[tuple[Place, int]]:
+    """Yield billed minus counted tokens, less the tokens that causes outside `but` explain."""
     yield from case.split.extra.items()
     for claim in claims:
-        if not claim.is_hint and claim.cause not in {*MISSING, *ONE_SIDED, *without}:
+        if not claim.is_hint and claim.cause not in but:
             for place, tokens in _tokens(claim):
                 yield place, -tokens
 

@@ -11,6 +11,7 @@ from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.bills.reconciliation.limits import SAME_SIZE
 from gateway.bills.reconciliation.sides import OWN, RATE, BilledSums, Cell, CountedSums, are_alike
 from gateway.bills.reconciliation.wording import named
+from gateway.intake.rate_cards.names import family
 
 _POINT = (
     "Let the program that uses it report to Tollhouse: point its base URL at the gateway, or send "
@@ -124,25 +125,34 @@ def _has_keyless_tokens(case: Case) -> bool:
 
 
 def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
-    """Return words about names that only the other side has and that have about as many tokens, or ""."""
-    field_of = attrgetter(name)
-    sides = (case.split.billed, case.split.counted) if billed else (case.split.counted, case.split.billed)
-
-    def tokens(side: Mapping[Cell, BilledSums | CountedSums], of: str) -> int:
-        return sum(sum(sums.tokens.values()) for cell, sums in side.items() if field_of(cell) == of)
-
-    size = tokens(sides[0], value)
-    candidates = _only(case, name, billed=not billed)
-    similar_names = [
+    """
+    Return words about names that only the other side has and that may mean the same, or "": those of about the same
+    size, and snapshots of the same model.
+    """
+    size = _sizes(case, name, billed=billed)[value]
+    other_sizes = _sizes(case, name, billed=not billed)
+    alike = [
         candidate
-        for candidate in candidates
-        if size < SAME_SIZE * tokens(sides[1], candidate) and tokens(sides[1], candidate) < SAME_SIZE * size
+        for candidate in _only(case, name, billed=not billed)
+        if (size < SAME_SIZE * other_sizes[candidate] and other_sizes[candidate] < SAME_SIZE * size)
+        or (name == "model" and family(candidate) == family(value))
     ]
-    return (
-        f"; {named(similar_names)} on the other side has about as many tokens and may be the same"
-        if similar_names
-        else ""
-    )
+    return f"; {named(alike)} on the other side may be the same" if alike else ""
+
+
+def _sizes(case: Case, name: str, *, billed: bool) -> Mapping[str, int]:
+    """Return the tokens of one side by key or model. If the bill states no tokens, return amounts of money."""
+    split, field_of = case.split, attrgetter(name)
+    sizes: dict[str, int] = defaultdict(int)
+    has_tokens = any(any(sums.tokens.values()) for sums in split.billed.values())
+    side: Mapping[Cell, BilledSums | CountedSums] = split.billed if billed else split.counted
+    for cell, sums in side.items() if has_tokens else ():
+        sizes[field_of(cell)] += sum(sums.tokens.values())
+    if not has_tokens:
+        amounts = split.billed_money if billed else {cell: sums.cost for cell, sums in split.counted.items()}
+        for cell, amount in amounts.items():
+            sizes[field_of(cell)] += amount
+    return sizes
 
 
 def _entries(case: Case, name: str, value: str) -> list[Entry]:

@@ -15,10 +15,9 @@ from gateway.bills.reconciliation.causes.regions import REGION, knows_regions
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, STRONG, TIER_NOT_GIVEN, WEAK, Case, Claim, Portion
 from gateway.bills.reconciliation.limits import (
-    HALF,
-    HALF_WITH_DISCOUNT,
     HOUR_WRITE,
     LEAST_DAYS,
+    NEAR_HALF,
     NOTHING,
     SAME,
 )
@@ -222,6 +221,8 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     ratios = _ratios_on(usual, meters)
     known = known_factor(ratios, knows_regions(case.split, model, usual))
     other_ratios = _ratios_on(other_days, meters)
+    if not all(ratios.values()):
+        return None  # nothing can be added to a price of 0
     if known is None or all(abs(ratio - _ONE) <= SAME for ratio in other_ratios.values()):
         return None  # the other days have our price, so only the usual days differ
     cause, sure, description = known
@@ -634,8 +635,8 @@ def known_factor(
 
 
 def beside_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
-    """Return ("tier",) for a discount that may be half the price with a further discount."""
-    return ("tier",) if cause == "discount" and HALF_WITH_DISCOUNT <= factor < HALF else ()
+    """Return ("tier",) for a discount that may be half the price with a further discount or a fee."""
+    return ("tier",) if cause == "discount" and NEAR_HALF[0] <= factor <= NEAR_HALF[1] else ()
 
 
 def long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:

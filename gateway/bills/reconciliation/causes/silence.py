@@ -41,6 +41,7 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
         return
     shift = shift_of(case)
     moved_portions = of_shift(case, shift, silent) if shift is not None else {}
+    may_be_chance = _may_be_chance(case, counted)
     claim = case.remainder.take(
         "no_telemetry",
         _entries(case, silent),
@@ -52,10 +53,18 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
         advice=_POINT,
         portions={entry: case.remainder.beside(entry, portion) for entry, portion in moved_portions.items()},
         explains_calls=not moved_portions,
-        beside=["time_edge"] if moved_portions else (),
+        beside=[*["time_edge"] * bool(moved_portions), *["unreported_calls"] * may_be_chance],
     )
     if claim is not None:
         yield claim
+
+
+def _may_be_chance(case: Case, days: Collection[int]) -> bool:
+    """Return whether so few of the calls on these days were reported that other days may have none by chance."""
+    calls = sum(sums.calls for cell, sums in case.split.counted.items() if cell.day in days)
+    billed = sum(sum(sums.tokens.values()) for cell, sums in case.split.billed.items() if cell.day in days)
+    lacking = sum(extra for (cell, _), extra in case.remainder.extra.items() if cell.day in days)
+    return calls < LEAST_CALLS * len(days) and lacking > ROUGHLY * billed
 
 
 def no_bill(case: Case) -> Iterator[Claim]:
@@ -180,7 +189,7 @@ def _has_gap(case: Case, day: int, shift: int) -> bool:
 def silent_hours(case: Case) -> Iterator[Claim]:
     """
     Claim consecutive hours without a call, on days that lack about as many tokens as these hours have
-    on other days.
+    on other days. If other days differ as well, the amount is uncertain.
     """
     lacking: dict[int, int] = defaultdict(int)
     lacks: dict[tuple[int, str], int] = defaultdict(int)  # missing tokens by day and model
@@ -199,6 +208,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     chance = FAR * median(map(abs, gaps.values()))
     whole = [day for day in billed_days if abs(gaps[day]) <= max(LARGE_SHARE * billed[day], chance)]
     is_beside = usual > GAP
+    is_uneven = bool(whole) and median(abs(gaps[day]) / billed[day] for day in whole) > GAP
     least = LEAST_BESIDE if is_beside else LEAST_HOURS
     days, hour_spans = [], []
     large = set()  # days whose gap exceeds the silence, so that they may be billed twice
@@ -255,7 +265,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         "no_telemetry",
         entries,
         sure=WEAK
-        if is_beside or any(cell.model in case.remainder.changed for _, cell, _ in entries)
+        if is_beside or is_uneven or any(cell.model in case.remainder.changed for _, cell, _ in entries)
         else STRONG,
         evidence=evidence + (BY_TOKENS if case.remainder.shift else ""),
         advice=_POINT,

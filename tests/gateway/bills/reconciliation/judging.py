@@ -137,6 +137,11 @@ def judged_together(provider: str, seed: int, found: Reconciliation, plants: Seq
         plant_index
         for plant_index, share in enumerate(shares)
         if _is_of_share(claimed[plant_index], share, is_part=True)
+        # roundings go both ways, so a part of them may be more than the whole
+        or (
+            plants[plant_index].causes == ("rounding",)
+            and abs(claimed[plant_index]) <= 2 * max(map(abs, share))
+        )
     }
     if len(right) == len(plants):
         return Verdict(state=RIGHT, error=error, words=message)
@@ -149,7 +154,7 @@ def judged_together(provider: str, seed: int, found: Reconciliation, plants: Seq
 
 def _error(claimed: Decimal, share: Sequence[Decimal]) -> Decimal:
     off = max(min(share) - claimed, claimed - max(share), Decimal(0))
-    return off / max(map(abs, share)) if off > HALF_A_CENT else Decimal(0)
+    return off / max(*map(abs, share), PENNY) if off > HALF_A_CENT else Decimal(0)
 
 
 def _is_of_share(claimed: Decimal, share: Sequence[Decimal], *, is_part: bool = False) -> bool:

@@ -468,9 +468,13 @@ PLANTS: dict[str, Planting] = {
 
 
 @lru_cache(maxsize=8)
+def _calls(provider: str, seed: int, a_day: int) -> Calls:
+    return tuple(month(seed=seed, a_day=a_day, providers=(provider,)))
+
+
 def _month(provider: str, seed: int) -> Calls:
     """Return the calls of a month without plants."""
-    return tuple(month(seed=seed, a_day=A_DAY, providers=(provider,)))
+    return _calls(provider, seed, A_DAY)
 
 
 async def planted(provider: str, seed: int, plants: Iterable[Plant]) -> Reconciliation:

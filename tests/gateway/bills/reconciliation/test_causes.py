@@ -151,13 +151,23 @@ def test_a_model_that_only_the_ledger_has() -> None:
     assert claim.amount < 0
 
 
-@pytest.mark.parametrize("place", [0, 5])
-def test_missing_calls_of_the_first_day_may_be_of_the_day_before(place: int) -> None:
+@pytest.mark.parametrize(
+    ("places", "beside"),
+    [((0,), ("no_telemetry", "posted_late")), ((5,), ("no_telemetry",)), ((0, 3, 5), ())],
+)
+def test_missing_calls_of_few_days_may_have_another_cause(
+    places: tuple[int, ...], beside: tuple[str, ...]
+) -> None:
+    """Those of the first day may be of the day before, and those of two days may be of hours without telemetry."""
     tokens, money, counted = equal()
-    more = use(DAYS[place], {meter: count // 3 for meter, count in TOKENS.items()}, calls=3)
-    [claim], _, _ = found(([*tokens, *told_of(more)], [*money, *paid(more)], counted))
+    more = [
+        use(DAYS[place], {meter: count // 3 for meter, count in TOKENS.items()}, calls=3) for place in places
+    ]
+    for one in more:
+        tokens, money = [*tokens, *told_of(one)], [*money, *paid(one)]
+    [claim], _, _ = found((tokens, money, counted))
     assert ("unreported_calls", "exact") == (claim.cause, claim.sure)
-    assert ("posted_late",) * (not place) == claim.beside
+    assert beside == claim.beside
 
 
 def test_a_bill_with_as_many_calls_lacks_none() -> None:
