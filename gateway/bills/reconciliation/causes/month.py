@@ -37,6 +37,7 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
       without calls. Missing calls must not be on fewer than LEAST_DAYS days, or only on days next to those without
       telemetry, because telemetry may have been silent for some hours.
     - Tokens of a key or model that only one side has must not be surplus under other keys or snapshots of the model.
+      They must not be only on days without any call.
     - A day that only one side has must not be next to a day with the opposite difference.
     - A price of a model must explain its amounts, on at least LEAST_DAYS days, and the bill must not name another
       reason for them. A price of some days may be a price that changed within a bucket of several days.
@@ -109,6 +110,9 @@ def _beside_tokens(claim: Claim, case: Case, by_kind: Counter[_Kind], silent: se
     elif not _are_lacking(of_any_key, by_kind):
         yield "keys_exchanged"
     days = {cell.day for (cell, _), _ in _tokens(claim)}
+    counted = {cell.day for cell, sums in case.split.counted.items() if sums.calls}
+    if days and counted and days.isdisjoint(counted):
+        yield "no_telemetry"
     if not days or claim.cause in ONE_NAME:
         return
     if days <= _days_after_nothing(case):
