@@ -31,7 +31,7 @@ class TestResult(NamedTuple):
     words: str = ""
 
 
-async def deliver(config: Config, data_dir: Path, listen: str, wait_s: float) -> TestResult:
+async def try_delivery(config: Config, data_dir: Path, listen: str, wait_s: float) -> TestResult:
     """Return whether a call would get from the agent's port to the gateway. Try again while it cannot be reached."""
     clock = SystemClock()
     until = clock.monotonic() + wait_s

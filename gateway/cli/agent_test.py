@@ -54,13 +54,13 @@ def test(
     the user of the agent.
     """
     # imported here, so that the help does not load what sends calls
-    from gateway.cli.agent_delivery import deliver
+    from gateway.cli.agent_delivery import try_delivery
 
     if (as_json, jamf, intune).count(True) > 1:
         fail("use only one of --json, --jamf and --intune", 2)
     probed = settings_of(config, data)
     found = looked_at(probed)["assistants"]
-    way = asyncio.run(deliver(agent_config(config, data, {}), probed.data_dir, probed.listen, wait_s))
+    way = asyncio.run(try_delivery(agent_config(config, data, {}), probed.data_dir, probed.listen, wait_s))
     results = list(_results(found, [assistant] if assistant else [], way))
     if as_json:
         show_json({"test": [result._asdict() for result in results]})

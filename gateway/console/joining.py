@@ -28,7 +28,7 @@ _LOADED_LATER = re.compile(r'import\("(\.[^"]+)"\)')
 Graph = Mapping[str, Collection[str]]
 
 
-def joined(modules: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def join_modules(modules: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return each file and its source map by path. `modules` have the lines of their `sources`, without comments."""
     graph = imports(modules)
     parts = _divided(graph, _loaded_later(modules))

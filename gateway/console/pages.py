@@ -17,7 +17,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.console.joining import joined
+from gateway.console.joining import join_modules
 from gateway.core.mounts import CONSOLE
 
 _STATIC = Path(__file__).parent / "static"
@@ -110,7 +110,7 @@ def _found(folder: Path) -> Iterator[tuple[str, Asset]]:
         if media is not None:
             name = path.relative_to(folder).as_posix()
             yield name, Asset(_served(name, path.read_text()).encode(), media)
-    for name, (body, source_map) in joined(modules(), _sources()).items():
+    for name, (body, source_map) in join_modules(modules(), _sources()).items():
         yield name, Asset(body.encode(), "text/javascript")
         yield f"{name}.map", Asset(source_map.encode(), "application/json")
 

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import Any
 
 from spool.ledger import money
-from spool.ledger.checksums import Checksums, SumCell, SumView, level_of
+from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts, level_of
 from spool.ledger.counting import RECALCULATED, mark_of_tags, period, state_of
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
@@ -38,7 +38,7 @@ PAGE = 5000  # sums of units of work that are read at once
 _MEMO = 50_000  # sets of dimensions and of units that are kept in memory
 MEASURES = (*COUNTS, *MONEY, *LATENCY)
 MOST_SUMS_TOLD, MOST_MEASURES_TOLD = 3, 4  # sums of a period, and measures of a sum, that a message names
-WHOLE = SumView()
+WHOLE = ComparedParts()
 _LOST = Dimensions._make([*[""] * 13, 0, "", ""])
 
 
@@ -61,7 +61,7 @@ class CheckedPeriod:
     """
 
     reach: int
-    views: Sequence[SumView] = (WHOLE,)
+    views: Sequence[ComparedParts] = (WHOLE,)
     calls: int = 0
     checksums: list[int] = field(default_factory=lambda: [0])
 
@@ -107,17 +107,17 @@ class StoredSums:
         if width == DAY_S or day >= state["daily"]:
             return periods, True
         places = [(DAY_S, day), *periods]
-        view = SumView(level=max(self._level(rows, place, joint) for place in places))
+        view = ComparedParts(level=max(self._level(rows, place, joint) for place in places))
         of_day, *of_hours = [
             sum(self._checksums.of(view, cell) for cell in self._sums(rows, place)) for place in places
         ]
         return periods, of_day == sum(of_hours)
 
-    def of_day(self, rows: LedgerRows, day: int) -> tuple[SumView, list[SumCell], list[SumCell]]:
+    def of_day(self, rows: LedgerRows, day: int) -> tuple[ComparedParts, list[CheckedSum], list[CheckedSum]]:
         """Return the sums of the hours of a day, those of the day, and the view in which they agree."""
         joint = {number: level_of(values) for number, values in rows.joint().items()}
         hours = [(HOUR_S, start) for start in range(day, day + DAY_S, HOUR_S)]
-        view = SumView(level=max(self._level(rows, place, joint) for place in [(DAY_S, day), *hours]))
+        view = ComparedParts(level=max(self._level(rows, place, joint) for place in [(DAY_S, day), *hours]))
         of_hours = [cell for place in hours for cell in self._sums(rows, place)]
         return view, of_hours, [*self._sums(rows, (DAY_S, day))]
 
@@ -131,13 +131,13 @@ class StoredSums:
                 period.checksums[index] += self._checksums.of(view, cell)
         return period
 
-    def views(self, rows: LedgerRows, place: Place, joint: Mapping[int, int]) -> Sequence[SumView]:
+    def views(self, rows: LedgerRows, place: Place, joint: Mapping[int, int]) -> Sequence[ComparedParts]:
         """Return the views of a period."""
         width, start = place
         level = self._level(rows, place, joint)
         is_recalculated = self._recalculated.covers(width, start)
         first = self._firsts.get(place, 0)
-        view = SumView(
+        view = ComparedParts(
             level=level,
             has_tags=self._tags == self._moment["tags"] and first >= self._moment["tagged_from"],
             has_estimates=not (level and is_recalculated),
@@ -151,23 +151,23 @@ class StoredSums:
             max((joint[number] for number in rows.numbers(*place) & joint.keys()), default=0) if joint else 0
         )
 
-    def cells(self, rows: LedgerRows, place: Place) -> Iterator[SumCell]:
+    def cells(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
         """Yield the stored sums of a period, with those of units of work."""
         yield from self._sums(rows, place)
         after = (-1, -1)
         while page := rows.work_page(place[1], after, PAGE):
             known = self._known(rows, [key for _, key, _ in page])
             for units, key, measures in page:
-                yield SumCell(known[key], measures, units=units)
+                yield CheckedSum(known[key], measures, units=units)
             after = page[-1][:2]
 
-    def _sums(self, rows: LedgerRows, place: Place) -> Iterator[SumCell]:
+    def _sums(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
         sums, meters = rows.sums_by_key(*place), rows.meters(*place)
         known = self._known(rows, [*(key for key, _ in sums), *meters])
         for key, measures in sums:
-            yield SumCell(known[key], measures)
+            yield CheckedSum(known[key], measures)
         for key, amounts in meters.items():
-            yield SumCell(known[key], meters=amounts)
+            yield CheckedSum(known[key], meters=amounts)
 
     def _known(self, rows: LedgerRows, numbers: Collection[int]) -> Mapping[int, Dimensions]:
         if len(self._dimensions) > _MEMO:
@@ -197,22 +197,22 @@ class RecountedSums:
         if unknown := {units for by_units in rows for units in by_units} - self._sets.keys():
             self._sets |= await self._read(lambda rows: rows.listed_sets(unknown))
 
-    def cells(self) -> Iterator[tuple[Place, SumCell]]:
+    def cells(self) -> Iterator[tuple[Place, CheckedSum]]:
         """Yield the sums with their periods. `find_sets` must have been called."""
         sums = self.sums
         for hour, rows in sums.hours.items():
             place = period(hour, self._hourly)
             for values, measures in rows.items():
-                yield place, SumCell(values, measures)
+                yield place, CheckedSum(values, measures)
         for hour, metered in sums.meters.items():
             place = period(hour, self._hourly)
             for values, amounts in metered.items():
-                yield place, SumCell(values, meters=amounts)
+                yield place, CheckedSum(values, meters=amounts)
         for hour, work in sums.work.items():
             place = period(hour, self._hourly)
             for values, by_units in work.items():
                 for units, measures in by_units.items():
-                    yield place, SumCell(values, measures, units=self._sets[units])
+                    yield place, CheckedSum(values, measures, units=self._sets[units])
 
 
 class PartlyPriced:
@@ -246,7 +246,7 @@ class SumDifference:
 
 
 def sum_differences(
-    rows: LedgerRows, view: SumView, kept: Iterable[SumCell], counted: Iterable[SumCell]
+    rows: LedgerRows, view: ComparedParts, kept: Iterable[CheckedSum], counted: Iterable[CheckedSum]
 ) -> Sequence[SumDifference]:
     """Return the first sums that differ between sums of records, or of hours, and stored sums."""
     of_kept, of_counted = _amounts(view, kept), _amounts(view, counted)
@@ -274,7 +274,7 @@ def _differing(kept: Counter[str], counted: Counter[str]) -> Sequence[tuple[str,
     ]
 
 
-def _amounts(view: SumView, cells: Iterable[SumCell]) -> Amounts:
+def _amounts(view: ComparedParts, cells: Iterable[CheckedSum]) -> Amounts:
     amounts = defaultdict[tuple[int | None, DimensionValues], Counter[str]](Counter)
     for cell in cells:
         units = None if cell.units is None else cell.units if view.has_sets else 0

@@ -34,7 +34,7 @@ _PRIME = (1 << 89) - 1
 _MEMO = 50_000  # random numbers of sets of dimensions that are kept in memory
 
 
-class SumCell(NamedTuple):
+class CheckedSum(NamedTuple):
     """
     A sum: the measures of a set of dimensions, the meters of one, or its measures in a set of units of work, which is
     given by its number.
@@ -46,7 +46,7 @@ class SumCell(NamedTuple):
     units: int | None = None
 
 
-class SumView(NamedTuple):
+class ComparedParts(NamedTuple):
     """
     The parts of a period's sums that each recount gives again.
 
@@ -74,7 +74,7 @@ class SumView(NamedTuple):
         texts = [each.replace("\0", "\ufffd") if isinstance(each, str) else each for each in of]
         return Dimensions._make(texts)
 
-    def measures(self, cell: SumCell) -> Measures:
+    def measures(self, cell: CheckedSum) -> Measures:
         """Return the measures of a sum that are compared."""
         if self.has_estimates and (cell.units is None or self.has_unit_estimates):
             return cell.measures
@@ -92,12 +92,12 @@ class Checksums:
 
     def __init__(self) -> None:
         self._key = token_bytes(32)
-        self._factors = defaultdict[SumView, dict[DimensionValues, int]](dict)
+        self._factors = defaultdict[ComparedParts, dict[DimensionValues, int]](dict)
         self._of_measures = [self._random(f"measure {index}") for index in range(WIDTH)]
         self._of_meters: dict[str, int] = {}
         self._slope, self._base = self._random("slope"), self._random("base")
 
-    def of(self, view: SumView, cell: SumCell) -> int:
+    def of(self, view: ComparedParts, cell: CheckedSum) -> int:
         """Return the checksum of one sum."""
         factor = self._factor(view, cell.values)
         if cell.units is not None:
@@ -114,7 +114,7 @@ class Checksums:
             number = self._of_meters[name] = self._random(f"meter {name}")
         return number
 
-    def _factor(self, view: SumView, values: DimensionValues) -> int:
+    def _factor(self, view: ComparedParts, values: DimensionValues) -> int:
         factors = self._factors[view]
         factor = factors.get(values)
         if factor is None:

@@ -33,7 +33,7 @@ from spool.ledger.checked_sums import (
     moment_of,
     sum_differences,
 )
-from spool.ledger.checksums import Checksums, SumCell
+from spool.ledger.checksums import CheckedSum, Checksums
 from spool.ledger.counting import (
     RECALCULATED,
     Placement,
@@ -454,12 +454,12 @@ class _Comparison:
             if sums.sums.count() > MOST_SUMS:
                 return await self._found(places[:1], numbers) if places[1:] else {}
         await sums.find_sets()
-        counted = defaultdict[Place, list[SumCell]](list)
+        counted = defaultdict[Place, list[CheckedSum]](list)
         for place, cell in sums.cells():
             counted[place].append(cell)
         return {place: await self._of_place(place, counted[place]) for place in places}
 
-    async def _of_place(self, place: Place, counted: Sequence[SumCell]) -> Sequence[SumDifference]:
+    async def _of_place(self, place: Place, counted: Sequence[CheckedSum]) -> Sequence[SumDifference]:
         period_key = self._period(place)
         view = period_key.views[self._view(place)]
 

@@ -312,9 +312,9 @@ class PostgresLedgerRows(SqlLedgerRows):
         terms = [*self._filters(query.without_unit() if query.unit else query, known, parameters)]
         if not terms:
             return ""
-        return f"{self._visible_keys(known, parameters)} {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
+        return f"{self._visible_dimensions(known, parameters)} {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
 
-    def _visible_keys(self, known: Mapping[str, str], parameters: StatementParameters) -> str:
+    def _visible_dimensions(self, known: Mapping[str, str], parameters: StatementParameters) -> str:
         """
         Return SQL for the dimensions of calls that a person may see. OFFSET 0 keeps the server from applying other
         filters first. Otherwise, its work would reveal whether a hidden value exists.
@@ -437,7 +437,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         columns = ", ".join([begin, *names, "k.status", "h.meter"])
         rows = self._ask(
             f"SELECT {columns}, SUM(h.whole)::bigint, SUM(h.millionths)::bigint"
-            f" FROM {{schema}}.ledger_meters h JOIN {self._visible_keys(known, parameters)} ON k.id = h.key"
+            f" FROM {{schema}}.ledger_meters h JOIN {self._visible_dimensions(known, parameters)} ON k.id = h.key"
             f" {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
             f" GROUP BY {', '.join(str(index) for index in range(1 if begin != '0' else 2, len(names) + 4))}",
             parameters,

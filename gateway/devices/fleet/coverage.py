@@ -158,14 +158,14 @@ class FleetCoverage:
     systems: Sequence[Part]
 
 
-def counted(rows: Iterable[FleetRow], *, has_inventory: bool) -> list[FleetRow]:
+def machines_in_figures(rows: Iterable[FleetRow], *, has_inventory: bool) -> list[FleetRow]:
     """Return the machines that the figures count: the expected ones, or without a list all but the revoked ones."""
     return [row for row in rows if row.machine is not None or not (has_inventory or row.state == REVOKED)]
 
 
 def coverage_of(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCoverage:
     """Return the figures. Each machine counts once, and the time of day changes no figure but `offline`."""
-    there = counted(rows, has_inventory=has_inventory)
+    there = machines_in_figures(rows, has_inventory=has_inventory)
     expected = [row for row in there if not row.is_away]
     states = Counter(row.state for row in expected)
     devices_of = Counter(cause for row in expected for cause in row.causes)

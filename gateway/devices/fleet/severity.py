@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from gateway.devices.fleet.coverage import FleetRow, counted
+from gateway.devices.fleet.coverage import FleetRow, machines_in_figures
 from gateway.devices.fleet.uses import LOSING
 from gateway.devices.machine_state import AGENT_STOPPED
 from spool.registry.notices import CRITICAL, INFO, SEVERITIES, WARNING
@@ -19,7 +19,7 @@ _LOSES = frozenset(
 
 def severity_of(rows: Collection[FleetRow], fleet: Sequence[FleetRow]) -> str:
     """Return the severity of a trouble that these rows of the fleet have. `fleet` has no machine that is away."""
-    machines = len(counted(fleet, has_inventory=any(row.is_expected for row in fleet)))
+    machines = len(machines_in_figures(fleet, has_inventory=any(row.is_expected for row in fleet)))
     losing = sum(row.state in _LOSES for row in rows)
     lowered = max(0, _by_share(len(rows), machines) - 1)
     return SEVERITIES[max(_by_share(losing, machines), lowered)]

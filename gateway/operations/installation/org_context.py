@@ -13,7 +13,7 @@ from spool.registry.permission_sets import USE_ASSISTANTS
 from spool.registry.registry import Registry
 
 
-class OrgContextText(RequestBody):
+class OrgContextBody(RequestBody):
     text: str
 
 
@@ -21,30 +21,30 @@ class OrgContextKind(FileKind):
     files = InFiles(name="organization", key=())
     noun = "organization context"
     action = KIND
-    new = OrgContextText
+    new = OrgContextBody
     reads = USE_ASSISTANTS
 
-    def id_of(self, row: OrgContextText) -> str:
+    def id_of(self, row: OrgContextBody) -> str:
         return ID
 
-    async def rows(self, registry: Registry) -> Mapping[str, OrgContextText]:
+    async def rows(self, registry: Registry) -> Mapping[str, OrgContextBody]:
         context = await registry.org_context.get()
-        return {} if context is None else {ID: OrgContextText(text=context.text)}
+        return {} if context is None else {ID: OrgContextBody(text=context.text)}
 
-    async def find(self, registry: Registry, id: str) -> OrgContextText:
+    async def find(self, registry: Registry, id: str) -> OrgContextBody:
         return (await self.rows(registry))[id]
 
-    async def create(self, asking: Asking, given: OrgContextText, secret: str | None) -> str:
+    async def create(self, asking: Asking, given: OrgContextBody, secret: str | None) -> str:
         if await asking.registry.org_context.set(given.text, actor=asking.actor) is None:
             raise Invalid("text must not be empty; remove this item instead")
         return ID
 
     async def change(
-        self, asking: Asking, row: OrgContextText, given: OrgContextText, secret: str | None
+        self, asking: Asking, row: OrgContextBody, given: OrgContextBody, secret: str | None
     ) -> None:
         await self.create(asking, given, secret)
 
-    async def delete(self, asking: Asking, row: OrgContextText) -> None:
+    async def delete(self, asking: Asking, row: OrgContextBody) -> None:
         await asking.registry.org_context.set("", actor=asking.actor)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from gateway.intake.prices import PriceBook
 from spool.ledger import checked_sums
-from spool.ledger.checksums import Checksums, SumCell, SumView
+from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts
 from spool.ledger.comparing import LedgerMender
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
@@ -223,20 +223,20 @@ async def test_a_comparison_starts_again_if_sums_move(
 def test_a_checksum_sees_each_part_of_a_sum() -> None:
     """Each measure, each dimension, the name and the quantity of a meter, and the set of units change it."""
     values = Dimensions._make([*[f"d{index}" for index in range(13)], 0, "r", "s"])
-    checksums, view, measures = Checksums(), SumView(), [1] * WIDTH
+    checksums, view, measures = Checksums(), ComparedParts(), [1] * WIDTH
     cells = [
-        SumCell(values, measures),
-        SumCell(values, measures, units=5),
-        SumCell(values, measures, units=6),
+        CheckedSum(values, measures),
+        CheckedSum(values, measures, units=5),
+        CheckedSum(values, measures, units=6),
     ]
-    cells += [SumCell(values, [1 + (place == index) for place in range(WIDTH)]) for index in range(WIDTH)]
+    cells += [CheckedSum(values, [1 + (place == index) for place in range(WIDTH)]) for index in range(WIDTH)]
     cells += [
-        SumCell(
+        CheckedSum(
             Dimensions._make([*values[:place], 1 if place == 13 else "other", *values[place + 1 :]]), measures
         )
         for place in range(len(values))
     ]
-    cells += [SumCell(values, meters=meters) for meters in ({"a": 1}, {"a": 2}, {"b": 1})]
+    cells += [CheckedSum(values, meters=meters) for meters in ({"a": 1}, {"a": 2}, {"b": 1})]
     assert len(cells) == len({checksums.of(view, cell) for cell in cells})
 
 

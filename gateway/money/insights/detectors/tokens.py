@@ -68,7 +68,7 @@ def token_burst(facts: Facts) -> Sequence[Finding]:
     found = []
     for token in _known(facts.tokens, devices_of):
         burst = _burst(devices_of[token.id], token, facts.now)
-        copies = _copies(devices_of[token.id])
+        copies = _most_fingerprints(devices_of[token.id])
         if burst is not None or copies >= COPIES:
             found.append(_token_burst(token, burst, copies))
     return found[:MAX_FINDINGS]
@@ -93,7 +93,7 @@ def _burst(devices: Iterable[Device], token: EnrolmentToken, now: float) -> _Bur
     return burst
 
 
-def _copies(devices: Iterable[Device]) -> int:
+def _most_fingerprints(devices: Iterable[Device]) -> int:
     """Return the largest number of fingerprints that one hardware id has."""
     prints_of: defaultdict[str, set[str]] = defaultdict(set)
     for device in devices:

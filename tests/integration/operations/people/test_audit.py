@@ -141,7 +141,7 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
         fleet = Bearer("fleet", frozenset({ENROLL}))
         await services.senders.require_devices().enrol(DeviceReport(id="d0", fingerprint="print"), fleet, "")
         for verb in ("revoke", "approve", "reset"):
-            body = {} if verb == "approve" else None
+            body: dict[str, str] | None = {} if verb == "approve" else None
             await operators.change(f"{verb}_device", "POST", f"/devices/d0/{verb}", body)
         await operators.change("label_device", "PATCH", "/devices/d0", {"labels": {"floor": "9"}})
         await operators.change("admit_device", "POST", "/devices", {"id": "d1"})
