@@ -236,7 +236,7 @@ def people() -> None:
     """
     Link the names of a person, and assign names to show.
 
-    Records keep the names that senders state. Reports show one line for each person, under the first name.
+    Records keep each name as it was reported. Reports show one line for each person, under the first name.
     """
 
 
