@@ -8,6 +8,11 @@ from tests.browser.console import NARROW, Console
 
 ADDRESS = "/costs?by=team&from=now-7d"
 PHONE_TARGET_PX = 40
+# from the button with the open menu down to the menu
+DISTANCE = """(() => {
+  const edge = (selector) => document.querySelector(selector).getBoundingClientRect().top;
+  return edge("[role=menu]:popover-open") - edge("[aria-expanded=true]");
+})()"""
 
 
 def dots(console: Console, row: int) -> Locator:
@@ -74,6 +79,20 @@ def test_one_menu_is_open_and_a_click_outside_closes_it(console: Console) -> Non
     expect(menus).to_have_count(1)
     expect(dots(console, 0)).to_have_attribute("aria-expanded", "true")
     console.page.keyboard.press("Escape")
+
+
+def test_a_menu_follows_its_row(console: Console) -> None:
+    """If something above grows while a menu is open, as data arrives, the menu moves with its row."""
+    console.open(ADDRESS)
+    page = console.page
+    dots(console, 1).press("Enter")
+    expect(page.get_by_role("menu")).to_have_count(1)
+    distance = page.evaluate(DISTANCE)
+    page.evaluate("""() => new Promise((painted) => {
+      document.querySelector("main").style.paddingTop = "60px";
+      requestAnimationFrame(() => requestAnimationFrame(painted));
+    })""")
+    assert distance == page.evaluate(DISTANCE)
 
 
 def test_a_dialog_from_a_menu_returns_the_focus(console: Console) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,19 @@ from gateway.operations.money.insights import inspector
 from spool.devices.device import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from tests.integration.conftest import ACTOR, Serve, Serving
-from tests.integration.receivers.test_enrolment_tokens import BEAT, config, enrol, error, make, said
+from tests.integration.receivers import test_enrolment_tokens as tokens
+from tests.integration.receivers.test_enrolment_tokens import BEAT, config, enrol, error, said
 from tests.integration.test_two_gateways import shared_config
 from tests.spool.kept import audit_rows
 from tests.spool.postgres_cluster import Schema
 
 MACHINE = "ab" * 32
+_numbers = count()
+
+
+async def make(server: Serving, **fields: Any) -> str:
+    """Create a token with a name of its own, as two tokens of one name and serial number are refused."""
+    return await tokens.make(server, name=f"jamf {next(_numbers)}", **fields)
 
 
 def device(server: Serving, id: str) -> Device:

@@ -18,12 +18,18 @@ export function Menu({label, items}) {
   };
   useEffect(() => {
     if (!isOpen) return;
-    const [button, menu] = [dots.current.getBoundingClientRect(), box.current];
-    const below = button.bottom + GAP_PX;
-    const hasRoom = below + menu.offsetHeight <= innerHeight || menu.offsetHeight + GAP_PX > button.top;
-    menu.style.top = `${scrollY + (hasRoom ? below : button.top - GAP_PX - menu.offsetHeight)}px`;
-    menu.style.left = `${Math.max(GAP_PX, button.right - menu.offsetWidth)}px`;
-    menu.firstElementChild.focus();
+    const placed = () => {
+      const [button, menu] = [dots.current.getBoundingClientRect(), box.current];
+      const below = button.bottom + GAP_PX;
+      const hasRoom = below + menu.offsetHeight <= innerHeight || menu.offsetHeight + GAP_PX > button.top;
+      menu.style.top = `${scrollY + (hasRoom ? below : button.top - GAP_PX - menu.offsetHeight)}px`;
+      menu.style.left = `${Math.max(GAP_PX, button.right - menu.offsetWidth)}px`;
+    };
+    placed();
+    box.current.firstElementChild.focus();
+    const growth = new ResizeObserver(placed); // data that arrives later moves the row
+    growth.observe(document.body);
+    return () => growth.disconnect();
   }, [isOpen]);
   const pressed = (event) => {
     const all = [...box.current.querySelectorAll("[role=menuitem]")];
