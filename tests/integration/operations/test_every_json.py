@@ -21,11 +21,11 @@ DOCUMENTS = {"fleet causes", "fleet coverage", "spool status", "spool verify", "
 # These commands change something, inspect the machine or a server, run until stopped, or show a single object
 # that must exist first.
 OTHERS = {
-    "reload", "doctor", "agent status", "agent probe", "spool accept-clock", "spool dead discard", "spool dead retry",
-    "budgets create", "budgets evaluate", "ledger rebuild", "reconcile pull", "tail", "insights check",
-    "recommendations check", "recommendations preview", "notifications discard", "notifications retry",
-    "console link", "allocation versions show", "roles preview", "keys adopt", "lake verify", "prices undo",
-    "work link",
+    "reload", "doctor", "agent status", "agent probe", "agent test", "spool accept-clock", "spool dead discard",
+    "spool dead retry", "budgets create", "budgets evaluate", "ledger rebuild", "reconcile pull", "tail",
+    "insights check", "recommendations check", "recommendations preview", "notifications discard",
+    "notifications retry", "console link", "allocation versions show", "roles preview", "keys adopt", "lake verify",
+    "prices undo", "work link",
 }  # fmt: skip
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 BORDER = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")
