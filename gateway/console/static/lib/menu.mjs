@@ -18,18 +18,19 @@ export function Menu({label, items}) {
   };
   useEffect(() => {
     if (!isOpen) return;
-    const placed = () => {
-      const [button, menu] = [dots.current.getBoundingClientRect(), box.current];
+    const [row, menu] = [dots.current, box.current]; // after the page has gone, the references are empty
+    let frame = 0;
+    const follow = () => { // data that arrives later moves the row
+      const button = row.getBoundingClientRect();
       const below = button.bottom + GAP_PX;
       const hasRoom = below + menu.offsetHeight <= innerHeight || menu.offsetHeight + GAP_PX > button.top;
       menu.style.top = `${scrollY + (hasRoom ? below : button.top - GAP_PX - menu.offsetHeight)}px`;
       menu.style.left = `${Math.max(GAP_PX, button.right - menu.offsetWidth)}px`;
+      frame = requestAnimationFrame(follow);
     };
-    placed();
-    box.current.firstElementChild.focus();
-    const growth = new ResizeObserver(placed); // data that arrives later moves the row
-    growth.observe(document.body);
-    return () => growth.disconnect();
+    follow();
+    menu.firstElementChild.focus();
+    return () => cancelAnimationFrame(frame);
   }, [isOpen]);
   const pressed = (event) => {
     const all = [...box.current.querySelectorAll("[role=menuitem]")];
