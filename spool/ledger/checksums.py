@@ -61,7 +61,7 @@ class ComparedParts(NamedTuple):
     has_sets: bool = True
 
     def place(self, values: DimensionValues) -> DimensionValues:
-        """Return the dimensions under which a sum is compared."""
+        """Return the dimensions of a sum, reduced to those that are compared."""
         reduced = kept(values)
         if self.level:
             reduced = (without_owners, without_work)[self.level - 1](reduced)

@@ -303,7 +303,7 @@ class _Comparison:
         logged = _Kept(span=span, hourly=self._hourly)
         await self._read_log(first, end, logged)
         await self._read(self._stored.check)
-        # the oldest number is read again, because retention continues during the comparison
+        # read again, because retention may have deleted older records during the comparison
         removed_below = await oldest()
         places = [
             period_key
@@ -463,13 +463,13 @@ class _Comparison:
         period_key = self._period(place)
         view = period_key.views[self._view(place)]
 
-        def stored(rows: LedgerRows) -> Sequence[SumDifference]:
+        def compare(rows: LedgerRows) -> Sequence[SumDifference]:
             # sums that changed since the first pass cannot be shown
             if state_of(rows)["reach"] != period_key.reach and not self._is_same(rows, place):
                 return ()
             return sum_differences(rows, view, counted, self._stored.cells(rows, place))
 
-        found: Sequence[SumDifference] = await self._read(stored)
+        found: Sequence[SumDifference] = await self._read(compare)
         return found
 
     def _is_same(self, rows: LedgerRows, place: Place) -> bool:
@@ -629,7 +629,7 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     return True
 
 
-def sum_up_again(rows: LedgerRows, day: int) -> bool:
+def sum_day_again(rows: LedgerRows, day: int) -> bool:
     """Sum up a day again. Return False if its hours are no longer stored, or if it has no sum."""
     state = state_of(rows)
     if state["rebuilding"] or not state["hourly"] <= day < state["daily"]:
@@ -673,7 +673,7 @@ class MendableLedger(Protocol):
 
     async def replace(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool: ...
 
-    async def sum_up_again(self, day: int) -> bool: ...
+    async def sum_day_again(self, day: int) -> bool: ...
 
     async def settle(
         self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
@@ -753,7 +753,7 @@ class LedgerMender:
     async def _is_replaced(self, compared: LedgerComparison, period_key: Place) -> bool:
         width, start = period_key
         if width == DAY_S and start >= compared.hourly:
-            return await self.ledger.sum_up_again(start)
+            return await self.ledger.sum_day_again(start)
         is_known = period_key in compared.numbers and period_key not in compared.unsure
         return is_known and await self.ledger.replace(self.log, compared, period_key)
 

@@ -591,10 +591,10 @@ class Ledger:
                     return True
         return False
 
-    async def sum_up_again(self, day: int) -> bool:
+    async def sum_day_again(self, day: int) -> bool:
         """Sum up a day again from its hours. Return False if these are no longer stored."""
         async with self._turn:
-            return await self._change(lambda rows: comparing.sum_up_again(rows, day))
+            return await self._change(lambda rows: comparing.sum_day_again(rows, day))
 
     async def settle(
         self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int

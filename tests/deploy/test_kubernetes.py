@@ -213,7 +213,7 @@ def test_the_versions_are_that_of_the_project() -> None:
     assert {version} == {chart["version"], chart["appVersion"], *named}
 
 
-def mounted(one: Any, pod: Any, name: str, directory: Path) -> None:
+def mount(one: Any, pod: Any, name: str, directory: Path) -> None:
     """Write the files of a ConfigMap as Kubernetes mounts them: each is a link into a hidden directory."""
     (volume,) = (each["configMap"] for each in pod["volumes"] if each["name"] == name)
     hidden = directory / "..2026_12_01"
@@ -241,7 +241,7 @@ def test_a_sender_sends_with_the_settings_of_the_chart(tmp_path: Path) -> None:
     etc = tmp_path / "etc"
     (etc / "keys").mkdir(parents=True)
     (etc / "keys/checkout").write_text("c" * 64)
-    mounted(rendered["ConfigMap", "tollhouse-settings"], pod, "files", etc / "settings")
+    mount(rendered["ConfigMap", "tollhouse-settings"], pod, "files", etc / "settings")
     more = [word.replace("/etc/tollhouse", str(etc)) for word in container["args"][3:]]
     tollhouse = Tollhouse(tmp_path, ARCHIVE.format(server="", hold="1h", more=""))
     url = tollhouse.start(more=more)

@@ -57,10 +57,10 @@ def names(path: Path) -> object:
 
 
 def people(path: Path) -> object:
-    from gateway.cli.operator.people import people_of
+    from gateway.cli.operator.people import read_people
 
     with path.open(encoding="utf-8-sig") as file:
-        return sum(1 for _ in people_of(file))
+        return sum(1 for _ in read_people(file))
 
 
 def rates(path: Path) -> object:

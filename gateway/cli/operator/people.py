@@ -310,7 +310,7 @@ def import_people(client: OperatorClient, file: IO[str]) -> None:
 
     Each line has an e-mail address or its hash, and the name to show. Further columns are names of the same person.
     """
-    stated = people_of(file)
+    stated = read_people(file)
     count = stored = 0
     try:
         while batch := list(islice(stated, _AT_ONCE)):
@@ -326,7 +326,7 @@ def import_people(client: OperatorClient, file: IO[str]) -> None:
         click.echo(f"{count - stored} lines repeat a person; the last line of each person counts", err=True)
 
 
-def people_of(file: IO[str]) -> Iterator[dict[str, object]]:
+def read_people(file: IO[str]) -> Iterator[dict[str, object]]:
     """Yield the people of a file. Raises Invalid if a row is too long."""
     lines = BoundedLines(file.name, file)
     for row in csv.reader(lines):

@@ -242,7 +242,7 @@ class _Applying:
             self._note(NOTED, kind, key, remark)
 
     def _is_as_stated(self, one: Stated, row: Any, were: Fields) -> bool:
-        """Return whether an object has the fields of its file already, so that nothing needs to be checked."""
+        """Return whether an object equals its file. Such an object is not checked again."""
         left_out = {name: value for name, value in were.items() if name not in one.fields}
         is_equal = all(were.get(name) == value for name, value in one.fields.items())
         return is_equal and one.kind.are_defaults(self._draft, row, left_out)

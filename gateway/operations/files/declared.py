@@ -28,8 +28,8 @@ class InFiles:
     def is_folder(self) -> bool:
         return self.name in FOLDERS
 
-    def is_named(self, file: str) -> bool:
-        """Return whether a file is the one of this kind, or in its folder."""
+    def has_file(self, file: str) -> bool:
+        """Return whether a file contains objects of this kind, by its name or its folder."""
         if self.is_folder:
             return file.startswith(f"{self.name}/")
         return file == f"{self.name}.yaml"

@@ -76,7 +76,7 @@ def read_set(files: Mapping[str, str]) -> FileSet:
     name = _name(files, problems)
     found = FileSet(name=name, problems=problems)
     of_kinds = {
-        kind: [file for file in sorted(files) if kind.files.is_named(file)] for kind in file_kinds().values()
+        kind: [file for file in sorted(files) if kind.files.has_file(file)] for kind in file_kinds().values()
     }
     for file in sorted(set(files) - {HEAD, *chain(*of_kinds.values())}):
         known = [f"{kind}.yaml" for kind in file_kinds()]

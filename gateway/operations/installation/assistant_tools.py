@@ -21,7 +21,7 @@ class DecidedTool(RequestBody):
 
 
 class AssistantToolKind(FileKind):
-    """Tools without an item are enabled or disabled by the configuration."""
+    """The tools of assistants. The configuration enables or disables a tool that the file does not list."""
 
     files = InFiles(name="assistant-tools", ignores_case=False)
     noun = "assistant tool"

@@ -62,7 +62,7 @@ class _MadeUpChannel:
         return None
 
     def check_secret(self) -> None:
-        """Do nothing, because there is no secret."""
+        """Accept, because the channel of the demo has no secret to check."""
 
     async def probe(self) -> Probe:
         return Probe(status=OK)

@@ -94,7 +94,7 @@ PLANTS = {
 }
 
 
-# The word for examples of all that people create, such as budgets. They are no problems, so nothing finds them.
+# Word of --plant for examples of what people create, such as budgets. No insight finds them, as they are no problems.
 EXAMPLES = "examples"
 
 # Word -> detector or type of recommendation that should find its problem.
