@@ -53,6 +53,10 @@ def moment_of(rows: LedgerRows) -> Mapping[str, int]:
     return {name: state.get(name, 0) for name in names}
 
 
+def _hours(day: int) -> Sequence[Place]:
+    return [(HOUR_S, start) for start in range(day, day + DAY_S, HOUR_S)]
+
+
 @dataclass(slots=True, kw_only=True)
 class CheckedPeriod:
     """
@@ -106,20 +110,25 @@ class StoredSums:
         }
         if width == DAY_S or day >= state["daily"]:
             return periods, True
-        places = [(DAY_S, day), *periods]
-        view = ComparedParts(level=max(self._level(rows, place, joint) for place in places))
-        of_day, *of_hours = [
-            sum(self._checksums.of(view, cell) for cell in self._sums(rows, place)) for place in places
+        # all hours of the day, because a call may have begun a new hour since `starts` were read
+        view = self._view_of_day(rows, day, joint)
+        of_day, of_hours = [
+            sum(self._checksums.of(view, cell) for place in places for cell in self._sums(rows, place))
+            for places in ([(DAY_S, day)], _hours(day))
         ]
-        return periods, of_day == sum(of_hours)
+        return periods, of_day == of_hours
 
     def of_day(self, rows: LedgerRows, day: int) -> tuple[ComparedParts, list[CheckedSum], list[CheckedSum]]:
         """Return the sums of the hours of a day, those of the day, and the view in which they agree."""
+        self.check(rows)
         joint = {number: level_of(values) for number, values in rows.joint().items()}
-        hours = [(HOUR_S, start) for start in range(day, day + DAY_S, HOUR_S)]
-        view = ComparedParts(level=max(self._level(rows, place, joint) for place in [(DAY_S, day), *hours]))
-        of_hours = [cell for place in hours for cell in self._sums(rows, place)]
+        view = self._view_of_day(rows, day, joint)
+        of_hours = [cell for place in _hours(day) for cell in self._sums(rows, place)]
         return view, of_hours, [*self._sums(rows, (DAY_S, day))]
+
+    def _view_of_day(self, rows: LedgerRows, day: int, joint: Mapping[int, int]) -> ComparedParts:
+        places = [(DAY_S, day), *_hours(day)]
+        return ComparedParts(level=max(self._level(rows, place, joint) for place in places))
 
     def _period(self, rows: LedgerRows, place: Place, joint: Mapping[int, int], reach: int) -> CheckedPeriod:
         views = self.views(rows, place, joint)
