@@ -17,6 +17,8 @@ All numbers are exact integers, and nothing is rounded. An unknown price gives N
   seller charges more has the price without a region. The `price_book` of such a record says so.
 - A call of an audio or image model has no estimate if it does not report the number of tokens of each kind.
 - Tokens of prepaid capacity cost nothing, but additional fees are charged.
+- A contract's discount applies to list prices and to a tier's share of the standard price. The contract's price of a
+  tier replaces that of the list. Tokens of its capacity cost nothing. The `price_book` of such a record names it.
 - `gateway.intake.leaves` prices units other than text tokens.
 """
 
@@ -35,6 +37,7 @@ from msgspec.structs import replace
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake import leaves
 from gateway.intake.leaves import PartRate, Unpriced
+from gateway.intake.price_terms import PriceTerm, applied, covering, in_force, is_alike
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import lists, names
 from gateway.intake.rate_cards.card import DAY_NS, Card, Catalogue, Model
@@ -67,23 +70,39 @@ from spool.record import Inference
 
 # Endings of the name of a price list that lacks a price of the call: `+batch-at-standard`.
 _AT_STANDARD = "-at-standard"
+# The last ending of the name: the contract that decided the price.
+_CONTRACT = "+contract:"
 _1H = "cache_write_1h"
 _MEMO = 10_000  # limit of entries in the memo, because senders choose the names
 
 _Names = tuple[str | None, str | None, str | None, str]  # provider, response model, request model, mode
 _PACKAGED = PriceSettings()
+_NOTHING_MISSING = Missing("", is_1h=False, regional=None)
+
+
+class _OnTop(msgspec.Struct, frozen=True):
+    """The prices on top of a price list, as recalculations store them."""
+
+    overrides: Sequence[PriceOverride] = ()
+    terms: Sequence[PriceTerm] = ()
 
 
 class PriceBook:
-    """A price list, with the operator's own prices on top."""
+    """A price list, with the operator's own prices and the terms of contracts on top."""
 
-    def __init__(self, card: Card, overrides: Sequence[PriceOverride] = ()) -> None:
+    def __init__(
+        self, card: Card, overrides: Sequence[PriceOverride] = (), terms: Sequence[PriceTerm] = ()
+    ) -> None:
         self.card = card
         self.version = card.version
         if overrides:
             written = repr([_written(override) for override in overrides]).encode()
             self.version += f"+overrides-{blake2b(written, digest_size=4).hexdigest()}"
+        if terms:
+            written = msgspec.json.encode(terms)
+            self.version += f"+contracts-{blake2b(written, digest_size=4).hexdigest()}"
         self._overrides = overrides
+        self._terms = terms
         self._providers = card.providers
         self._catalogues = {name: Catalogue(provider.models) for name, provider in card.providers.items()}
         self._memo: dict[_Names, Quote] = {}
@@ -94,42 +113,49 @@ class PriceBook:
         section: PriceSettings = _PACKAGED,
         data_dir: Path | None = None,
         own: Sequence[PriceOverride] = (),
+        terms: Sequence[PriceTerm] = (),
     ) -> PriceBook:
         """
         Load the price list of [prices] and of a data directory, or else the packaged list. `own` are the prices that
-        operators set without a file. Raises CardUnreadable with the problem.
+        operators set without a file, and `terms` those of contracts. Raises CardUnreadable with the problem.
         """
-        return cls(lists.in_use(section, data_dir), (*section.override, *own))
+        return cls(lists.in_use(section, data_dir), (*section.override, *own), terms)
 
     def with_own(self, override: PriceOverride) -> PriceBook:
         """Return a book with one more price of the operator."""
-        return PriceBook(self.card, (*self._overrides, override))
+        return PriceBook(self.card, (*self._overrides, override), self._terms)
+
+    def without_contracts(self) -> PriceBook:
+        """Return a book with the prices that calls have without a contract."""
+        return PriceBook(self.card, self._overrides) if self._terms else self
 
     def price(self, record: Inference) -> None:
         """Set estimated_cost, price_book and cost_source. A reported cost never changes."""
-        estimate, missing = self._estimated(record)
+        estimate, quote = self._estimated(record)
         if record.charges and UNSCALED_CREDITS in record.charges:
             scale_credits(record, estimate)
         record.estimated_cost = estimate
         if estimate is None:
             record.price_book = None
         else:
-            record.price_book = self.version if missing is None else self._named_for(record, missing)
+            is_plain = quote.missing is None and not quote.contract
+            record.price_book = self.version if is_plain else self._named_for(record, quote)
         if record.cost is not None or record.charges:
             record.cost_source = "reported"
         else:
             record.cost_source = "none" if estimate is None else "estimated"
 
-    def _named_for(self, record: Inference, missing: Missing) -> str:
-        """Return the name of the price list, with the prices of the call that the list lacks."""
+    def _named_for(self, record: Inference, quote: Quote) -> str:
+        """Return the name of the price list, with the prices of the call that the list lacks, and the contract."""
         name, region = self.version, record.region
+        missing = quote.missing or _NOTHING_MISSING
         if missing.mode:
             name += f"+{missing.mode}{_AT_STANDARD}"
         if missing.is_1h and record.cache_write_1h_tokens:
             name += f"+{_1H}{_AT_STANDARD}"
         if region is not None and missing.regional is not None and missing.regional.is_regional(region):
             name += f"+{region}{_AT_STANDARD}"
-        return name
+        return name + (quote.contract and f"{_CONTRACT}{quote.contract}")
 
     def estimate(self, record: Inference) -> str | None:
         """
@@ -138,23 +164,23 @@ class PriceBook:
         """
         return self._estimated(record)[0]
 
-    def _estimated(self, record: Inference) -> tuple[str | None, Missing | None]:
-        """Return the cost of a call, with the prices that the list lacks for calls of its model and mode."""
+    def _estimated(self, record: Inference) -> tuple[str | None, Quote]:
+        """Return the cost of a call, with the prices for calls of its model and mode."""
         tags = record.tags
         mode = STANDARD if not tags or MARKS.isdisjoint(tags) else mode_of(tags)
         key = (record.provider, record.response_model, record.request_model, mode)
         time = record.start_time
         if time is None:
             time = NO_TIME
-        low, high, rate, tiers, parts, missing = self._memo.get(key, NEVER)
-        if not low <= time < high:
-            low, high, rate, tiers, parts, missing = self._remember(key, time)
+        quote = self._memo.get(key, NEVER)
+        if not quote.low <= time < quote.high:
+            quote = self._remember(key, time)
         if record.meters:
-            return _sum_of_parts(parts, record), missing
-        input_tokens = record.input_tokens
+            return _sum_of_parts(quote.parts, record), quote
+        rate, input_tokens = quote.rate, record.input_tokens
         if rate is None or input_tokens is None:
-            return None, missing
-        for above, dearer in tiers:
+            return None, quote
+        for above, dearer in quote.tiers:
             if input_tokens > above:
                 rate = dearer
                 break
@@ -168,8 +194,8 @@ class PriceBook:
             record.cache_write_1h_tokens or 0,
         )
         if not (amount or input_tokens or record.output_tokens) and record.status == "ok":
-            return None, missing  # it used something that its source does not report
-        return text_of(amount, rate.digits), missing
+            return None, quote  # it used something that its source does not report
+        return text_of(amount, rate.digits), quote
 
     def quote(self, record: Inference) -> Quote:
         """Return the prices that apply to a call."""
@@ -186,12 +212,14 @@ class PriceBook:
         return bool(self._overriding(provider, model))
 
     def texts(self) -> tuple[bytes, bytes]:
-        """Return the price list and the operator's own prices, from which `of_texts` makes the book again."""
-        return cards.write(self.card), msgspec.json.encode(self._overrides)
+        """Return the price list and the prices on top of it, from which `of_texts` makes the book again."""
+        on_top = _OnTop(self._overrides, self._terms)
+        return cards.write(self.card), msgspec.json.encode(on_top)
 
     @classmethod
-    def of_texts(cls, card: bytes, overrides: bytes) -> PriceBook:
-        return cls(_stored_card(card), msgspec.json.decode(overrides, type=list[PriceOverride]))
+    def of_texts(cls, card: bytes, on_top: bytes) -> PriceBook:
+        stored = msgspec.json.decode(on_top, type=_OnTop)
+        return cls(_stored_card(card), stored.overrides, stored.terms)
 
     def estimate_sum(self, total: TokenSum) -> str | None:
         """
@@ -305,7 +333,9 @@ class PriceBook:
         models = [model for model in dict.fromkeys((response, request)) if model]
         overriding = next((rows for model in models if (rows := self._overriding(provider, model))), [])
         listed_model = next((model for name in models if (model := self.listed(provider, name))), None)
-        low, high = validity(listed_model, overriding, time)
+        terms = covering(self._terms, provider, models, mode)
+        edges = {edge for term in terms for edge in (term.low, term.high)}
+        low, high = validity(listed_model, overriding, time, edges)
         row = row_in_force(listed_model, time, STANDARD if mode == PROVISIONED else mode)
         missing_mode = ""
         if mode not in (STANDARD, PROVISIONED) and (row is None or not row.has_prices):
@@ -318,10 +348,17 @@ class PriceBook:
             row, id, apart = overridden(override, row), override.model, ()
             listed_model = None  # an own price applies in every region
             missing_mode = "" if override.tier else missing_mode
+        of_call = in_force(terms, time)
+        if terms:
+            standard = row_in_force(listed_model, time, STANDARD)
+            row = applied(of_call, row, standard, is_own=override is not None)
+            missing_mode = "" if of_call.capacity or of_call.tier_price else missing_mode
         if row is None:
             return Quote(low, high, None)
         if mode == PROVISIONED:
-            row, apart = fees_of(row), ()
+            row = fees_of(row)
+        if mode == PROVISIONED or of_call.capacity:
+            apart = ()
         # prices for text do not apply, because a call that does not report its parts may consist of any
         # kind of tokens
         rate = None if apart else token_rate(row, id)
@@ -329,7 +366,8 @@ class PriceBook:
         parts = parts_of(row, id, apart)
         regional = listed_model if listed_model is not None and listed_model.regional else None
         missing = Missing(missing_mode, is_1h_missing(row, id), regional)
-        return Quote(low, high, rate, tiers, parts, missing if any(missing) else None)
+        contract = "" if override is not None and not of_call.capacity else of_call.contract
+        return Quote(low, high, rate, tiers, parts, missing if any(missing) else None, contract)
 
     def _overriding(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
         """Return the operator's prices for this model, each with its position in the configuration."""
@@ -337,7 +375,7 @@ class PriceBook:
         overrides = []
         for position, override in enumerate(self._overrides):
             is_of_seller = not override.provider or providers.card_name(override.provider) == seller
-            if is_of_seller and _fits(override.model.lower(), model.lower()):
+            if is_of_seller and is_alike(override.model, model):
                 overrides.append((position, override))
         return overrides
 
@@ -397,7 +435,8 @@ def _in_force(
 
 def missing_prices(price_book: str | None) -> list[str]:
     """Return the modes and regions, and `cache_write_1h`, whose price the list of a record lacked, by its name."""
-    endings = (price_book or "").split("+")[1:]
+    name, _, _ = (price_book or "").partition(_CONTRACT)
+    endings = name.split("+")[1:]
     return [ending.removesuffix(_AT_STANDARD) for ending in endings if ending.endswith(_AT_STANDARD)]
 
 
@@ -455,7 +494,3 @@ def _written(override: PriceOverride) -> tuple[Any, ...]:
     """
     values = {field.name: getattr(override, field.name) for field in fields(override)}
     return tuple(value for name, value in values.items() if value or name not in ("tier", "meters"))
-
-
-def _fits(pattern: str, name: str) -> bool:
-    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

@@ -6,6 +6,7 @@ Token rates and their sums. The rates are made from rows of the price list and f
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from decimal import Decimal
 from itertools import pairwise
 from typing import NamedTuple
@@ -58,6 +59,7 @@ class Quote(NamedTuple):
     # Rates of all calls, each with the minimum input from which it applies. The largest minimum is first.
     parts: tuple[tuple[int, PartRate], ...] = ()
     missing: Missing | None = None
+    contract: str = ""  # the contract that decides the prices
 
 
 NEVER = Quote(1, 0, None)
@@ -219,9 +221,11 @@ def _open_at(row: Price, time: int) -> bool:
     return start <= of_day < end if start <= end else of_day >= start or of_day < end
 
 
-def validity(model: Model | None, overriding: list[tuple[int, PriceOverride]], time: int) -> tuple[int, int]:
-    """Return the time span around `time` in which no price changes."""
-    edges = {-NO_TIME, 2 * NO_TIME, *(since_ns(row) for row in overriding)}
+def validity(
+    model: Model | None, overriding: list[tuple[int, PriceOverride]], time: int, of_terms: Collection[int]
+) -> tuple[int, int]:
+    """Return the time span around `time` in which no price changes. The times `of_terms` are those of contracts."""
+    edges = {-NO_TIME, 2 * NO_TIME, *of_terms, *(since_ns(row) for row in overriding)}
     midnight = time - time % DAY_NS
     for row in model.prices if model else ():
         edges.add(row.since_ns)

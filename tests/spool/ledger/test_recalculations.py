@@ -71,7 +71,7 @@ def book_of(price: int, *, has_rare: bool = False) -> PriceBook:
         "source": {"name": "Acme", "date": "2026-11-27", "currency": "USD"},
         "providers": {"acme": {"models": models}},
     }
-    return PriceBook.of_texts(msgspec.json.encode(card), b"[]")
+    return PriceBook.of_texts(msgspec.json.encode(card), b"{}")
 
 
 def cost(price: int) -> dict[str, Any]:

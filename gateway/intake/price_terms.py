@@ -1,0 +1,156 @@
+"""
+Terms of contracts that decide the price of a single call: a discount, the price of a tier, and paid capacity. Pure.
+
+`gateway.intake.prices` describes the rules. Terms about sums of calls, such as a minimum, are not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.intake.rate_cards.card import TOKEN_PRICES, Amounts, Price, day_ns
+from gateway.intake.rates import NO_TIME, fees_of
+from spool import providers
+from spool.processing import STANDARD_TIER
+
+DISCOUNT: Final = "discount"
+TIER_PRICE: Final = "tier_price"
+CAPACITY: Final = "capacity"
+KINDS = (DISCOUNT, TIER_PRICE, CAPACITY)
+
+
+class PriceTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A term of the contract named `contract`. `models` are names of models or deployments; a trailing `*` matches any
+    ending. Without models or a tier, the term covers every model or tier of the provider.
+
+    It applies from the day `since` until the day before `until`. `factor` is that of a discount, or of a tier whose
+    price is a share of the standard price. Otherwise `amounts` are the prices of the tier.
+    """
+
+    contract: str
+    kind: str
+    provider: str
+    since: str
+    until: str = ""
+    models: tuple[str, ...] = ()
+    tier: str = ""
+    factor: Decimal | None = None
+    amounts: Amounts | None = None
+
+    @property
+    def low(self) -> int:
+        return day_ns(self.since)
+
+    @property
+    def high(self) -> int:
+        return day_ns(self.until) if self.until else 2 * NO_TIME
+
+    def covers(self, model: str, mode: str) -> bool:
+        """Return whether the term covers the calls of a model and mode of its provider."""
+        is_of_model = not self.models or any(is_alike(pattern, model) for pattern in self.models)
+        return is_of_model and self.tier in ("", mode or STANDARD_TIER)
+
+    def overlaps(self, other: PriceTerm) -> bool:
+        """Return whether a call of one name may be covered by both terms."""
+        return (
+            (self.kind, self.provider) == (other.kind, other.provider)
+            and max(self.low, other.low) < min(self.high, other.high)
+            and (not self.tier or not other.tier or self.tier == other.tier)
+            and (not self.models or not other.models or _have_common(self.models, other.models))
+        )
+
+
+def is_alike(pattern: str, name: str) -> bool:
+    """Return whether a name fits a pattern, whose trailing `*` matches any ending, regardless of case."""
+    pattern, name = pattern.lower(), name.lower()
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def _have_common(models: Sequence[str], others: Sequence[str]) -> bool:
+    """Return whether a name fits a pattern of both lists."""
+    return any(
+        is_alike(one, other.rstrip("*")) or is_alike(other, one.rstrip("*"))
+        for one in models
+        for other in others
+    )
+
+
+class CallTerms(NamedTuple):
+    """The terms that cover calls of the same provider, models and mode at one time, at most one of each kind."""
+
+    discount: PriceTerm | None = None
+    tier_price: PriceTerm | None = None
+    capacity: PriceTerm | None = None
+
+    @property
+    def contract(self) -> str:
+        """Return the names of the contracts, or ""."""
+        used = (self.capacity,) if self.capacity else (self.tier_price, self.discount)
+        return ", ".join(dict.fromkeys(term.contract for term in used if term is not None))
+
+
+def covering(
+    terms: Sequence[PriceTerm], provider: str | None, models: Sequence[str], mode: str
+) -> list[PriceTerm]:
+    """
+    Return the terms that cover a call at some time. `models` are the names of its model; of a kind, the terms of the
+    first name that has any apply.
+    """
+    seller = providers.canonical(provider) if provider else None
+    found: list[PriceTerm] = []
+    for kind in KINDS:
+        of_kind = [term for term in terms if (term.kind, term.provider) == (kind, seller)]
+        of_names = ([term for term in of_kind if term.covers(model, mode)] for model in models)
+        found += next(filter(None, of_names), [])
+    return found
+
+
+def in_force(terms: Sequence[PriceTerm], time: int) -> CallTerms:
+    """Return those of `terms` that apply at a time (ns)."""
+    return CallTerms(**{term.kind: term for term in terms if term.low <= time < term.high})
+
+
+def applied(terms: CallTerms, row: Price | None, standard: Price | None, *, is_own: bool) -> Price | None:
+    """
+    Return the prices of calls under a contract. `row` are their prices without it, and `standard` those of the
+    standard tier. Prices that an operator has set (`is_own`) are final; only capacity takes precedence.
+    """
+    if terms.capacity is not None:
+        return fees_of(row or Price())
+    if is_own:
+        return row
+    if terms.tier_price is not None:
+        row = _of_tier(terms.tier_price, standard)
+    if terms.discount is None or row is None or (terms.tier_price is not None and terms.tier_price.amounts):
+        return row
+    return scaled(row, terms.discount.factor)
+
+
+def _of_tier(term: PriceTerm, standard: Price | None) -> Price | None:
+    if term.amounts is None:
+        return None if standard is None else scaled(standard, term.factor)
+    stated = {name: price for name in TOKEN_PRICES if (price := getattr(term.amounts, name)) is not None}
+    base = replace(standard or Price(), tiers=())
+    return replace(base, **({"reasoning": None} if "output" in stated else {}), **stated)
+
+
+def scaled(row: Price, factor: Decimal | None) -> Price:
+    """Return a row with a share of each price."""
+    if factor is None:
+        return row
+    tiers = tuple(replace(tier, **_scaled(tier, factor)) for tier in row.tiers)
+    return replace(row, tiers=tiers, **_scaled(row, factor))
+
+
+def _scaled(amounts: Amounts, factor: Decimal) -> dict[str, object]:
+    def times(price: Decimal | None) -> Decimal | None:
+        return None if price is None else price * factor
+
+    prices = {name: times(getattr(amounts, name)) for name in TOKEN_PRICES}
+    return {**prices, "meters": {name: times(price) for name, price in amounts.meters.items()}}
