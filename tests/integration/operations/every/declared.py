@@ -246,10 +246,15 @@ class World:
 
     def body(self, operation: Operation) -> Any:
         """Return the body of the reference with ids of this server."""
-        text = json.dumps(operation.example)
-        for old, new in self._renamed.items():
-            text = text.replace(f'"{old}"', json.dumps(new))
-        return json.loads(text)
+        return self._with_own_ids(operation.example)
+
+    def _with_own_ids(self, value: Any) -> Any:
+        """Return a value of the reference. A field may have the name of an id, so only its value changes."""
+        if isinstance(value, dict):
+            return {name: self._with_own_ids(member) for name, member in value.items()}
+        if isinstance(value, list):
+            return [self._with_own_ids(member) for member in value]
+        return self._renamed.get(value, value) if isinstance(value, str) else value
 
     async def create(self, resource: Resource) -> tuple[Answer, Mapping[str, Any]]:
         """Create one more. Return the answer, which is a refusal if no variant is accepted, and the body."""
