@@ -203,9 +203,18 @@ PAGES = (
     ),
     ApiPage(
         "operator-plans",
-        "Plans, prices, links, annotations and scheduled reports",
-        "Manage plans of assistants, prices, links of units of work, annotations and scheduled reports.",
-        _operators("/annotations", "/prices", "/plans", "/plan-costs", "/scheduled-reports"),
+        "Plans, contracts, prices, links, annotations and scheduled reports",
+        "Manage plans of assistants, contracts with providers, prices, links of units of work, annotations and "
+        "scheduled reports.",
+        _operators(
+            "/annotations",
+            "/prices",
+            "/plans",
+            "/plan-costs",
+            "/contracts",
+            "/contract-costs",
+            "/scheduled-reports",
+        ),
     ),
     ApiPage(
         "operator-allocation",

@@ -56,6 +56,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "gateway.cli.operator.plans",
             "Manage plans of assistants, and show their costs.",
         ),
+        "contracts": (
+            "gateway.cli.operator.contracts",
+            "Manage contracts with providers, and show the costs of capacity.",
+        ),
         "work": (
             "gateway.cli.operator.work",
             "Show the cost of one session or pull request, and link work to pull requests, tickets and parents.",

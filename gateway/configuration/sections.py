@@ -887,6 +887,15 @@ class PlanSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ContractSettings:
+    """Contracts with providers, with their discounts, prices of tiers and capacity: [contracts](contracts.md)."""
+
+    max: int = setting(
+        100, "maximum number of contracts", edge="409 for a further contract; delete one", least=1
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class AllocationSettings:
     """Dimensions that the organization defines by rules: [allocation](allocation.md)."""
 
@@ -1316,6 +1325,7 @@ class Config:
     scheduled_reports: ScheduledReportSettings = setting(ScheduledReportSettings(), "")
     annotations: AnnotationSettings = setting(AnnotationSettings(), "")
     plans: PlanSettings = setting(PlanSettings(), "")
+    contracts: ContractSettings = setting(ContractSettings(), "")
     allocation: AllocationSettings = setting(AllocationSettings(), "")
     reconciliation: ReconciliationSettings = setting(ReconciliationSettings(), "")
     mcp: McpSettings = setting(McpSettings(), "")

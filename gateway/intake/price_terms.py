@@ -51,10 +51,15 @@ class PriceTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def high(self) -> int:
         return day_ns(self.until) if self.until else 2 * NO_TIME
 
+    def is_of(self, model: str) -> bool:
+        return not self.models or any(is_alike(pattern, model) for pattern in self.models)
+
+    def is_of_tier(self, mode: str) -> bool:
+        return self.tier in ("", mode or STANDARD_TIER)
+
     def covers(self, model: str, mode: str) -> bool:
         """Return whether the term covers the calls of a model and mode of its provider."""
-        is_of_model = not self.models or any(is_alike(pattern, model) for pattern in self.models)
-        return is_of_model and self.tier in ("", mode or STANDARD_TIER)
+        return self.is_of_tier(mode) and self.is_of(model)
 
     def overlaps(self, other: PriceTerm) -> bool:
         """Return whether a call of one name may be covered by both terms."""

@@ -18,6 +18,7 @@ RESOURCES: Mapping[str, str] = {
     "scheduled-reports": "gateway.operations.money.reports.declared",
     "annotations": "gateway.operations.money.annotations",
     "plans": "gateway.bills.plans.declared",
+    "contracts": "gateway.bills.contracts.declared",
     "prices": "gateway.operations.money.own_prices",
     "work": "gateway.operations.money.work_links.declared",
     "event-mappings": "gateway.operations.records.event_mappings",

@@ -71,8 +71,8 @@ _CATALOGUE = (
     PermissionSet(
         id=VIEW_COSTS,
         title="View Costs",
-        description="Read costs, views, budgets, annotations, plans, scheduled reports, insights, definitions,"
-        " statements and billing.",
+        description="Read costs, views, budgets, annotations, plans, contracts, scheduled reports, insights,"
+        " definitions, statements and billing.",
     ),
     PermissionSet(
         id=VIEW_RECORDS,
@@ -111,8 +111,8 @@ _CATALOGUE = (
         id=MODIFY_BILLING,
         title="Modify Billing",
         description=(
-            "Change billing connections, send hourly billing files, import provider bills, and recount "
-            "or recalculate the totals."
+            "Change billing connections, own prices and contracts, send hourly billing files, import provider "
+            "bills, and recount or recalculate the totals."
         ),
         includes=(VIEW_COSTS,),
     ),

@@ -41,6 +41,7 @@ MODULES = (
     "gateway.operations.people.keys",
     "gateway.operations.money.budgets",
     "gateway.operations.bills.plans",
+    "gateway.operations.bills.contracts",
     "gateway.operations.money.reports.declared",
     "gateway.operations.money.own_prices",
     "gateway.operations.records.event_mappings",

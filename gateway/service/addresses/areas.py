@@ -316,6 +316,7 @@ _LISTED = (
         paths=("/work/links", "/work"),
     ),
     Area(modules=("gateway.operations.bills.plans",), paths=("/plans", "/plan-costs")),
+    Area(modules=("gateway.operations.bills.contracts",), paths=("/contracts", "/contract-costs")),
     Area(
         modules=("gateway.operations.money.own_prices", "gateway.operations.money.prices"),
         paths=("/prices",),

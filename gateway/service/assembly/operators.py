@@ -21,7 +21,6 @@ from gateway.configuration.sections import Config, OidcSettings
 from gateway.configuration.values import split_address
 from gateway.core.first_use import Once
 from gateway.http.listening.listener import operator_listen
-from gateway.intake.prices import PriceBook
 from gateway.operations.devices.listed_devices import ListedDevices
 from gateway.operations.holders.operators import (
     AssistantServices,
@@ -32,13 +31,13 @@ from gateway.operations.holders.operators import (
     SpoolServices,
     Urls,
 )
-from gateway.operations.money.own_prices import overrides
 from gateway.operations.services import OperatorServices
 from gateway.people.authentication.access import Access
 from gateway.service.assembly.lakes import lake_states, past_records, recount_lake, repair_lake
 from gateway.service.assembly.limits import role_limits
 from gateway.service.assembly.money import adviser, biller, budget_evaluator, reconciler, row_book
 from gateway.service.assembly.parts import Assembler
+from gateway.service.assembly.prices import installed_prices
 from gateway.service.assembly.storage import open_storage
 from spool.clock import Clock
 from spool.leases import lease_of
@@ -144,9 +143,7 @@ def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Ur
         streams=storage.streams,
         billing=billing,
         billing_connections=parts.billing_connections,
-        prices=lambda: PriceBook.load(
-            parts.config.prices, parts.config.data_dir, overrides(storage.registry)
-        ),
+        prices=lambda: installed_prices(parts.config, storage.registry),
         adviser=adviser(storage, clock, lambda: parts.config),
         reconciler=reconciler(storage, clock, lambda: parts.config),
         biller=biller(storage, clock, lambda: parts.config),

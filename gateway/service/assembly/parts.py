@@ -19,6 +19,7 @@ from exporters.service.billing_drops import BillingValidation, ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient, client_of
 from exporters.settings import EventStream, UpstreamSettings
+from gateway.bills.contracts.declared import price_terms
 from gateway.clusters.clusters import Clusters
 from gateway.configuration.changes import digests
 from gateway.configuration.local_operator import local_address
@@ -54,6 +55,7 @@ from gateway.operations.services import Background
 from gateway.people.authentication.access import Access, Bearer
 from gateway.service.assembly.demo import planted_channels
 from gateway.service.assembly.limits import shares
+from gateway.service.assembly.prices import installed_prices
 from gateway.service.demo.note import read_note
 from spool.billing import BILLING_DROPS, BILLING_HOURS
 from spool.clock import Clock, SteadyClock
@@ -428,10 +430,10 @@ def stream_of(mapping: EventMappingDraft) -> EventStream:
 
 
 async def follow_own_prices(intake: Intake, parts: Assembler, registry: Registry) -> None:
-    """Use the prices that operators set, from the next call on, also if another gateway stores them."""
-    known = overrides(registry)
+    """Use own prices and contracts from the next call on, also if another gateway stores them."""
+    known = overrides(registry), price_terms(registry)
     while True:
-        current = overrides(registry)
+        current = overrides(registry), price_terms(registry)
         if current == known:
             await registry.until_changed()
             continue
@@ -447,6 +449,6 @@ async def follow_own_prices(intake: Intake, parts: Assembler, registry: Registry
 def price_book(config: Config, registry: Registry | None) -> PriceBook:
     """Return the prices of an installation. Raises ConfigError if the file of [prices] cannot be read."""
     try:
-        return PriceBook.load(config.prices, config.data_dir, overrides(registry))
+        return installed_prices(config, registry)
     except CardUnreadable as error:
         raise ConfigError([str(error)]) from error

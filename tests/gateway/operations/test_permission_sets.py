@@ -87,6 +87,9 @@ CALLS = {
     GET /plans
     GET /plans/{id}
     GET /plan-costs
+    GET /contracts
+    GET /contracts/{id}
+    GET /contract-costs
     GET /scheduled-reports
     GET /scheduled-reports/{id}
     GET /scheduled-reports/{id}/preview

@@ -88,6 +88,27 @@ PLAN = {
     "billed_by": "github",
     "seats": [{"user": "ada@example.com", "since": "2026-10-01", "until": "2026-12-01", "team": "off"}],
 }
+CAPACITY = {
+    "kind": "capacity",
+    "models": ["gpt-4o*", "yes"],
+    "unit": "ptu",
+    "number": "1000",
+    "price": "0.50",
+    "per": "hour",
+}
+CONTRACT = {
+    "name": "- deal",
+    "provider": "azure.ai.openai",
+    "since": "2026-11-01",
+    "until": "2027-11-01",
+    "currency": "EUR",
+    "terms": [
+        CAPACITY,
+        {"kind": "discount", "tier": "standard", "percent": "12.5"},
+        {"kind": "tier_price", "tier": "flex", "factor": "0.5"},
+        {"kind": "tier_price", "tier": "batch", "input": "1", "output": "2"},
+    ],
+}
 REPORT = {
     "name": "weekly: all",
     "view": "no",
@@ -174,6 +195,7 @@ OBJECTS: Mapping[str, list[dict[str, Any]]] = {
     "views": [PLAIN_VIEW, FULL_VIEW],
     "budgets": [CALLS, BUDGET],
     "plans": [PLAN],
+    "contracts": [CONTRACT],
     "scheduled-reports": [REPORT],
     "enrolment-tokens": [TOKEN],
     "connections": [CONNECTION],

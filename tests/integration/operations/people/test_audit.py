@@ -301,6 +301,11 @@ async def channels_and_reports(operators: Operators) -> None:
     await operators.change("add_plan", "POST", "/plans", plan)
     await operators.change("edit_plan", "PATCH", "/plans/Team", {"fee": "25"})
     await operators.change("remove_plan", "DELETE", "/plans/Team")
+    discount = {"kind": "discount", "percent": "10"}
+    contract = {"name": "Deal", "provider": "openai", "since": "2026-09-01", "terms": [discount]}
+    await operators.change("add_contract", "POST", "/contracts", contract)
+    await operators.change("edit_contract", "PATCH", "/contracts/Deal", {"until": "2027-09-01"})
+    await operators.change("remove_contract", "DELETE", "/contracts/Deal")
     report = {"name": "Weekly", "view": "Weekly", "channels": ["desk"]}
     await operators.change("add_scheduled_report", "POST", "/scheduled-reports", report)
     one = "/scheduled-reports/Weekly"

@@ -1,0 +1,236 @@
+"""Costs of contracts in a month: what their capacity costs, who used it, and how much of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated
+
+import msgspec
+
+from gateway.bills.contracts.capacity import (
+    CalledModel,
+    Capacity,
+    CapacityUse,
+    Covered,
+    add_uses,
+    capacities,
+    shares,
+)
+from gateway.bills.contracts.declared import Contract
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.core.fields import example, words
+from gateway.intake.prices import PriceBook
+from spool.currencies import Converter, no_rates, rounded
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery
+from spool.ledger.sums import DAY_S
+from spool.record import CURRENCY, moment
+
+COMMITMENT, UNUSED = "commitment", "unused"
+_HOUR_S = 3600
+_CALLED = ("provider", "model", "request_model", "mode")
+
+
+class ContractMonth(msgspec.Struct, kw_only=True):
+    month: Annotated[str, example("2026-11")]
+    start: Annotated[str, words("The start of the month, in UTC."), example("2026-11-01T00:00:00.000Z")]
+    end: Annotated[str, example("2026-12-01T00:00:00.000Z")]
+    currency: Annotated[str, example("USD")]
+
+
+class ContractTotal(msgspec.Struct, kw_only=True):
+    cost: Annotated[str, words("Cost of all capacity, with the unused part."), example("72000")]
+    unused: Annotated[str, words("Cost of days without a covered call."), example("4800")]
+    unconverted: Annotated[
+        dict[str, str], words("Costs without an exchange rate, by currency. They are in no sum."), example({})
+    ]
+
+
+class CapacityOfMonth(msgspec.Struct, kw_only=True):
+    """A term of capacity in a month, up to today."""
+
+    contract: Annotated[str, words("The name of the contract.")]
+    provider: Annotated[str, words("The provider of the contract.")]
+    models: Annotated[list[str], words("Empty means every model.")]
+    tier: Annotated[str, words("Empty means every tier.")]
+    unit: Annotated[str, words("The unit of the capacity.")]
+    number: Annotated[str, words("The number of units.")]
+    cost: Annotated[str, words("Cost of the capacity, with the unused part.")]
+    unused: Annotated[str, words("Cost of days without a covered call.")]
+    list_value: Annotated[
+        str, words("Value of the covered calls at list prices. It was not paid separately.")
+    ]
+    utilisation: Annotated[
+        str | None,
+        words(
+            "`list_value` as a percentage of `cost`. Above 100, the capacity is cheaper than paying per call. Null if "
+            "the cost is 0."
+        ),
+    ]
+    calls: Annotated[int, words("Number of covered calls.")]
+    unpriced_calls: Annotated[int, words("Covered calls without a list price.")]
+    idle_hours: Annotated[
+        int | None,
+        words("Hours without a covered call. Null if the totals no longer have the hours of the month."),
+    ]
+
+
+class ContractRow(msgspec.Struct, kw_only=True):
+    """A team's part of the cost of a contract."""
+
+    contract: Annotated[str, words("The name of the contract.")]
+    charge: Annotated[str, words("`commitment`, or `unused` for days without a covered call.")]
+    team: Annotated[str | None, words("Null for calls without a team, and for unused days.")]
+    cost: Annotated[str, words("The team's part of the cost.")]
+
+
+_CAPACITY = {
+    "contract": "Azure PTU", "provider": "azure.ai.openai", "models": ["gpt-4o*"], "tier": "", "unit": "ptu",
+    "number": "100", "cost": "72000", "unused": "4800", "list_value": "86400", "utilisation": "120.00",
+    "calls": 41250, "unpriced_calls": 0, "idle_hours": 61,
+}  # fmt: skip
+_ROWS = [
+    {"contract": "Azure PTU", "charge": "commitment", "team": "search", "cost": "67200"},
+    {"contract": "Azure PTU", "charge": "unused", "team": None, "cost": "4800"},
+]
+
+
+class ContractCosts(msgspec.Struct, kw_only=True):
+    contract_costs: Annotated[ContractMonth, words("The month.")]
+    total: Annotated[ContractTotal, words("Sums in the requested currency.")]
+    capacity: Annotated[
+        list[CapacityOfMonth], words("The terms of capacity in the month."), example([_CAPACITY])
+    ]
+    rows: Annotated[list[ContractRow], words("The parts of teams. They add up to the total."), example(_ROWS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractQuestion:
+    """A query for the costs of contracts in a month."""
+
+    ledger: Ledger
+    contracts: Sequence[Contract]
+    prices: PriceBook
+    month: CalendarMonth
+    currency: str
+    now: float
+
+
+async def contract_costs(asking: ContractQuestion) -> ContractCosts:
+    """Return the costs of contracts in a month, up to today."""
+    terms = capacities(asking.contracts, asking.month.days, asking.now)
+    covered, listed = Covered(terms), asking.prices.without_contracts()
+    uses = [CapacityUse() for _ in terms]
+    for day in sorted({day for term in terms for day in term.by_day}):
+        sums = await asking.ledger.usage_of_day(day)
+        await asyncio.to_thread(add_uses, uses, sums, covered, listed)
+    if terms:
+        await _add_hours(asking, covered, uses)
+    return _answer(asking, terms, uses)
+
+
+async def _add_hours(asking: ContractQuestion, covered: Covered, uses: Sequence[CapacityUse]) -> None:
+    """Add the hours with a covered call, if the ledger has the hours of the month."""
+    since = datetime.fromtimestamp(asking.month.start, UTC)
+    until = datetime.fromtimestamp(min(asking.month.end, int(asking.now) // _HOUR_S * _HOUR_S + _HOUR_S), UTC)
+    if await asking.ledger.since_hours(since) > since:
+        return
+    for use in uses:
+        use.hours = set()
+    query = CostQuery(
+        since=since,
+        until=until,
+        granularity="hourly",
+        group_by=_CALLED,
+        exclude={"status": ("cached",)},
+        measures=("calls",),
+    )
+    for row in await asking.ledger.costs(query):
+        hour = int(row.start.timestamp())
+        index = covered.index(CalledModel(*(name or "" for name in row.group)), hour)
+        hours = None if index is None else uses[index].hours
+        if hours is not None:
+            hours.add(hour)
+
+
+def _answer(
+    asking: ContractQuestion, terms: Sequence[Capacity], uses: Sequence[CapacityUse]
+) -> ContractCosts:
+    converter = Converter(asking.ledger.rates or no_rates, asking.currency)
+    lacking = Counter[str]()
+    parts: dict[tuple[str, str, str], int] = defaultdict(int)
+    shown = [
+        _term(term, use, asking, converter, parts, lacking) for term, use in zip(terms, uses, strict=True)
+    ]
+    month = asking.month
+    return ContractCosts(
+        contract_costs=ContractMonth(
+            month=month.name,
+            start=moment(month.start) or "",
+            end=moment(month.end) or "",
+            currency=asking.currency,
+        ),
+        total=ContractTotal(
+            cost=money.text(sum(parts.values())),
+            unused=money.text(sum(part for (_, charge, _), part in parts.items() if charge == UNUSED)),
+            unconverted={code: money.text(amount) for code, amount in sorted(lacking.items())},
+        ),
+        capacity=shown,
+        rows=[
+            ContractRow(contract=contract, charge=charge, team=team or None, cost=money.text(part))
+            for (contract, charge, team), part in sorted(parts.items())
+        ],
+    )
+
+
+def _term(
+    term: Capacity,
+    use: CapacityUse,
+    asking: ContractQuestion,
+    converter: Converter,
+    parts: dict[tuple[str, str, str], int],
+    lacking: Counter[str],
+) -> CapacityOfMonth:
+    """Return the answer about a term, and add its costs to `parts` and `lacking`."""
+    contract = term.contract
+    cost = unused = value = 0
+    for day, own in term.by_day.items():
+        rate, of_dollars = converter.rate(contract.currency, day), converter.rate(CURRENCY, day)
+        teams = use.by_day.get(day, {})
+        value += rounded(sum(team.value for team in teams.values()) * (of_dollars or 0))
+        if rate is None:
+            lacking[contract.currency] += own
+            continue
+        amount = rounded(own * rate)
+        cost += amount
+        unused += 0 if teams else amount
+        for team, part in shares(amount, teams):
+            parts[contract.name, UNUSED if team is None else COMMITMENT, team or ""] += part
+    of_teams = [team for teams in use.by_day.values() for team in teams.values()]
+    return CapacityOfMonth(
+        contract=contract.name,
+        provider=contract.provider,
+        models=list(term.term.models),
+        tier=term.term.tier,
+        unit=term.term.unit,
+        number=term.term.number,
+        cost=money.text(cost),
+        unused=money.text(unused),
+        list_value=money.text(value),
+        utilisation=f"{(Decimal(value) / cost * 100).quantize(Decimal('0.01')):f}" if cost else None,
+        calls=sum(team.calls for team in of_teams),
+        unpriced_calls=sum(team.unpriced for team in of_teams),
+        idle_hours=None if use.hours is None else len(_hours(term, asking.now) - use.hours),
+    )
+
+
+def _hours(term: Capacity, now: float) -> set[int]:
+    """Return the hours of the term that have begun."""
+    hours = (hour for day in term.by_day for hour in range(day, day + DAY_S, _HOUR_S))
+    return {hour for hour in hours if hour <= now}

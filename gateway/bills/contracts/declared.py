@@ -1,0 +1,276 @@
+"""The resource of contracts with providers, and their terms: discounts, prices of tiers, and paid capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from itertools import combinations, product
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from gateway.core.fields import KEPT, Option, changes_of, example, item_of, one_of, words
+from gateway.intake.price_terms import CAPACITY, DISCOUNT, KINDS, TIER_PRICE, PriceTerm
+from gateway.intake.rate_cards.card import Amounts
+from spool import providers
+from spool.errors import Invalid, NotAllowed
+from spool.processing import PRICED_TIERS
+from spool.record import CURRENCY
+from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
+from spool.registry.documents import DocumentKind, version_of
+from spool.registry.registry import Registry
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import check_one_of, check_text, optional_unsigned
+
+MAX_NAME, MAX_MODEL, MAX_TERMS, MAX_MODELS = 100, 256, 50, 50
+AMOUNTS = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
+HOUR, MONTH = "hour", "month"
+# The fields of each kind of term: those that it needs, and those that it may have.
+_FIELDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    DISCOUNT: (("percent",), ("models", "tier")),
+    TIER_PRICE: (("tier",), ("models", "factor", *AMOUNTS)),
+    CAPACITY: (("unit", "number", "price", "per"), ("models", "tier")),
+}
+
+
+class Term(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """
+    A term about the price of a single call. Amounts are decimal text. `discount` needs `percent`, `tier_price` needs
+    `tier` and either `factor` or prices, and `capacity` needs `unit`, `number`, `price` and `per`.
+    """
+
+    kind: Annotated[Literal["discount", "tier_price", "capacity"], words("The kind of the term.")]
+    models: Annotated[
+        tuple[str, ...],
+        words(
+            "Models or deployments that the term covers, by the name that answered or was requested. A trailing * "
+            "matches any ending. Empty means every model of the provider."
+        ),
+    ] = ()
+    tier: Annotated[
+        str,
+        words(f"Service tier that the term covers: {', '.join(PRICED_TIERS)}. Empty means every tier."),
+    ] = ""
+    percent: Annotated[str, words("Discount, in percent of the list price.")] = ""
+    factor: Annotated[str, words("Price of the tier, as a factor of the standard price.")] = ""
+    input: Annotated[str, words("Dollars per million input tokens.")] = ""
+    output: Annotated[str, words("Dollars per million output tokens.")] = ""
+    cache_read: Annotated[str, words("Dollars per million tokens read from a cache.")] = ""
+    cache_write: Annotated[str, words("Dollars per million tokens written to a cache.")] = ""
+    cache_write_1h: Annotated[str, words("Dollars per million tokens written to a cache for an hour.")] = ""
+    unit: Annotated[
+        Literal["", "ptu", "model_unit", "gsu"],
+        words("Unit of capacity: ptu (Azure), model_unit (Bedrock) or gsu (Google)."),
+    ] = ""
+    number: Annotated[str, words("Number of units.")] = ""
+    price: Annotated[str, words("Price of one unit in the contract's currency.")] = ""
+    per: Annotated[Literal["", "hour", "month"], words("Period of the price: hour or month.")] = ""
+
+
+class StatedTerm(Term, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A term in a request. Unknown fields are refused."""
+
+
+StatedTerm.__doc__ = Term.__doc__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractDraft:
+    """
+    The fields of a contract that operators set. It applies from the day `since` until the day before `until`, which is
+    "" if the contract has no end.
+    """
+
+    name: str
+    provider: str
+    since: str
+    until: str = ""
+    currency: str = CURRENCY
+    terms: tuple[Term, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract(ContractDraft):
+    """A stored contract. Times are epoch seconds."""
+
+    id: str
+    created: float
+    last_updated: float
+
+    @property
+    def version(self) -> str:
+        return version_of(self)
+
+
+def price_term(contract: ContractDraft, term: Term) -> PriceTerm:
+    """Return a term of a checked contract, as prices of calls use it."""
+    factor: Decimal | None = Decimal(term.factor) if term.factor else None
+    if term.kind == DISCOUNT:
+        factor = 1 - Decimal(term.percent) / 100
+    stated: dict[str, Any] = {name: Decimal(amount) for name in AMOUNTS if (amount := getattr(term, name))}
+    return PriceTerm(
+        contract=contract.name,
+        kind=term.kind,
+        provider=contract.provider,
+        since=contract.since,
+        until=contract.until,
+        models=term.models,
+        tier=term.tier,
+        factor=factor,
+        amounts=Amounts(**stated) if stated else None,
+    )
+
+
+def _price_terms(contract: ContractDraft) -> Iterator[PriceTerm]:
+    return (price_term(contract, term) for term in contract.terms)
+
+
+def contracts_of(registry: Registry | None) -> list[Contract]:
+    """Return the contracts in the order of their creation."""
+    return [] if registry is None else registry.table(ContractTable).in_order()
+
+
+def price_terms(registry: Registry | None) -> tuple[PriceTerm, ...]:
+    """Return the terms of all contracts about prices of calls."""
+    return tuple(term for contract in contracts_of(registry) for term in _price_terms(contract))
+
+
+def check_contract(draft: ContractDraft) -> ContractDraft:
+    """Validate a draft and return its stored form. Raises Invalid with the field and the rule."""
+    # imported here, because the import is slow and only this function needs it
+    from spool.currencies import DECIMALS
+
+    check_one_of("currency", draft.currency, DECIMALS)
+    since = _day("since", draft.since)
+    until = _day("until", draft.until) if draft.until else ""
+    if until and until <= since:
+        raise Invalid("until must be after since; it is the first day without the contract")
+    if not 1 <= len(draft.terms) <= MAX_TERMS:
+        raise Invalid(f"terms must have 1 to {MAX_TERMS} entries")
+    checked = replace(
+        draft,
+        name=check_text("name", draft.name, MAX_NAME),
+        provider=providers.canonical(check_text("provider", draft.provider, MAX_NAME)),
+        since=since,
+        until=until,
+        terms=tuple(_term(number, term) for number, term in enumerate(draft.terms, 1)),
+    )
+    for (number, one), (other_number, other) in combinations(enumerate(_price_terms(checked), 1), 2):
+        if one.overlaps(other):
+            raise Invalid(f"terms {number} and {other_number} are both {one.kind} of the same calls")
+    return checked
+
+
+def _term(number: int, term: Term) -> Term:
+    at = f"terms.{number}"
+    check_one_of(f"{at}.kind", term.kind, KINDS)
+    needed, further = _FIELDS[term.kind]
+    for name in Term.__struct_fields__:
+        is_stated = bool(getattr(term, name))
+        if name in needed and not is_stated:
+            raise Invalid(f"{at}.{name} is required for {term.kind}")
+        if is_stated and name not in ("kind", *needed, *further):
+            raise Invalid(f"{at}.{name} is not allowed for {term.kind}")
+    if term.tier:
+        check_one_of(f"{at}.tier", term.tier, PRICED_TIERS)
+    if len(term.models) > MAX_MODELS:
+        raise Invalid(f"{at}.models must have at most {MAX_MODELS} entries")
+    amounts = {
+        name: optional_unsigned(f"{at}.{name}", getattr(term, name))
+        for name in ("percent", "factor", *AMOUNTS, "number", "price")
+    }
+    if term.kind == DISCOUNT and not 0 < Decimal(amounts["percent"]) <= 100:
+        raise Invalid(f"{at}.percent must be more than 0 and at most 100")
+    if term.kind == TIER_PRICE and bool(amounts["factor"]) == any(amounts[name] for name in AMOUNTS):
+        raise Invalid(f"{at} needs either a factor or prices")
+    models = tuple(check_text(f"{at}.models", model, MAX_MODEL) for model in term.models)
+    return msgspec.structs.replace(term, models=models, **amounts)
+
+
+def _day(field: str, text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise Invalid(f"{field} must be a day such as 2026-11-20") from None
+
+
+class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
+    """The stored contracts. If a change raises Invalid, NotAllowed or NotThere, nothing is changed."""
+
+    kind = DocumentKind("contract", Contract, "contract")
+    draft = ContractDraft
+    limit = "contracts.max"
+    action = "contract"
+
+    def in_order(self) -> list[Contract]:
+        return sorted(self.all(), key=lambda contract: (contract.created, contract.id))
+
+    def checked(self, draft: ContractDraft) -> ContractDraft:
+        return check_contract(draft)
+
+    def check_place(
+        self, rows: RegistryRows, stored: Mapping[str, Contract], row: Contract, sees: Sees[Contract]
+    ) -> None:
+        check_name(stored.values(), row, noun="contract", sees=sees)
+        for other in stored.values():
+            pairs = product(_price_terms(row), _price_terms(other)) if other.id != row.id else ()
+            kind = next((one.kind for one, two in pairs if one.overlaps(two)), None)
+            if kind is not None:
+                raise NotAllowed(f"terms: the contract {other.name!r} has a {kind} of the same calls")
+
+
+class NewContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    name: Annotated[
+        str,
+        words(
+            f"A name that no other contract has, regardless of case: 1 to {MAX_NAME} printable characters."
+        ),
+        example("Azure PTU"),
+    ]
+    provider: Annotated[
+        str, words("Provider of the calls, such as openai or azure.ai.openai."), example("azure.ai.openai")
+    ]
+    since: Annotated[
+        str, words("First day (UTC) of the contract."), Option(metavar="DATE"), example("2026-11-01")
+    ]
+    until: Annotated[
+        str,
+        words("First day (UTC) after the contract; leave empty for a contract without an end."),
+        Option(metavar="DATE"),
+        example("2027-11-01", changed="2027-05-01"),
+    ] = ""
+    currency: Annotated[
+        str,
+        words("ISO 4217 code of the prices of capacity; default: USD. Prices of tokens are in dollars."),
+        Option(metavar="CODE"),
+        example("USD"),
+    ] = "USD"
+    terms: Annotated[
+        list[StatedTerm],
+        words(f"1 to {MAX_TERMS} terms. Two terms of a kind must not cover the same calls."),
+        Option(is_by_hand=True),
+        example(
+            [
+                {
+                    "kind": "capacity",
+                    "models": ["gpt-4o*"],
+                    "unit": "ptu",
+                    "number": "100",
+                    "price": "1",
+                    "per": "hour",
+                }
+            ]
+        ),
+    ]
+
+
+ContractChanges = changes_of(NewContract)
+ContractItem = item_of(NewContract, "A stored contract. Times are RFC 3339.", answered=KEPT)
+OneContract = one_of(NewContract, ContractItem)
+
+
+def terms_of(value: Any) -> Any:
+    """Return the stored form of the terms in a request."""
+    return msgspec.convert(msgspec.to_builtins(value), tuple[Term, ...])

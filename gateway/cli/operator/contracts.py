@@ -1,0 +1,151 @@
+"""The `tollhouse contracts` commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from gateway.bills.contracts.declared import NewContract, Term
+from gateway.cli import fail
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.commands import list_command
+from gateway.cli.operator.resources import body_of, described_by, resource_commands, with_options
+from gateway.cli.output import (
+    Form,
+    JsonObject,
+    as_form,
+    as_json,
+    show_fields,
+    show_json,
+    show_list,
+)
+from spool.ledger.money import unconverted_words
+
+COLUMNS = ("id", "name", "provider", "since", "until", "currency", "terms")
+_CAPACITY = (
+    "contract", "models", "tier", "unit", "number", "cost", "unused", "list_value", "utilisation", "idle_hours"
+)  # fmt: skip
+_BY_TEAM = ("contract", "charge", "team", "cost")
+_OPTIONS = (
+    click.option(
+        "--term",
+        multiple=True,
+        metavar="'KIND FIELD=VALUE ...'",
+        help="A term, such as 'discount percent=10 models=gpt-4o*,o3' or 'capacity unit=ptu number=100 price=1 "
+        "per=hour'; may repeat.",
+    ),
+)
+
+
+@click.group()
+def contracts() -> None:
+    """Manage contracts with providers, and show the costs of capacity."""
+
+
+list_command(
+    contracts,
+    "list",
+    root="contracts",
+    columns=COLUMNS,
+    filters={
+        "name": "Only the contract with this exact name.",
+        "provider": "Only contracts with this provider.",
+    },
+    shown=lambda row: {**row, "terms": len(row["terms"])},
+    help="List contracts in the order of their creation.",
+)
+
+
+@contracts.command()
+@described_by(NewContract, required=("name", "provider", "since"))
+@with_options(_OPTIONS)
+@as_json
+@with_client
+def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
+    """Create a contract with a provider. Its terms about prices apply to new calls."""
+    _show(client.request("POST", "/contracts", body=_fields(**given)), as_json)
+
+
+resource_commands(
+    contracts,
+    NewContract,
+    noun="contract",
+    path="/contracts",
+    help={
+        "show": "Show a contract, by id or name.",
+        "delete": "Delete a contract. New calls have the prices of the price list again.",
+    },
+)
+
+
+@contracts.command()
+@click.argument("contract")
+@described_by(NewContract)
+@with_options(_OPTIONS)
+@as_json
+@with_client
+def edit(client: OperatorClient, contract: str, as_json: bool, **given: Any) -> None:
+    """Change a contract. Given options replace the current values; --term replaces all terms."""
+    body = _fields(**given)
+    if not body:
+        fail("nothing to change: give at least one option; tollhouse contracts edit --help lists them", 2)
+    _show(client.request("PATCH", f"/contracts/{part(contract)}", body=body), as_json)
+
+
+@contracts.command()
+@click.option(
+    "--month", metavar="YYYY-MM", help="A calendar month (UTC), such as 2026-10; default: the current month."
+)
+@click.option("--by-team", is_flag=True, help="Show one line per team.")
+@click.option("--currency", metavar="CODE", help="The currency of amounts, such as EUR; default: USD.")
+@as_form
+@with_client
+def costs(
+    client: OperatorClient, month: str | None, by_team: bool, currency: str | None, form: Form | None
+) -> None:
+    """
+    Show the costs of capacity in a month, next to the value of the covered calls at list prices.
+
+    "utilisation" is this value as a percentage of the cost. Above 100, the capacity is cheaper than paying per call.
+    """
+    query = [(name, value) for name, value in (("month", month), ("currency", currency)) if value]
+    answer = client.request("GET", "/contract-costs", query=query)
+    shown, columns = (answer["rows"], _BY_TEAM) if by_team else (answer["capacity"], _CAPACITY)
+    show_list(form, answer, [{**row, "models": ", ".join(row.get("models", ()))} for row in shown], columns)
+    lacking = answer["total"]["unconverted"]
+    if form is None and lacking:
+        click.echo(unconverted_words(lacking, answer["contract_costs"]["currency"]), err=True)
+
+
+def _fields(*, term: Sequence[str], **given: Any) -> JsonObject:
+    body = body_of(NewContract, given)
+    return {**body, "terms": [_term(text) for text in term]} if term else body
+
+
+def _term(text: str) -> JsonObject:
+    """Return the term that an option describes. Raises SystemExit for a word that is no field."""
+    kind, *words = text.split() or [""]
+    fields: JsonObject = {"kind": kind}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name not in Term.__struct_fields__:
+            fail(f"{word} is not a field of a term: write KIND FIELD=VALUE ...", 2)
+        fields[name] = value.split(",") if name == "models" else value
+    return fields
+
+
+def _show(payload: JsonObject, as_json: bool) -> None:
+    if as_json:
+        show_json(payload)
+        return
+    contract = payload["contract"]
+    show_fields({**contract, "terms": "; ".join(map(_words, contract["terms"]))})
+
+
+def _words(term: JsonObject) -> str:
+    """Return a term in the notation of the option."""
+    stated = {name: value for name, value in term.items() if value and name != "kind"}
+    words = (f"{name}={','.join(value) if name == 'models' else value}" for name, value in stated.items())
+    return " ".join((term["kind"], *words))

@@ -1,0 +1,113 @@
+"""Handlers for contracts with providers, and their costs in a month."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.bills.contracts.costs import ContractCosts, ContractQuestion, contract_costs
+from gateway.bills.contracts.declared import (
+    Contract,
+    ContractChanges,
+    ContractItem,
+    ContractTable,
+    NewContract,
+    OneContract,
+    contracts_of,
+    terms_of,
+)
+from gateway.bills.plans.costs import month_of
+from gateway.core.fields import answer, stated
+from gateway.http.answers import JSON
+from gateway.http.lists import Filter, List, Sort
+from gateway.http.requests import Result
+from gateway.operations.files.declared import InFiles
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest
+from spool.currencies import DECIMALS
+from spool.record import CURRENCY, moment
+from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
+from spool.registry.texts import check_one_of
+
+
+def _item(row: Contract) -> Answer:
+    return answer(
+        ContractItem,
+        row,
+        terms=msgspec.to_builtins(row.terms),
+        created=moment(row.created),
+        last_updated=moment(row.last_updated),
+    )
+
+
+class ContractResource(ManagedResource[Contract]):
+    noun = "contract"
+    table = ContractTable
+    new = NewContract
+    changes = ContractChanges
+    item = ContractItem
+    one = OneContract
+    files = InFiles(name="contracts")
+    lists: List[Contract] = List(
+        root="contracts",
+        show=_item,
+        identity=Sort(value=lambda row: row.id),
+        sorts={
+            "name": Sort(value=lambda row: row.name),
+            "provider": Sort(value=lambda row: row.provider),
+            "since": Sort(value=lambda row: row.since),
+            "created": Sort(value=lambda row: row.created),
+        },
+        default_sort=("created", "asc"),
+        filters={
+            "name": Filter(values=lambda row: (row.name,)),
+            "provider": Filter(values=lambda row: (row.provider,)),
+        },
+    )
+    people = ByPeople(
+        path="/contracts",
+        reads=VIEW_COSTS,
+        changes=MODIFY_BILLING,
+        words={SHOW: "Show a contract, by id or name"},
+    )
+
+    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+        return stated(given, terms=terms_of)
+
+
+CONTRACT = ContractResource()
+
+
+@call(
+    "GET",
+    "/contract-costs",
+    VIEW_COSTS,
+    "Show the costs of contracts in a month",
+    optional=("month", "currency"),
+    in_turn=True,
+    gives={JSON: ContractCosts},
+)
+async def costs_of_contracts(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Return what paid capacity costs in a calendar month (UTC), up to today, and the parts of teams. Each day's cost is
+    divided by the list value of the calls that the capacity covers. A day without such a call is `unused`.
+    """
+    query = request.http.query
+    currency = query.get("currency", CURRENCY)
+    check_one_of("currency", currency, DECIMALS)
+    await request.ledger.catch_up(request.services.log)
+    asking = ContractQuestion(
+        ledger=request.whole_ledger,
+        contracts=contracts_of(request.registry),
+        prices=await asyncio.to_thread(request.services.prices),
+        month=month_of(query.get("month"), request.now()),
+        currency=currency,
+        now=request.now(),
+    )
+    costs: Mapping[str, Any] = msgspec.to_builtins(await contract_costs(asking))
+    return costs

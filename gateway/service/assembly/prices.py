@@ -1,0 +1,14 @@
+"""The prices of an installation: its price list, own prices, and the terms of contracts."""
+
+from __future__ import annotations
+
+from gateway.bills.contracts.declared import price_terms
+from gateway.configuration.sections import Config
+from gateway.intake.prices import PriceBook
+from gateway.operations.money.own_prices import overrides
+from spool.registry.registry import Registry
+
+
+def installed_prices(config: Config, registry: Registry | None) -> PriceBook:
+    """Load the prices. Raises CardUnreadable if the file of [prices] cannot be read."""
+    return PriceBook.load(config.prices, config.data_dir, overrides(registry), price_terms(registry))

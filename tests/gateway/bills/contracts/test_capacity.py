@@ -1,0 +1,91 @@
+"""The cost of capacity by day, and its parts of teams, compared with arithmetic by hand."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from random import Random
+
+import pytest
+
+from gateway.bills.contracts.capacity import CalledModel, Covered, TeamUse, capacities, shares
+from gateway.bills.contracts.declared import Contract, Term
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from spool.ledger.money import UNIT
+from spool.statements import DAY_S, day_from
+
+MARCH = CalendarMonth.of("2026-03")
+LATER = float(MARCH.end)
+
+
+def contract(name: str = "PTU", since: str = "2026-01-01", until: str = "", **term: str) -> Contract:
+    stated = {"unit": "ptu", "number": "3", "price": "0.07", "per": "hour", **term}
+    terms = (Term(kind="capacity", **stated), Term(kind="discount", percent="5"))  # type: ignore[arg-type]
+    return Contract(
+        id=name,
+        name=name,
+        provider="openai",
+        since=since,
+        until=until,
+        terms=terms,
+        created=1.0,
+        last_updated=1.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "now", "days"),
+    [
+        ("2026-01-01", "", LATER, 31),
+        ("2026-03-10", "", LATER, 22),
+        ("2026-01-01", "2026-03-10", LATER, 9),
+        ("2026-01-01", "", MARCH.start + 1.5 * DAY_S, 2),
+        ("2026-04-01", "", LATER + DAY_S, 0),
+    ],
+)
+@pytest.mark.parametrize(("per", "daily"), [("hour", Fraction(24)), ("month", Fraction(1, 31))])
+def test_days_of_a_contract_are_charged(
+    since: str, until: str, now: float, days: int, per: str, daily: Fraction
+) -> None:
+    """A whole month by the month costs its price exactly. A price by the hour has no remainder."""
+    found = capacities([contract(since=since, until=until, per=per)], MARCH.days, now)
+    amounts = [amount for term in found for amount in term.by_day.values()]
+    assert days == len(amounts)
+    assert all(abs(amount - Fraction("0.21") * daily * UNIT) < 1 for amount in amounts)
+    if days == 31:
+        assert Fraction("0.21") * daily * days * UNIT == sum(amounts)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_parts_of_teams_add_up(seed: int) -> None:
+    """The parts of any number of teams add up to the cost, and follow the list values of their calls."""
+    random = Random(seed)
+    has_values = random.random() < 0.8
+    uses = {
+        f"team {number}": TeamUse(value=random.randint(0, 10**30) * has_values, calls=random.randint(1, 99))
+        for number in range(random.randint(0, 30))
+    }
+    cost = random.randint(0, 10**32)
+    parts = dict(shares(cost, uses))
+    assert cost == sum(parts.values())
+    if not uses:
+        assert {None: cost} == parts
+        return
+    weights = {team: use.value if has_values else use.calls for team, use in uses.items()}
+    whole = sum(weights.values())
+    assert all(
+        not whole or abs(part - cost * weights[str(team)] // whole) <= 1 for team, part in parts.items()
+    )
+
+
+def test_one_term_covers_a_call() -> None:
+    """Contracts that follow each other cover the calls of their own days. The requested name counts as well."""
+    first = contract("first", until="2026-03-10")
+    second = contract("second", since="2026-03-10")
+    terms = capacities([first, second], MARCH.days, LATER)
+    covered = Covered(terms)
+    called = CalledModel("openai", "gpt-4o", "our-deployment", "")
+    days = (day_from("2026-03-09"), day_from("2026-03-10"))
+    assert ["first", "second"] == [
+        terms[index].contract.name for day in days if (index := covered.index(called, day)) is not None
+    ]
+    assert covered.index(called._replace(provider="anthropic"), days[0]) is None

@@ -1,0 +1,78 @@
+"""Contracts by command, and the terms that are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.bills.contracts.declared import ContractDraft, Term, check_contract
+from spool.errors import Invalid
+from tests.integration.operations.test_commands import run_on
+
+CAPACITY = "capacity unit=ptu number=100 price=1.50 per=hour models=gpt-4o*,o3 tier=standard"
+
+
+def test_a_contract_lives_its_whole_life_by_command(tmp_path: Path) -> None:
+    """A term is written as it is shown."""
+    run = run_on(tmp_path)
+    create = ["contracts", "create", "--name", "PTU", "--provider", "Azure OpenAI", "--since", "2026-11-01"]
+    shown = run(*create, "--term", CAPACITY, "--term", "discount percent=10").stdout
+    assert "azure.ai.openai" in shown
+    assert (
+        "models=gpt-4o*,o3 tier=standard unit=ptu number=100 price=1.50 per=hour; discount percent=10"
+        in shown
+    )
+    edited = json.loads(run("contracts", "edit", "PTU", "--term", "discount percent=5", "--json").stdout)
+    assert ["5"] == [term["percent"] for term in edited["contract"]["terms"]]
+    assert "no field" not in run("contracts", "list").stdout
+    assert (
+        "is not a field of a term"
+        in run("contracts", "edit", "PTU", "--term", "discount pct=5", code=2).stderr
+    )
+    assert "nothing to change" in run("contracts", "edit", "PTU", code=2).stderr
+    assert "CONTRACT" in run("contracts", "costs").stdout
+    assert "deleted" in run("contracts", "delete", "PTU").stdout
+
+
+GOOD = {"kind": "capacity", "unit": "ptu", "number": "1", "price": "1", "per": "hour"}
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ([], "terms must have 1 to 50 entries"),
+        ([{"kind": "discount"}], "terms.1.percent is required for discount"),
+        ([{"kind": "discount", "percent": "0"}], "terms.1.percent must be more than 0 and at most 100"),
+        ([{"kind": "discount", "percent": "100.1"}], "terms.1.percent must be more than 0 and at most 100"),
+        ([{"kind": "discount", "percent": "-1"}], "terms.1.percent must not be negative"),
+        ([{"kind": "discount", "percent": "1", "unit": "ptu"}], "terms.1.unit is not allowed for discount"),
+        ([{"kind": "tier_price", "tier": "flex"}], "terms.1 needs either a factor or prices"),
+        ([{"kind": "tier_price", "tier": "flex", "factor": "1", "input": "1"}], "terms.1 needs either"),
+        ([{"kind": "tier_price", "tier": "cheap", "factor": "1"}], "terms.1.tier must be one of"),
+        ([GOOD, {**GOOD, "per": ""}], "terms.2.per is required for capacity"),
+        ([GOOD, {**GOOD, "models": ("o3",)}], "terms 1 and 2 are both capacity of the same calls"),
+        ([{**GOOD, "models": ("x",) * 51}], "terms.1.models must have at most 50 entries"),
+        ([{**GOOD, "number": "many"}], "terms.1.number must be a decimal number"),
+    ],
+)
+def test_a_wrong_term_is_refused(terms: list[dict[str, object]], message: str) -> None:
+    stated = tuple(Term(**term) for term in terms)  # type: ignore[arg-type]
+    with pytest.raises(Invalid, match=message.replace(".", r"\.")):
+        check_contract(ContractDraft(name="a", provider="openai", since="2026-11-01", terms=stated))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"since": "yesterday"}, "since must be a day"),
+        ({"until": "2026-11-01"}, "until must be after since"),
+        ({"currency": "XXX"}, "currency must be one of"),
+        ({"name": " "}, "name must have 1 to 100"),
+    ],
+)
+def test_a_wrong_field_is_refused(fields: dict[str, str], message: str) -> None:
+    given = {"name": "a", "provider": "openai", "since": "2026-11-01", **fields}
+    with pytest.raises(Invalid, match=message):
+        check_contract(ContractDraft(**given, terms=(Term(**GOOD),)))  # type: ignore[arg-type]
