@@ -45,6 +45,7 @@ from gateway.bills.reconciliation.sides import (
     BilledMoney,
     BilledTokens,
     Cell,
+    Commitment,
     CountedUse,
     Prices,
     are_alike,
@@ -189,6 +190,7 @@ class BothSides:
     owners: Sequence[Owner] = ()
     tolerance: Tolerance = field(default_factory=Tolerance)
     conversion: Conversion | None = None  # if one currency was converted to dollars
+    commitments: Sequence[Commitment] = ()  # capacity that contracts state
 
 
 def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
@@ -292,6 +294,10 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         precision=precision,
         are_failed_known=set_aside.is_exact,
         uses=of_days,
+        commitments=[
+            replace(each, models={name for name, own in spelled.items() if any(map(each.term.is_of, own))})
+            for each in facts.commitments
+        ],
     )
     found = claims(case)
     if late.posted:

@@ -14,17 +14,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gateway.bills.contracts.capacity import capacities
+from gateway.bills.contracts.declared import Contract
 from gateway.bills.reconciliation.comparing import BothSides, Tolerance
 from gateway.bills.reconciliation.counting import TokenPrices, calls_of, counted, seller
 from gateway.bills.reconciliation.limits import DAYS_OF_RATES
 from gateway.bills.reconciliation.matching import Owner, day_of
 from gateway.bills.reconciliation.restating import Conversion
 from gateway.bills.reconciliation.set_aside import has_failed
-from gateway.bills.reconciliation.sides import DAY_S, CountedUse
+from gateway.bills.reconciliation.sides import DAY_S, Commitment, CountedUse
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Card
 from spool import providers
-from spool.currencies import Rates, rounded
+from spool.currencies import Converter, Rates, no_rates, rounded
 from spool.ledger import money
 from spool.ledger.days.remembered import Marks
 from spool.ledger.ledger import Ledger
@@ -48,6 +50,7 @@ class StatementSources:
     tolerance: Callable[[], Tolerance] = Tolerance
     # returns the closed months, by an id from `closing.closed_id`
     closed_months: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
+    contracts: Callable[[], Sequence[Contract]] = tuple
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +117,7 @@ class Inputs:
     owners: Sequence[Owner]
     tolerance: Tolerance
     until: int
+    contracts: Sequence[Contract] = ()
 
 
 async def inputs_of(
@@ -133,6 +137,7 @@ async def inputs_of(
         owners=sources.owners(),
         tolerance=sources.tolerance(),
         until=0 if now >= month.end + DAY_S else int(now) // 3600,
+        contracts=sources.contracts(),
     )
     return inputs, book
 
@@ -249,7 +254,22 @@ async def _sides(
         owners=inputs.owners,
         tolerance=inputs.tolerance,
         conversion=await asyncio.to_thread(conversion_of, statement_rows, sources.ledger.rates, month),
+        commitments=_commitments(inputs, provider, now, sources.ledger.rates or no_rates),
     )
+
+
+def _commitments(inputs: Inputs, provider: str, now: float, rates: Rates) -> list[Commitment]:
+    """Return the capacity of contracts with a provider, in dollars. Days without an exchange rate are left out."""
+    contracts = [contract for contract in inputs.contracts if contract.provider == provider]
+    converter, found = Converter(rates, CURRENCY), []
+    for capacity in capacities(contracts, inputs.month.days, now):
+        by_day = {
+            day: rounded(amount * rate)
+            for day, amount in capacity.by_day.items()
+            if (rate := converter.rate(capacity.contract.currency, day)) is not None
+        }
+        found.append(Commitment(term=capacity.price, by_day=by_day))
+    return found
 
 
 async def _hours(

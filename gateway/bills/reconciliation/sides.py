@@ -7,11 +7,12 @@ Money is in units of `spool.ledger.money`, so sums are exact. Each token is in o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gateway.bills.reconciliation.limits import ALIKE
+from gateway.intake.price_terms import PriceTerm
 
 # Levels of the rows, output formats, and parts of a difference.
 DAY, MODEL, KEY = "day", "model", "key"
@@ -141,6 +142,21 @@ class CountedUse:
     context: int = 0
     reasoning: int = 0  # tokens that the source reports as reasoning, also if its output excludes them
     failed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commitment:
+    """
+    Capacity that a contract states. `by_day` is its cost in dollars. `models` are the covered models under the names of
+    the comparison, which may be those of the bill.
+    """
+
+    term: PriceTerm
+    by_day: Mapping[int, int]
+    models: Collection[str] = ()
+
+    def is_of(self, model: str) -> bool:
+        return model in self.models or self.term.is_of(model)
 
 
 @dataclass(slots=True)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gateway.bills.contracts.declared import contracts_of
 from gateway.configuration.sections import Config, KeyOwner
 from gateway.core.first_use import Once, imported
 from gateway.core.mounts import page_link
-from gateway.intake.prices import PriceBook
 from gateway.money.budgets.declared import BudgetTable
 from gateway.operations.holders.operators import Urls
-from gateway.operations.money.own_prices import overrides
+from gateway.service.assembly.prices import installed_prices
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.people import People
@@ -59,7 +59,7 @@ def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Onc
         sources = Sources(
             ledger=storage.ledger,
             log=storage.log,
-            prices=lambda: PriceBook.load(config().prices, config().data_dir, overrides(storage.registry)),
+            prices=lambda: installed_prices(config(), storage.registry),
             registry=registry,
         )
         return Adviser(sources, registry.recommendations, clock)
@@ -188,12 +188,13 @@ def _statement_sources(
     return StatementSources(
         ledger=storage.ledger,
         log=storage.log,
-        prices=lambda: PriceBook.load(config().prices, config().data_dir, overrides(storage.registry)),
+        prices=lambda: installed_prices(config(), storage.registry),
         statements=statements,
         owners=lambda: [_owner(owner) for owner in config().reconciliation.owner],
         tolerance=lambda: Tolerance(
             money=config().reconciliation.tolerance_money, tokens=config().reconciliation.tolerance_tokens
         ),
+        contracts=lambda: contracts_of(storage.registry),
     )
 
 

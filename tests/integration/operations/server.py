@@ -20,6 +20,7 @@ from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import client_of
 from exporters.settings import UpstreamSettings
 from gateway.bills.billed.biller import Biller
+from gateway.bills.contracts.declared import contracts_of
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.clusters.clusters import Clusters
@@ -172,6 +173,7 @@ async def operator_server(
         prices=services.get("prices", PriceBook.load),
         statements=storage.registry.statements,
         closed_months=storage.registry.closed_months.all,
+        contracts=partial(contracts_of, storage.registry),
     )
     reconciler = Reconciler(statement_sources, clock)
     biller = Biller(statement_sources, clock)

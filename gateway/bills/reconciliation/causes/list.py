@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from gateway.bills.reconciliation.causes import (
     contexts,
+    contracts,
     days,
     doubles,
     exchanges,
@@ -35,6 +36,7 @@ Test = Callable[[Case], Iterator[Claim]]
 TESTS: Sequence[Test] = (
     rest.failed_calls,
     exchanges.other_model,
+    contracts.capacity,
     unpaid.commitment,
     one_side.unreported_traffic,
     one_side.other_account,

@@ -1,0 +1,182 @@
+"""
+A month with paid capacity, end to end: the stored contract, the price of each call, the costs of teams, and the bill.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.bills.contracts.declared import price_terms
+from gateway.intake.prices import PriceBook
+from spool import identity
+from spool.engines import MEMORY, POSTGRES
+from spool.record import Inference
+from spool.registry.operators import Actor
+from spool.statements import Statement, StatementRow
+from tests.gateway.bills.reconciliation.faults import replaced
+from tests.gateway.bills.reconciliation.simulator import AZURE, DAYS, Call, book, month, record, statements
+from tests.integration.operations.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add
+from tests.spool.postgres_cluster import Schema
+
+MARCH, NOW = "2026-03", datetime(2026, 4, 2, 12, tzinfo=UTC)
+ALL_DAYS = range(DAYS[0], DAYS[0] + 31 * 86_400, 86_400)  # the last one has no call
+COVERED = "gpt-4o-2024-11-20"
+CALLS = [
+    call
+    for call in month(a_day=4, providers=(AZURE,))
+    if call.model != COVERED or call.day not in (DAYS[3], DAYS[17])  # two days without a covered call
+]
+HOURLY = 24 * 2 * Decimal("1.25")  # dollars a day
+CONTRACT: dict[str, Any] = {
+    "name": "Azure PTU", "provider": AZURE, "since": "2026-03-01",
+    "terms": [
+        {"kind": "capacity", "models": [COVERED], "unit": "ptu", "number": "2", "price": "1.25", "per": "hour"}
+    ],
+}  # fmt: skip
+TEAMS = {"key_web": "web", "key_app": "app", "key_jobs": None}
+
+
+@pytest_asyncio.fixture(params=[MEMORY, POSTGRES])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    stored = None
+    if request.param == POSTGRES:
+        schema: Schema = request.getfixturevalue("new_schema")()
+        stored = schema.settings(tmp_path)
+
+    servers: list[OperatorServer] = []
+
+    def prices() -> PriceBook:
+        return PriceBook(book().card, (), price_terms(servers[0].registry))
+
+    clock = MovedClock(NOW.timestamp())
+    engine = request.param
+    async with operator_server(tmp_path, engine=engine, clock=clock, stored=stored, prices=prices) as opened:
+        servers.append(opened)
+        yield opened
+
+
+async def made(server: OperatorServer, **contract: Any) -> None:
+    answer = await server.ask("POST", "/contracts", {**CONTRACT, **contract})
+    assert 201 == answer.status, answer.payload
+
+
+async def send_calls(server: OperatorServer) -> list[Inference]:
+    """Price the month's calls as the intake does, and store them."""
+    prices = PriceBook(book().card, (), price_terms(server.registry))
+    records = [record(call) for call in CALLS]
+    for each in records:
+        each.team = TEAMS[str(each.api_key)]
+        prices.price(each)
+    known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)]
+    await add(server.services.spool.log, *zip(records, known, strict=True))
+    return records
+
+
+def bill(daily: Decimal, *, has_tokens: bool) -> list[StatementRow]:
+    """Return a bill with a line of capacity a day, and without money of the covered tokens."""
+    rows = statements(CALLS)
+    name = COVERED.replace("2024-11-20", "1120")
+    like = next(row for row in rows if row.unit == "usd" and row.model == name)
+    kept = [row for row in rows if row.model != name or (has_tokens and row.unit != "usd")]
+    lines = (
+        replaced(like, kind="throughput", model=name, amount=daily, start=day, end=day + 86_400, tier=None,
+                 region=None, batch=None, context=None)
+        for day in ALL_DAYS
+    )  # fmt: skip
+    return [*kept, *lines]
+
+
+async def put(server: OperatorServer, rows: Sequence[StatementRow]) -> None:
+    for source in sorted({row.source for row in rows}):
+        statement = Statement(
+            source=source, account="", start=DAYS[0], end=DAYS[-1] + 2 * 86_400,
+            rows=tuple(row for row in rows if row.source == source),
+            read_at=NOW.timestamp(), settled_until=NOW.timestamp(), name=f"{source}.json",
+        )  # fmt: skip
+        await server.registry.statements.put(statement, actor=Actor("ada@example.com", "command"))
+
+
+async def reconciled(server: OperatorServer) -> Any:
+    answer = await server.ask("GET", f"/reconciliation?month={MARCH}&provider={AZURE}")
+    assert 200 == answer.status, answer.payload
+    [found] = answer.payload["providers"]
+    return found
+
+
+def parts_by_hand(calls: Sequence[Call]) -> dict[tuple[str, str | None], Decimal]:
+    """Divide each day's cost by the list value of its covered calls, without rounding that matters."""
+    parts: dict[tuple[str, str | None], Decimal] = defaultdict(Decimal)
+    for day in ALL_DAYS:
+        values: dict[str | None, Decimal] = defaultdict(Decimal)
+        for call in calls:
+            if call.day == day and call.model == COVERED:
+                values[TEAMS[call.key]] += call.cost()
+        for team, value in values.items():
+            parts["commitment", team] += HOURLY * value / sum(values.values())
+        if not values:
+            parts["unused", None] += HOURLY
+    return parts
+
+
+async def test_calls_cost_nothing_and_teams_share_the_capacity(server: OperatorServer) -> None:
+    """Covered calls cost 0 and name the contract. The parts of teams add up to the cost exactly."""
+    await made(server)
+    records = await send_calls(server)
+    for call, each in zip(CALLS, records, strict=True):
+        is_covered = call.model == COVERED
+        assert is_covered == (each.estimated_cost == "0")
+        assert is_covered == str(each.price_book).endswith("+contract:Azure PTU")
+    answer = await server.ask("GET", f"/contract-costs?month={MARCH}")
+    assert 200 == answer.status, answer.payload
+    payload, hand = answer.payload, parts_by_hand(CALLS)
+    assert str(HOURLY * 31) == f"{Decimal(payload['total']['cost']):.2f}"
+    assert Decimal(payload["total"]["cost"]) == sum(Decimal(row["cost"]) for row in payload["rows"])
+    assert hand.keys() == {(row["charge"], row["team"]) for row in payload["rows"]}
+    for row in payload["rows"]:
+        assert abs(Decimal(row["cost"]) - hand[row["charge"], row["team"]]) < Decimal("1e-20")
+    [term] = payload["capacity"]
+    covered = [call for call in CALLS if call.model == COVERED]
+    value = sum(call.cost() for call in covered)
+    assert (value, len(covered), 0) == (Decimal(term["list_value"]), term["calls"], term["unpriced_calls"])
+    assert f"{value / (HOURLY * 31) * 100:.2f}" == term["utilisation"]
+    assert 31 * 24 - len({call.time // 3600 for call in covered}) == term["idle_hours"]
+    assert hand["unused", None] == Decimal(term["unused"]) == Decimal(payload["total"]["unused"])
+
+
+@pytest.mark.parametrize("has_tokens", [True, False])
+@pytest.mark.parametrize("daily", [HOURLY, HOURLY + 3])
+async def test_the_bill_names_the_contract(server: OperatorServer, daily: Decimal, has_tokens: bool) -> None:
+    """The lines of capacity are explained to the last digit. If the contract states another amount, both are named."""
+    await made(server)
+    await send_calls(server)
+    await put(server, bill(daily, has_tokens=has_tokens))
+    found = await reconciled(server)
+    causes = {cause["cause"]: cause for cause in found["causes"]}
+    assert {"commitment"} == causes.keys() - {"rounding"}, found["causes"]
+    assert [] == found["hints"]
+    claim = causes["commitment"]
+    assert daily * 31 == Decimal(claim["amount"])
+    assert "the contract Azure PTU states" in claim["evidence"]
+    assert all(f"${amount * 31:,.2f}" in claim["evidence"] for amount in (HOURLY, daily))
+    assert (daily != HOURLY) == ("but the contract" in claim["evidence"])
+    assert 0 == Decimal(found["total"]["unexplained"])
+
+
+async def test_two_contracts_do_not_cover_the_same_calls(server: OperatorServer) -> None:
+    """A term of another contract is refused until the first contract ends."""
+    await made(server)
+    other = {**CONTRACT, "name": "Later", "since": "2026-05-01"}
+    refused = await server.ask("POST", "/contracts", other)
+    assert (409, True) == (refused.status, "has a capacity of the same calls" in str(refused.payload))
+    assert 200 == (await server.ask("PATCH", "/contracts/Azure%20PTU", {"until": "2026-05-01"})).status
+    assert 201 == (await server.ask("POST", "/contracts", other)).status
