@@ -70,6 +70,26 @@ async def test_a_price_by_command_applies_until_it_is_deleted(serving: Serving, 
     await until_priced(serving, None)
 
 
+async def test_a_contract_by_command_applies_until_it_is_deleted(serving: Serving, tmp_path: Path) -> None:
+    """The running server prices the next calls by the contract, and `ledger reprice` uses it."""
+
+    async def run(*words: str) -> str:
+        data = ["--data", str(tmp_path / "data-0")]
+        done = await asyncio.to_thread(CliRunner().invoke, main, [*words, *data])
+        assert 0 == done.exit_code, done.output
+        return done.output
+
+    assert (None, "") == await estimate(serving)
+    create = ["contracts", "create", "--name", "Deal", "--provider", "openai", "--since", "2026-01-01"]
+    await run(*create, "--term", f"capacity models={MODEL} unit=ptu number=1 price=1 per=hour")
+    await until_priced(serving, "0")
+    assert (await estimate(serving))[1].endswith("+contract:Deal")
+    repriced = await run("ledger", "reprice", "--from", time.strftime("%Y-%m-01", time.gmtime()))
+    assert "+contracts-" in repriced
+    await run("contracts", "delete", "Deal")
+    await until_priced(serving, None)
+
+
 async def test_a_price_applies_on_every_gateway(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path
 ) -> None:
