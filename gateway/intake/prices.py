@@ -172,15 +172,15 @@ class PriceBook:
         time = record.start_time
         if time is None:
             time = NO_TIME
-        quote = self._memo.get(key, NEVER)
-        if not quote.low <= time < quote.high:
-            quote = self._remember(key, time)
+        low, high, rate, tiers, parts, _, _ = quote = self._memo.get(key, NEVER)
+        if not low <= time < high:
+            _, _, rate, tiers, parts, _, _ = quote = self._remember(key, time)
         if record.meters:
-            return _sum_of_parts(quote.parts, record), quote
-        rate, input_tokens = quote.rate, record.input_tokens
+            return _sum_of_parts(parts, record), quote
+        input_tokens = record.input_tokens
         if rate is None or input_tokens is None:
             return None, quote
-        for above, dearer in quote.tiers:
+        for above, dearer in tiers:
             if input_tokens > above:
                 rate = dearer
                 break
