@@ -247,6 +247,10 @@ class PriceBook:
         missing = self._quote_of_sum(total).missing
         return missing is not None and bool(missing.mode)
 
+    def contract_of_sum(self, total: TokenSum) -> str:
+        """Return the name of the contract that decides the price of summed calls, or ""."""
+        return self._quote_of_sum(total).contract
+
     def rate_of_sum(self, total: TokenSum) -> Rate | None:
         """
         Return the token prices of text calls that the ledger has summed. Return None if the calls

@@ -17,6 +17,7 @@ from gateway.bills.reconciliation.causes.list import claims
 from gateway.bills.reconciliation.causes.rest import last_digit
 from gateway.bills.reconciliation.cells import Split, split
 from gateway.bills.reconciliation.claims import OF_PRICES, Case, Claim, Left
+from gateway.bills.reconciliation.contract_prices import BilledPrices, billed_prices, contract_price
 from gateway.bills.reconciliation.limits import COARSEST, OWNER_DAYS
 from gateway.bills.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
 from gateway.bills.reconciliation.overrides import Override, overrides
@@ -191,6 +192,7 @@ class BothSides:
     tolerance: Tolerance = field(default_factory=Tolerance)
     conversion: Conversion | None = None  # if one currency was converted to dollars
     commitments: Sequence[Commitment] = ()  # capacity that contracts state
+    listed: Prices | None = None  # prices without contracts, if there are contracts
 
 
 def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
@@ -234,19 +236,25 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
     def prices(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
         return facts.prices(priced_as(model), tier, day, context)
 
+    def listed(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
+        return {} if facts.listed is None else facts.listed(priced_as(model), tier, day, context)
+
     levels = levels_of(tokens, amounts, counted, keys=keys.any)
     metered = compared & set(of_tokens)
+    of_all = counted
     set_aside = without_failed(tokens, counted, levels, metered)
     counted = [*set_aside.counted]
     own_rows = [use for use, is_out in zip(own_rows, set_aside.left_out, strict=True) if not is_out]
     key_tokens, own_keys = _by_key(billed_rows, own_rows, keys)
+
+    at_prices: Prices = prices
 
     def sides() -> Split:
         return split(
             tokens,
             amounts,
             counted,
-            prices=prices,
+            prices=at_prices,
             levels=levels,
             metered=metered,
             imputed=not of_money,
@@ -262,23 +270,22 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
             set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
             foreign=bill_rows.foreign,
         )
+    conversion = facts.conversion
+    precision = _precision(amounts, of_money, conversion)
+    at_contracts, billed_at = counted, BilledPrices()
+    if facts.listed is not None:
+        known_models = {*spelled, *(row.model for row in tokens), *(row.model for row in amounts)}
+        of_contracts = sides()
+        counted, at_prices = BilledPrices.all_listed(known_models).restated(counted), listed
+        billed_at = billed_prices(of_contracts, sides(), precision, known_models)
+        at_prices = billed_at.prices(prices, listed)
+        counted = [*without_failed(tokens, billed_at.restated(of_all), levels, metered).counted]
     own = counted
     exchanged = exchanged_keys(tokens, counted) if levels.key else {}
     of_days = counted = restated_keys(counted, exchanged)
     late = late_rows(tokens, amounts, counted, levels, metered)
     counted = late.restated(counted, levels)
     converted = amounts
-    conversion = facts.conversion
-    rows_by_source: dict[str, list[BilledMoney]] = defaultdict(list)
-    for row in amounts:
-        rows_by_source[row.source].append(row)
-    digits = {
-        source: digit_of(rows, conversion)
-        if conversion is not None and source in conversion.sources
-        else last_digit(row.amount for row in rows)
-        for source, rows in rows_by_source.items()
-    }
-    precision = {day: digits[source] for day, source in of_money.items() if source in digits}
     split_sides = sides()
     fixed = None if conversion is None else fixed_rate(split_sides, conversion, precision)
     if conversion is not None and fixed is not None:
@@ -299,11 +306,13 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
             for each in facts.commitments
         ],
     )
-    found = claims(case)
+    found = [billed_at.doubted(claim) for claim in claims(case)]
     if late.posted:
         found.append(posted_late(split_sides, of_days, late))
     if exchanged:
         found.append(keys_exchanged(split_sides, own, exchanged))
+    if billed_at.factors:
+        found.append(contract_price(split_sides, at_contracts, billed_at))
     if conversion is not None and (fixed is None or not fixed.is_of_market):
         # an unknown rate of exchange would explain any price
         found = [
@@ -355,9 +364,25 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         regions=frozenset(row.region for row in counted if row.region),
         accounts=sorted({*(row.account for row in tokens), *(row.account for row in amounts)} - {""}),
         owed=owed_lines(claimed, split_sides),
-        overrides=overrides(facts.provider, case, claimed, prices, spelled),
+        overrides=overrides(facts.provider, case, claimed, at_prices, spelled),
         owners=owner_pairs(facts.provider, key_tokens, own_keys),
     )
+
+
+def _precision(
+    amounts: Sequence[BilledMoney], of_money: Mapping[int, str], conversion: Conversion | None
+) -> Mapping[int, int]:
+    """Return the last digit of a bill's amounts, by day."""
+    rows_by_source: dict[str, list[BilledMoney]] = defaultdict(list)
+    for row in amounts:
+        rows_by_source[row.source].append(row)
+    digits = {
+        source: digit_of(rows, conversion)
+        if conversion is not None and source in conversion.sources
+        else last_digit(row.amount for row in rows)
+        for source, rows in rows_by_source.items()
+    }
+    return {day: digits[source] for day, source in of_money.items() if source in digits}
 
 
 def _compared(rows: Sequence[_Row], wide: Mapping[int, int], days: Collection[int]) -> list[_Row]:

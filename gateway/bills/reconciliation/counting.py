@@ -24,6 +24,7 @@ from gateway.intake.prices import PriceBook
 from gateway.normalise.reading import models
 from spool import providers
 from spool.ledger import money
+from spool.ledger.cost_kinds import ESTIMATED
 from spool.ledger.days.usage import UsageSum
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import DAY_S
@@ -141,6 +142,17 @@ class TokenPrices:
     def __init__(self, book: PriceBook) -> None:
         self._book = book
         self._known: dict[_Priced, Mapping[str, int]] = {}
+        self._without: TokenPrices | None = None
+
+    def without_contracts(self) -> TokenPrices:
+        """Return the prices that calls have without a contract."""
+        if self._without is None:
+            self._without = TokenPrices(self._book.without_contracts())
+        return self._without
+
+    def contract_of(self, total: TokenSum) -> str:
+        """Return the name of the contract that decides the price of a sum, or ""."""
+        return self._book.contract_of_sum(total)
 
     def of_sum(self, total: TokenSum) -> Mapping[str, int]:
         price_key = _Priced.of(total)
@@ -244,19 +256,8 @@ def counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
             strict=True,
         )
     )
-    price = prices.of_sum(total)
-    values = {meter: tokens[meter] * price[meter] for meter in METERS if meter in price}
-    thought = min(total.reasoning_tokens, output)
-    if OUTPUT in price and REASONING in price:
-        values[OUTPUT] += thought * (price[REASONING] - price[OUTPUT])
-    fees: Mapping[str, int] = {}
-    if total.meters:
-        charged = prices.of_meters(total)
-        if charged is None:
-            fees = prices.fees(total)
-        else:
-            values = {meter: charged.get(meter, 0) for meter in METERS}
-            fees = {kind: amount for kind, amount in charged.items() if kind not in METERS}
+    values, fees = _values(total, tokens, prices)
+    contract = prices.contract_of(total)
     return CountedUse(
         day=usage_sum.day,
         source=dimensions.source or "",
@@ -275,6 +276,29 @@ def counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
         context=total.beyond,
         reasoning=total.reasoning_tokens,
         beside=_beside(total.meters) if total.meters else {},
+        contract=contract,
+        listed=_values(total, tokens, prices.without_contracts())[0] if contract else {},
+        is_estimated=dimensions.cost_source == ESTIMATED,
+    )
+
+
+def _values(
+    total: TokenSum, tokens: Mapping[str, int], prices: TokenPrices
+) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Return the values of a sum's tokens by meter, and of its fees by the names that bills use."""
+    price = prices.of_sum(total)
+    values = {meter: tokens[meter] * price[meter] for meter in METERS if meter in price}
+    if OUTPUT in price and REASONING in price:
+        thought = min(total.reasoning_tokens, tokens[OUTPUT])
+        values[OUTPUT] += thought * (price[REASONING] - price[OUTPUT])
+    if not total.meters:
+        return values, {}
+    charged = prices.of_meters(total)
+    if charged is None:
+        return values, prices.fees(total)
+    return (
+        {meter: charged.get(meter, 0) for meter in METERS},
+        {kind: amount for kind, amount in charged.items() if kind not in METERS},
     )
 
 

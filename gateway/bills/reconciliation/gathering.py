@@ -22,7 +22,7 @@ from gateway.bills.reconciliation.limits import DAYS_OF_RATES
 from gateway.bills.reconciliation.matching import Owner, day_of
 from gateway.bills.reconciliation.restating import Conversion
 from gateway.bills.reconciliation.set_aside import has_failed
-from gateway.bills.reconciliation.sides import DAY_S, Commitment, CountedUse
+from gateway.bills.reconciliation.sides import DAY_S, Commitment, CountedUse, Prices
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Card
 from spool import providers
@@ -247,6 +247,7 @@ async def _sides(
         rows=rows,
         counted=uses,
         prices=lambda model, tier, day, context: prices.listed(provider, model, tier, day, context),
+        listed=_without_contracts(inputs, provider, prices),
         covered={source: frozenset(days) for source, days in covered.items()},
         unsettled={source: frozenset(days) for source, days in unsettled.items()},
         hours=hours,
@@ -256,6 +257,14 @@ async def _sides(
         conversion=await asyncio.to_thread(conversion_of, statement_rows, sources.ledger.rates, month),
         commitments=_commitments(inputs, provider, now, sources.ledger.rates or no_rates),
     )
+
+
+def _without_contracts(inputs: Inputs, provider: str, prices: TokenPrices) -> Prices | None:
+    """Return the prices without contracts, if there is one with a provider."""
+    if all(contract.provider != provider for contract in inputs.contracts):
+        return None
+    listed = prices.without_contracts().listed
+    return lambda model, tier, day, context: listed(provider, model, tier, day, context)
 
 
 def _commitments(inputs: Inputs, provider: str, now: float, rates: Rates) -> list[Commitment]:

@@ -103,7 +103,7 @@ def keys_exchanged(split: Split, counted: Iterable[CountedUse], names: Exchanged
 
     Afterwards, the split has the counted sums under the ledger's own keys.
     """
-    by_cell = _undone(split, counted)
+    by_cell = undone(split, counted)
     pairs = sorted({tuple(sorted((key, name))) for (_, key), name in names.items()})
     claim = claim_of(
         "keys_exchanged",
@@ -119,7 +119,7 @@ def keys_exchanged(split: Split, counted: Iterable[CountedUse], names: Exchanged
     return replace(claim, moved=sum(map(abs, by_cell.values())) // 2)
 
 
-def _undone(split: Split, counted: Iterable[CountedUse]) -> dict[Cell, int]:
+def undone(split: Split, counted: Iterable[CountedUse]) -> dict[Cell, int]:
     """
     Give the split the counted sums of `counted` again. Return the cost of the restated sums minus the cost of these, by
     cell, which becomes a part of the difference.
@@ -266,7 +266,7 @@ def posted_late(split: Split, counted: Iterable[CountedUse], late: LateRows) -> 
 
     Afterwards, the split has the counted sums on the ledger's own days.
     """
-    by_cell = _undone(split, counted)
+    by_cell = undone(split, counted)
     days: dict[int, set[int]] = defaultdict(set)
     for (late_day, _), day in late.posted.items():
         days[day].add(late_day)

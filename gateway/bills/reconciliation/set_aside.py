@@ -102,6 +102,7 @@ def _only_cost(use: CountedUse) -> CountedUse:
         unsized=0,
         tokens=nothing,
         values=nothing,
+        listed=nothing,
         fees=nothing,
         beside=nothing,
         reasoning=0,

@@ -119,7 +119,8 @@ class CountedUse:
     `values` are the tokens of each meter at the price of the time; meters without a known price are omitted.
     `unsized` is the number of calls with incomplete token counts. `cost` is the total cost. `context` is an input size
     that each call exceeds, or -1 if the sizes are unknown. `failed` is what the bill has more than the ledger because
-    calls failed (see `set_aside`).
+    calls failed (see `set_aside`). `contract` is the contract that decides the price, and `listed` are then the values
+    without it. `is_estimated` means that `cost` follows from the prices.
     """
 
     day: int
@@ -142,6 +143,9 @@ class CountedUse:
     context: int = 0
     reasoning: int = 0  # tokens that the source reports as reasoning, also if its output excludes them
     failed: int = 0
+    contract: str = ""
+    listed: Mapping[str, int] = field(default_factory=dict)
+    is_estimated: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.intake.price_terms import PriceTerm
 from spool.record import NS, Inference
 from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.plants import (
@@ -370,6 +371,41 @@ def _cache_in_input(random: Random, provider: str) -> Plant:
     )
 
 
+def term_of(provider: str, kind: str = "discount", **stated: Any) -> PriceTerm:
+    return PriceTerm(contract="Enterprise", kind=kind, provider=provider, since="2026-01-01", **stated)
+
+
+def _contract_met(random: Random, provider: str) -> Plant:
+    """State a discount, and bill it."""
+    factor = Decimal(random.choice(("0.95", "0.9", "0.7")))
+    return replace(_money(lambda row: factor), terms=(term_of(provider, factor=factor),))
+
+
+def _contract_ignored(random: Random, provider: str) -> Plant:
+    """State a discount of a model, or of all models, and bill list prices."""
+    models = random.choice(((), (_model_of(random, provider),)))
+    discount = Decimal(random.choice(("0.95", "0.9", "0.7")))
+    return Plant(causes=("contract_price",), terms=(term_of(provider, models=models, factor=discount),))
+
+
+def _contract_at_other_discount(random: Random, provider: str) -> Plant:
+    """Bill another discount than the contract states."""
+    plant = _money(lambda row: Decimal("0.97"), "contract_price", providers=HAVE_MODELS)
+    return replace(plant, terms=(term_of(provider, factor=Decimal(random.choice(("0.9", "0.8")))),))
+
+
+def _contract_tier_ignored(random: Random, provider: str) -> Plant:
+    """State a price of batches, and bill that of the price list."""
+    term = term_of(provider, "tier_price", tier="batch", factor=Decimal("0.4"))
+    return Plant(causes=("contract_price",), terms=(term,))
+
+
+def _contract_capacity_ignored(random: Random, provider: str) -> Plant:
+    """State capacity for a model, and bill its tokens at list prices."""
+    term = term_of(provider, "capacity", models=(_model_of(random, provider),))
+    return Plant(causes=("contract_price",), terms=(term,))
+
+
 def _no_lines_of_kind(random: Random, provider: str) -> Plant:
     """Lose the tokens of one kind of a model in the export."""
     model = _spelled(provider, _model_of(random, provider))
@@ -425,4 +461,9 @@ FAULTS: Mapping[str, Planting] = {
     "cache in input": _cache_in_input,
     "kind not exported": _no_lines_of_kind,
     "output on days": _rate_of_a_day,
+    "contract met": _contract_met,
+    "contract ignored": _contract_ignored,
+    "contract at another discount": _contract_at_other_discount,
+    "contract's tier ignored": _contract_tier_ignored,
+    "contract's capacity ignored": _contract_capacity_ignored,
 }

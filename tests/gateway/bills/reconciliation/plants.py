@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import Random
 
 import msgspec
@@ -16,6 +16,8 @@ import msgspec
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import in_dollars
 from gateway.bills.reconciliation.restating import Conversion
+from gateway.intake.price_terms import PriceTerm
+from gateway.intake.prices import PriceBook
 from spool.currencies import SCALE
 from spool.ledger import money
 from spool.record import NS, Inference
@@ -95,6 +97,7 @@ class Plant:
     billed_rates: Prices | None = None  # prices of the provider, if the ledger has those of MODELS
     world: Prices | None = None  # prices of both sides
     conversion: Conversion | None = None
+    terms: tuple[PriceTerm, ...] = ()  # terms of contracts that the ledger knows
     providers: tuple[str, ...] = ALL_PROVIDERS
 
 
@@ -484,8 +487,10 @@ async def planted(provider: str, seed: int, plants: Iterable[Plant]) -> Reconcil
     rows, reports = both_sides(_month(provider, seed), plants, world)
     conversion = next((plant.conversion for plant in plants if plant.conversion), None)
     covered = {row.source: frozenset(DAYS) for row in rows}
-    counts = await count(reports, book(world))
-    return reconcile(provider, rows, counts, conversion=conversion, covered=covered)
+    counts = await count(reports, book_of(plants, world))
+    without = counts.prices.without_contracts()
+    listed = partial(without.listed, provider) if any(plant.terms for plant in plants) else None
+    return reconcile(provider, rows, counts, conversion=conversion, covered=covered, listed=listed)
 
 
 def prices_of(plants: Iterable[Plant]) -> Prices:
@@ -494,6 +499,11 @@ def prices_of(plants: Iterable[Plant]) -> Prices:
     if any(plant.rates for plant in plants):
         return PLAIN
     return next((plant.world for plant in plants if plant.world), MODELS)
+
+
+def book_of(plants: Iterable[Plant], world: Prices) -> PriceBook:
+    """Return the ledger's prices, with the contracts of the plants."""
+    return PriceBook(book(world).card, (), [term for plant in plants for term in plant.terms])
 
 
 def difference(
@@ -511,7 +521,7 @@ def difference(
     """
     calls = [call for call in _month(provider, seed) if not without(call)]
     rows, reports = both_sides(base(calls), plants, world)
-    total, prices = 0, book(world)
+    total, prices = 0, book_of(plants, world)
     for row in rows:
         if row.unit == "usd" and row.start in _DAYS:
             total += money.units(f"{row.amount:f}")

@@ -38,13 +38,16 @@ ALL = {**PLANTS, **FAULTS}
 UNPROVEN = frozenset(
     {"rounded up", "tokenizer", "drifting", "cache in input", "fee", "uplift", "free tokens"}
 )
+_OF_CONTRACTS = frozenset({"commitment", "discount"})
 
 
 def plants_of(provider: str, seed: int, names: Iterable[str]) -> list[Plant]:
     """Return plants, or nothing if the provider's bill cannot show them or cannot tell them apart."""
     plants = [ALL[name](Random(f"{seed} {name} {provider}"), provider) for name in names]
     causes = [cause for plant in plants for cause in plant.causes]
-    is_possible = all(provider in plant.providers for plant in plants)
+    # a discount of everything is the same as another discount of a contract, and free tokens have the contract's value
+    is_apart = "contract_price" not in causes or _OF_CONTRACTS.isdisjoint(causes)
+    is_possible = is_apart and all(provider in plant.providers for plant in plants)
     return plants if is_possible and len(set(causes)) == len(causes) else []
 
 

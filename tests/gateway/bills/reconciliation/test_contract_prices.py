@@ -1,0 +1,55 @@
+"""Bills next to contracts: followed, ignored, or billed at another discount, alone and for a part of the month."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from tests.gateway.bills.reconciliation.faults import FAULTS, replaced, term_of
+from tests.gateway.bills.reconciliation.judging import RIGHT, dollars, judged_alone
+from tests.gateway.bills.reconciliation.plants import HAVE_MODELS, Plant, planted
+from tests.gateway.bills.reconciliation.simulator import BEDROCK, DAYS, OPENAI
+from tests.gateway.bills.reconciliation.test_failed_and_late import agrees_with_the_month
+from tests.gateway.bills.reconciliation.test_faults import SEED, plants_of
+
+CONTRACTS = [name for name in FAULTS if name.startswith("contract")]
+OTHER = Plant(
+    causes=("contract_price",),
+    rows=lambda rows: [
+        replaced(row, amount=row.amount * Decimal("0.97")) if row.unit == "usd" else row for row in rows
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "provider"),
+    [(name, HAVE_MODELS[index % len(HAVE_MODELS)]) for index, name in enumerate(CONTRACTS)],
+)
+async def test_alone(name: str, provider: str) -> None:
+    """A contract that the bill does not follow is the only cause, with its exact amount."""
+    [plant] = plants_of(provider, SEED, [name])
+    found = await planted(provider, SEED, [plant])
+    verdict = judged_alone(found, plant)
+    assert RIGHT == verdict.state, verdict.words
+    agrees_with_the_month(found)
+
+
+async def test_another_discount_of_one_model_is_a_hint() -> None:
+    """The price of the model may have changed, so no cause is a fact."""
+    plant = replace(OTHER, terms=(term_of(BEDROCK, factor=Decimal("0.9")),))
+    found = await planted(BEDROCK, SEED, [plant])
+    assert [] == [claim.cause for claim in found.claims if claim.cause != "rounding"]
+    assert any("contract_price" in hint.beside for hint in found.hints)
+
+
+async def test_a_contract_that_begins_within_the_month() -> None:
+    """Only the calls since the first day of the contract have another price."""
+    term = term_of(OPENAI, factor=Decimal("0.8"))
+    late = replaced(term, since="2026-03-11")
+    found = await planted(OPENAI, SEED, [Plant(causes=("contract_price",), terms=(late,))])
+    [claim] = [claim for claim in found.claims if claim.cause == "contract_price"]
+    assert claim.amount == found.total.difference and claim.days[0] == DAYS[10]
+    assert f"${dollars(found.total.billed):,.2f}" not in claim.evidence
+    assert "the contract Enterprise states $" in claim.evidence and not found.hints
