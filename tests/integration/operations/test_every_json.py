@@ -17,7 +17,14 @@ from spool.registry.scopes import SEND_AI_TELEMETRY
 
 ENVELOPE = {"pagination", "filtering", "sorting"}
 # These commands print one object that contains rows, not a list.
-DOCUMENTS = {"fleet causes", "fleet coverage", "spool status", "spool verify", "plans costs", "contracts costs"}
+DOCUMENTS = {
+    "fleet causes",
+    "fleet coverage",
+    "spool status",
+    "spool verify",
+    "plans costs",
+    "contracts costs",
+}
 # These commands change something, inspect the machine or a server, run until stopped, or show a single object
 # that must exist first.
 OTHERS = {
