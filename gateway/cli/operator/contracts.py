@@ -68,6 +68,17 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
     _show(client.request("POST", "/contracts", body=_fields(**given)), as_json)
 
 
+def _shown(contract: JsonObject) -> JsonObject:
+    return {**contract, "terms": "; ".join(map(_words, contract["terms"]))}
+
+
+def _words(term: JsonObject) -> str:
+    """Return a term in the notation of the option."""
+    stated = {name: value for name, value in term.items() if value and name != "kind"}
+    words = (f"{name}={','.join(value) if name == 'models' else value}" for name, value in stated.items())
+    return " ".join((term["kind"], *words))
+
+
 resource_commands(
     contracts,
     NewContract,
@@ -77,6 +88,7 @@ resource_commands(
         "show": "Show a contract, by id or name.",
         "delete": "Delete a contract. New calls have the prices of the price list again.",
     },
+    shown=_shown,
 )
 
 
@@ -131,21 +143,14 @@ def _term(text: str) -> JsonObject:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or name not in Term.__struct_fields__:
-            fail(f"{word} is not a field of a term: write KIND FIELD=VALUE ...", 2)
+            fields_of_terms = ", ".join(Term.__struct_fields__[1:])
+            fail(
+                f"{word} is not a field of a term: write KIND FIELD=VALUE ..., with the fields {fields_of_terms}",
+                2,
+            )
         fields[name] = value.split(",") if name == "models" else value
     return fields
 
 
 def _show(payload: JsonObject, as_json: bool) -> None:
-    if as_json:
-        show_json(payload)
-        return
-    contract = payload["contract"]
-    show_fields({**contract, "terms": "; ".join(map(_words, contract["terms"]))})
-
-
-def _words(term: JsonObject) -> str:
-    """Return a term in the notation of the option."""
-    stated = {name: value for name, value in term.items() if value and name != "kind"}
-    words = (f"{name}={','.join(value) if name == 'models' else value}" for name, value in stated.items())
-    return " ".join((term["kind"], *words))
+    show_json(payload) if as_json else show_fields(_shown(payload["contract"]))

@@ -67,11 +67,13 @@ def resource_commands(
     noun: str,
     path: str,
     help: Mapping[str, str],
+    shown: Callable[[JsonObject], JsonObject] = lambda row: row,
 ) -> None:
     """
     Add those of the commands `create`, `show`, `edit` and `delete` that `help` names.
 
-    `create` and `edit` suit only resources whose fields all have options. Fields without a default are required.
+    `create` and `edit` suit only resources whose fields all have options. Fields without a default are required. `shown`
+    changes an object for people.
     """
 
     @described_by(
@@ -106,7 +108,7 @@ def resource_commands(
         show_json(payload) if as_json else click.echo(f"{noun.replace('_', ' ')} {named[noun]} deleted")
 
     def show_one(payload: JsonObject, as_json: bool) -> None:
-        show_json(payload) if as_json else show_fields(payload[noun])
+        show_json(payload) if as_json else show_fields(shown(payload[noun]))
 
     for command in (create, show, edit, delete):
         text = help.get(command.__name__)

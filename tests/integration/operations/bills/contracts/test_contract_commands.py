@@ -24,6 +24,7 @@ def test_a_contract_lives_its_whole_life_by_command(tmp_path: Path) -> None:
         "models=gpt-4o*,o3 tier=standard unit=ptu number=100 price=1.50 per=hour; discount percent=10"
         in shown
     )
+    assert "tier=standard unit=ptu" in run("contracts", "show", "PTU").stdout
     edited = json.loads(run("contracts", "edit", "PTU", "--term", "discount percent=5", "--json").stdout)
     assert ["5"] == [term["percent"] for term in edited["contract"]["terms"]]
     assert "no field" not in run("contracts", "list").stdout
