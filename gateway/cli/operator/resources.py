@@ -72,8 +72,8 @@ def resource_commands(
     """
     Add those of the commands `create`, `show`, `edit` and `delete` that `help` names.
 
-    `create` and `edit` suit only resources whose fields all have options. Fields without a default are required. `shown`
-    changes an object for people.
+    `create` and `edit` suit only resources whose fields all have options. Fields without a default are required.
+    `shown` changes an object for people.
     """
 
     @described_by(
