@@ -80,7 +80,8 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
     metavar="WORDS",
     help="Findings to create: all, or a comma-separated list of "
     + ", ".join(PLANTS)
-    + f". {EXAMPLES} creates budgets, a channel, a scheduled report, a price, an event type and a billing connection.",
+    + f". {EXAMPLES} creates budgets, a channel, a scheduled report, a price, a contract, an event type and a billing "
+    "connection.",
 )
 def demo(
     data: Path,

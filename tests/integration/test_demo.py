@@ -24,6 +24,7 @@ from click.testing import CliRunner
 from exporters.notifications.channels.webhook import WebhookChannel
 from exporters.probe import OK, Probe
 from exporters.settings import NotifySettings
+from gateway.bills.contracts.declared import ContractTable
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
@@ -60,6 +61,7 @@ from gateway.service.demo.samples import SENDER
 from gateway.service.demo.workloads import PEOPLE, WORKLOADS
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
+from spool.ledger.sums import HOUR_S
 from spool.providers import canonical
 from spool.record import AI_TELEMETRY, NS, Inference, as_json
 from spool.registry.recommendations import TypeSettings
@@ -576,7 +578,8 @@ async def test_examples_fill_each_page(tmp_path: Path) -> None:
     Of the three budgets, one is over its amount on any day. There is one example of each other kind, and the demo
     answers the notifications of its channel.
     """
-    for place, end in enumerate((NOON, NOON + 10 * DAY_S, NOON + 20 * DAY_S)):  # in two months
+    # in two months, and not only at whole hours
+    for place, end in enumerate((NOON, NOON + 10 * DAY_S + 1579, NOON + 20 * DAY_S + 3599)):
         clock, data = FakeClock(end), tmp_path / str(place)
         await fill(data, Period(end=end, days=3, records=900), seed=1, plants=(EXAMPLES,), clock=clock)
         spool = await open_spool(data, settings=SpoolSettings(), clock=clock)
@@ -586,12 +589,13 @@ async def test_examples_fill_each_page(tmp_path: Path) -> None:
             rows = (
                 registry.table(ScheduledReportTable).all(),
                 registry.table(PriceTable).all(),
+                registry.table(ContractTable).all(),
                 registry.table(EventMappingTable).all(),
                 registry.kept_channels.all(),
                 registry.connections.all(),
             )
-            assert [1] * 5 == [len(of_kind) for of_kind in rows]
-            until = datetime.fromtimestamp(end, UTC)
+            assert [1] * 6 == [len(of_kind) for of_kind in rows]
+            until = datetime.fromtimestamp(end // HOUR_S * HOUR_S + HOUR_S, UTC)
             since = until.replace(day=1, hour=0)
             query = CostQuery(since=since, until=until, granularity="monthly", group_by=["team"])
             spent = {row.group[0]: Decimal(row.cost) for row in await ledger.costs(query)}

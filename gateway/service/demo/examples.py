@@ -1,6 +1,6 @@
 """
-Examples of all that people create: budgets, a channel, a scheduled report, a price, an event type and a billing
-connection. So each page of the console has content.
+Examples of all that people create: budgets, a channel, a scheduled report, a price, a contract, an event type and a
+billing connection. So each page of the console has content.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from gateway.bills.contracts.declared import ContractDraft, ContractTable, Term
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.operations.money.own_prices import PriceDraft, PriceTable
 from gateway.operations.money.reports.declared import ScheduledReportDraft, ScheduledReportTable
@@ -16,6 +17,7 @@ from gateway.service.demo.note import CHANNEL
 from gateway.service.demo.samples import ACTOR, MOST
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
+from spool.ledger.sums import HOUR_S
 from spool.registry.connections import ConnectionDraft
 from spool.registry.registry import Registry
 from spool.registry.tables.kept_channels import ChannelDraft
@@ -37,6 +39,12 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     await registry.table(ScheduledReportTable).create(report, owner="", most=MOST, actor=ACTOR)
     price = PriceDraft(model="acme-small-*", provider="acme", input="0.4", output="1.2")
     await registry.table(PriceTable).create(price, most=MOST, actor=ACTOR)
+    capacity = Term(
+        kind="capacity", models=("acme-large-*",), unit="model_unit", number="2", price="40", per="month"
+    )
+    since = datetime.fromtimestamp(end, UTC).replace(day=1).date().isoformat()
+    contract = ContractDraft(name="Acme capacity", provider="acme", since=since, terms=(capacity,))
+    await registry.table(ContractTable).create(contract, most=MOST, actor=ACTOR)
     mapping = EventMappingDraft(event_type="order.shipped", stream="orders", value="1")
     await registry.table(EventMappingTable).create(mapping, most=MOST, actor=ACTOR)
     connection = ConnectionDraft(name="Planted invoices", cloud_provider="acme")
@@ -44,8 +52,8 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
 
 
 async def _budgets(registry: Registry, ledger: Ledger, end: int) -> None:
-    until = datetime.fromtimestamp(end, UTC)
-    since = until.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    until = datetime.fromtimestamp(-(-end // HOUR_S) * HOUR_S, UTC)  # the end of the running hour
+    since = datetime.fromtimestamp(end, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     query = CostQuery(since=since, until=until, granularity="monthly", group_by=["team"], measures=("cost",))
     spent = {row.group[0]: Decimal(row.cost) for row in await ledger.costs(query)}
     for team, factor in BUDGETS.items():
