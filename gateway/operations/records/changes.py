@@ -39,6 +39,8 @@ OF_THE_REGISTRY = (
     "annotations",
     "prices",
     "budgets",
+    "plans",
+    "contracts",
     "recommendations",
     "notifications",
     "statements",
@@ -51,7 +53,10 @@ NEEDS = {
     "roles": ORGANIZATION_ADMINISTRATION,
     "streams": VIEW_STREAM_SETTINGS,
     **dict.fromkeys(
-        ("ledger", "insights", "views", "annotations", "prices", "budgets", "statements", "connections"),
+        (
+            *("ledger", "insights", "views", "annotations", "prices", "budgets", "plans", "contracts"),
+            *("statements", "connections"),
+        ),
         VIEW_COSTS,
     ),
     **dict.fromkeys(

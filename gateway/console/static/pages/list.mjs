@@ -12,6 +12,7 @@ export const PAGES = [
   {path: "/views", title: "Views", shortcut: "v", group: "Money", needs: "view_costs", load: () => import("./views.mjs")},
   {path: "/budgets", title: "Budgets", shortcut: "u", group: "Money", needs: "view_costs", load: () => import("./budgets.mjs")},
   {path: "/plans", title: "Plans", shortcut: "f", group: "Money", needs: "view_costs", load: () => import("./plans.mjs")},
+  {path: "/contracts", title: "Contracts", shortcut: "g", group: "Money", needs: "view_costs", isWhole: true, load: () => import("./contracts.mjs")},
   {path: "/prices", title: "Prices", shortcut: "q", group: "Money", needs: "view_costs", isWhole: true, load: () => import("./prices.mjs")},
   {path: "/annotations", title: "Annotations", shortcut: "h", group: "Money", needs: "view_costs", load: () => import("./annotations.mjs")},
   {path: "/recommendations", title: "Recommendations", shortcut: "r", group: "Money", needs: "view_recommendations", load: () => import("./recommendations.mjs")},

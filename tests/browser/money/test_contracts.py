@@ -1,0 +1,53 @@
+"""Contracts with providers: created, shown with the cost of their capacity, changed and deleted."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import NARROW
+
+
+def test_a_contract_from_its_first_day_to_its_end(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """A wrong word of a term is named. Capacity has its cost, and its teams have their parts."""
+    console = open_console(busy)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    console.open("/contracts")
+    expect(page.get_by_text("No contracts yet")).to_be_visible()
+    page.get_by_role("button", name="Create a contract").click()
+    dialog.locator("[name=name]").fill("Enterprise")
+    dialog.locator("[name=provider]").fill("openai")
+    dialog.locator("[name=since]").fill(datetime.now(UTC).replace(day=1).date().isoformat())
+    dialog.locator("[name=terms]").fill("discount 10")
+    assert [] == console.audit(within="dialog")
+    dialog.get_by_role("button", name="Create a contract").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("10 is not FIELD=VALUE")
+    terms = "discount percent=10 models=gpt-4o*,o3\ncapacity unit=ptu number=100 price=1 per=hour"
+    dialog.locator("[name=terms]").fill(terms)
+    dialog.get_by_role("button", name="Create a contract").click()
+    expect(dialog).to_have_count(0)
+    contracts = page.get_by_role("table", name="contracts", exact=True)
+    expect(contracts).to_contain_text("discount, capacity")
+    page.mouse.move(0, 0)  # the page waits while the mouse points at a row
+    numbers = page.locator("dl.numbers").first
+    expect(numbers).to_contain_text(f"${datetime.now(UTC).day * 2400:,}.00")
+    expect(page.get_by_role("table", name="Parts of teams")).to_contain_text("Enterprise")
+    assert [] == console.audit()
+    console.page.set_viewport_size(NARROW)
+    assert [] == console.audit()
+    contracts.get_by_role("link", name="Enterprise").click()
+    expect(dialog).to_contain_text("discount models=gpt-4o*,o3 percent=10")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(dialog.locator("[name=terms]")).to_have_value(
+        "discount models=gpt-4o*,o3 percent=10\ncapacity unit=ptu number=100 price=1 per=hour"
+    )
+    dialog.locator("[name=terms]").fill("discount percent=5")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(page.get_by_role("table", name="Capacity in")).to_have_count(0)
+    contracts.get_by_role("link", name="Enterprise").click()
+    dialog.get_by_role("button", name="Delete").click()
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("No contracts yet")).to_be_visible()
