@@ -182,6 +182,8 @@ PAGES = (
             "/statement-pulls",
             "/statement-uploads",
             "/reconciliation",
+            "/enforcers",
+            "/enforcer-limits",
             "/billed-invoices",
             "/month-closing",
             "/closed-months",

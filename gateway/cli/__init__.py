@@ -73,6 +73,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "List and handle possible savings.",
         ),
         "reconcile": ("gateway.cli.operator.money.reconcile", "Compare provider bills with counted costs."),
+        "enforcers": (
+            "gateway.cli.operator.money.enforcers",
+            "Compare limits of gateways and providers with counted costs.",
+        ),
         "billed": (
             "gateway.cli.operator.money.billed",
             "Record invoices, and close months of provider bills.",

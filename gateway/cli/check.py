@@ -64,9 +64,9 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     """
     Check the configuration without starting anything.
 
-    Checks the settings, the files they name, your cost service, the destinations, the notification channels and
-    the OpenID provider. If a server is running, the command also shows its stopped routes, the API keys that end
-    soon or are used after their end, and whether the key in server.api_key_file is usable.
+    Checks the settings, the files they name, your cost service, the destinations, the notification channels, the
+    keys of enforcers and the OpenID provider. If a server is running, the command also shows its stopped routes, the
+    API keys that end soon or are used after their end, and whether the key in server.api_key_file is usable.
 
     File destinations get a test file, and OTLP endpoints an empty export. If a destination is a Tollhouse, it
     also gets one test call and does not count it. Its response shows whether it rejects records from this key
@@ -87,11 +87,14 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     channels = asyncio.run(check_channels(settings.notify, clock=SystemClock()))
     sign_in = asyncio.run(try_provider(settings))
     missing = asyncio.run(missed_by_assistants(settings))
+    refused = asyncio.run(try_enforcers(settings))
     statuses = [stream.status for stream in streams if stream.key]
     statuses += [destination.status for destination in destinations] + [
         channel.status for channel in channels
     ]
-    failed = bool(problems or sign_in) or any(status in _EFFECTS for status in statuses)
+    failed = bool(problems or sign_in or any(refused.values())) or any(
+        status in _EFFECTS for status in statuses
+    )
     warned = [*_warnings(settings), *server.warnings]
     warned += [each.text for each in certificates if each.severity != CRITICAL]
     warned += asyncio.run(key_warnings(settings))
@@ -103,6 +106,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
             "upstream": [asdict(stream) for stream in streams],
             "destinations": [asdict(destination) for destination in destinations],
             "channels": [asdict(channel) for channel in channels],
+            "enforcers": [{"name": name, "problem": problem} for name, problem in refused.items()],
             "oidc": {"issuer": settings.oidc.issuer, "problem": sign_in} if settings.oidc.issuer else None,
             "mcp_oauth": {"resource": settings.mcp.oauth.resource, "missing": missing}
             if settings.mcp.oauth.resource
@@ -116,6 +120,8 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
             click.echo(
                 f"sign-in      {settings.oidc.issuer}: {sign_in or 'ok: its addresses and keys were found'}"
             )
+        for name, problem in refused.items():
+            click.echo(f"enforcer     {name}: {problem or 'ok: the key can read limits'}")
         for message in missing:
             click.echo(f"assistants   {settings.mcp.oauth.resource}: {message}")
     sys.exit(1 if failed else 0)
@@ -192,6 +198,15 @@ async def try_receivers(
 def _secret_file(config: Config) -> Path | None:
     """Return the path of the file with the installation's secret. The file may not exist yet."""
     return config.data_dir / FILE if config.storage.engine == SQLITE else config.storage.secret_file
+
+
+async def try_enforcers(config: Config) -> Mapping[str, str]:
+    """Return by name of each enforcer why its limits cannot be read, or "" if its key works."""
+    if not config.enforcers:
+        return {}
+    from gateway.service.assembly.enforcers import tried_keys
+
+    return await tried_keys(config, SystemClock())
 
 
 async def try_provider(config: Config) -> str:

@@ -18,7 +18,7 @@ from spool.installation import derived
 LIVE = frozenset({
     "upstream", "destinations", "devices", "clusters", "privacy", "prices", "currency", "attribution", "sources",
     "streams", "billed",
-    "publish", "log", "billing", "notify", "views", "budgets", "allocation", "mcp", "reconciliation",
+    "publish", "log", "billing", "notify", "views", "budgets", "allocation", "mcp", "reconciliation", "enforcers",
     "scheduled_reports", "annotations", "plans", "contracts", "channels", "roles", "answers", "operators",
     "server.accept_bearer", "server.api_key_file", "server.chain_keys", "server.key_headers", "server.key_addresses",
     "server.max_key_requests_per_s", "server.max_key_bytes_per_s", "server.min_upload_rate",

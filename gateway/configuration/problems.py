@@ -88,11 +88,20 @@ def _destination_problems(config: Config) -> Iterator[str]:
     return catalogue.problems(config.destinations, of_several_nodes=of_several_nodes)
 
 
+def _enforcer_problems(config: Config) -> Iterator[str]:
+    names: set[str] = set()
+    for index, enforcer in enumerate(config.enforcers):
+        if enforcer.name in names:
+            yield f"enforcers[{index}].name {enforcer.name!r} is already used"
+        names.add(enforcer.name)
+
+
 # section -> its checks that need other modules or another section's values
 _MORE: Mapping[str, Callable[[Config], Iterable[str]]] = {
     "storage": lambda config: engines.problems(config.storage),
     "upstream": lambda config: paths.problems(config.upstream),
     "destinations": _destination_problems,
+    "enforcers": _enforcer_problems,
     "notify": lambda config: notifications.problems(config.notify),
     "container": lambda config: url("container.upload_url", config.container.upload_url),
     "agent": _agent_problems,

@@ -40,6 +40,7 @@ from spool.settings import (
     setting,
 )
 
+ENFORCER_TYPES = ("litellm", "openrouter", "anthropic", "openai")
 PULLED_SOURCES = (
     "openai_usage",
     "openai_usage_embeddings",
@@ -1003,6 +1004,31 @@ class StatementPullSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EnforcerSettings:
+    """Limits that others enforce, which Tollhouse reads and compares: [enforcers](enforcers.md)."""
+
+    name: str = setting("", "name of the enforcer in commands and insights")
+    type: str = setting("", "type of enforcer", choices=("", *ENFORCER_TYPES))
+    base_url: str = setting(
+        "", "address, if it is not the provider's own; required for LiteLLM, which has no fixed one"
+    )
+    key_file: Path | None = setting(None, "file with a key that may read the limits")
+    every: Duration = setting(900.0, "time between two readings, at least five minutes", least=300)
+
+    def problems(self, at: str) -> Iterator[str]:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", self.name):
+            yield f"{at}.name is required: letters, digits, '.', '_' and '-', at most 64"
+        yield from one_of(f"{at}.type", self.type, ENFORCER_TYPES)
+        if self.key_file is None:
+            yield f"{at}.key_file is required: the file with a key that may read the limits"
+        yield from url(f"{at}.base_url", self.base_url)
+        if any(mark in self.base_url for mark in "?#"):
+            yield f"{at}.base_url must be an address without a query or a fragment"
+        if self.type == "litellm" and not self.base_url:
+            yield f"{at}.base_url is required: the address of your LiteLLM"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReconciliationSettings:
     """Comparison of provider bills with counted costs: [reconciliation](reconciliation.md)."""
 
@@ -1328,6 +1354,7 @@ class Config:
     contracts: ContractSettings = setting(ContractSettings(), "")
     allocation: AllocationSettings = setting(AllocationSettings(), "")
     reconciliation: ReconciliationSettings = setting(ReconciliationSettings(), "")
+    enforcers: tuple[EnforcerSettings, ...] = setting((), "")
     mcp: McpSettings = setting(McpSettings(), "")
     oidc: OidcSettings = setting(OidcSettings(), "")
     operators: OperatorSettings = setting(OperatorSettings(), "")

@@ -23,6 +23,7 @@ from spool.registry.registry_rows import RegistryRows, RegistryStore
 from spool.registry.roles import RoleTable
 from spool.registry.tables.cluster_configs import ClusterConfigTable
 from spool.registry.tables.connections import ConnectionTable
+from spool.registry.tables.enforcers import EnforcerTable
 from spool.registry.tables.expired_tries import ExpiredTryTable
 from spool.registry.tables.export_tests import ExportTestTable
 from spool.registry.tables.insights import InsightTable
@@ -85,6 +86,7 @@ class Registry:
         self.late_reports = LateReportTable(changes)
         self.sender_fields = SenderFieldTable(changes)
         self.verdicts = VerdictTable(changes)
+        self.enforcers = EnforcerTable(changes)
         self.sender_hours = SenderHoursTable(changes)
         self.export_tests = ExportTestTable(changes)
         self.expired_tries = ExpiredTryTable(changes)

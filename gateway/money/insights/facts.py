@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from gateway.bills.enforcers.faults import EnforcerFault
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import Arrival
 from gateway.clusters.clusters import UnappliedConfig
@@ -131,6 +132,7 @@ class Facts:
     late_reports: Sequence[LateReports] = ()  # late reports of the last seven days, by source
     # by day of arrival: the fields that the calls of each source and sender version stated
     sender_fields: Mapping[int, SenderDay] = field(default_factory=dict)
+    enforcer_faults: Sequence[EnforcerFault] = ()
     unmapped: Sequence[EventType] = ()  # event types for which no stream is set
     series: int = 0  # number of cumulative counters that are known
     max_series: int = 0

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from gateway.bills.enforcers.faults import EnforcerFault
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import Arrival
 from gateway.clusters.clusters import UnappliedConfig
@@ -73,6 +74,10 @@ async def _no_fields() -> Mapping[int, SenderDay]:
     return {}
 
 
+async def _no_faults() -> Sequence[EnforcerFault]:
+    return ()
+
+
 async def _no_fleet() -> Sequence[FleetRow]:
     return ()
 
@@ -106,6 +111,7 @@ class FactSources:
     expired_tries: Callable[[], Awaitable[Mapping[int, ExpiredTries]]] = _no_tries
     sender_hours: Callable[[], Awaitable[Sequence[SenderHours]]] = _no_hours
     sender_fields: Callable[[], Awaitable[Mapping[int, SenderDay]]] = _no_fields
+    enforcer_faults: Callable[[], Awaitable[Sequence[EnforcerFault]]] = _no_faults
     views: Callable[[], Sequence[View]] = tuple
     silent_clusters: Callable[[], Sequence[Cluster]] = tuple
     unapplied_configs: Callable[[], Sequence[UnappliedConfig]] = tuple
@@ -159,6 +165,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         read_otherwise=sources.read_otherwise(),
         late_reports=await sources.late_reports.recent() if sources.late_reports else (),
         sender_fields=await sources.sender_fields(),
+        enforcer_faults=await sources.enforcer_faults(),
         unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],
         series=stats.series,
         max_series=stats.max_series,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gateway.money.insights.detectors import (
     calls,
+    enforcers,
     fields,
     fleet,
     machines,
@@ -46,6 +47,11 @@ DETECTORS: tuple[Detector, ...] = (
     statements.coverage_drop,
     fields.lost_field,
     fields.uncounted_calls,
+    enforcers.enforcer_counter,
+    enforcers.enforcer_window,
+    enforcers.enforcer_not_refusing,
+    enforcers.enforcer_limit_differs,
+    enforcers.enforcer_unpriced,
     calls.no_owner,
     calls.doubled_source,
     calls.retry_storm,

@@ -48,6 +48,8 @@ from spool.storage import DatabaseHealth, no_database
 if TYPE_CHECKING:
     from gateway.bills.billed.biller import Biller
     from gateway.bills.billed.row_book import RowBook
+    from gateway.bills.enforcers.auditing import EnforcerAuditor
+    from gateway.bills.enforcers.reader import EnforcerReader
     from gateway.bills.reconciliation.reconciler import Reconciler
     from gateway.bills.statements.puller import StatementPuller
     from gateway.clusters.clusters import Clusters
@@ -441,6 +443,8 @@ class MoneyServices(WithRegistry):
     row_book: Once[RowBook] | None = None
     statement_puller: Once[StatementPuller] | None = None
     reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
+    enforcer_reader: Once[EnforcerReader] | None = None
+    enforcer_auditor: Once[EnforcerAuditor] | None = None
     budgets: Once[BudgetEvaluator] | None = None
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     currency: Callable[[], CurrencySettings] = CurrencySettings

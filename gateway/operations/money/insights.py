@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from gateway.bills.enforcers.auditing import all_faults
+from gateway.bills.enforcers.faults import EnforcerFault
 from gateway.bills.statements.arrivals import Arrival, arrivals
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
@@ -69,6 +71,13 @@ def inspector(services: OperatorServices) -> Inspector:
         optional["sender_hours"] = services.spool.sender_hours.current
     if services.spool.sender_fields is not None:
         optional["sender_fields"] = services.spool.sender_fields.recent
+    if services.money.enforcer_auditor is not None:
+        auditor = services.money.enforcer_auditor
+
+        async def faults() -> Sequence[EnforcerFault]:
+            return all_faults(await auditor().look())
+
+        optional["enforcer_faults"] = faults
     memory = services.spool.memory
     sources = FactSources(
         ledger=services.money.ledger,

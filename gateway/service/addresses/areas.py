@@ -248,6 +248,7 @@ _LISTED = (
             "gateway.operations.bills.connections",
             "gateway.operations.bills.statements",
             "gateway.operations.bills.reconciliation",
+            "gateway.operations.bills.enforcers",
         ),
         paths=(
             "/billing",
@@ -256,6 +257,8 @@ _LISTED = (
             "/statement-pulls",
             "/statement-uploads",
             "/reconciliation",
+            "/enforcers",
+            "/enforcer-limits",
         ),
     ),
     Area(

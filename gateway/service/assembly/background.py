@@ -31,6 +31,7 @@ from spool.packed.native import Native
 from spool.turns.fair_turns import FairTurns
 
 if TYPE_CHECKING:
+    from gateway.bills.enforcers.reader import EnforcerReader
     from gateway.bills.statements.puller import StatementPuller
     from gateway.normalise.memory.spans import SpanMemory
 
@@ -111,6 +112,8 @@ def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Itera
     yield alone("insights", lambda: _inspect(operators))
     if money.statement_puller is not None:
         yield alone("statements", partial(_pull, money.statement_puller, assembler))
+    if money.enforcer_reader is not None:
+        yield alone("enforcers", partial(_read_enforcers, money.enforcer_reader, assembler))
     if money.biller is not None:
         yield alone("billed money", partial(bill, money.biller, registry.statements))
     if money.row_book is not None:
@@ -162,6 +165,13 @@ async def _pull(puller: Once[StatementPuller], assembler: Assembler) -> None:
     await until(lambda: bool(assembler.config.reconciliation.pull))
     await imported("gateway.service.assembly.statements")
     await puller().run()
+
+
+async def _read_enforcers(reader: Once[EnforcerReader], assembler: Assembler) -> None:
+    """Wait until the configuration names an enforcer. Then read the limits that are due."""
+    await until(lambda: bool(assembler.config.enforcers))
+    await imported("gateway.service.assembly.enforcers")
+    await reader().run()
 
 
 async def _retain_files(files: ContainerFiles, assembler: Assembler) -> None:

@@ -46,7 +46,10 @@ from spool.settings import SpoolSettings
 from spool.storage import Storage
 
 if TYPE_CHECKING:
+    from gateway.bills.enforcers.auditing import EnforcerAuditor
+    from gateway.bills.enforcers.reader import EnforcerReader
     from gateway.bills.statements.puller import StatementPuller
+    from gateway.money.budgets.evaluator import BudgetEvaluator
     from gateway.operations.holders.demo_month import DemoMonth
 
 
@@ -132,6 +135,7 @@ def _sent_as(upstream: UpstreamSettings, type: str) -> str | None:
 def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Urls]) -> MoneyServices:
     storage = parts.storage
     clock = parts.clock
+    budgets = budget_evaluator(storage, clock, lambda: parts.config, urls)
 
     return MoneyServices(
         registry=storage.registry,
@@ -150,7 +154,9 @@ def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Ur
         row_book=row_book(storage, clock, lambda: parts.config, parts.billing_connections),
         statement_puller=pulled_statements(parts),
         reconciliation=lambda: parts.config.reconciliation,
-        budgets=budget_evaluator(storage, clock, lambda: parts.config, urls),
+        enforcer_reader=read_enforcers(parts),
+        enforcer_auditor=audited_enforcers(parts, budgets),
+        budgets=budgets,
         allocation=lambda: parts.config.allocation,
         sender_hours=parts.sender_hours,
         currency=lambda: parts.config.currency,
@@ -170,6 +176,38 @@ def pulled_statements(parts: Assembler) -> Once[StatementPuller] | None:
 
         config, plans = lambda: parts.config, registry.table(PlanTable)
         return statement_puller(registry.statements, parts.clock, config, parts.stack, plans=plans)
+
+    return Once(make)
+
+
+def read_enforcers(parts: Assembler) -> Once[EnforcerReader] | None:
+    """
+    Return the service that reads limits of enforcers, created at first use. None while the registry is damaged.
+    """
+    registry = parts.storage.registry
+    if registry is None:
+        return None
+
+    def make() -> EnforcerReader:
+        from gateway.service.assembly.enforcers import enforcer_reader
+
+        return enforcer_reader(registry, parts.clock, lambda: parts.config, parts.stack)
+
+    return Once(make)
+
+
+def audited_enforcers(
+    parts: Assembler, budgets: Once[BudgetEvaluator] | None
+) -> Once[EnforcerAuditor] | None:
+    """Return the service that audits enforcers, created at first use. None while the registry is damaged."""
+    registry = parts.storage.registry
+    if registry is None:
+        return None
+
+    def make() -> EnforcerAuditor:
+        from gateway.service.assembly.enforcers import enforcer_auditor
+
+        return enforcer_auditor(registry, parts.storage.ledger, parts.clock, lambda: parts.config, budgets)
 
     return Once(make)
 

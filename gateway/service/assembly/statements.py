@@ -62,15 +62,15 @@ def statement_puller(
                     content_type="application/json",
                     headers=headers(key),
                     max_answer_bytes=settings.max_page_bytes + 1,
-                    secrets=_written(key, headers(key)),
+                    secrets=written(key, headers(key)),
                 )
         except TimeoutError as error:
             message = f"no response within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
             raise PullFailed(message, retry_after_s=WAIT_S) from error
         except SendError as error:
-            waits_s = _waits_s(error)
-            if waits_s is not None:
-                raise PullFailed(str(error), retry_after_s=waits_s) from error
+            wait_s = waits_s(error)
+            if wait_s is not None:
+                raise PullFailed(str(error), retry_after_s=wait_s) from error
             advice = "; check that it is an admin key" if isinstance(error, Misconfigured | Rejected) else ""
             raise PullFailed(
                 f"{error}{advice}", retry_after_s=None, is_absent=error.status == NOT_FOUND
@@ -94,7 +94,7 @@ def statement_puller(
     )
 
 
-def _written(key: str, headers: Mapping[str, str]) -> list[str]:
+def written(key: str, headers: Mapping[str, str]) -> list[str]:
     """
     Return the key, and the text with the key that the request contains, because a provider may repeat either
     text in its response.
@@ -102,7 +102,7 @@ def _written(key: str, headers: Mapping[str, str]) -> list[str]:
     return [key, headers.get("Authorization", "").partition(" ")[2] or key]
 
 
-def _waits_s(error: SendError) -> float | None:
+def waits_s(error: SendError) -> float | None:
     """Return the seconds after which the same request may succeed, or None if it would fail again."""
     if isinstance(error, Retryable):
         unsaid_s = LIMIT_WAIT_S if error.status == TOO_MANY_REQUESTS else WAIT_S

@@ -1,0 +1,425 @@
+"""
+Comparison of the counters of enforcers with the totals.
+
+Two sums bound each counter: the calls of all hours that ended well before the reading, and all calls until the end of
+the hour of the reading. A counter between them is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from gateway.bills.enforcers import faults
+from gateway.bills.enforcers.faults import Band, EnforcerFault, Judged
+from gateway.bills.enforcers.source import EnforcerType
+from gateway.bills.enforcers.types.list import TYPES
+from gateway.configuration.sections import EnforcerSettings
+from spool.clock import Clock
+from spool.errors import NotKept
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.sums import HOUR_S
+from spool.record import CURRENCY
+from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerTable
+
+MARGIN_S = 120.0  # seconds in which an enforcer may count a call, in addition to the delay of the source
+DELAY_S = 900.0  # seconds of a source whose delay is not measured
+RESET_S = 900.0  # seconds after the start of a window until which a counter may be reset
+SETTLE_S = 1800.0  # least age of a reading that is judged, so that calls of its time have arrived
+LIVE_S = 2 * 86400.0  # how far back to look for the newest call of an enforcer
+
+Amounts = Mapping[str, Decimal]  # cost by value of a dimension
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OurBudget:
+    """A budget in money, with its amount of the running period. `granularity` is daily, weekly, monthly or other."""
+
+    name: str
+    include: Mapping[str, Sequence[str]]
+    per: str
+    granularity: str
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitAudit:
+    """A limit as of the last reading, with our sums. `reason` says why it is not compared, or "" if it is."""
+
+    enforcer: str
+    type: str
+    limit: EnforcerLimit
+    read_at: float
+    reason: str = ""
+    band: Band | None = None  # of the last judged reading
+    judged_at: float | None = None
+    faults: Sequence[EnforcerFault] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSources:
+    """`delays` returns by source the seconds that 99 % of the calls need to arrive."""
+
+    table: EnforcerTable
+    ledger: Ledger
+    clock: Clock
+    settings: Callable[[], Sequence[EnforcerSettings]]
+    delays: Callable[[], Awaitable[Mapping[str, float]]]
+    budgets: Callable[[], Sequence[OurBudget]]
+
+
+class EnforcerAuditor:
+    def __init__(self, sources: AuditSources) -> None:
+        self._sources = sources
+
+    async def look(self) -> Sequence[LimitAudit]:
+        """Compare all limits of all enforcers. The totals of equal windows are read once."""
+        audits: list[LimitAudit] = []
+        now = self._sources.clock.now()
+        if not await self._sources.ledger.is_complete():
+            return audits
+        delays = await self._sources.delays()
+        for enforcer in self._sources.settings():
+            readings = await self._sources.table.readings(enforcer.name)
+            if readings:
+                of_type = TYPES[enforcer.type]
+                sums = _Sums(self._sources.ledger, of_type, now, _delay_s(of_type, delays))
+                audit = _EnforcerAudit(enforcer, readings, sums, self._sources.budgets())
+                audits += [await audit.of(limit) for limit in readings[-1].limits]
+        return audits
+
+
+def _delay_s(of_type: EnforcerType, delays: Mapping[str, float]) -> float:
+    sources = of_type.scope.get("source", ())
+    known = [delay for source, delay in delays.items() if not sources or source in sources]
+    return max(known, default=DELAY_S)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Our sums for one enforcer. Results are remembered, because many limits have the same window."""
+
+    ledger: Ledger
+    of_type: EnforcerType
+    now: float
+    delay_s: float
+    _known: dict[tuple[object, ...], Mapping[tuple[str, ...], Decimal]] = field(default_factory=dict)
+    _newest: float | None = None
+
+    async def by(
+        self, names: tuple[str, ...], since: float, until: float, status: tuple[str, ...] = ()
+    ) -> Mapping[tuple[str, ...], Decimal]:
+        """Return cost by values of dimensions. Raises NotKept if a stored sum would be split."""
+        key = names, since, until, status
+        if key not in self._known:
+            query = CostQuery(
+                since=_moment(since),
+                until=_moment(until),
+                granularity=TOTAL,
+                group_by=list(names),
+                include={**self.of_type.scope, **({"status": status} if status else {})},
+            )
+            rows = await self.ledger.costs(query) if since < until else ()
+            self._known[key] = {tuple(value or "" for value in row.group): Decimal(row.cost) for row in rows}
+        return self._known[key]
+
+    async def unpriced(self, dimension: str, since: float) -> Mapping[tuple[str, str], int]:
+        """Return the number of calls without a price by value and model."""
+        query = CostQuery(
+            since=_moment(since),
+            until=_moment(_next_hour(self.now)),
+            granularity=TOTAL,
+            group_by=[*([dimension] if dimension else []), "model"],
+            include=self.of_type.scope,
+        )
+        return {
+            ((row.group[0] or "") if dimension else "", row.group[-1] or ""): row.unpriced
+            for row in await self.ledger.costs(query)
+            if row.unpriced
+        }
+
+    async def hours(self, dimension: str, value: str, since: float) -> Sequence[tuple[float, int, Decimal]]:
+        """Return hours with successful calls: their start, calls and cost."""
+        query = CostQuery(
+            since=_moment(since),
+            until=_moment(_next_hour(self.now)),
+            granularity="hourly",
+            group_by=[],
+            include={**self.of_type.scope, "status": ("ok",), **({dimension: (value,)} if dimension else {})},
+        )
+        rows = await self.ledger.costs(query) if since < _next_hour(self.now) else ()
+        return [(row.start.timestamp(), row.calls, Decimal(row.cost)) for row in rows if row.calls]
+
+    async def newest(self) -> float:
+        """Return the start of the newest hour with a call of the enforcer, or 0."""
+        if self._newest is None:
+            until = _next_hour(self.now)
+            since = max(until - LIVE_S, (await self.ledger.hours_since()).timestamp())
+            query = CostQuery(
+                since=_moment(_next_hour(since) if since % HOUR_S else since),
+                until=_moment(until),
+                granularity="hourly",
+                group_by=[],
+                include=self.of_type.scope,
+            )
+            rows = await self.ledger.costs(query)
+            self._newest = max((row.start.timestamp() for row in rows if row.calls), default=0.0)
+        return self._newest
+
+    def is_settled(self, at: float, newest: float) -> bool:
+        """Return whether the calls until a time have arrived: it is old enough, and later calls have arrived."""
+        return at <= self.now - max(SETTLE_S, 2 * self.delay_s) and at < newest
+
+
+class _EnforcerAudit:
+    """The audit of one enforcer."""
+
+    def __init__(
+        self,
+        enforcer: EnforcerSettings,
+        readings: Sequence[EnforcerReading],
+        sums: _Sums,
+        budgets: Sequence[OurBudget],
+    ) -> None:
+        self._enforcer = enforcer
+        self._last_at = readings[-1].at
+        self._sums = sums
+        self._budgets = budgets
+        self._series: dict[tuple[str, ...], list[tuple[float, EnforcerLimit]]] = {}
+        for reading in readings:
+            for limit in reading.limits:
+                self._series.setdefault(limit.key, []).append((reading.at, limit))
+
+    async def of(self, limit: EnforcerLimit) -> LimitAudit:
+        series = self._series[limit.key]
+        shown = LimitAudit(
+            enforcer=self._enforcer.name, type=self._enforcer.type, limit=limit, read_at=self._last_at
+        )
+        reason = await self._reason(limit)
+        value = "" if reason else await self._value(limit)
+        if not reason and value is None:
+            reason = "no call with its name was reported in its window"
+        if reason or value is None:
+            return replace(shown, reason=reason)
+        try:
+            judged = [await self._judged(at, each, value) for at, each in await self._comparable(series)]
+            found = await self._faults(limit, series, judged, value)
+        except NotKept as error:
+            return replace(shown, reason=str(error))
+        if not judged:
+            return replace(shown, faults=found, reason="no reading is old enough to be compared")
+        last = judged[-1]
+        return replace(shown, faults=found, band=last.band, judged_at=last.at)
+
+    async def _reason(self, limit: EnforcerLimit) -> str:
+        """Return why a limit cannot be compared, or ""."""
+        if limit.unmatched:
+            return limit.unmatched
+        if limit.currency != CURRENCY:
+            return f"its amounts are in {limit.currency}"
+        if limit.model:
+            return "its counter is for one model"
+        if limit.starts_at is None:
+            return "the enforcer does not state when its window began"
+        if await self._sums.ledger.whole_since() > limit.starts_at:
+            return "the totals lack a part of its window"
+        return ""
+
+    async def _value(self, limit: EnforcerLimit) -> str | None:
+        """Return the first value of the limit that our calls have, or None."""
+        if not limit.dimension:
+            return ""
+        assert limit.starts_at is not None
+        try:
+            known = await self._sums.by(
+                (limit.dimension,), _hour(limit.starts_at), _next_hour(self._sums.now)
+            )
+        except NotKept:
+            return None
+        return next((value for value in limit.values if (value,) in known), None)
+
+    async def _comparable(
+        self, series: Sequence[tuple[float, EnforcerLimit]]
+    ) -> Sequence[tuple[float, EnforcerLimit]]:
+        """Return the newest three settled readings, if their limit and window are the same and not over."""
+        newest = await self._sums.newest()
+        last = series[-1][1]
+        settled = [(at, limit) for at, limit in series if self._sums.is_settled(at, newest)][
+            -faults.IN_A_ROW :
+        ]
+        same = [
+            (at, limit)
+            for at, limit in settled
+            if (limit.limit, limit.starts_at, limit.ends_at) == (last.limit, last.starts_at, last.ends_at)
+            and (limit.ends_at is None or at < limit.ends_at)
+        ]
+        return same if len(same) == len(settled) else ()
+
+    async def _judged(self, at: float, limit: EnforcerLimit, value: str) -> Judged:
+        spent = None if limit.spent is None else Decimal(limit.spent)
+        return Judged(at=at, spent=spent, band=await self._band(limit, value, at))
+
+    async def _band(self, limit: EnforcerLimit, value: str, at: float, by: str = "", group: str = "") -> Band:
+        """Return the bounds of our spend at a time, in the whole window or of one group of its calls."""
+        assert limit.starts_at is not None
+        low_until = _hour(at - self._sums.delay_s - MARGIN_S)
+        # a counter may lack the calls before its reset, which an enforcer may do some minutes late
+        low_since = _next_hour(limit.starts_at + RESET_S - 1)
+        low = await self._sum(limit.dimension, value, low_since, low_until, by, group)
+        high = await self._sum(limit.dimension, value, _hour(limit.starts_at), _next_hour(at), by, group)
+        return Band(low=low, high=high)
+
+    async def _sum(
+        self, dimension: str, value: str, since: float, until: float, by: str, group: str
+    ) -> Decimal:
+        names = tuple(name for name in (dimension, by) if name)
+        wanted = tuple(each for name, each in ((dimension, value), (by, group)) if name)
+        return (await self._sums.by(names, since, until)).get(wanted, Decimal(0))
+
+    async def _faults(
+        self,
+        limit: EnforcerLimit,
+        series: Sequence[tuple[float, EnforcerLimit]],
+        judged: Sequence[Judged],
+        value: str,
+    ) -> Sequence[EnforcerFault]:
+        budgets = [budget for budget in self._budgets if self._is_of(budget, limit, value)]
+        found = faults.differing_limit(limit, budgets, self._last_at)
+        found += faults.fixed_days(limit, budgets, self._last_at)
+        found += faults.late_reset(series)
+        reset = faults.wrong_reset(series)
+        if reset is not None and await self._explains_reset(reset, series, value):
+            found.append(reset.fault(limit))
+        elif len(judged) == faults.IN_A_ROW:
+            found += await self._counter(limit, series, judged, value)
+        found += await self._not_refusing(limit, series, value)
+        found += await self._unpriced(limit, value)
+        return found
+
+    async def _explains_reset(
+        self, reset: faults.Reset, series: Sequence[tuple[float, EnforcerLimit]], value: str
+    ) -> bool:
+        """Return whether our spend since the suspected reset explains every later counter."""
+        for at, limit in series:
+            if at >= reset.after and limit.spent is not None:
+                high = await self._sum(limit.dimension, value, _hour(reset.before), _next_hour(at), "", "")
+                if not faults.is_at_most(Decimal(limit.spent), high):
+                    return False
+        return True
+
+    async def _counter(
+        self,
+        limit: EnforcerLimit,
+        series: Sequence[tuple[float, EnforcerLimit]],
+        judged: Sequence[Judged],
+        value: str,
+    ) -> list[EnforcerFault]:
+        if not faults.are_outside(judged):
+            return []
+        cause = faults.cause_of(judged, [each for _, each in series])
+        cause = cause or await self._still(series, judged[-1], value)
+        cause = cause or await self._missing_group(limit, series, judged, value)
+        return [faults.counter(limit, judged[-1], cause)]
+
+    async def _still(self, series: Sequence[tuple[float, EnforcerLimit]], last: Judged, value: str) -> str:
+        """Return the cause of a counter that has not changed for at least three readings, or ""."""
+        streak = []
+        for at, limit in reversed([each for each in series if each[0] <= last.at]):
+            if limit.spent is None or Decimal(limit.spent) != last.spent:
+                break
+            streak.append((at, limit))
+        if len(streak) < faults.IN_A_ROW:
+            return ""
+        return faults.stands_still(await self._judged(*streak[-1], value), last)
+
+    async def _missing_group(
+        self,
+        limit: EnforcerLimit,
+        series: Sequence[tuple[float, EnforcerLimit]],
+        judged: Sequence[Judged],
+        value: str,
+    ) -> str:
+        """
+        Return the calls that a counter lacks, or "". A quiet reading must prove it to the cent, and no other may
+        contradict it.
+        """
+        assert limit.starts_at is not None
+        same = [
+            (at, each)
+            for at, each in series
+            if at <= judged[-1].at and (each.starts_at, each.ends_at) == (limit.starts_at, limit.ends_at)
+        ]
+        readings = [await self._judged(at, each, value) for at, each in same]
+        exact = [each for each in readings if faults.is_exact(each)]
+        if not exact:
+            return ""
+        for by in ("status", "model"):
+            names = tuple(name for name in (limit.dimension, by) if name)
+            groups = await self._sums.by(names, _hour(limit.starts_at), _next_hour(judged[-1].at))
+            for group in sorted({key[-1] for key in groups if not limit.dimension or key[0] == value}):
+                bands = [await self._band(limit, value, each.at, by, group) for each in (*exact, *judged)]
+                if all(map(faults.is_without, (*exact, *judged), bands)):
+                    return f"its counter lacks exactly the calls with {by} {group or 'unknown'}"
+        return ""
+
+    async def _not_refusing(
+        self, limit: EnforcerLimit, series: Sequence[tuple[float, EnforcerLimit]], value: str
+    ) -> list[EnforcerFault]:
+        crossed_at = await self._crossed_at(limit, series, value)
+        if crossed_at is None:
+            return []
+        since = _next_hour(crossed_at + 2 * self._sums.delay_s + MARGIN_S)
+        hours = await self._sums.hours(limit.dimension, value, since)
+        return faults.not_refusing(limit, crossed_at, hours, self._last_at)
+
+    async def _crossed_at(
+        self, limit: EnforcerLimit, series: Sequence[tuple[float, EnforcerLimit]], value: str
+    ) -> float | None:
+        """Return the first reading since which the same limit is always reached, or None."""
+        crossed_at = None
+        for at, each in reversed(series):
+            if (each.limit, each.starts_at) != (limit.limit, limit.starts_at) or not each.enforcing:
+                break
+            spent = (await self._band(each, value, at)).low if each.spent is None else Decimal(each.spent)
+            if each.limit is None or spent < Decimal(each.limit):
+                break
+            crossed_at = at
+        return crossed_at
+
+    async def _unpriced(self, limit: EnforcerLimit, value: str) -> list[EnforcerFault]:
+        if limit.limit is None or limit.starts_at is None:
+            return []
+        calls = await self._sums.unpriced(limit.dimension, _hour(limit.starts_at))
+        models = {model: count for (of, model), count in calls.items() if of == value}
+        return faults.unpriced(limit, models, self._last_at)
+
+    def _is_of(self, budget: OurBudget, limit: EnforcerLimit, value: str) -> bool:
+        """Return whether a budget is about the calls of a limit. The scope of the enforcer may be named or not."""
+        scope = self._sums.of_type.scope
+        include = {name: tuple(values) for name, values in budget.include.items()}
+        rest = {name: values for name, values in include.items() if scope.get(name) != values}
+        if budget.per:
+            return budget.per == limit.dimension and not rest
+        return rest == ({limit.dimension: (value,)} if limit.dimension else {}) and (
+            bool(rest) or bool(include)
+        )
+
+
+def _hour(at: float) -> float:
+    return at // HOUR_S * HOUR_S
+
+
+def _next_hour(at: float) -> float:
+    return _hour(at) + HOUR_S
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+def all_faults(audits: Iterable[LimitAudit]) -> list[EnforcerFault]:
+    """Return the faults of all limits, with the names of their enforcers."""
+    return [fault.of(audit.enforcer) for audit in audits for fault in audit.faults]

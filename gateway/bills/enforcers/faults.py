@@ -1,0 +1,302 @@
+"""Faults of enforcers: when one is claimed, its proven cause, and its words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from gateway.bills.enforcers.source import WINDOWS
+from spool.record import moment
+from spool.registry.tables.enforcers import EnforcerLimit
+
+if TYPE_CHECKING:
+    from gateway.bills.enforcers.auditing import OurBudget
+
+COUNTER, WINDOW, NOT_REFUSING = "enforcer_counter", "enforcer_window", "enforcer_not_refusing"
+LIMIT_DIFFERS, UNPRICED = "enforcer_limit_differs", "enforcer_unpriced"
+IN_A_ROW = 3  # readings that must agree on a fault
+SHARE = Decimal("0.01")  # of our sum that a counter may be off
+CENT = Decimal("0.01")
+MOST_TIMES = 10  # the highest whole factor that is tried as a cause
+LATE_S = 3600.0  # after the stated end of a window, until which a reset may be late
+DROP = Decimal("0.5")  # a counter that falls below this share of the one before was reset
+_NAMED_MODELS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The bounds of our spend."""
+
+    low: Decimal
+    high: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    at: float
+    spent: Decimal | None
+    band: Band
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnforcerFault:
+    """A claim about a limit. `detector` names the insight, and `newest` is the time of the reading."""
+
+    detector: str
+    limit: EnforcerLimit
+    title: str
+    seen: str
+    newest: float
+    enforcer: str = ""
+
+    def of(self, enforcer: str) -> EnforcerFault:
+        return replace(self, enforcer=enforcer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """A reset between two readings that does not agree with the window that was stated before it."""
+
+    before: float
+    after: float
+    stated: float | None
+
+    def fault(self, limit: EnforcerLimit) -> EnforcerFault:
+        stated = f"at {moment(self.stated)}" if self.stated is not None else "never"
+        return EnforcerFault(
+            detector=WINDOW,
+            limit=limit,
+            title=f"{_named(limit)} was reset at another time than stated",
+            seen=f"It stated that its counter is reset {stated}. It was reset between {moment(self.before)} and "
+            f"{moment(self.after)}.",
+            newest=self.after,
+        )
+
+
+def is_at_most(spent: Decimal, high: Decimal) -> bool:
+    return spent <= high * (1 + SHARE) + CENT
+
+
+def is_at_least(spent: Decimal, low: Decimal) -> bool:
+    return spent >= low * (1 - SHARE) - CENT
+
+
+def are_outside(judged: Sequence[Judged]) -> bool:
+    """Return whether all counters are too low, or all too high."""
+    known = [(each.spent, each.band) for each in judged if each.spent is not None]
+    too_low = [not is_at_least(spent, band.low) for spent, band in known]
+    too_high = [not is_at_most(spent, band.high) for spent, band in known]
+    return len(known) == IN_A_ROW and (all(too_low) or all(too_high))
+
+
+def cause_of(judged: Sequence[Judged], series: Sequence[EnforcerLimit]) -> str:
+    """Return the cause that all readings prove without a look at single calls, or ""."""
+    spent = [each.spent for each in judged if each.spent is not None]
+    times = [
+        number
+        for number in range(2, MOST_TIMES + 1)
+        if all(_is_within(value / number, each.band) for value, each in zip(spent, judged, strict=True))
+    ]
+    if len(times) == 1:
+        return f"each amount is {times[0]} times ours, so it counts each call {times[0]} times"
+    if _has_two_series(series):
+        return "its readings alternate between two rising counters, so each instance counts alone"
+    return ""
+
+
+def stands_still(first: Judged, last: Judged) -> str:
+    """Return the cause of a counter that had the same amount in all readings between two, or ""."""
+    before, after = first.band.high, last.band.low
+    if after <= before * (1 + SHARE) + CENT:
+        return ""
+    return f"it stood still since {moment(first.at)} while our sum rose from ${before:,.2f} to ${after:,.2f}"
+
+
+def _is_within(spent: Decimal, band: Band) -> bool:
+    return is_at_least(spent, band.low) and is_at_most(spent, band.high)
+
+
+def is_without(each: Judged, group: Band) -> bool:
+    """Return whether a counter may be our sum without the calls of a group."""
+    low, high = each.band.low - group.low, each.band.high - group.high
+    return each.spent is not None and group.low > CENT and low - CENT <= each.spent <= high + CENT
+
+
+def is_exact(each: Judged) -> bool:
+    """Return whether no call was under way at a reading, so that our sum is known to the cent."""
+    return each.band.low == each.band.high
+
+
+def _has_two_series(series: Sequence[EnforcerLimit]) -> bool:
+    """Return whether the counters of one window fall more than once, but are two counters that only rise."""
+    last = series[-1]
+    spent = [
+        Decimal(each.spent)
+        for each in series
+        if each.spent is not None and (each.starts_at, each.ends_at) == (last.starts_at, last.ends_at)
+    ]
+    falls = sum(after < before for before, after in pairwise(spent))
+    ends: list[Decimal] = []
+    for value in spent:
+        below = [end for end in ends if end <= value]
+        if below:
+            ends[ends.index(max(below))] = value
+        elif len(ends) < 2:
+            ends.append(value)
+        else:
+            return False
+    return falls >= 2 and len(ends) == 2
+
+
+def wrong_reset(series: Sequence[tuple[float, EnforcerLimit]]) -> Reset | None:
+    """
+    Return the newest suspected reset: the counter fell and stays low, although the stated window had not ended.
+    """
+    for (before_at, before), (after_at, after) in reversed([*pairwise(series)]):
+        if before.spent is None or after.spent is None or before.limit != after.limit:
+            continue
+        has_fallen = Decimal(after.spent) < Decimal(before.spent) * DROP and Decimal(before.spent) > CENT
+        stays = sum(each_at >= after_at for each_at, _ in series) >= IN_A_ROW
+        was_due = before.ends_at is not None and before.ends_at <= after_at
+        if has_fallen and stays and not was_due:
+            return Reset(before=before_at, after=after_at, stated=before.ends_at)
+    return None
+
+
+def late_reset(series: Sequence[tuple[float, EnforcerLimit]]) -> list[EnforcerFault]:
+    """Claim that a counter was not reset although its window ended long before the last three readings."""
+    newest = series[-IN_A_ROW:]
+    ended = {each.ends_at for _, each in newest}
+    [end, *others] = ended
+    if others or end is None or len(newest) < IN_A_ROW or newest[0][0] <= end + LATE_S:
+        return []
+    at, limit = newest[-1]
+    if limit.spent is None:
+        return []
+    return [
+        EnforcerFault(
+            detector=WINDOW,
+            limit=limit,
+            title=f"{_named(limit)} was not reset at the stated time",
+            seen=f"It stated that its counter is reset at {moment(end)}. At {moment(at)}, its counter was still "
+            f"${Decimal(limit.spent):,.2f}.",
+            newest=at,
+        )
+    ]
+
+
+def counter(limit: EnforcerLimit, judged: Judged, cause: str) -> EnforcerFault:
+    assert judged.spent is not None
+    low, high = judged.band.low, judged.band.high
+    ours = f"${low:,.2f}" if high - low < CENT else f"${low:,.2f} to ${high:,.2f}"
+    way = "less" if judged.spent < low else "more"
+    because = f" The cause: {cause}." if cause else " No cause is proven."
+    return EnforcerFault(
+        detector=COUNTER,
+        limit=limit,
+        title=f"{_named(limit)} counts {way} than its calls cost: ${judged.spent:,.2f}, ours {ours}",
+        seen=f"At {moment(judged.at)}, its counter was ${judged.spent:,.2f}. Our calls {_since(limit)} cost {ours}. "
+        f"The two readings before differ in the same way.{because}",
+        newest=judged.at,
+    )
+
+
+def not_refusing(
+    limit: EnforcerLimit, crossed_at: float, hours: Sequence[tuple[float, int, Decimal]], read_at: float
+) -> list[EnforcerFault]:
+    """Claim calls that succeeded after the limit was reached."""
+    calls = sum(count for _, count, _ in hours)
+    if not calls:
+        return []
+    cost = sum((cost for _, _, cost in hours), Decimal(0))
+    spent = "our sum" if limit.spent is None else f"its counter of ${Decimal(limit.spent):,.2f}"
+    return [
+        EnforcerFault(
+            detector=NOT_REFUSING,
+            limit=limit,
+            title=f"{_named(limit)} does not refuse: {calls:,} calls for ${cost:,.2f} after its limit",
+            seen=f"At {moment(crossed_at)}, {spent} had reached the limit of ${Decimal(limit.limit or 0):,.2f}. "
+            f"Afterwards, {calls:,} successful calls cost ${cost:,.2f}. The first of them began in the hour from "
+            f"{moment(min(start for start, _, _ in hours))}. The limit was last read at {moment(read_at)}.",
+            newest=read_at,
+        )
+    ]
+
+
+def differing_limit(
+    limit: EnforcerLimit, budgets: Sequence[OurBudget], read_at: float
+) -> list[EnforcerFault]:
+    """Claim budgets of the same calls and period with another amount."""
+    if limit.limit is None:
+        return []
+    theirs = Decimal(limit.limit)
+    return [
+        EnforcerFault(
+            detector=LIMIT_DIFFERS,
+            limit=limit,
+            title=f"{_named(limit)} allows ${theirs:,.2f}, budget {budget.name} ${budget.amount:,.2f}",
+            seen=f"At {moment(read_at)}, its limit per {limit.window} was ${theirs:,.2f}. The budget {budget.name} of "
+            f"the same calls has ${budget.amount:,.2f}.",
+            newest=read_at,
+        )
+        for budget in budgets[:1]
+        if WINDOWS.get(limit.window) == budget.granularity and budget.amount != theirs
+    ]
+
+
+def fixed_days(limit: EnforcerLimit, budgets: Sequence[OurBudget], read_at: float) -> list[EnforcerFault]:
+    """Claim a window of 28 to 31 days that is no calendar month, if a budget of the same calls is monthly."""
+    days = limit.window.removesuffix("d")
+    is_fixed = days.isdecimal() and 28 <= int(days) <= 31
+    if not is_fixed or limit.ends_at is None:
+        return []
+    return [
+        EnforcerFault(
+            detector=WINDOW,
+            limit=limit,
+            title=f"{_named(limit)} resets every {days} days, but budget {budget.name} is monthly",
+            seen=f"Its window ends at {moment(limit.ends_at)}. The month of the budget {budget.name} ends at "
+            f"{moment(_end_of_month(read_at))}.",
+            newest=read_at,
+        )
+        for budget in budgets[:1]
+        if budget.granularity == "monthly"
+    ]
+
+
+def unpriced(limit: EnforcerLimit, calls_by_model: Mapping[str, int], read_at: float) -> list[EnforcerFault]:
+    """Claim models behind a limit whose calls have no price, so that no counter of money can limit them."""
+    if not calls_by_model:
+        return []
+    most_first = sorted(calls_by_model, key=lambda model: (-calls_by_model[model], model))
+    shown = ", ".join(
+        f"{model or 'unknown'}: {calls_by_model[model]:,} calls" for model in most_first[:_NAMED_MODELS]
+    )
+    return [
+        EnforcerFault(
+            detector=UNPRICED,
+            limit=limit,
+            title=f"{_named(limit)} is a limit over calls without a price",
+            seen=f"In its window ({_since(limit)}), these models had calls without a known price: {shown}. The limit "
+            f"was read at {moment(read_at)}.",
+            newest=read_at,
+        )
+    ]
+
+
+def _named(limit: EnforcerLimit) -> str:
+    return f"The limit of {limit.kind} {limit.name[:60] or limit.id[:60]}"
+
+
+def _since(limit: EnforcerLimit) -> str:
+    return f"since {moment(limit.starts_at)}" if limit.starts_at is not None else "so far"
+
+
+def _end_of_month(at: float) -> float:
+    now = datetime.fromtimestamp(at, UTC)
+    first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1).timestamp()

@@ -1,0 +1,161 @@
+"""Reads the limits of the configured enforcers when they are due, and stores the readings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gateway.bills.enforcers.types.list import TYPES
+from gateway.bills.statements.puller import RETRY_S, PullFailed
+from gateway.configuration.sections import EnforcerSettings
+from spool.clock import Clock
+from spool.errors import NotThere
+from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerState, EnforcerTable
+
+MAX_LIMITS = 5_000  # stored for each enforcer
+MAX_REQUESTS = 6_000  # for one reading
+LOOK_EVERY_S = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class FetchLimits(Protocol):
+    """Sends a GET request with the key of an enforcer. Raises PullFailed, whose message has no key."""
+
+    async def __call__(
+        self, enforcer: EnforcerSettings, url: str, headers: Callable[[str], Mapping[str, str]]
+    ) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnforcerStatus:
+    """An enforcer as people see it. Times are epoch seconds."""
+
+    name: str
+    type: str
+    every_s: float
+    state: EnforcerState
+    limits: int
+    truncated: bool
+
+
+class EnforcerReader:
+    """`settings` is called before each check, so a reload takes effect."""
+
+    def __init__(
+        self,
+        table: EnforcerTable,
+        clock: Clock,
+        settings: Callable[[], Sequence[EnforcerSettings]],
+        fetch: FetchLimits,
+    ) -> None:
+        self._table = table
+        self._clock = clock
+        self._settings = settings
+        self._fetch = fetch
+        self._turn = asyncio.Lock()
+
+    @property
+    def names(self) -> list[str]:
+        return [enforcer.name for enforcer in self._settings()]
+
+    async def run(self) -> None:
+        """Read the enforcers that are due, until cancelled."""
+        while True:
+            try:
+                await self.read_due()
+            except Exception:  # noqa: BLE001 - the supervised loop
+                _log.exception("enforcers could not be read", extra={"action": "enforcers_not_read"})
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def read_due(self) -> None:
+        await self._table.forget_others(self.names)
+        for enforcer in self._settings():
+            wait_s = (await self._table.state(enforcer.name)).next_at - self._clock.now()
+            # a longer wait was stored by a clock that was ahead
+            if not 0 < wait_s <= max(enforcer.every, RETRY_S):
+                await self._read(enforcer)
+
+    async def read(self, name: str) -> None:
+        """Read an enforcer now. A failure is stored in its state. Raises NotThere if no enforcer has this name."""
+        await self._read(self._named(name))
+
+    def check(self, name: str) -> None:
+        """Raise NotThere if no enforcer has this name."""
+        self._named(name)
+
+    async def statuses(self) -> Sequence[EnforcerStatus]:
+        return [await self._status(enforcer) for enforcer in self._settings()]
+
+    async def _status(self, enforcer: EnforcerSettings) -> EnforcerStatus:
+        readings = await self._table.readings(enforcer.name)
+        return EnforcerStatus(
+            name=enforcer.name,
+            type=enforcer.type,
+            every_s=enforcer.every,
+            state=await self._table.state(enforcer.name),
+            limits=len(readings[-1].limits) if readings else 0,
+            truncated=readings[-1].truncated if readings else False,
+        )
+
+    def _named(self, name: str) -> EnforcerSettings:
+        for enforcer in self._settings():
+            if enforcer.name == name:
+                return enforcer
+        raise NotThere(f"there is no [[enforcers]] named {name!r}")
+
+    async def _read(self, enforcer: EnforcerSettings) -> None:
+        async with self._turn:
+            now = self._clock.now()
+            before = await self._table.state(enforcer.name)
+            try:
+                reading = await self._reading(enforcer, now)
+            except PullFailed as error:
+                state = EnforcerState(
+                    reason=str(error),
+                    last_success=before.last_success,
+                    next_at=now + max(RETRY_S, error.retry_after_s or 0.0),
+                )
+                await self._table.keep(enforcer.name, state)
+                extra = {"action": "enforcer_not_read", "enforcer": enforcer.name}
+                _log.warning("the limits of an enforcer could not be read: %s", error, extra=extra)
+                return
+            state = EnforcerState(last_success=now, next_at=now + enforcer.every)
+            await self._table.keep(enforcer.name, state, reading)
+
+    async def _reading(self, enforcer: EnforcerSettings, now: float) -> EnforcerReading:
+        limits: list[EnforcerLimit] = []
+        requests = 0
+        is_truncated = False
+
+        def take(limit: EnforcerLimit) -> bool:
+            nonlocal is_truncated
+            is_truncated = len(limits) >= MAX_LIMITS
+            if not is_truncated:
+                limits.append(limit)
+            return not is_truncated
+
+        async def get(path: str) -> Any:
+            nonlocal requests
+            requests += 1
+            if requests > MAX_REQUESTS:
+                raise PullFailed(f"a reading needs more than {MAX_REQUESTS:,} requests", retry_after_s=None)
+            return await get_json(enforcer, path, self._fetch)
+
+        await TYPES[enforcer.type].read(get, take, now)
+        return EnforcerReading(at=now, limits=tuple(limits), truncated=is_truncated)
+
+
+async def get_json(enforcer: EnforcerSettings, path: str, fetch: FetchLimits) -> Any:
+    """Return the JSON value at a path of an enforcer. Raises PullFailed."""
+    of_type = TYPES[enforcer.type]
+    base = (enforcer.base_url or of_type.base_url).rstrip("/")
+    body = await fetch(enforcer, base + path, of_type.headers)
+    try:
+        return await asyncio.to_thread(json.loads, body)
+    except ValueError as error:
+        raise PullFailed("the answer is no JSON", retry_after_s=None) from error

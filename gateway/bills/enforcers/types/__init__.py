@@ -1,0 +1,1 @@
+"""The types of enforcers, one file each."""

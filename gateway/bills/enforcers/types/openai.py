@@ -1,0 +1,79 @@
+"""OpenAI: the hard spend limits of an organization and its projects. The interface states no spend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from gateway.bills.enforcers.source import EnforcerType, Get, Take, amount, calendar, rows_in, text
+from gateway.bills.statements.pull_requests import bearer
+from gateway.bills.statements.puller import PullFailed
+from spool.registry.tables.enforcers import EnforcerLimit
+
+_ORGANIZATION = "/v1/organization"
+
+
+async def read(get: Get, take: Take, now: float) -> None:
+    limit = await _spend_limit(get, f"{_ORGANIZATION}/spend_limit")
+    if limit is not None and not take(
+        EnforcerLimit(kind="organization", id="organization", name="organization", **_common(limit, now))
+    ):
+        return
+    after = ""
+    while True:
+        page = await get(f"{_ORGANIZATION}/projects?limit=100" + (f"&after={quote(after)}" if after else ""))
+        rows = rows_in(page, "data")
+        for row in rows:
+            if not await _of_project(get, take, now, row):
+                return
+        if not rows or page.get("has_more") is not True:
+            return
+        after = text(page, "last_id") or text(rows[-1], "id")
+
+
+async def _of_project(get: Get, take: Take, now: float, row: Mapping[str, Any]) -> bool:
+    id = text(row, "id")
+    limit = await _spend_limit(get, f"{_ORGANIZATION}/projects/{quote(id, safe='')}/spend_limit")
+    return limit is None or take(
+        EnforcerLimit(
+            kind="project",
+            id=id,
+            name=text(row, "name") or id,
+            unmatched="records do not name the project",
+            **_common(limit, now),
+        )
+    )
+
+
+async def _spend_limit(get: Get, path: str) -> Mapping[str, Any] | None:
+    """Return a limit, or None if none is set."""
+    try:
+        limit = await get(path)
+    except PullFailed as error:
+        if error.is_absent:
+            return None
+        raise
+    if not isinstance(limit, dict):
+        raise PullFailed("the answer is not a spend limit", retry_after_s=None)
+    return limit
+
+
+def _common(limit: Mapping[str, Any], now: float) -> dict[str, Any]:
+    enforcement = limit.get("enforcement")
+    status = text(enforcement, "status") if isinstance(enforcement, dict) else ""
+    return {
+        "limit": amount(limit.get("threshold_amount"), cents=True),
+        "currency": text(limit, "currency") or "USD",
+        "enforcing": status == "enforcing",
+        **(calendar("month", now) if text(limit, "interval") == "month" else {}),
+    }
+
+
+OPENAI = EnforcerType(
+    base_url="https://api.openai.com",
+    headers=bearer,
+    scope={"provider": ("openai",)},
+    read=read,
+    test=f"{_ORGANIZATION}/projects?limit=1",
+)

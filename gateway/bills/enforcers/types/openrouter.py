@@ -1,0 +1,54 @@
+"""OpenRouter: the limits of keys. All windows are in UTC, and weeks begin on Monday."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.bills.enforcers.source import EnforcerType, Get, Take, amount, calendar, rows_in, seconds, text
+from gateway.bills.statements.pull_requests import bearer
+from spool.registry.tables.enforcers import EnforcerLimit
+
+_WINDOWS = {"daily": "day", "weekly": "week", "monthly": "month"}
+
+
+async def read(get: Get, take: Take, now: float) -> None:
+    offset = 0
+    while True:
+        rows = rows_in(await get(f"/api/v1/keys?offset={offset}"), "data")
+        for row in rows:
+            if not take(_limit(row, now)):
+                return
+        if not rows:
+            return
+        offset += len(rows)
+
+
+def _limit(row: Mapping[str, Any], now: float) -> EnforcerLimit:
+    reset = text(row, "limit_reset")
+    window = _WINDOWS.get(reset)
+    if window is None:
+        counted: dict[str, Any] = {"window": "never", "starts_at": seconds(row.get("created_at"))}
+    else:
+        counted = calendar(window, now)
+    name = text(row, "name")
+    return EnforcerLimit(
+        kind="key",
+        id=text(row, "hash"),
+        name=name or text(row, "label"),
+        limit=amount(row.get("limit")),
+        spent=amount(row.get(f"usage_{reset}" if window else "usage")),
+        enforcing=row.get("disabled") is not True,
+        dimension="api_key",
+        values=tuple(filter(None, (name, text(row, "hash")))),
+        **counted,
+    )
+
+
+OPENROUTER = EnforcerType(
+    base_url="https://openrouter.ai",
+    headers=bearer,
+    scope={"source": ("openrouter",)},
+    read=read,
+    test="/api/v1/keys?offset=0",
+)

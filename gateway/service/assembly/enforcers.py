@@ -1,0 +1,145 @@
+"""
+Creates the services that read and audit enforcers. Requests use the HTTP client of destinations, and keys are read
+from their files for each request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC
+from decimal import Decimal
+
+from exporters.errors import Misconfigured, Rejected, SendError
+from exporters.http.client import Client, ClientSettings
+from exporters.http.reach import check_reach
+from exporters.secret_source import SecretSource
+from gateway.bills.enforcers.auditing import AuditSources, EnforcerAuditor, OurBudget
+from gateway.bills.enforcers.reader import EnforcerReader, FetchLimits, get_json
+from gateway.bills.enforcers.types.list import TYPES
+from gateway.bills.statements.puller import PullFailed
+from gateway.configuration.sections import Config, EnforcerSettings
+from gateway.core.first_use import Once
+from gateway.money.budgets.declared import COST, BudgetTable, SpendBudget
+from gateway.money.budgets.evaluator import BudgetEvaluator
+from gateway.money.budgets.periods import period_at
+from gateway.service.assembly.statements import NOT_FOUND, waits_s, written
+from spool.clock import Clock
+from spool.ledger.ledger import Ledger
+from spool.record import CURRENCY
+from spool.registry.registry import Registry
+
+
+def enforcer_reader(
+    registry: Registry, clock: Clock, config: Callable[[], Config], stack: AsyncExitStack
+) -> EnforcerReader:
+    fetch = _fetch(clock, config, stack)
+    return EnforcerReader(registry.enforcers, clock, lambda: config().enforcers, fetch)
+
+
+async def tried_keys(config: Config, clock: Clock) -> Mapping[str, str]:
+    """Send one request with the key of each enforcer. Return why it failed, or "", by name."""
+    async with AsyncExitStack() as stack:
+        fetch = _fetch(clock, lambda: config, stack)
+        return {enforcer.name: await _tried(enforcer, fetch) for enforcer in config.enforcers}
+
+
+async def _tried(enforcer: EnforcerSettings, fetch: FetchLimits) -> str:
+    try:
+        await get_json(enforcer, TYPES[enforcer.type].test, fetch)
+    except PullFailed as error:
+        return str(error)
+    return ""
+
+
+def _fetch(clock: Clock, config: Callable[[], Config], stack: AsyncExitStack) -> FetchLimits:
+    client = Client(ClientSettings(compression="none", timeout_s=0, check=check_reach), clock=clock)
+    stack.push_async_callback(client.close)
+
+    async def fetch(
+        enforcer: EnforcerSettings, url: str, headers: Callable[[str], Mapping[str, str]]
+    ) -> bytes:
+        settings = config().reconciliation
+        try:
+            key = SecretSource(f"enforcers {enforcer.name}: key_file", file=enforcer.key_file).value()
+        except Misconfigured as error:
+            raise PullFailed(str(error), retry_after_s=None) from error
+        try:
+            async with asyncio.timeout(settings.pull_timeout):
+                answer = await client.send(
+                    url,
+                    b"",
+                    method="GET",
+                    content_type="application/json",
+                    headers=headers(key),
+                    max_answer_bytes=settings.max_page_bytes + 1,
+                    secrets=written(key, headers(key)),
+                )
+        except TimeoutError as error:
+            message = f"no response within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
+            raise PullFailed(message, retry_after_s=None) from error
+        except SendError as error:
+            is_absent = error.status == NOT_FOUND
+            refused = isinstance(error, Misconfigured | Rejected) and not is_absent
+            advice = "; check the rights of the key" if refused else ""
+            raise PullFailed(f"{error}{advice}", retry_after_s=waits_s(error), is_absent=is_absent) from error
+        if len(answer.body) > settings.max_page_bytes:
+            message = f"a page has more than {settings.max_page_bytes} bytes (reconciliation.max_page_bytes)"
+            raise PullFailed(message, retry_after_s=None)
+        return answer.body
+
+    return fetch
+
+
+def enforcer_auditor(
+    registry: Registry,
+    ledger: Ledger,
+    clock: Clock,
+    config: Callable[[], Config],
+    evaluator: Once[BudgetEvaluator] | None,
+) -> EnforcerAuditor:
+    async def delays() -> Mapping[str, float]:
+        if evaluator is None:
+            return {}
+        measured = await evaluator().verdicts.delays()
+        hold_s = config().spool.hold
+        return {source: delay.most_s + hold_s for source, delay in measured.items()}
+
+    return EnforcerAuditor(
+        AuditSources(
+            table=registry.enforcers,
+            ledger=ledger,
+            clock=clock,
+            settings=lambda: config().enforcers,
+            delays=delays,
+            budgets=lambda: our_budgets(registry, clock.now()),
+        )
+    )
+
+
+def our_budgets(registry: Registry, now: float) -> Sequence[OurBudget]:
+    """Return the budgets that limits may be compared with: whole views in dollars and UTC, with an amount."""
+    found = []
+    for budget in registry.table(BudgetTable).all():
+        view = registry.views.find(budget.view_id)
+        amount = _amount(budget, now)
+        is_plain = (budget.measure, budget.currency, budget.time_zone) == (COST, CURRENCY, "UTC")
+        if view is None or view.exclude or amount is None or not is_plain or budget.arranged:
+            continue
+        found.append(
+            OurBudget(
+                name=budget.name,
+                include=view.include,
+                per=budget.per,
+                granularity=budget.granularity,
+                amount=amount,
+            )
+        )
+    return found
+
+
+def _amount(budget: SpendBudget, now: float) -> Decimal | None:
+    """Return the amount of the running period, or None if there is none."""
+    planned = budget.amount(period_at(now, budget.granularity, UTC).first_day)
+    return Decimal(planned) if planned else None

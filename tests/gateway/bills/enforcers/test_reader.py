@@ -1,0 +1,98 @@
+"""Reading enforcers: when they are due, failures, limits of their number, and keys that stay secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from gateway.bills.enforcers import reader
+from gateway.bills.enforcers.reader import EnforcerReader
+from gateway.bills.statements.puller import RETRY_S, PullFailed
+from gateway.configuration.sections import EnforcerSettings
+from spool.errors import NotThere
+from spool.registry.tables.enforcers import MAX_READINGS
+from tests.gateway.bills.enforcers.world import ENFORCER, NOVEMBER
+from tests.gateway.money.budgets.house import House
+
+
+class Site:
+    """A reader of one simulated OpenRouter."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.settings = [replace(ENFORCER, type="openrouter", base_url="", every=900.0)]
+        self.keys = 2
+        self.failure: PullFailed | None = None
+        self.asked: list[str] = []
+        self.reader = EnforcerReader(
+            house.registry.enforcers, house.clock, lambda: self.settings, self._fetch
+        )
+
+    async def _fetch(
+        self, enforcer: EnforcerSettings, url: str, headers: Callable[[str], Mapping[str, str]]
+    ) -> bytes:
+        self.asked.append(url)
+        if self.failure is not None:
+            raise self.failure
+        rows = [{"hash": str(number), "usage": 1} for number in range(self.keys)]
+        return json.dumps({"data": rows if url.endswith("offset=0") else []}).encode()
+
+
+@pytest.fixture
+async def site() -> Site:
+    return Site(await House(at=NOVEMBER).start())
+
+
+async def test_it_reads_when_due(site: Site) -> None:
+    """A clock that was ahead does not stop the readings, and readings are limited."""
+    table = site.house.registry.enforcers
+    for _ in range(MAX_READINGS + 3):
+        await site.reader.read_due()
+        await site.reader.read_due()
+        site.house.clock.at += 900
+    readings = await table.readings("litellm-eu")
+    assert MAX_READINGS == len(readings)
+    assert site.house.clock.at - 900 == readings[-1].at
+    assert 2 * (MAX_READINGS + 3) == len(site.asked)
+    assert all(url.startswith("https://openrouter.ai/api/v1/keys") for url in site.asked)
+    site.house.clock.at -= 86400
+    await site.reader.read_due()
+    assert 2 * (MAX_READINGS + 4) == len(site.asked)
+
+
+async def test_a_failure_keeps_the_last_reading(site: Site) -> None:
+    await site.reader.read("litellm-eu")
+    site.failure = PullFailed("the key was refused", retry_after_s=None)
+    site.house.clock.at += 900
+    await site.reader.read_due()
+    [status] = await site.reader.statuses()
+    assert ("the key was refused", NOVEMBER, 2) == (
+        status.state.reason,
+        status.state.last_success,
+        status.limits,
+    )
+    assert site.house.clock.at + RETRY_S == status.state.next_at
+    with pytest.raises(NotThere):
+        await site.reader.read("other")
+
+
+async def test_limits_are_limited(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MAX_LIMITS", 2)
+    for keys, is_truncated in ((2, False), (3, True)):
+        site.keys = keys
+        await site.reader.read("litellm-eu")
+        [status] = await site.reader.statuses()
+        assert (2, is_truncated) == (status.limits, status.truncated)
+        site.house.clock.at += 900
+
+
+async def test_an_enforcer_that_is_removed_is_forgotten(site: Site) -> None:
+    await site.reader.read("litellm-eu")
+    site.settings = []
+    await site.reader.read_due()
+    table = site.house.registry.enforcers
+    assert [] == list(await table.readings("litellm-eu"))
+    assert "" == (await table.state("litellm-eu")).reason
