@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from gateway.bills.enforcers import faults
-from gateway.bills.enforcers.faults import Band, EnforcerFault, Judged
+from gateway.bills.enforcers.faults import Band, EnforcerFault, JudgedReading, OurBudget
 from gateway.bills.enforcers.source import EnforcerType
 from gateway.bills.enforcers.types.list import TYPES
 from gateway.configuration.sections import EnforcerSettings
@@ -32,17 +32,6 @@ SETTLE_S = 1800.0  # least age of a reading that is judged, so that calls of its
 LIVE_S = 2 * 86400.0  # how far back to look for the newest call of an enforcer
 
 Amounts = Mapping[str, Decimal]  # cost by value of a dimension
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OurBudget:
-    """A budget in money, with its amount of the running period. `granularity` is daily, weekly, monthly or other."""
-
-    name: str
-    include: Mapping[str, Sequence[str]]
-    per: str
-    granularity: str
-    amount: Decimal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,9 +247,9 @@ class _EnforcerAudit:
         ]
         return same if len(same) == len(settled) else ()
 
-    async def _judged(self, at: float, limit: EnforcerLimit, value: str) -> Judged:
+    async def _judged(self, at: float, limit: EnforcerLimit, value: str) -> JudgedReading:
         spent = None if limit.spent is None else Decimal(limit.spent)
-        return Judged(at=at, spent=spent, band=await self._band(limit, value, at))
+        return JudgedReading(at=at, spent=spent, band=await self._band(limit, value, at))
 
     async def _band(self, limit: EnforcerLimit, value: str, at: float, by: str = "", group: str = "") -> Band:
         """Return the bounds of our spend at a time, in the whole window or of one group of its calls."""
@@ -283,7 +272,7 @@ class _EnforcerAudit:
         self,
         limit: EnforcerLimit,
         series: Sequence[tuple[float, EnforcerLimit]],
-        judged: Sequence[Judged],
+        judged: Sequence[JudgedReading],
         value: str,
     ) -> Sequence[EnforcerFault]:
         budgets = [budget for budget in self._budgets if self._is_of(budget, limit, value)]
@@ -314,7 +303,7 @@ class _EnforcerAudit:
         self,
         limit: EnforcerLimit,
         series: Sequence[tuple[float, EnforcerLimit]],
-        judged: Sequence[Judged],
+        judged: Sequence[JudgedReading],
         value: str,
     ) -> list[EnforcerFault]:
         if not faults.are_outside(judged):
@@ -324,7 +313,9 @@ class _EnforcerAudit:
         cause = cause or await self._missing_group(limit, series, judged, value)
         return [faults.counter(limit, judged[-1], cause)]
 
-    async def _still(self, series: Sequence[tuple[float, EnforcerLimit]], last: Judged, value: str) -> str:
+    async def _still(
+        self, series: Sequence[tuple[float, EnforcerLimit]], last: JudgedReading, value: str
+    ) -> str:
         """Return the cause of a counter that has not changed for at least three readings, or ""."""
         streak = []
         for at, limit in reversed([each for each in series if each[0] <= last.at]):
@@ -339,7 +330,7 @@ class _EnforcerAudit:
         self,
         limit: EnforcerLimit,
         series: Sequence[tuple[float, EnforcerLimit]],
-        judged: Sequence[Judged],
+        judged: Sequence[JudgedReading],
         value: str,
     ) -> str:
         """

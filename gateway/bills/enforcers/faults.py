@@ -7,14 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from gateway.bills.enforcers.source import WINDOWS
 from spool.record import moment
 from spool.registry.tables.enforcers import EnforcerLimit
-
-if TYPE_CHECKING:
-    from gateway.bills.enforcers.auditing import OurBudget
 
 COUNTER, WINDOW, NOT_REFUSING = "enforcer_counter", "enforcer_window", "enforcer_not_refusing"
 LIMIT_DIFFERS, UNPRICED = "enforcer_limit_differs", "enforcer_unpriced"
@@ -27,6 +23,17 @@ DROP = Decimal("0.5")  # a counter that falls below this share of the one before
 _NAMED_MODELS = 5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OurBudget:
+    """A budget in money, with its amount of the running period. `granularity` is daily, weekly, monthly or other."""
+
+    name: str
+    include: Mapping[str, Sequence[str]]
+    per: str
+    granularity: str
+    amount: Decimal
+
+
 @dataclass(frozen=True, slots=True)
 class Band:
     """The bounds of our spend."""
@@ -36,7 +43,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedReading:
     at: float
     spent: Decimal | None
     band: Band
@@ -85,7 +92,7 @@ def is_at_least(spent: Decimal, low: Decimal) -> bool:
     return spent >= low * (1 - SHARE) - CENT
 
 
-def are_outside(judged: Sequence[Judged]) -> bool:
+def are_outside(judged: Sequence[JudgedReading]) -> bool:
     """Return whether all counters are too low, or all too high."""
     known = [(each.spent, each.band) for each in judged if each.spent is not None]
     too_low = [not is_at_least(spent, band.low) for spent, band in known]
@@ -93,7 +100,7 @@ def are_outside(judged: Sequence[Judged]) -> bool:
     return len(known) == IN_A_ROW and (all(too_low) or all(too_high))
 
 
-def cause_of(judged: Sequence[Judged], series: Sequence[EnforcerLimit]) -> str:
+def cause_of(judged: Sequence[JudgedReading], series: Sequence[EnforcerLimit]) -> str:
     """Return the cause that all readings prove without a look at single calls, or ""."""
     spent = [each.spent for each in judged if each.spent is not None]
     times = [
@@ -108,7 +115,7 @@ def cause_of(judged: Sequence[Judged], series: Sequence[EnforcerLimit]) -> str:
     return ""
 
 
-def stands_still(first: Judged, last: Judged) -> str:
+def stands_still(first: JudgedReading, last: JudgedReading) -> str:
     """Return the cause of a counter that had the same amount in all readings between two, or ""."""
     before, after = first.band.high, last.band.low
     if after <= before * (1 + SHARE) + CENT:
@@ -120,13 +127,13 @@ def _is_within(spent: Decimal, band: Band) -> bool:
     return is_at_least(spent, band.low) and is_at_most(spent, band.high)
 
 
-def is_without(each: Judged, group: Band) -> bool:
+def is_without(each: JudgedReading, group: Band) -> bool:
     """Return whether a counter may be our sum without the calls of a group."""
     low, high = each.band.low - group.low, each.band.high - group.high
     return each.spent is not None and group.low > CENT and low - CENT <= each.spent <= high + CENT
 
 
-def is_exact(each: Judged) -> bool:
+def is_exact(each: JudgedReading) -> bool:
     """Return whether no call was under way at a reading, so that our sum is known to the cent."""
     return each.band.low == each.band.high
 
@@ -189,7 +196,7 @@ def late_reset(series: Sequence[tuple[float, EnforcerLimit]]) -> list[EnforcerFa
     ]
 
 
-def counter(limit: EnforcerLimit, judged: Judged, cause: str) -> EnforcerFault:
+def counter(limit: EnforcerLimit, judged: JudgedReading, cause: str) -> EnforcerFault:
     assert judged.spent is not None
     low, high = judged.band.low, judged.band.high
     ours = f"${low:,.2f}" if high - low < CENT else f"${low:,.2f} to ${high:,.2f}"

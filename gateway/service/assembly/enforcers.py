@@ -15,7 +15,8 @@ from exporters.errors import Misconfigured, Rejected, SendError
 from exporters.http.client import Client, ClientSettings
 from exporters.http.reach import check_reach
 from exporters.secret_source import SecretSource
-from gateway.bills.enforcers.auditing import AuditSources, EnforcerAuditor, OurBudget
+from gateway.bills.enforcers.auditing import AuditSources, EnforcerAuditor
+from gateway.bills.enforcers.faults import OurBudget
 from gateway.bills.enforcers.reader import EnforcerReader, FetchLimits, get_json
 from gateway.bills.enforcers.types.list import TYPES
 from gateway.bills.statements.puller import PullFailed

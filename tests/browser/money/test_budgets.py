@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import NARROW
+from tests.browser.console import MONTH, NARROW, filled
 from tests.browser.people.test_limited_person import limited
+from tests.clients.loopback import Loopback
 
 
 def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> None:
@@ -293,3 +298,83 @@ def test_a_field_without_a_place_of_its_own_is_shown(busy: Tollhouse, open_conso
     dialog.get_by_role("button", name="Edit").click()
     expect(dialog).to_have_count(0)
     assert ["Eva Lind"] == [change["contact"] for change in changes]
+
+
+class OpenAI(BaseHTTPRequestHandler):
+    """The limits of an organization and of a project. It accepts one key."""
+
+    def do_GET(self) -> None:
+        limit = {"threshold_amount": 50_000, "interval": "month", "enforcement": {"status": "enforcing"}}
+        projects = {"data": [{"id": "proj_1", "name": "docs <b>"}], "has_more": False}
+        status = 200 if self.headers["Authorization"] == "Bearer sk-right" else 403
+        body = json.dumps(projects if "projects?" in self.path else limit).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def enforced(tmp_path: Path) -> Iterator[Tollhouse]:
+    """A running Tollhouse with a month of traffic that reads the limits of a simulated OpenAI."""
+    openai = Loopback(OpenAI)
+    tollhouse = filled(tmp_path / "enforced", "--days", "40", "--records", "1500")
+    key = tollhouse.directory / "admin-key"
+    key.write_text("sk-right")
+    enforcer = f'name = "our-openai"\ntype = "openai"\nbase_url = "{openai.url}"\nkey_file = "{key}"\n'
+    tollhouse.config.write_text(f"{MONTH}[[enforcers]]\n{enforcer}")
+    tollhouse.start()
+    yield tollhouse
+    tollhouse.stop()
+    openai.close()
+
+
+def test_limits_elsewhere(enforced: Tollhouse, browser: Browser, open_console: OpenConsole) -> None:
+    """
+    The limits of others are read with a button, and listed with what is wrong or why they are not compared. A failed
+    reading is reported. People who may not see all calls have no such tab.
+    """
+    enforced.json("views", "create", "--name", "OpenAI", "--principal", "team", "--where", "provider=openai")
+    enforced.json("budgets", "create", "--name", "Month", "--view", "OpenAI", "--amount", "1000")
+    console = open_console(enforced)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    console.open("/budgets")
+    page.get_by_role("link", name="Limits elsewhere").click()
+    page.get_by_role("button", name="Read limits").click()
+    dialog.get_by_role("button", name="Read limits").click()
+    expect(dialog).to_contain_text("1 of 1 enforcer read.")
+    dialog.get_by_role("button", name="Close").click()
+    rows = page.get_by_role("table", name="limits").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.filter(has_text="organization")).to_contain_text("differs")
+    expect(rows.filter(has_text="docs <b>")).to_contain_text("not compared")
+    expect(rows.first.locator("td").filter(has_text="$500.00")).to_have_count(1)
+    assert [] == console.audit()
+    console.screenshot("budgets-elsewhere")
+    rows.filter(has_text="organization").get_by_role("link").click()
+    expect(dialog).to_contain_text("allows $500.00, budget Month $1,000.00")
+    assert [] == console.audit()
+    dialog.get_by_role("button", name="Close").click()
+    page.get_by_label("Add a filter").select_option("state")
+    page.get_by_label("Value of state").select_option("not_compared")
+    expect(rows).to_have_count(1)
+    rows.get_by_role("link").click()
+    expect(dialog).to_contain_text("Not compared: records do not name the project.")
+    dialog.get_by_role("button", name="Close").click()
+
+    (enforced.directory / "admin-key").write_text("sk-wrong")
+    page.get_by_role("button", name="Read limits").click()
+    dialog.get_by_role("button", name="Read limits").click()
+    expect(dialog).to_contain_text("0 of 1 enforcer read.")
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.get_by_text("our-openai cannot be read")).to_contain_text("check the rights of the key")
+    expect(page.get_by_role("main")).not_to_contain_text("sk-wrong")
+    with limited(browser, console, "docs") as theirs:
+        theirs.listen()
+        theirs.open("/budgets?tab=elsewhere")
+        expect(theirs.page.get_by_role("heading", level=1)).to_have_text("Budgets")
+        expect(theirs.page.get_by_role("link", name="Limits elsewhere")).to_have_count(0)
+        assert not [each for each in theirs.asked() if "enforcer" in each]

@@ -7,14 +7,16 @@ import {FAMILY, NONE, choices, knownDimensions, titleOf} from "../lib/dimensions
 import {ago, amounts, bounds, count, counted, minus, money, per, shortMoney, sum} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Fields, Problem, State, Table, may} from "../lib/parts.mjs";
+import {Fields, Problem, State, Table, Tabs, isOpen, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {day, daysBefore} from "../lib/range.mjs";
 import {ChannelProblems} from "../lib/shared_fields.mjs";
+import {elsewhere} from "./budgets_elsewhere.mjs";
 import {BudgetLine} from "./budgets_line.mjs";
 
 const PATH = "/budgets";
 const needs = "modify_views_and_budgets";
+const TABS = [["", "Budgets"], ["elsewhere", "Limits elsewhere"]];
 const KINDS = {fired: "bad", pending: "wait", corrected: "good", cleared: "good"};
 const EXPAND = ["current", "history", "burnup", "forecast"];
 
@@ -180,7 +182,7 @@ const list = ({views, dimensions, channels}) => ({
     period. It notifies you before and when the limit is reached, but it never blocks a call. The form above creates a budget and its view.</p>`,
 });
 
-export function Page(given) {
+function Budgets(given) {
   const known = useQuery(async () => {
     const [{views}, dimensions, {channel_names: channels}] = await Promise.all([get("/views", {limit: 1000}), knownDimensions(), get("/channel-names")]);
     return {views, dimensions, channels};
@@ -192,4 +194,12 @@ export function Page(given) {
     ${data && html`<${ChannelProblems} channels=${data.channels} session=${given.session} />`}
     ${data && may(given.session, needs) && html`<${BudgetLine} ...${data} channels=${names} made=${() => setMade(made + 1)} />`}
     <${ListPage} key=${made} list=${{...list({...(data ?? {views: [], dimensions: NONE}), channels: names}), isLoading: !data}} ...${given} />`;
+}
+
+/** The budgets, and for people who may see all calls the limits of others. */
+export function Page(given) {
+  if (!isOpen(given.session, {isWhole: true})) return html`<${Budgets} ...${given} />`;
+  const isElsewhere = given.query.get("tab") === "elsewhere";
+  return html`<${Tabs} path=${PATH} tabs=${TABS} query=${given.query} />
+    ${isElsewhere ? html`<${ListPage} list=${elsewhere(PATH)} ...${given} />` : html`<${Budgets} ...${given} />`}`;
 }

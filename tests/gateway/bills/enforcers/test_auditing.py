@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.bills.enforcers import faults
-from gateway.bills.enforcers.auditing import LimitAudit, OurBudget
+from gateway.bills.enforcers.auditing import LimitAudit
+from gateway.bills.enforcers.faults import OurBudget
 from spool.record import NS, Inference
 from tests.gateway.bills.enforcers.world import DAY, NOVEMBER, Counter, Sent, World
 from tests.gateway.money.budgets.house import House
@@ -34,12 +35,13 @@ def dollars(text: str) -> list[Decimal]:
 async def test_thirty_days_of_right_counters() -> None:
     """
     Windows of a day, a week and a month, late resets, restarts of both programs, and batches that are hours late have
-    no finding. The counters are compared at the end.
+    no finding. A new month begins after five days. The counters are compared at the end.
     """
-    outages = [(NOVEMBER + day * DAY + 9 * HOUR, NOVEMBER + day * DAY + 14 * HOUR) for day in (3, 11, 19, 27)]
-    down = [(NOVEMBER + day * DAY, NOVEMBER + day * DAY + 2 * HOUR) for day in (5, 15)]
+    start = NOVEMBER - 5 * DAY
+    outages = [(start + day * DAY + 9 * HOUR, start + day * DAY + 14 * HOUR) for day in (3, 11, 19, 27)]
+    down = [(start + day * DAY, start + day * DAY + 2 * HOUR) for day in (5, 15)]
     counters = [Counter("month"), Counter("week", "7d"), Counter("day", "1d"), Counter("days", "3d")]
-    made = await world(*counters, outages=outages, down=down)
+    made = await World(House(at=start), counters, outages=outages, down=down).start()
     for _ in range(5):
         audits = await made.run(6)
         await made.start()  # a restart of Tollhouse

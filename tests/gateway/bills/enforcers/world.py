@@ -14,8 +14,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gateway.bills.enforcers.auditing import AuditSources, EnforcerAuditor, LimitAudit, OurBudget, all_faults
-from gateway.bills.enforcers.faults import EnforcerFault
+from gateway.bills.enforcers.auditing import AuditSources, EnforcerAuditor, LimitAudit, all_faults
+from gateway.bills.enforcers.faults import EnforcerFault, OurBudget
 from gateway.bills.enforcers.reader import EnforcerReader
 from gateway.bills.statements.puller import PullFailed
 from gateway.configuration.sections import EnforcerSettings
