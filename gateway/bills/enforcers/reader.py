@@ -58,6 +58,7 @@ class EnforcerReader:
         self._settings = settings
         self._fetch = fetch
         self._turn = asyncio.Lock()
+        self._stored_names: list[str] | None = None  # whose readings are stored; None if unknown
 
     @property
     def names(self) -> list[str]:
@@ -73,12 +74,19 @@ class EnforcerReader:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def read_due(self) -> None:
-        await self._table.forget_others(self.names)
+        await self._forget_others()
         for enforcer in self._settings():
             wait_s = (await self._table.state(enforcer.name)).next_at - self._clock.now()
             # a longer wait was stored by a clock that was ahead
             if not 0 < wait_s <= max(enforcer.every, RETRY_S):
                 await self._read(enforcer)
+
+    async def _forget_others(self) -> None:
+        """Delete the readings of removed enforcers. This changes the registry, so it is done only for new names."""
+        names = self.names
+        if names != self._stored_names:
+            await self._table.forget_others(names)
+            self._stored_names = names
 
     async def read(self, name: str) -> None:
         """Read an enforcer now. A failure is stored in its state. Raises NotThere if no enforcer has this name."""

@@ -63,6 +63,14 @@ async def test_it_reads_when_due(site: Site) -> None:
     assert 2 * (MAX_READINGS + 4) == len(site.asked)
 
 
+async def test_a_check_without_a_reading_changes_nothing(site: Site) -> None:
+    """The version of the registry stays, so no open page reloads."""
+    await site.reader.read_due()
+    version = site.house.registry.version
+    await site.reader.read_due()
+    assert version == site.house.registry.version
+
+
 async def test_a_failure_keeps_the_last_reading(site: Site) -> None:
     await site.reader.read("litellm-eu")
     site.failure = PullFailed("the key was refused", retry_after_s=None)
