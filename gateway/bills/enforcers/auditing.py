@@ -7,6 +7,8 @@ the hour of the reading. A counter between them is right.
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,12 +25,15 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.sums import HOUR_S
 from spool.record import CURRENCY
-from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerTable
+from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerState, EnforcerTable
 
 MARGIN_S = 120.0  # seconds in which an enforcer may count a call, in addition to the delay of the source
 DELAY_S = 900.0  # seconds of a source whose delay is not measured
 RESET_S = 900.0  # seconds after the start of a window until which a counter may be reset
 SETTLE_S = 1800.0  # least age of a reading that is judged, so that calls of its time have arrived
+FRESH_S = 60.0  # seconds for which a comparison is reused
+MAX_WINDOWS = 100  # compared for each enforcer, because each needs sums of its own
+TOO_MANY_WINDOWS = f"its enforcer has more than {MAX_WINDOWS} windows"
 LIVE_S = 2 * 86400.0  # how far back to look for the newest call of an enforcer
 
 Amounts = Mapping[str, Decimal]  # cost by value of a dimension
@@ -63,22 +68,41 @@ class AuditSources:
 class EnforcerAuditor:
     def __init__(self, sources: AuditSources) -> None:
         self._sources = sources
+        self._turn = asyncio.Lock()
+        self._last: _Look | None = None
 
     async def look(self) -> Sequence[LimitAudit]:
-        """Compare all limits of all enforcers. The totals of equal windows are read once."""
+        """Compare all limits of all enforcers. Without a new reading, the result is returned for FRESH_S seconds."""
+        async with self._turn:
+            now = self._sources.clock.now()
+            enforcers = self._sources.settings()
+            states = [(each, await self._sources.table.state(each.name)) for each in enforcers]
+            last = self._last
+            if last is None or last.states != states or not 0 <= now - last.at < FRESH_S:
+                if not await self._sources.ledger.is_complete():
+                    return ()
+                last = self._last = _Look(now, states, await self._compared(now))
+            return last.audits
+
+    async def _compared(self, now: float) -> Sequence[LimitAudit]:
         audits: list[LimitAudit] = []
-        now = self._sources.clock.now()
-        if not await self._sources.ledger.is_complete():
-            return audits
         delays = await self._sources.delays()
         for enforcer in self._sources.settings():
             readings = await self._sources.table.readings(enforcer.name)
             if readings:
                 of_type = TYPES[enforcer.type]
                 sums = _Sums(self._sources.ledger, of_type, now, _delay_s(of_type, delays))
-                audit = _EnforcerAudit(enforcer, readings, sums, self._sources.budgets())
-                audits += [await audit.of(limit) for limit in readings[-1].limits]
+                budgets = self._sources.budgets()
+                audit = await asyncio.to_thread(_EnforcerAudit, enforcer, readings, sums, budgets)
+                audits += await audit.all(readings[-1].limits)
         return audits
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    at: float
+    states: Sequence[tuple[EnforcerSettings, EnforcerState]]
+    audits: Sequence[LimitAudit]
 
 
 def _delay_s(of_type: EnforcerType, delays: Mapping[str, float]) -> float:
@@ -96,6 +120,7 @@ class _Sums:
     now: float
     delay_s: float
     _known: dict[tuple[object, ...], Mapping[tuple[str, ...], Decimal]] = field(default_factory=dict)
+    _unpriced: dict[tuple[str, float], Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     _newest: float | None = None
 
     async def by(
@@ -115,20 +140,35 @@ class _Sums:
             self._known[key] = {tuple(value or "" for value in row.group): Decimal(row.cost) for row in rows}
         return self._known[key]
 
-    async def unpriced(self, dimension: str, since: float) -> Mapping[tuple[str, str], int]:
-        """Return the number of calls without a price by value and model."""
-        query = CostQuery(
-            since=_moment(since),
-            until=_moment(_next_hour(self.now)),
-            granularity=TOTAL,
-            group_by=[*([dimension] if dimension else []), "model"],
-            include=self.of_type.scope,
-        )
-        return {
-            ((row.group[0] or "") if dimension else "", row.group[-1] or ""): row.unpriced
-            for row in await self.ledger.costs(query)
-            if row.unpriced
-        }
+    def forget(self) -> None:
+        """Forget the results of a window, so that memory has one window at a time."""
+        self._known.clear()
+        self._unpriced.clear()
+
+    async def unpriced(self, dimension: str, since: float) -> Mapping[str, Mapping[str, int]]:
+        """Return the number of calls without a price by model, by value."""
+        key = dimension, since
+        if key not in self._unpriced:
+            query = CostQuery(
+                since=_moment(since),
+                until=_moment(_next_hour(self.now)),
+                granularity=TOTAL,
+                group_by=[*([dimension] if dimension else []), "model"],
+                include=self.of_type.scope,
+            )
+            found: dict[str, dict[str, int]] = defaultdict(dict)
+            for row in await self.ledger.costs(query):
+                if row.unpriced:
+                    value = (row.group[0] or "") if dimension else ""
+                    found[value][row.group[-1] or ""] = row.unpriced
+            self._unpriced[key] = found
+        return self._unpriced[key]
+
+    async def has_succeeded(self, dimension: str, value: str, since: float) -> bool:
+        """Return whether a value has a successful call, from sums that many limits share."""
+        names = (dimension,) if dimension else ()
+        known = await self.by(names, since, _next_hour(self.now), ("ok",))
+        return ((value,) if dimension else ()) in known
 
     async def hours(self, dimension: str, value: str, since: float) -> Sequence[tuple[float, int, Decimal]]:
         """Return hours with successful calls: their start, calls and cost."""
@@ -176,18 +216,34 @@ class _EnforcerAudit:
         self._enforcer = enforcer
         self._last_at = readings[-1].at
         self._sums = sums
-        self._budgets = budgets
+        self._budgets: dict[tuple[str, str | None] | None, list[OurBudget]] = defaultdict(list)
+        for budget in budgets:
+            self._budgets[self._calls_of(budget)].append(budget)
         self._series: dict[tuple[str, ...], list[tuple[float, EnforcerLimit]]] = {}
         for reading in readings:
             for limit in reading.limits:
                 self._series.setdefault(limit.key, []).append((reading.at, limit))
 
-    async def of(self, limit: EnforcerLimit) -> LimitAudit:
+    async def all(self, limits: Sequence[EnforcerLimit]) -> Sequence[LimitAudit]:
+        """Compare limits, window by window. Those of the rarest windows above MAX_WINDOWS are not compared."""
+        windows: dict[float | None, list[EnforcerLimit]] = defaultdict(list)
+        for limit in limits:
+            windows[limit.starts_at].append(limit)
+        audits = []
+        for number, window in enumerate(sorted(windows.values(), key=len, reverse=True)):
+            self._sums.forget()
+            for limit in window:
+                await asyncio.sleep(0)  # requests go on between the limits
+                too_many = TOO_MANY_WINDOWS if number >= MAX_WINDOWS else ""
+                audits.append(await self._of(limit, too_many))
+        return audits
+
+    async def _of(self, limit: EnforcerLimit, too_many: str) -> LimitAudit:
         series = self._series[limit.key]
         shown = LimitAudit(
             enforcer=self._enforcer.name, type=self._enforcer.type, limit=limit, read_at=self._last_at
         )
-        reason = await self._reason(limit)
+        reason = await self._reason(limit) or too_many
         value = "" if reason else await self._value(limit)
         if not reason and value is None:
             reason = "no call with its name was reported in its window"
@@ -275,7 +331,7 @@ class _EnforcerAudit:
         judged: Sequence[JudgedReading],
         value: str,
     ) -> Sequence[EnforcerFault]:
-        budgets = [budget for budget in self._budgets if self._is_of(budget, limit, value)]
+        budgets = self._budgets[limit.dimension, None] + self._budgets[limit.dimension, value]
         found = faults.differing_limit(limit, budgets, self._last_at)
         found += faults.fixed_days(limit, budgets, self._last_at)
         found += faults.late_reset(series)
@@ -363,6 +419,8 @@ class _EnforcerAudit:
         if crossed_at is None:
             return []
         since = _next_hour(crossed_at + 2 * self._sums.delay_s + MARGIN_S)
+        if not await self._sums.has_succeeded(limit.dimension, value, since):
+            return []
         hours = await self._sums.hours(limit.dimension, value, since)
         return faults.not_refusing(limit, crossed_at, hours, self._last_at)
 
@@ -384,19 +442,23 @@ class _EnforcerAudit:
         if limit.limit is None or limit.starts_at is None:
             return []
         calls = await self._sums.unpriced(limit.dimension, _hour(limit.starts_at))
-        models = {model: count for (of, model), count in calls.items() if of == value}
-        return faults.unpriced(limit, models, self._last_at)
+        return faults.unpriced(limit, calls.get(value, {}), self._last_at)
 
-    def _is_of(self, budget: OurBudget, limit: EnforcerLimit, value: str) -> bool:
-        """Return whether a budget is about the calls of a limit. The scope of the enforcer may be named or not."""
+    def _calls_of(self, budget: OurBudget) -> tuple[str, str | None] | None:
+        """
+        Return the dimension of a budget and its value, or None for all values. Return None if no limit can have its
+        calls. The scope of the enforcer may be named or not.
+        """
         scope = self._sums.of_type.scope
-        include = {name: tuple(values) for name, values in budget.include.items()}
-        rest = {name: values for name, values in include.items() if scope.get(name) != values}
+        rest = [
+            (name, *values) for name, values in budget.include.items() if scope.get(name) != tuple(values)
+        ]
         if budget.per:
-            return budget.per == limit.dimension and not rest
-        return rest == ({limit.dimension: (value,)} if limit.dimension else {}) and (
-            bool(rest) or bool(include)
-        )
+            return None if rest else (budget.per, None)
+        if not rest:
+            return ("", "") if budget.include else None
+        first = rest[0]
+        return (first[0], first[1]) if len(rest) == 1 and len(first) == 2 else None
 
 
 def _hour(at: float) -> float:

@@ -100,14 +100,14 @@ class EnforcerReader:
         return [await self._status(enforcer) for enforcer in self._settings()]
 
     async def _status(self, enforcer: EnforcerSettings) -> EnforcerStatus:
-        readings = await self._table.readings(enforcer.name)
+        state = await self._table.state(enforcer.name)
         return EnforcerStatus(
             name=enforcer.name,
             type=enforcer.type,
             every_s=enforcer.every,
-            state=await self._table.state(enforcer.name),
-            limits=len(readings[-1].limits) if readings else 0,
-            truncated=readings[-1].truncated if readings else False,
+            state=state,
+            limits=state.stored[-1].limits if state.stored else 0,
+            truncated=state.stored[-1].truncated if state.stored else False,
         )
 
     def _named(self, name: str) -> EnforcerSettings:

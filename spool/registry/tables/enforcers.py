@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
+from zlib import compress, decompress
 
 import msgspec
 
 from spool.registry.changes import Changes
+from spool.registry.documents import replaced
 from spool.registry.registry_rows import RegistryRows
 
 MAX_READINGS = 48  # stored for each enforcer
+MAX_STORED_LIMITS = 100_000  # in all readings of an enforcer
 KIND = "enforcer_reading"  # one document for each reading, named ENFORCER:TIME
-STATE_KIND = "enforcer_state"  # one document for each enforcer
+STATE_KIND = "enforcer_state"  # one document for each enforcer, with the times of its readings
 
 
-class EnforcerLimit(msgspec.Struct, frozen=True, kw_only=True):
+class EnforcerLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """
     A limit in the common form of all enforcers. Amounts are exact decimal text, and times epoch seconds.
 
@@ -50,39 +55,48 @@ class EnforcerReading(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool = False
 
 
+class StoredReading(msgspec.Struct, frozen=True, kw_only=True):
+    at: float
+    limits: int  # their number
+    truncated: bool
+
+
 class EnforcerState(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the last attempt to read an enforcer."""
+    """The result of the last attempt to read an enforcer. The table fills `stored`."""
 
     reason: str = ""  # "" if it succeeded
     last_success: float | None = None
     next_at: float = 0.0
+    stored: tuple[StoredReading, ...] = ()  # oldest first
 
 
 class EnforcerTable:
+    """Readings are compressed, because an enforcer may have thousands of limits."""
+
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def readings(self, name: str) -> Sequence[EnforcerReading]:
         """Return the stored readings of an enforcer, oldest first."""
-        documents = await self._changes.read(lambda rows: rows.documents(KIND))
-        readings = [
-            msgspec.convert(body, EnforcerReading) for id, body in documents.items() if _owner(id) == name
-        ]
-        return sorted(readings, key=lambda reading: reading.at)
+        bodies = await self._changes.read(lambda rows: _bodies(rows, name))
+        return await asyncio.to_thread(_unpacked, bodies)
 
     async def state(self, name: str) -> EnforcerState:
-        body = await self._changes.read(lambda rows: rows.document(STATE_KIND, name))
-        return EnforcerState() if body is None else msgspec.convert(body, EnforcerState)
+        return await self._changes.read(lambda rows: _state(rows, name))
 
     async def keep(self, name: str, state: EnforcerState, reading: EnforcerReading | None = None) -> None:
-        """Store the result of an attempt, and delete the oldest readings above MAX_READINGS."""
+        """Store the result of an attempt, and delete the oldest readings above MAX_READINGS and MAX_STORED_LIMITS."""
+        body = {} if reading is None else await asyncio.to_thread(_packed, reading)
 
         def work(rows: RegistryRows) -> None:
-            rows.put_document(STATE_KIND, name, msgspec.to_builtins(state))
+            stored = _state(rows, name).stored
             if reading is not None:
-                rows.put_document(KIND, f"{name}:{reading.at:.3f}", msgspec.to_builtins(reading))
-                for id in _oldest(rows.documents(KIND), name):
-                    rows.delete_document(KIND, id)
+                rows.put_document(KIND, _id(name, reading.at), body)
+                stored = _with(stored, reading)
+            kept = _newest(stored)
+            for expired in stored[: len(stored) - len(kept)]:
+                rows.delete_document(KIND, _id(name, expired.at))
+            rows.put_document(STATE_KIND, name, msgspec.to_builtins(replaced(state, stored=kept)))
 
         await self._changes.change(work)
 
@@ -90,20 +104,63 @@ class EnforcerTable:
         """Delete the readings of enforcers that are no longer configured."""
 
         def work(rows: RegistryRows) -> None:
-            for id in rows.documents(KIND):
-                if _owner(id) not in names:
-                    rows.delete_document(KIND, id)
-            for id in rows.documents(STATE_KIND):
-                if id not in names:
-                    rows.delete_document(STATE_KIND, id)
+            for name in rows.documents(STATE_KIND):
+                if name not in names:
+                    for stored in _state(rows, name).stored:
+                        rows.delete_document(KIND, _id(name, stored.at))
+                    rows.delete_document(STATE_KIND, name)
 
         await self._changes.change(work)
 
 
-def _owner(id: str) -> str:
-    return id.rpartition(":")[0]
+def _id(name: str, at: float) -> str:
+    return f"{name}:{at:.3f}"
 
 
-def _oldest(documents: Mapping[str, Mapping[str, Any]], name: str) -> Sequence[str]:
-    ids = sorted((id for id in documents if _owner(id) == name), key=lambda id: float(id.rpartition(":")[2]))
-    return ids[:-MAX_READINGS]
+def _state(rows: RegistryRows, name: str) -> EnforcerState:
+    body = rows.document(STATE_KIND, name)
+    return EnforcerState() if body is None else msgspec.convert(body, EnforcerState)
+
+
+def _with(stored: Sequence[StoredReading], reading: EnforcerReading) -> tuple[StoredReading, ...]:
+    others = [each for each in stored if _id("", each.at) != _id("", reading.at)]
+    new = StoredReading(at=reading.at, limits=len(reading.limits), truncated=reading.truncated)
+    return tuple(sorted([*others, new], key=lambda each: each.at))
+
+
+def _newest(stored: Sequence[StoredReading]) -> tuple[StoredReading, ...]:
+    """Return the newest readings within both maxima, and always the last one."""
+    kept = tuple(stored[-MAX_READINGS:])
+    while len(kept) > 1 and sum(each.limits for each in kept) > MAX_STORED_LIMITS:
+        kept = kept[1:]
+    return kept
+
+
+def _bodies(rows: RegistryRows, name: str) -> Sequence[Mapping[str, Any]]:
+    found = [rows.document(KIND, _id(name, stored.at)) for stored in _state(rows, name).stored]
+    return [body for body in found if body is not None]
+
+
+def _packed(reading: EnforcerReading) -> Mapping[str, Any]:
+    """Return the document of a reading. Level 1 already makes it ten times smaller."""
+    return {"packed": b64encode(compress(msgspec.json.encode(reading), 1)).decode()}
+
+
+def _unpacked(bodies: Sequence[Mapping[str, Any]]) -> Sequence[EnforcerReading]:
+    """Decode readings. Limits share the values that they have in all readings, so they use memory once."""
+    known: dict[tuple[str, ...], EnforcerLimit] = {}
+    readings = []
+    for body in bodies:
+        reading = msgspec.json.decode(decompress(b64decode(body["packed"])), type=EnforcerReading)
+        limits = tuple(_shared(limit, known) for limit in reading.limits)
+        readings.append(replaced(reading, limits=limits))
+    return readings
+
+
+def _shared(limit: EnforcerLimit, known: dict[tuple[str, ...], EnforcerLimit]) -> EnforcerLimit:
+    before = known.get(limit.key, limit)
+    if before != limit:
+        counter = replaced(before, spent=limit.spent)
+        before = counter if counter == limit else limit
+    known[limit.key] = before
+    return before

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.bills.enforcers import faults
+from gateway.bills.enforcers import auditing, faults
 from gateway.bills.enforcers.auditing import LimitAudit
 from gateway.bills.enforcers.faults import OurBudget
 from spool.record import NS, Inference
@@ -224,3 +224,29 @@ async def test_limits_that_cannot_be_compared_say_why() -> None:
     reasons = {audit.limit.name: audit.reason for audit in audits}
     assert {"quiet": "no call with its name was reported in its window", "alpha": ""} == reasons
     assert {} == made.found
+
+
+@pytest.mark.parametrize("most", [1, 2])
+async def test_windows_are_limited(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """The windows with the most limits are compared, because each needs sums of its own."""
+    monkeypatch.setattr(auditing, "MAX_WINDOWS", most)
+    made = await world(Counter("a"), Counter("b"), Counter("c", "1d"))
+    audits = await made.run(1.5)
+    above = [audit.limit.name for audit in audits if audit.reason == auditing.TOO_MANY_WINDOWS]
+    assert (["c"] if most == 1 else []) == above
+
+
+async def test_a_comparison_is_reused() -> None:
+    """It is repeated after FRESH_S seconds, or when a new reading is stored."""
+    made = await world(Counter("a"))
+    await made.run(0.5)
+    first = await made.auditor.look()
+    made.house.clock.at += auditing.FRESH_S - 1
+    assert first is await made.auditor.look()
+    made.house.clock.at += 1
+    second = await made.auditor.look()
+    assert first is not second
+    await made.reader.read("litellm-eu")
+    third = await made.auditor.look()
+    assert second is not third
+    assert made.house.clock.at == third[0].read_at

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from gateway.bills.enforcers import reader
-from gateway.bills.enforcers.reader import EnforcerReader
+from gateway.bills.enforcers.reader import MAX_LIMITS, EnforcerReader
 from gateway.bills.statements.puller import RETRY_S, PullFailed
 from gateway.configuration.sections import EnforcerSettings
 from spool.errors import NotThere
-from spool.registry.tables.enforcers import MAX_READINGS
+from spool.registry.tables import enforcers
+from spool.registry.tables.enforcers import MAX_READINGS, EnforcerLimit, EnforcerReading, EnforcerState
 from tests.gateway.bills.enforcers.world import ENFORCER, NOVEMBER
 from tests.gateway.money.budgets.house import House
 
@@ -104,3 +107,33 @@ async def test_an_enforcer_that_is_removed_is_forgotten(site: Site) -> None:
     table = site.house.registry.enforcers
     assert [] == list(await table.readings("litellm-eu"))
     assert "" == (await table.state("litellm-eu")).reason
+
+
+async def test_stored_limits_are_limited(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest readings above MAX_STORED_LIMITS are deleted, and the last one stays, however large it is."""
+    monkeypatch.setattr(enforcers, "MAX_STORED_LIMITS", 7)
+    table = site.house.registry.enforcers
+    for keys, stored in ((2, [2]), (2, [2, 2]), (3, [2, 2, 3]), (1, [2, 3, 1]), (8, [8])):
+        site.keys = keys
+        await site.reader.read("litellm-eu")
+        assert stored == [len(reading.limits) for reading in await table.readings("litellm-eu")]
+        assert stored == [each.limits for each in (await table.state("litellm-eu")).stored]
+        site.house.clock.at += 900
+
+
+async def test_the_largest_reading_is_stored_compactly(site: Site) -> None:
+    """It takes less than a fifth of its JSON, and unchanged limits of several readings are in memory once."""
+    limits = tuple(
+        EnforcerLimit(kind="key", id=f"{number:064x}", name=f"key-{number}", limit="10", spent=f"{number}.01")
+        for number in range(MAX_LIMITS)
+    )
+    table = site.house.registry.enforcers
+    changed = (msgspec.structs.replace(limits[0], spent="7"), *limits[1:])
+    for at, each in ((NOVEMBER, limits), (NOVEMBER + 900, changed)):
+        await table.keep("litellm-eu", EnforcerState(), EnforcerReading(at=at, limits=each))
+    first, second = await table.readings("litellm-eu")
+    assert (limits, changed) == (first.limits, second.limits)
+    assert all(map(operator.is_, first.limits[1:], second.limits[1:]))
+    documents = await site.house.store.read(lambda rows: rows.documents(enforcers.KIND))
+    assert 2 == len(documents)
+    assert sum(map(len, map(json.dumps, documents.values()))) < 2 * len(msgspec.json.encode(limits)) / 5
