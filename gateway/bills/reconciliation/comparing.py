@@ -312,7 +312,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
     if exchanged:
         found.append(keys_exchanged(split_sides, own, exchanged))
     if billed_at.factors:
-        found.append(contract_price(split_sides, at_contracts, billed_at))
+        found += contract_price(split_sides, at_contracts, billed_at)
     if conversion is not None and (fixed is None or not fixed.is_of_market):
         # an unknown rate of exchange would explain any price
         found = [

@@ -110,8 +110,9 @@ def billed_prices(
         elif len({each.day for each in at_stated}) < LEAST_DAYS:
             unclear.add(model)
     places = [place for model in unclear for place in by_model[model]]
-    if len(unclear) > 1:
-        factor = sum(each.paid for each in places) / sum((each.listed for each in places), Fraction(0))
+    listed = sum((each.listed for each in places), Fraction(0))
+    if len(unclear) > 1 and listed:
+        factor = sum(each.paid for each in places) / listed
         if factor < 1 and all(each.is_at(factor * each.listed) for each in places):
             factors |= dict.fromkeys(unclear, factor)
     if by_model.keys() == factors.keys() and len({*factors.values()}) == 1:
@@ -130,7 +131,7 @@ def _priced(of_contracts: Split, without: Split, precision: Mapping[int, int]) -
             yield _Priced(cell.day, cell.model, paid, stated, listed, digit)
 
 
-def contract_price(split: Split, counted: Sequence[CountedUse], billed: BilledPrices) -> Claim:
+def contract_price(split: Split, counted: Sequence[CountedUse], billed: BilledPrices) -> Iterator[Claim]:
     """
     Claim the cost of the calls at the billed prices, minus their cost at the prices of the contract.
 
@@ -139,14 +140,16 @@ def contract_price(split: Split, counted: Sequence[CountedUse], billed: BilledPr
     restated = [use for use in counted if use.contract and use.is_estimated and use.model in billed.factors]
     stated = sum(sum(use.values.values()) for use in restated)
     by_cell = undone(split, counted)
+    if not by_cell:
+        return  # no call has an estimate under a contract
     groups = defaultdict(list)
-    for model, factor in billed.factors.items():
-        groups[factor].append(model)
+    for model in {use.model for use in restated}:
+        groups[billed.factors[model]].append(model)
     texts = [
         f"{named(sorted(models))} at {'' if factor == 1 else f'{float(factor):.4f} of '}the prices without a contract"
         for factor, models in sorted(groups.items())
     ]
-    return claim_of(
+    yield claim_of(
         CONTRACT_PRICE,
         by_cell,
         sure=EXACT,
