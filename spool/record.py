@@ -123,6 +123,7 @@ class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False
     sender_key: str | None = None
     # The meter (spool.meters) of the tokens, if the counter counts only one modality.
     meter: str | None = None
+    reverses_number: int | None = None  # number of the record that this one takes back
 
 
 Scalar = str | int | float | bool

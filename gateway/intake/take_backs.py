@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +24,7 @@ from spool.errors import EntryUnreadable, NotThere
 from spool.identity import Identity, of_derived, of_point
 from spool.log.partial_reports import COUNTED, NOTHING, Expectation, PartialReport, version_of
 from spool.log.protocols import Log
-from spool.log.values import CounterPoint, Receipt, Submission
+from spool.log.values import CounterPoint, Entry, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
 from spool.shares import Holdings, fullest_first
 from spool.turns.fair_turns import pause
@@ -282,9 +282,9 @@ class TakeBacks:
         last = counted.last or min(below - 1, counted.after + MOST_BEHIND)
         for first in range(counted.after, last + 1, STEP):
             for entry in await self._log.read(AI_TELEMETRY, first, min(first + STEP - 1, last), whole=True):
-                for record in _metrics(entry.records):
+                for number, record in _metrics(entry):
                     if not heard.isdisjoint(reporters_of(record)) and record in members:
-                        yield correction(record, entry.committed_at)
+                        yield correction(record, number, entry.committed_at)
 
     def _add(self, key: bytes, entry: _Kept) -> None:
         counted = entry.counted
@@ -294,9 +294,9 @@ class TakeBacks:
         self._items += counted.count
 
 
-def correction(record: UsageMetric, committed_at: float) -> UsageMetric:
+def correction(record: UsageMetric, number: int, committed_at: float) -> UsageMetric:
     """
-    Return the record that reverses another record. The same arguments always give the same record.
+    Return the record that reverses the record with a number. The same arguments always give the same record.
 
     If the ledger put the record into the hour of its arrival, it puts the reversal there as well.
     """
@@ -306,11 +306,14 @@ def correction(record: UsageMetric, committed_at: float) -> UsageMetric:
         start = arrived
     value = -record.value if isinstance(record.value, int) else f"-{record.value}"
     id = of_derived(record.id, "taken back")
-    return msgspec.structs.replace(record, id=id, value=value, start_time=start)
+    return msgspec.structs.replace(record, id=id, value=value, start_time=start, reverses_number=number)
 
 
-def _metrics(records: Sequence[object]) -> Iterable[UsageMetric]:
-    return (record for record in records if isinstance(record, UsageMetric) and not record.shadow)
+def _metrics(entry: Entry) -> Iterator[tuple[int, UsageMetric]]:
+    """Yield the counters of an entry that count, with their numbers."""
+    for number, record in enumerate(entry.records, entry.first):
+        if isinstance(record, UsageMetric) and not record.shadow:
+            yield number, record
 
 
 _encode = msgspec.msgpack.Encoder().encode

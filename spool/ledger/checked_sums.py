@@ -15,7 +15,7 @@ from typing import Any
 
 from spool.ledger import money
 from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts, level_of
-from spool.ledger.counting import RECALCULATED, mark_of_tags, period, state_of
+from spool.ledger.counting import RECALCULATED, period, state_of
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
 from spool.ledger.sums import (
@@ -28,6 +28,7 @@ from spool.ledger.sums import (
     DimensionValues,
     HourlySums,
 )
+from spool.ledger.tag_lists import TAGGED
 from spool.ledger.work import FORGOTTEN, UNLISTS, Units
 from spool.meters import quantity_of
 
@@ -49,7 +50,7 @@ class Moved(Exception):
 def moment_of(rows: LedgerRows) -> Mapping[str, int]:
     """Return the values of the state that must stay the same during a comparison."""
     state = rows.state()
-    names = ("rebuilding", "hourly", "tags", "tagged_from", RECALCULATED, UNLISTS, FORGOTTEN)
+    names = ("rebuilding", "hourly", TAGGED, RECALCULATED, UNLISTS, FORGOTTEN)
     return {name: state.get(name, 0) for name in names}
 
 
@@ -71,7 +72,7 @@ class CheckedPeriod:
 
 
 class StoredSums:
-    """Reads stored sums. `firsts` has the lowest record number of each period. `tags` are the chosen ones."""
+    """Reads stored sums."""
 
     def __init__(
         self,
@@ -79,14 +80,10 @@ class StoredSums:
         recalculated: Recalculations,
         *,
         moment: Mapping[str, int],
-        firsts: Mapping[Place, int],
-        tags: Sequence[str],
     ) -> None:
         self._checksums = checksums
         self._recalculated = recalculated
         self._moment = moment
-        self._firsts = firsts
-        self._tags = mark_of_tags(tags)
         self._dimensions: dict[int, Dimensions] = {}
 
     def check(self, rows: LedgerRows) -> None:
@@ -145,10 +142,8 @@ class StoredSums:
         width, start = place
         level = self._level(rows, place, joint)
         is_recalculated = self._recalculated.covers(width, start)
-        first = self._firsts.get(place, 0)
         view = ComparedParts(
             level=level,
-            has_tags=self._tags == self._moment["tags"] and first >= self._moment["tagged_from"],
             has_estimates=not (level and is_recalculated),
             has_unit_estimates=not (is_recalculated and rows.meters(width, start)),
             has_sets=start >= self._moment[FORGOTTEN],

@@ -55,7 +55,6 @@ class ComparedParts(NamedTuple):
     """
 
     level: int = 0
-    has_tags: bool = True
     has_estimates: bool = True
     has_unit_estimates: bool = True
     has_sets: bool = True
@@ -66,8 +65,6 @@ class ComparedParts(NamedTuple):
         if self.level:
             reduced = (without_owners, without_work)[self.level - 1](reduced)
         of = Dimensions._make(reduced)
-        if not self.has_tags:
-            of = of._replace(tags="")
         if not self.has_estimates and of.cost_source != REPORTED:
             of = of._replace(cost_source=NONE)
         # PostgreSQL cannot store U+0000

@@ -46,6 +46,7 @@ from spool.ledger.counting import (
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
 from spool.ledger.sums import DAY_S, HOUR_S, DimensionValues, HourlySums, hour_of
+from spool.ledger.tag_lists import TAGGED, TagLists
 from spool.ledger.work import Digests
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
@@ -234,7 +235,7 @@ async def compare(
     *,
     oldest: Callable[[], Awaitable[int]],
     recalculations: Callable[[Mapping[str, int]], Awaitable[Recalculations]],
-    tags: Sequence[str] = (),
+    tag_lists: Callable[[Mapping[str, int]], Awaitable[TagLists]],
     digests: Digests,
     at_ease: bool = False,
 ) -> LedgerComparison:
@@ -246,8 +247,8 @@ async def compare(
         state, moment = await read(lambda rows: (state_of(rows), moment_of(rows)))
         if state["rebuilding"]:
             break
-        recalculated = await recalculations(state)
-        comparison = _Comparison(log, read, state, moment, recalculated, tags, digests, at_ease=at_ease)
+        made = await recalculations(state), await tag_lists(state)
+        comparison = _Comparison(log, read, state, moment, *made, digests, at_ease=at_ease)
         try:
             return await comparison.run(oldest)
         except Moved:
@@ -265,7 +266,7 @@ class _Comparison:
         state: Mapping[str, int],
         moment: Mapping[str, int],
         recalculated: Recalculations,
-        tags: Sequence[str],
+        tag_lists: TagLists,
         digests: Digests,
         *,
         at_ease: bool,
@@ -275,7 +276,7 @@ class _Comparison:
         self._state = state
         self._moment = moment
         self._recalculated = recalculated
-        self._tags = tags
+        self._tag_lists = tag_lists
         self._digests = digests
         self._at_ease = at_ease
         self._hourly = state["hourly"]
@@ -289,9 +290,7 @@ class _Comparison:
     async def run(self, oldest: Callable[[], Awaitable[int]]) -> LedgerComparison:
         state, first = self._state, await oldest()
         firsts = await self._read(lambda rows: rows.firsts())
-        self._stored = StoredSums(
-            self._checksums, self._recalculated, moment=self._moment, firsts=firsts, tags=self._tags
-        )
+        self._stored = StoredSums(self._checksums, self._recalculated, moment=self._moment)
         wrong_days = await self._read_stored()
         reach = max([state["reach"], *(each.reach for each in self._periods.values())])
         end = min(reach, self._log.closed_below(AI_TELEMETRY))
@@ -391,7 +390,7 @@ class _Comparison:
     def _recount(self, skip: Callable[[int, int], bool]) -> RecountedSums:
         restated = partial(self._recalculated.restated, note=self._partly.note)
         sums = HourlySums(
-            self._tags,
+            tags_of=self._tag_lists.of,
             digests=self._digests,
             skip=skip,
             restated=restated if self._recalculated.mark else None,
@@ -538,7 +537,7 @@ class PeriodRecount:
         self,
         compared: LedgerComparison,
         place: Place,
-        tags: Sequence[str],
+        tag_lists: TagLists,
         digests: Digests,
         recalculated: Recalculations,
     ) -> None:
@@ -549,9 +548,9 @@ class PeriodRecount:
         self._ranges = [(self.lowest, highest + 1), (end, end)]
         self._kept = compared.calls[place]
         self._is_whole = True
-        self.recalculated = recalculated.mark
+        self.marks = tag_lists.mark, recalculated.mark
         self.sums = HourlySums(
-            tags,
+            tags_of=tag_lists.of,
             digests=digests,
             skip=lambda _, hour: period(hour, self.hourly) != place,
             restated=recalculated.restated,
@@ -598,8 +597,8 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     nothing and return False.
     """
     state = state_of(rows)
-    seen = recount.reach, 0, recount.hourly, recount.recalculated
-    if (state["reach"], state["rebuilding"], state["hourly"], state[RECALCULATED]) != seen:
+    seen = recount.reach, 0, recount.hourly, *recount.marks
+    if tuple(map(state.get, ("reach", "rebuilding", "hourly", TAGGED, RECALCULATED))) != seen:
         return False
     width, start = recount.place
     day = start // DAY_S * DAY_S

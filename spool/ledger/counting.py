@@ -7,18 +7,15 @@ each hour. Old hours are deleted, and only the sum of their day stays.
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from hashlib import blake2b
 from itertools import chain
-from secrets import randbits
 from typing import Any
 
-from spool.ledger.ledger_rows import LedgerRows, WorkSum
+from spool.ledger.ledger_rows import LedgerRows, TagList, WorkSum, new_mark
 from spool.ledger.sums import (
     AHEAD_S,
     DAY_S,
@@ -30,6 +27,7 @@ from spool.ledger.sums import (
     Measures,
     MeterSums,
 )
+from spool.ledger.tag_lists import TAGGED, count_on, store_list
 from spool.ledger.work import UNITS, Units, WorkLimits
 
 WIDTHS = (HOUR_S, DAY_S)
@@ -73,10 +71,8 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
         "differing": 0,
         "left": 0,
         "charged": 0,  # 1 after the first amount in another currency than dollars
-        # the chosen tags, and the first number that was counted with them
-        "tags": 0,
-        "tagged_from": 0,
         RECALCULATED: 0,
+        TAGGED: 0,
     }
     stored = rows.state()
     return {name: stored.get(name, value) for name, value in values.items()}
@@ -91,10 +87,6 @@ def new_marks(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dic
         return {every: new_mark()}
     names = {mark_of(datetime.fromtimestamp(start, UTC), every) for start in starts}
     return {name: new_mark() for name in names}
-
-
-def new_mark() -> int:
-    return randbits(62)
 
 
 def mark_of(at: datetime, every: str = EVERY) -> str:
@@ -275,11 +267,18 @@ def note_charges(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
 
 
 def add(
-    rows: LedgerRows, sums: HourlySums, placement: Placement, *, first: int, reach: int, missed: Missed
+    rows: LedgerRows,
+    sums: HourlySums,
+    placement: Placement,
+    *,
+    first: int,
+    reach: int,
+    missed: Missed,
+    tags: TagList | None,
 ) -> int:
     """
     Add the sums of the numbers from `first` until before `reach`, and store `reach`, in one transaction.
-    Return the stored reach.
+    Return the stored reach. `tags` is the list by which the sums were counted, if it is new.
 
     Does nothing unless the stored reach is `first`, because the rows may have been lost and restarted since the
     records were read. If `reach` then covered numbers that were never added, they would be left out forever.
@@ -321,8 +320,8 @@ def add(
     note_charges(rows, metered)
     if work:
         rows.add_work(work, sums.work_names, sums.work_edges)
-    if state["tags"] != (tags := mark_of_tags(sums.tags)):
-        rows.set_state(tags=tags, tagged_from=first)
+    if tags is not None:
+        store_list(rows, tags)
     rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
     rows.set_state(reach=reach)
     # the missed, damaged and implausible numbers that a rebuild reads again have been counted before
@@ -330,6 +329,7 @@ def add(
         if reach >= state["rebuilding"]:
             rows.freeze_periods(below=0)
             rows.set_state(rebuilding=0, compared=0)
+            count_on(rows, reach)
         return reach
     rows.set_state(damaged=state["damaged"] + sums.damaged, absurd=state["absurd"] + sums.absurd)
     if missed.count:
@@ -340,11 +340,6 @@ def add(
             whole=max(state["whole"], missed.whole),
         )
     return reach
-
-
-def mark_of_tags(tags: Iterable[str]) -> int:
-    """Return a number that differs for other tags."""
-    return int.from_bytes(blake2b(json.dumps(sorted(tags)).encode(), digest_size=7).digest())
 
 
 def work_sums(
@@ -391,14 +386,9 @@ def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
         rows.limit_recalculations(reach)
         rows.set_state(**{RECALCULATED: new_mark()})
     rows.forget_firsts()
+    count_on(rows, reach)
     rows.set_state(
-        reach=reach,
-        rebuilding=0,
-        settled=state["missed"],
-        missed_first=0,
-        missed_end=0,
-        compared=0,
-        tagged_from=min(reach, state["tagged_from"]),
+        reach=reach, rebuilding=0, settled=state["missed"], missed_first=0, missed_end=0, compared=0
     )
     return reach
 
@@ -412,31 +402,32 @@ def lower_missed(rows: LedgerRows, *, to: int) -> None:
         rows.set_state(whole=0, missed_first=0, missed_end=0)
 
 
-def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
+def begin_rebuild(rows: LedgerRows, oldest: int, tags: tuple[str, ...]) -> tuple[int, int, int]:
     """
     Start a rebuild. Empty every period whose records are all stored (numbers from `oldest` on), and freeze
-    all other periods.
+    all other periods. The hours after the last frozen period are counted by `tags`.
 
     Returns the number of emptied periods, the number of frozen periods, and the end of the last frozen one
     (0 if none).
     """
     state = state_of(rows)
-    sum_up_again(rows)
+    drop_days_with_hours(rows)
     rows.freeze_periods(below=oldest)
     emptied = rows.drop_open_periods()
     rows.drop_wrong()
     frozen = rows.frozen_periods()
+    border = max((start + width for width, start in frozen), default=0)
     if oldest < state["reach"]:
         # Numbers that are read again are no longer missed. Deleted numbers stay missed.
-        tagged_from = min(oldest, state["tagged_from"])
-        rows.set_state(reach=oldest, rebuilding=state["reach"], tagged_from=tagged_from)
+        rows.set_state(reach=oldest, rebuilding=state["reach"])
+        store_list(rows, TagList(oldest, border, tags))
         lower_missed(rows, to=oldest - 1)
     else:  # no counted record is stored any more, so there is nothing to rebuild
         rows.freeze_periods(below=0)
-    return emptied, len(frozen), max((start + width for width, start in frozen), default=0)
+    return emptied, len(frozen), border
 
 
-def sum_up_again(rows: LedgerRows) -> None:
+def drop_days_with_hours(rows: LedgerRows) -> None:
     """Delete the daily sums whose hours are still stored, because these hours are about to change."""
     hourly = state_of(rows)["hourly"]
     rows.drop_days(hourly)

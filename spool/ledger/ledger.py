@@ -34,6 +34,7 @@ from spool.ledger.queries import (
 from spool.ledger.recalculations import RecalculationBooks, Recalculations
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
+from spool.ledger.tag_lists import TAGGED, TagLists, read_lists
 from spool.ledger.work import OF_PEOPLE, TREES, UNLISTS, WORK_LIMITS, Digests, Lineage, WorkLimits
 from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
@@ -169,6 +170,7 @@ class Ledger:
         self.rates: Rates | None = None  # exchange rates for amounts in other currencies
         self.books = RecalculationBooks()
         self._recalculated = Recalculations()
+        self._tag_lists = TagLists()
         self.digests = Digests(b"")  # replaced by those of the installation when its storage is opened
         self.people: People | None = None  # finds the known names of people in filter values
         self._person: tuple[Mapping[str, str], Derived] | None = (
@@ -310,11 +312,16 @@ class Ledger:
             return number < rebuilding and counting.period(hour, state["hourly"]) in frozen
 
         recalculated = await self._recalculations(state)
+        lists = await self._stored_lists(state)
+        new_list = lists.next(self.stored_tags, first=first)
+        if new_list is not None:
+            lists = lists.added(new_list)
         sums = HourlySums(
             self.stored_tags,
             digests=self.digests,
             skip=is_counted if frozen else None,
             restated=recalculated.restated if recalculated.mark else None,
+            tags_of=lists.of if len(lists.lists) > 1 else None,
         )
         needs_records = frozen or first < recalculated.reach
         packed = None if needs_records or self._packed is None or not self._packed.is_on else self._packed
@@ -342,7 +349,9 @@ class Ledger:
                 rows.frozen_periods(),
             ) != seen:  # the count was restarted meanwhile, so the records that were read may be outdated
                 return state_of(rows)["reach"]
-            return counting.add(rows, sums, self._placement, first=first, reach=last + 1, missed=missed)
+            return counting.add(
+                rows, sums, self._placement, first=first, reach=last + 1, missed=missed, tags=new_list
+            )
 
         self._reach = await self._change(work)
         if self._reach != last + 1:
@@ -354,6 +363,12 @@ class Ledger:
         if state[counting.RECALCULATED] != self._recalculated.mark:
             self._recalculated = await self._read(self.books.recalculations)
         return self._recalculated
+
+    async def _stored_lists(self, state: Mapping[str, int]) -> TagLists:
+        """Return the lists of tags that are stored in a state."""
+        if state[TAGGED] != self._tag_lists.mark:
+            self._tag_lists = await self._read(read_lists)
+        return self._tag_lists
 
     async def _add_up(
         self, log: ReadableLog, sums: HourlySums, first: int, last: int, packed: Native | None
@@ -499,7 +514,9 @@ class Ledger:
             if (await self._state())["rebuilding"]:
                 raise NotAllowed("a rebuild of the totals is still running")
             first = await _oldest(log)
-            periods, spans, border = await self._change(lambda rows: counting.begin_rebuild(rows, first))
+            periods, spans, border = await self._change(
+                lambda rows: counting.begin_rebuild(rows, first, self.stored_tags)
+            )
             self._placement.forget()
             self._reach = min(first, self._reach)
         return Rebuilt(periods=periods, kept=spans, border=_moment(border), first=first)
@@ -552,7 +569,7 @@ class Ledger:
             self._read,
             oldest=lambda: _oldest(log),
             recalculations=self._recalculations,
-            tags=self.stored_tags,
+            tag_lists=self._stored_lists,
             digests=self.digests,
             at_ease=at_ease,
         )
@@ -577,8 +594,9 @@ class Ledger:
         Replace the sums of a period by a recount of the log. Return False if the log has changed
         since the comparison.
         """
-        recalculated = await self._recalculations(await self._state())
-        recount = comparing.PeriodRecount(compared, place, self.stored_tags, self.digests, recalculated)
+        state = await self._state()
+        recalculated, lists = await self._recalculations(state), await self._stored_lists(state)
+        recount = comparing.PeriodRecount(compared, place, lists, self.digests, recalculated)
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
         async with self._turn:

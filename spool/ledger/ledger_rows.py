@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from secrets import randbits
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from spool.ledger.queries import CostQuery, Derived, Group
@@ -74,6 +75,22 @@ class Recalculation(NamedTuple):
     hourly: int
     list: str
     own: bytes
+
+
+class TagList(NamedTuple):
+    """
+    The tags by which calls are counted, as they are stored. They apply to record numbers from `first` on, in the hours
+    from `since` on (epoch seconds).
+    """
+
+    first: int
+    since: int
+    tags: tuple[str, ...]
+
+
+def new_mark() -> int:
+    """Return a random number for the state, which shows other processes that rows have changed."""
+    return randbits(62)
 
 
 class LedgerRows(Protocol):
@@ -358,6 +375,14 @@ class LedgerRows(Protocol):
 
     def add_price_list(self, digest: str, content: bytes) -> None:
         """Store a compressed price list, unless it is stored."""
+        ...
+
+    def tag_lists(self) -> Sequence[TagList]:
+        """Return the stored lists of tags, oldest first."""
+        ...
+
+    def replace_tag_lists(self, lists: Sequence[TagList]) -> None:
+        """Store these lists of tags, oldest first, in place of all stored ones."""
         ...
 
     def count_rows(self) -> int: ...

@@ -14,8 +14,8 @@ from hashlib import blake2b
 from zlib import compress, decompress
 
 from spool.ledger.cost_kinds import ESTIMATED, REPORTED
-from spool.ledger.counting import RECALCULATED, new_mark, period, state_of
-from spool.ledger.ledger_rows import LedgerRows, Recalculation
+from spool.ledger.counting import RECALCULATED, period, state_of
+from spool.ledger.ledger_rows import LedgerRows, Recalculation, new_mark
 from spool.ledger.repricing import Pricer, estimate_of
 from spool.ledger.sums import Dimensions, row_of
 from spool.log.amendments import amended

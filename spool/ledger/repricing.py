@@ -16,7 +16,7 @@ import msgspec
 
 from spool.ledger import money
 from spool.ledger.cost_kinds import source_once_priced
-from spool.ledger.counting import WIDTHS, Placement, sum_up_again
+from spool.ledger.counting import WIDTHS, Placement, drop_days_with_hours
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, sized
 from spool.record import NS
@@ -96,7 +96,7 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
     Estimate again every sum that begins at or after `since` (epoch seconds). Sums of days are made
     again from hours. `spool.ledger.recalculations` gives each call of a sum the same estimate.
     """
-    sum_up_again(rows)
+    drop_days_with_hours(rows)
     changed = unpriced = before = after = 0
     for width in WIDTHS:
         for start in rows.starts(width, since):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from math import log
@@ -133,6 +134,7 @@ class CountedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 Restated = Callable[[Inference, int | None, int], Inference]
+TagsOf = Callable[[int, int], tuple[str, ...]]
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
 # quantity by meter, in millionths of the meter's unit; also limbs of amounts (spool.currencies)
 MeterSums = dict[str, int]
@@ -173,6 +175,7 @@ class HourlySums:
     """
     Sums of entries. `skip` returns True for a number and hour that have already been counted. Without `digests`, units
     of work are not counted. `restated` returns the call of a number and hour with its estimate after recalculations.
+    `tags_of` returns the tags by which the call of a number and hour counts, if these are not always `tags`.
     """
 
     def __init__(
@@ -182,6 +185,7 @@ class HourlySums:
         digests: Digests | None = None,
         skip: Callable[[int, int], bool] | None = None,
         restated: Restated | None = None,
+        tags_of: TagsOf | None = None,
     ) -> None:
         self.hours: dict[int, dict[DimensionValues, Measures]] = {}
         # meters by hour and dimensions, only of rows that have meters
@@ -197,7 +201,9 @@ class HourlySums:
         self._skip = skip
         self._restated = restated
         self._digests = digests
-        self._tag_texts: dict[tuple[str | None, ...], str] = {}
+        self._tags_of = tags_of
+        self._texts_of = defaultdict[tuple[str, ...], dict[tuple[str | None, ...], str]](dict)
+        self._choose(self.tags)
         self._units: dict[tuple[str | None, ...], Units] = {}
         self._chains: set[tuple[str | None, str | None, str]] = set()  # the chains in `work_edges`
 
@@ -237,11 +243,12 @@ class HourlySums:
 
     def merge(self, hour: int, call: CountedFields, measures: Measures) -> None:
         """
-        Add measures to the row with the dimensions of `call`. The measures are sums over calls with
+        Add measures to the row with the dimensions of `call`, by `tags`. The measures are sums over calls with
         the same dimensions, which are either all empty or all not empty (`spool.ledger.cost_kinds`). The row may become
         the same object as `measures`.
         """
         is_empty = not any(measures[1:_LATENCY_MS])
+        self._choose(self.tags)
         key = self._key(call, source_of(call.status, call.cost_source, is_empty=is_empty))
         rows = self.hours.setdefault(hour, {})
         row = rows.get(key)
@@ -296,6 +303,8 @@ class HourlySums:
         self.first[hour] = min(number, self.first.get(hour, number))
 
     def _counted(self, hour: int, record: Record, number: int) -> bool:
+        if self._tags_of is not None:
+            self._choose(self._tags_of(counts_as(record, number), hour))
         if isinstance(record, Inference):
             restated = self._restated
             return self._call(hour, record if restated is None else restated(record, number, hour))
@@ -318,7 +327,7 @@ class HourlySums:
         return True
 
     def _take_back(self, hour: int, call: Inference) -> None:
-        alone = HourlySums(self.tags)
+        alone = HourlySums(self._chosen_tags)
         alone._call(hour, call)  # a call that was too large to count has no row
         for _, key, measures in alone.rows():
             row = self._row(hour, key)
@@ -470,13 +479,17 @@ class HourlySums:
             row = rows[key] = [0] * WIDTH
         return row
 
+    def _choose(self, tags: tuple[str, ...]) -> None:
+        """Use these tags for the next record."""
+        self._chosen_tags, self._tag_texts = tags, self._texts_of[tags]
+
     def _chosen(self, tags: Mapping[str, str]) -> str:
-        values = tuple(map(tags.get, self.tags))
+        values = tuple(map(tags.get, self._chosen_tags))
         text = self._tag_texts.get(values)
         if text is None:
             tag_values = {
                 name: value[:MAX_TAG]
-                for name, value in zip(self.tags, values, strict=True)
+                for name, value in zip(self._chosen_tags, values, strict=True)
                 if value and value != OTHER
             }
             text = json.dumps(tag_values, sort_keys=True, ensure_ascii=False) if tag_values else ""
@@ -484,6 +497,16 @@ class HourlySums:
                 self._tag_texts.clear()
             self._tag_texts[values] = text
         return text
+
+
+def counts_as(record: Record, number: int) -> int:
+    """Return the number of the record by whose tags a record counts: the one that it corrects, else itself."""
+    corrected = None
+    if isinstance(record, Correction):
+        corrected = record.corrects_number
+    elif isinstance(record, UsageMetric):
+        corrected = record.reverses_number
+    return number if corrected is None else corrected
 
 
 def _without_other(key: DimensionValues) -> DimensionValues:

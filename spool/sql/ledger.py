@@ -5,12 +5,13 @@ queries in its own way.
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, kept, new_mark, new_marks
-from spool.ledger.ledger_rows import WRONG, WRONG_OF, Found, Recalculation
+from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, kept, new_marks
+from spool.ledger.ledger_rows import WRONG, WRONG_OF, Found, Recalculation, TagList, new_mark
 from spool.ledger.queries import BILLED as KIND
 from spool.ledger.queries import ROW_TAG
 from spool.ledger.sums import (
@@ -367,6 +368,19 @@ class SqlLedgerRows(SqlWorkRows):
     def add_price_list(self, digest: str, content: bytes) -> None:
         statement = insert(f"{self.prefix}price_lists", ("digest", "content"))
         self._tables.run(f"{statement} ON CONFLICT (digest) DO NOTHING", digest=digest, content=content)
+
+    def tag_lists(self) -> Sequence[TagList]:
+        rows = self._tables.all(f"SELECT first, since, tags FROM {self._named('tag_lists')} ORDER BY number")
+        return [TagList(first, since, tuple(json.loads(tags))) for first, since, tags in rows]
+
+    def replace_tag_lists(self, lists: Sequence[TagList]) -> None:
+        self._tables.run(f"DELETE FROM {self._named('tag_lists')}")
+        rows = [
+            {"number": number, "first": each.first, "since": each.since, "tags": json.dumps(each.tags)}
+            for number, each in enumerate(lists)
+        ]
+        columns = ("number", "first", "since", "tags")
+        self._tables.run_each(insert(f"{self.prefix}tag_lists", columns), rows)
 
     def freeze_periods(self, below: int) -> None:
         statement = "SET frozen = (first < :below) WHERE frozen <> (first < :below)"

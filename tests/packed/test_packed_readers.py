@@ -18,6 +18,7 @@ from spool.errors import EntryUnreadable
 from spool.ledger.sums import MAX_TOKENS, HourlySums
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry
+from spool.log.planning.corrections import correction
 from spool.meters import METERS
 from spool.packed.native import Native
 from spool.packed.records import packed_records
@@ -27,7 +28,7 @@ from tests.bench.load.payloads import numbered, protobuf_spans
 from tests.bench.test_bench_encode import records as bench_records
 from tests.gateway.normalise.otlp.payloads import normalised
 from tests.gateway.normalise.otlp.test_span_cases import cases
-from tests.packed.both_ways import FIRST, Both, entry_of, packed_as
+from tests.packed.both_ways import FIRST, TAGS, Both, entry_of, packed_as
 from tests.rounds import IS_LONG
 from tests.spool.digests import DIGESTS
 from tests.spool.ledger_log import call
@@ -261,6 +262,29 @@ def test_calls_without_usage_have_sums_of_their_own(native: Native) -> None:
     ]
     random.Random(7).shuffle(varied)
     assert Both(native).compare(codec.pack(varied))
+
+
+async def test_a_correction_of_a_call_with_other_tags(native: Native) -> None:
+    """A correction has the tags of its call. A call that is handed over after it has the present ones."""
+    known, new = [call(id=id * 16, tags={"service": "shop", "env": "prod"}) for id in (b"k", b"n")]
+    change = correction(known, 0, known, {"output_tokens": 99}, replaces_cost=False, now_ns=NOW * NS)
+    assert change is not None
+    change.corrects_number = FIRST - 1
+    packed = packed_as([new])
+    found = packed_records(native, CachedEntry(codec.raws(packed), packed), FIRST, FIRST, FIRST, {})
+    assert found is not None
+    by_rule, sums = [
+        HourlySums(TAGS, tags_of=lambda number, _: TAGS if number >= FIRST else TAGS[:1]) for _ in range(2)
+    ]
+    adding, late = PackedSums(native, sums), entry_of(1, [change], float(NOW))
+    await adding.add(entry_of(0, found, float(NOW)))
+    await adding.add(late)
+    await adding.hand_over()
+    by_rule.add([entry_of(0, [new], float(NOW)), late])
+    assert by_rule.hours == sums.hours
+    assert ['{"env": "prod", "service": "shop"}', '{"service": "shop"}'] == sorted(
+        dimensions.tags for _, dimensions, _ in sums.rows()
+    )
 
 
 async def test_calls_that_differ_are_handed_over_in_steps(

@@ -175,6 +175,14 @@ CREATE TABLE {schema}.ledger_price_lists (
     content bytea NOT NULL
 );
 
+-- The tags by which calls are counted (spool/ledger/tag_lists.py), oldest first: a JSON array.
+CREATE TABLE {schema}.ledger_tag_lists (
+    number bigint PRIMARY KEY,
+    first bigint NOT NULL,
+    since bigint NOT NULL,
+    tags text NOT NULL
+);
+
 -- The lowest number counted in an hour, or in a day without hours (width in seconds). A period can be counted again
 -- only while that number is stored. `frozen` is set while a rebuild reads numbers that the sums already have.
 CREATE TABLE {schema}.ledger_periods (

@@ -188,6 +188,14 @@ CREATE TABLE price_lists (
     content BLOB NOT NULL
 ) STRICT;
 
+-- The tags by which calls are counted (spool/ledger/tag_lists.py), oldest first: a JSON array.
+CREATE TABLE tag_lists (
+    number INTEGER PRIMARY KEY,
+    first INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    tags TEXT NOT NULL
+) STRICT;
+
 -- Quantities other than text tokens in the sums of hours and days (width in seconds): whole units and millionths.
 CREATE TABLE meters (
     width INTEGER NOT NULL,

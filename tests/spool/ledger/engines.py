@@ -27,7 +27,7 @@ _EMPTY = """
     DELETE FROM {schema}.ledger_meters; DELETE FROM {schema}.ledger_work; DELETE FROM {schema}.ledger_work_units;
     DELETE FROM {schema}.ledger_work_names; DELETE FROM {schema}.ledger_work_unlisted;
     DELETE FROM {schema}.ledger_work_links; DELETE FROM {schema}.ledger_recalculations;
-    DELETE FROM {schema}.ledger_price_lists;
+    DELETE FROM {schema}.ledger_price_lists; DELETE FROM {schema}.ledger_tag_lists;
     DELETE FROM {schema}.ledger_billed; DELETE FROM {schema}.ledger_billed_days;
     DELETE FROM {schema}.ledger_billed_sums; DELETE FROM {schema}.ledger_rollups; DELETE FROM {schema}.ledger_rolled;
     DELETE FROM {schema}.ledger_billed_rollups;

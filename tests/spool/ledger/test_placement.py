@@ -114,7 +114,7 @@ class Counters:
         first, self._reach = self._reach, self._reach + len(calls)
 
         def work(rows: LedgerRows, placement: Placement) -> None:
-            counting.add(rows, sums, placement, first=first, reach=self._reach, missed=Missed())
+            counting.add(rows, sums, placement, first=first, reach=self._reach, missed=Missed(), tags=None)
 
         await self.change(chance, work)
         self.plain.add(sums)

@@ -1,32 +1,38 @@
 """
-Recalculations of estimates. Each call has the estimate of the newest recalculation after it was counted, whatever
-arrives later: the sums are those of a ledger that counted the final calls once.
+Recalculations of estimates, and changes of the chosen tags. Each call has the estimate of the newest recalculation
+after it was counted, and the tags by which it was counted, whatever arrives later: the sums are those of a ledger that
+counted the final calls once.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
+from gateway.intake.take_backs import correction as reversal
+from spool.errors import NotKept
 from spool.ledger.comparing import LedgerMender
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.sums import WIDTH
+from spool.ledger.tag_lists import MOST_LISTS, TagLists
 from spool.ledger.work import WorkLimits
 from spool.log.amendments import amended
 from spool.log.planning.corrections import correction, merged, placed, taken_back
-from spool.record import NS, Correction, Inference, Record
+from spool.record import NS, Correction, Inference, Record, UsageMetric
 from tests.spool.ledger.engines import MEMORY, POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -43,8 +49,11 @@ GROUPS = (
     ("run",),
     ("repository",),
     ("repository", "request_model", "cost_source"),
+    ("tag:service", "tag:zone", "request_model", "cost_source"),
+    ("repository", "tag:zone"),
     (),
 )
+TAGS = ("service", "zone")
 # models by the form of their price: one price, a higher one for large inputs, another one at night, none in most books
 PLAIN, TIERED, NIGHTLY, RARE = "acme-plain", "acme-tiered", "acme-nightly", "acme-rare"
 LARGE = 200_000
@@ -107,7 +116,19 @@ class Made(NamedTuple):
 class Counted:
     call: Inference
     number: int
+    tags: Sequence[str]  # the chosen tags by which it is counted
     corrections: int = 0
+
+
+@dataclass
+class CountedMetric:
+    metric: UsageMetric
+    number: int
+    tags: Sequence[str]
+
+
+def as_counted(tags: Mapping[str, str], chosen: Sequence[str]) -> dict[str, str]:
+    return {name: value for name, value in tags.items() if name not in TAGS or name in chosen}
 
 
 class Calls:
@@ -117,14 +138,24 @@ class Calls:
         self._ledgers, self.chance = ledgers, chance
         self.clock, self.log = FakeClock(BEGIN + 100 * DAY), FakeLog()
         self.calls: list[Counted] = []
+        self.metrics: list[CountedMetric] = []
         self.made: list[Made] = []
         self.ledger: Ledger
+        self._gateways: list[Ledger] = []
+        self._hours: list[tuple[int, int]] = []  # number and hour of each record
         self._kept_from = 1
 
     async def open(self) -> None:
-        self.ledger = await self._ledgers.open(clock=self.clock, work=LIMITS)
+        tags = self.chance.choice((TAGS, TAGS[:1], TAGS[1:], ()))
+        self.ledger = await self._ledgers.open(clock=self.clock, work=LIMITS, tags=tags, chunk=5)
+        self._gateways = [*self._gateways[-1:], self.ledger]
 
     async def _count(self, *records: Record) -> None:
+        number = self.log.closed_below()
+        self._hours += [
+            (number + index, (each.start_time or 0) // NS // HOUR * HOUR)
+            for index, each in enumerate(records)
+        ]
         self.log.add(records, at=self.clock.at)
         await self.ledger.catch_up(self.log)
 
@@ -133,7 +164,7 @@ class Calls:
             number = self.log.closed_below()
             new = self._new_call(number)
             await self._count(new)
-            self.calls.append(Counted(new, number))
+            self.calls.append(Counted(new, number, self.ledger.tags))
 
     def _new_call(self, number: int) -> Inference:
         chance = self.chance
@@ -146,9 +177,28 @@ class Calls:
             team=chance.choice(("ads", "search")),
             start_time=int(self.clock.at - age) * NS,
             session=chance.choice((None, "s1", "s2")),
-            tags=chance.choice(({}, {"repository": "shop"}, {"repository": "site"})),
+            tags=self._tags(),
             **self._measured(is_cached=chance.random() < 0.1),
         )
+
+    def _tags(self) -> dict[str, str]:
+        choice = self.chance.choice
+        tags = {"service": choice("ab"), "zone": choice("ns"), "repository": choice(("shop", "site", ""))}
+        return {name: value for name, value in tags.items() if value}
+
+    async def count_tokens(self) -> None:
+        """Count a counter, or take one back."""
+        if self.metrics and self.chance.random() < 0.5:
+            one = self.metrics.pop(self.chance.randrange(len(self.metrics)))
+            await self._count(reversal(one.metric, one.number, self.clock.at))
+            return
+        number, at = self.log.closed_below(), int(self.clock.at - self.chance.randrange(DAY)) * NS
+        metric = UsageMetric(
+            id=number.to_bytes(16, "big"), source="claude_code", name="claude_code.token.usage", token_type="input",
+            value=self.chance.randrange(1, 99), start_time=at, end_time=at, tags=self._tags(),
+        )  # fmt: skip
+        await self._count(metric)
+        self.metrics.append(CountedMetric(metric, number, self.ledger.tags))
 
     def _measured(self, *, is_cached: bool = False) -> dict[str, Any]:
         """Return tokens, and an estimate of its own as prices were when the report arrived."""
@@ -217,11 +267,36 @@ class Calls:
         self.made.append(Made(price, has_rare, since, self.log.closed_below(), hourly))
 
     async def restart(self) -> None:
+        """Start again, perhaps with other tags."""
         await self.open()
 
+    async def take_over(self) -> None:
+        """Let another gateway count, which may have other tags."""
+        self.ledger = await self._gateways[0].load()  # it reads how far the other one has counted
+        self._gateways.reverse()
+
     async def rebuild(self) -> None:
-        await self.ledger.rebuild(self.log)
+        """Count again, perhaps with a restart meanwhile."""
+        hourly = int((await self.ledger.hours_since()).timestamp())
+        rebuilt = await self.ledger.rebuild(self.log)
+        border = max((end(hour, hourly) for number, hour in self._hours if number < rebuilt.first), default=0)
+        if (await self.ledger.state()).rebuilding:
+            self._tagged(rebuilt.first, border)
+        if self.chance.random() < 0.5:
+            await self.ledger._count(self.log, self.log.closed_below())
+            await self.chance.choice((self.restart, self.take_over))()
+            state = await self.ledger.state()
+            if state.rebuilding:
+                self._tagged(state.reach, border)
         await self.ledger.catch_up(self.log)
+
+    def _tagged(self, first: int, border: int) -> None:
+        """Note that the records from a number on are counted again in the hours from a time on."""
+        hours = dict(self._hours)
+        counted: list[Counted | CountedMetric] = [*self.calls, *self.metrics]
+        for each in counted:
+            if each.number >= first and hours[each.number] >= border:
+                each.tags = self.ledger.tags
 
     async def repair(self) -> None:
         """Lose a call of each hour, and count the hours again."""
@@ -244,9 +319,15 @@ class Calls:
         self._kept_from = max(self._kept_from, self.log.closed_below() - 30)
         self.log.forget_below(self._kept_from)
 
-    def final(self) -> list[Inference]:
-        """Return the calls as they are in the end, each with its estimate."""
-        return [self._recalculated(each) for each in self.calls]
+    def final(self) -> list[Record]:
+        """Return the records as they are in the end, each with its estimate and the tags by which it is counted."""
+        return [
+            *(
+                replace(self._recalculated(each), tags=as_counted(each.call.tags, each.tags))
+                for each in self.calls
+            ),
+            *(replace(each.metric, tags=as_counted(each.metric.tags, each.tags)) for each in self.metrics),
+        ]
 
     def _recalculated(self, one: Counted) -> Inference:
         for made in reversed(self.made):
@@ -256,7 +337,7 @@ class Calls:
         return one.call
 
     async def check(self) -> None:
-        counted = await Ledgers(MEMORY, Path(), None).open(clock=self.clock, work=LIMITS)
+        counted = await Ledgers(MEMORY, Path(), None).open(clock=self.clock, work=LIMITS, tags=TAGS)
         log = FakeLog()
         log.add(self.final(), at=self.clock.at)
         await counted.catch_up(log)
@@ -264,6 +345,12 @@ class Calls:
             assert await sums_of(counted, by) == await sums_of(self.ledger, by)
         await counted.close()
         assert [] == (await self.ledger.compare(self.log)).words()
+
+
+def end(hour: int, hourly: int) -> int:
+    """Return the end of the stored period that contains an hour."""
+    width = HOUR if hour >= hourly else DAY
+    return hour // width * width + width
 
 
 async def sums_of(ledger: Ledger, by: Sequence[str]) -> dict[Any, Any]:
@@ -298,10 +385,10 @@ async def calls(engine: str, seed: int, request: pytest.FixtureRequest, tmp_path
 )
 @pytest.mark.usefixtures("unflushed")
 async def test_every_order_gives_the_sums_of_the_final_calls(calls: Calls) -> None:
-    """Late reports, costs, runs, merged calls, recalculations, restarts, rebuilds and repairs in any order."""
+    """Late reports, costs, runs, merged calls, recalculations, other tags, rebuilds and repairs in any order."""
     happenings: Sequence[Callable[[], Any]] = (
         calls.correct, calls.correct, calls.join, calls.recalculate, calls.recalculate, calls.restart,
-        calls.rebuild, calls.repair, calls.age, calls.forget,
+        calls.rebuild, calls.repair, calls.age, calls.forget, calls.take_over, calls.count_tokens,
     )  # fmt: skip
     for _ in range(12):
         await calls.add()
@@ -341,3 +428,123 @@ async def test_a_sum_over_several_prices_keeps_its_estimate(later: int) -> None:
     await ledger.catch_up(log)
     assert "5" == (await sums_of(ledger, ()))[()][2]
     await ledger.close()
+
+
+def zones_of_each_offset(months: Sequence[int]) -> dict[tuple[float, ...], ZoneInfo]:
+    """Return a zone of tzdata for each distinct set of beginnings of these months of 2026."""
+    zones = map(ZoneInfo, sorted(available_timezones()))
+    return {tuple(first_of(month, zone).timestamp() for month in months): zone for zone in zones}
+
+
+def first_of(month: int, zone: ZoneInfo) -> datetime:
+    return datetime(2026, month, 1, tzinfo=zone)
+
+
+async def test_months_in_every_time_zone(ledgers: Ledgers) -> None:
+    """
+    After a recalculation, each zone of tzdata gets the months of its calls, also if a price changes within a day. A
+    month that begins within an hour is refused.
+    """
+    chance, clock, log = random.Random(1), FakeClock(BEGIN + 40 * DAY), FakeLog()
+    ledger = await ledgers.open(clock=clock)
+    borders = [int(first_of(month, ZoneInfo("UTC")).timestamp()) for month in (9, 10)]
+    starts = [border + minutes * 60 for border in borders for minutes in range(-960, 960, 30)]
+    starts += [chance.randrange(borders[0] + DAY, int(clock.at)) for _ in range(500)]
+    calls = [
+        call(provider="acme", request_model=chance.choice((PLAIN, NIGHTLY)), start_time=start * NS,
+             input_tokens=chance.randrange(10**6), estimated_cost="0.5")
+        for start in starts
+    ]  # fmt: skip
+    log.add(calls, at=clock.at)
+    await ledger.catch_up(log)
+    await ledger.tidy()
+    made = Made(price=3, has_rare=False, since=BEGIN - 99 * DAY, reach=log.closed_below(), hourly=0)
+    await ledger.reprice(book_of(made.price), since=datetime.fromtimestamp(made.since, UTC))
+    answered = refused = 0
+    for (september, october, november), zone in zones_of_each_offset((9, 10, 11)).items():
+        query = CostQuery(since=first_of(9, zone), until=first_of(11, zone), granularity="monthly", zone=zone)
+        if september % HOUR or october % HOUR:
+            with pytest.raises(
+                NotKept, match=r"whole-hour offset from UTC\. Your period splits a stored sum at 2026"
+            ):
+                await ledger.costs(query)
+            refused += 1
+            continue
+        expected = {}
+        for begin, end in ((september, october), (october, november)):
+            inside = [each for each in calls if begin <= (each.start_time or 0) / NS < end]
+            estimates = [made.estimate(each) for each in inside]
+            cost = sum(Decimal("0.5") if each is None else each for each in estimates)
+            expected[begin] = len(inside), sum(each.input_tokens or 0 for each in inside), cost
+        found = {
+            row.start.timestamp(): (row.calls, row.input_tokens, Decimal(row.cost))
+            for row in await ledger.costs(query)
+        }
+        assert expected == found, zone
+        answered += 1
+    assert answered > 25 and refused > 5
+
+
+BY_TAGS = ("tag:service", "tag:zone")
+
+
+def tagged(number: int) -> Inference:
+    return call(id=number.to_bytes(16, "big"), tags={"service": "a", "zone": "n"}, input_tokens=number)
+
+
+def late(one: Inference) -> Correction:
+    found = correction(one, 0, one, {"input_tokens": 5000}, replaces_cost=False, now_ns=BEGIN * NS)
+    assert found is not None
+    return found
+
+
+async def tokens_by_tags(ledger: Ledger) -> dict[Any, tuple[int, int]]:
+    return {group: (row[0], row[1]) for group, row in (await sums_of(ledger, BY_TAGS)).items()}
+
+
+async def test_a_late_report_counts_by_the_tags_of_its_call(ledgers: Ledgers) -> None:
+    """A tag is chosen between a call and its late report. A rebuild counts both by the present tags."""
+    log, one = FakeLog(), tagged(7)
+    ledger = await ledgers.open(tags=("service",))
+    log.add([one])
+    await ledger.catch_up(log)
+    ledger = await ledgers.open(tags=TAGS)
+    log.add([late(one), tagged(8)])
+    await ledger.catch_up(log)
+    assert {("a", None): (1, 5000), ("a", "n"): (1, 8)} == await tokens_by_tags(ledger)
+    assert [] == (await ledger.compare(log)).words()
+    await ledger.rebuild(log)
+    await ledger.catch_up(log)
+    assert {("a", "n"): (2, 5008)} == await tokens_by_tags(ledger)
+    assert 1 == len(await ledger._read(lambda rows: rows.tag_lists()))
+
+
+def test_the_oldest_lists_of_tags_are_forgotten() -> None:
+    """If gateways count by different tags in turn, the number of lists is bounded. Older calls have the oldest list."""
+    lists = TagLists()
+    for number in range(1, MOST_LISTS + 3):
+        made = lists.next((f"tag {number}",), first=number)
+        assert made is not None
+        lists = lists.added(made)
+    assert MOST_LISTS == len(lists.lists)
+    assert ("tag 3",) == lists.of(1, 0) == lists.of(3, 0)
+    assert (f"tag {MOST_LISTS + 2}",) == lists.of(MOST_LISTS + 2, 0)
+
+
+async def test_numbers_of_a_restored_log_count_by_the_present_tags(ledgers: Ledgers) -> None:
+    """The log loses its last calls, and gives their numbers to other ones. Their late reports have the same tags."""
+    log = FakeLog()
+    for number, tags in enumerate((("service",), ("service",), TAGS), start=1):
+        log.add([tagged(number)])
+        await (await ledgers.open(tags=tags)).catch_up(log)
+    restored = FakeLog()
+    restored.add([tagged(1)])
+    ledger = await ledgers.open(tags=TAGS)
+    await ledger._begin_anew(restored.closed_below())
+    new = tagged(9)
+    restored.add([new])
+    await ledger.catch_up(restored)
+    before = await tokens_by_tags(ledger)
+    restored.add([late(new)])
+    await ledger.catch_up(restored)
+    assert {**before, ("a", "n"): (2, 5003)} == await tokens_by_tags(ledger)

@@ -273,7 +273,6 @@ class History:
         self.max_rows = 1000
         self.ledger: Ledger
         self._calls: list[Inference] = []
-        self._tagged_from = 0
 
     async def open(self) -> None:
         limits = WorkLimits(ids_per_month=10, retention_s=30.0 * DAY, retention_units_s=40.0 * DAY)
@@ -283,7 +282,7 @@ class History:
     async def add(self) -> None:
         records: list[Record] = []
         for _ in range(self.chance.randrange(1, 30)):
-            if len(self._calls) > self._tagged_from and self.chance.random() < 0.3:
+            if self._calls and self.chance.random() < 0.3:
                 records.append(self._correction())
             else:
                 records.append(self._call())
@@ -311,7 +310,7 @@ class History:
         )
 
     def _correction(self) -> Correction:
-        index = self.chance.randrange(self._tagged_from, len(self._calls))
+        index = self.chance.randrange(len(self._calls))
         before = self._calls[index]
         after = copy(before)
         after.output_tokens, after.cost = self.chance.randrange(99), self.chance.choice((None, "0.7"))
@@ -345,10 +344,7 @@ class History:
 
     async def restart(self) -> None:
         """Start again, perhaps with other tags and another limit of a period."""
-        tags = self.chance.choice((self.tags, ("service",), ("service", "zone")))
-        if tags != self.tags:
-            # A later correction would subtract a call from a sum with the new tags, which no recalculation can price.
-            self.tags, self._tagged_from = tags, len(self._calls)
+        self.tags = self.chance.choice((self.tags, ("service",), ("service", "zone")))
         self.max_rows = self.chance.choice((self.max_rows, 4, 1000))
         await self.open()
 

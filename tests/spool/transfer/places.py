@@ -273,7 +273,7 @@ async def shown(storage: Storage) -> dict[str, Any]:
             replace(ALL, granularity="total", group_by=("model", "charge"), arranged=2)
         ),
         "recalculations": await storage.ledger._read(
-            lambda rows: (rows.recalculations(), rows.price_lists())
+            lambda rows: (rows.recalculations(), rows.price_lists(), rows.tag_lists())
         ),
         "billed days": await storage.ledger.billed_days(0, 2**40),
         "keys": registry.keys.all(),
