@@ -6,6 +6,7 @@ The result must equal that of `SpanReader`. A form is used only if both give the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,7 @@ from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_counts
 from spool.identity import AS_ASSISTANT, Identity, below, in_trace, links_of, of_call, with_names
 from spool.log.pending_spans import PLAIN, RUN, STEP
+from spool.people import USER_EMAIL
 from spool.record import Inference
 
 _COUNTS: Final = (
@@ -54,7 +56,7 @@ FIRST_PLACE: Final = 4  # index of the first of `Varying.values` in a row
 _AT_ONCE: Final = 64  # number of spans to book between two checks of the clock
 
 
-class CallAlone(msgspec.Struct, frozen=True):
+class CallAlone(msgspec.Struct, frozen=True, eq=False):
     """
     The record of a call, or the result of a span that is not a call (`record` is None).
 
@@ -130,13 +132,6 @@ class CallAlone(msgspec.Struct, frozen=True):
         return record
 
 
-class _Tally(msgspec.Struct):
-    """The number of calls of one kind."""
-
-    stated: Stated
-    calls: int
-
-
 def book_rows(
     kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]], outcome: Outcome, version: str
 ) -> None:
@@ -144,7 +139,7 @@ def book_rows(
     Add the results of spans to the outcome. The result is the same as calling `CallAlone.book` for each span,
     but the module has hashed the response ids.
     """
-    records, identities, tallies = outcome.records, outcome.identities, dict[int, _Tally]()
+    records, identities, counted = outcome.records, outcome.identities, list[CallAlone]()
     for kind, row in zip(kinds, rows, strict=True):
         assert kind is not None and kind.alone is not None
         alone, record_id = kind.alone, row[ID_PLACE]
@@ -156,17 +151,13 @@ def book_rows(
         record = alone.record_of(plain, row)
         record.id = record_id
         records.append(record)
-        tally = tallies.get(id(alone))
-        if tally is None:
-            tallies[id(alone)] = _Tally(alone.stated, 1)
-        else:
-            tally.calls += 1
+        counted.append(alone)
         above = None if alone.has_run else row[PARENT_PLACE]
         identities.append(_identity(Identity, (record_id, *_PLAIN, above, None)))
-    for tally in tallies.values():
-        source, _, *others = tally.stated
+    for alone, calls in Counter(counted).items():
+        source, _, *others = alone.stated
         stated = (source, version, *others)
-        outcome.stated[stated] = outcome.stated.get(stated, 0) + tally.calls
+        outcome.stated[stated] = outcome.stated.get(stated, 0) + calls
 
 
 class LearnedKind(NamedTuple):
@@ -326,10 +317,14 @@ def _call(form: SpanForm, call: SpanCall, scope: str) -> CallAlone | None:
     record.tags = dict(call.record.tags)
     caller = nearest(call.caller, call.resource_caller)
     slots = {_CALLER[at]: place for at, place in form.caller}
+    tags = dict(form.tags)
     if caller is not NO_CALLER or slots:
         for name in _CALLER:
             fields.pop(name, None)
-        name_caller(record, caller)
+        if not name_caller(record, caller):
+            return None
+        if "email" in slots:
+            tags[USER_EMAIL] = slots.pop("email")
         fields |= slots
     set_counts(record, call.tokens)
     if any(at >= len(_COUNTS) for at, _, _ in form.tokens):
@@ -338,7 +333,7 @@ def _call(form: SpanForm, call: SpanCall, scope: str) -> CallAlone | None:
     return CallAlone(
         record,
         tuple([(name, FIRST_PLACE + place) for name, place in fields.items()]),
-        tuple([(name, FIRST_PLACE + place) for name, place in form.tags]),
+        tuple([(name, FIRST_PLACE + place) for name, place in tags.items()]),
         counts,
         call.response_id,
         FIRST_PLACE + own["response_id"] if "response_id" in own else 0,

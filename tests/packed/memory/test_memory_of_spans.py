@@ -156,9 +156,14 @@ ADDRESSES = {
 
 
 @pytest.mark.parametrize("case", ADDRESSES)
-def test_addresses_of_users_vary(case: str, native: Native) -> None:
+@pytest.mark.parametrize(
+    "ids", [{}, {"gen_ai.response.id": "chatcmpl-0123456789abcdef"}], ids=["", "with id"]
+)
+def test_addresses_of_users_vary(
+    case: str, ids: dict[str, Any], native: Native, caplog: pytest.LogCaptureFixture
+) -> None:
     """The memory reads calls of users that are named by their e-mail addresses, with the result of the rules."""
-    call: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
+    call: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", **ids}
     memory = SpanMemory(native, AT_ONCE)
     letters = "abcdefghij"
     for number in range(1, 41):
@@ -172,6 +177,7 @@ def test_addresses_of_users_vary(case: str, native: Native) -> None:
         assert run(memory.normalise(body, Options())) in (None, expected)
     assert memory.spans["reading"] == 16
     assert 0 == memory.compared["different"]
+    assert [] == caplog.records
 
 
 # Texts with `@` that are no address, or begin like a credential
