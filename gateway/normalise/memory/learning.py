@@ -61,23 +61,16 @@ def variations(
             return
         new_texts = tuple([_other_text(text, number, chance) for text in texts])
         new_outside = tuple([_other_text(text, number, chance) for text in outside])
-        trace_id = span.trace_id and f"{chance.getrandbits(128) | 1:032x}"
-        span_id = span.span_id and f"{chance.getrandbits(64) | 1:016x}"
-        parent_id = span.parent_id and f"{chance.getrandbits(64) | 1:016x}"
         start, end = _other_times(span.start_time, span.end_time, chance)
-        attributes = _attributes(span.attributes, texts, new_texts, new_counts, reads, tags, chance)
-        other = Span(
-            _with_texts(span.resource, outside, new_outside),
-            span.scope,
-            span.name,
-            trace_id,
-            span_id,
-            parent_id,
-            start,
-            end,
-            attributes,
-            span.status_code,
-            span.events,
+        other = msgspec.structs.replace(
+            span,
+            resource=_with_texts(span.resource, outside, new_outside),
+            trace_id=span.trace_id and f"{chance.getrandbits(128) | 1:032x}",
+            span_id=span.span_id and f"{chance.getrandbits(64) | 1:016x}",
+            parent_id=span.parent_id and f"{chance.getrandbits(64) | 1:016x}",
+            start_time=start,
+            end_time=end,
+            attributes=_attributes(span.attributes, texts, new_texts, new_counts, reads, tags, chance),
         )
         yield other, _varying(other, (*new_texts, *new_outside), new_counts)
 

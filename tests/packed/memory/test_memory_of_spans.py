@@ -56,7 +56,8 @@ def test_no_difference(name: str, native: Native) -> None:
     memory = SpanMemory(native, AT_ONCE)
     bodies = varied(random.Random(20261123))
     assert 0 == differences(memory, bodies, OPTIONS[name], spans=SPANS // len(OPTIONS))
-    assert memory.spans["reading"] + memory.compared["same"] > 0.1 * SPANS / len(OPTIONS)
+    # what is drawn depends on all texts of the rules, so the part is not always the same
+    assert memory.spans["reading"] + memory.compared["same"] > 0.05 * SPANS / len(OPTIONS)
 
 
 def test_most_spans_of_real_clients_are_by_the_memory(native: Native) -> None:

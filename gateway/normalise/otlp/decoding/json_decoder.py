@@ -20,7 +20,6 @@ from gateway.normalise.otlp.decoding import json_request, pieces
 from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding.json_request import (
     JsonScopes,
-    LargeItem,
     Names,
     decoded,
     large_item,
@@ -112,7 +111,8 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
     """Decode the spans of an ExportTraceServiceRequest."""
     ends = TraceEnds() if len(body) > pieces.LARGE_BODY else None
     names = ("resourceSpans", "scopeSpans", "spans")
-    for part in _pieces(body, schema.TRACES, names, _read_span, allowance or Allowance(), ends):
+    read = _reader_of(schema.SPAN, _span)
+    for part in _pieces(body, schema.TRACES, names, read, allowance or Allowance(), ends):
         if ends is not None:
             ends.mark_ended(part)
         yield part
@@ -121,7 +121,8 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
 def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogRecord]]:
     """Decode the records of an ExportLogsServiceRequest."""
     names = ("resourceLogs", "scopeLogs", "logRecords")
-    return _pieces(body, schema.LOGS, names, _read_log_record, allowance or Allowance())
+    read = _reader_of(schema.LOG_RECORD, _log_record)
+    return _pieces(body, schema.LOGS, names, read, allowance or Allowance())
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
@@ -274,51 +275,46 @@ def _usable_id(value: Any, size: int) -> str | None:
         return None
 
 
-def _read_span(
-    filling: _Filling[Span],
-    resource: Resource,
-    scope: Scope,
-    raw: JsonItem,
-    where: _Place,
-    allowance: Allowance,
-) -> Iterable[None]:
-    if memoryview(raw).nbytes > MAX_PIECE:
-        return _read_large(_large_span, filling, resource, scope, raw, where, allowance)
-    try:
-        span = decoded(raw, schema.SPAN)
-        if span is not None:
-            filling.add(_span(span, resource, scope))
-    except Malformed as error:
-        filling.reject(f"{where}{error}")
-    return ()
+def _reader_of(decoder: msgspec.json.Decoder[Any], make: Callable[[Any, Resource, Scope], T]) -> _Reader[T]:
+    """Return the reader of items that `make` makes of decoded JSON."""
 
+    def read(
+        filling: _Filling[T],
+        resource: Resource,
+        scope: Scope,
+        raw: JsonItem,
+        where: _Place,
+        allowance: Allowance,
+    ) -> Iterable[None]:
+        if memoryview(raw).nbytes > MAX_PIECE:
+            return read_large(filling, resource, scope, raw, where, allowance)
+        try:
+            item = decoded(raw, decoder)
+            if item is not None:
+                filling.add(make(item, resource, scope))
+        except Malformed as error:
+            filling.reject(f"{where}{error}")
+        return ()
 
-def _read_large(
-    read: Callable[[LargeItem, Resource, Scope], T],
-    filling: _Filling[T],
-    resource: Resource,
-    scope: Scope,
-    raw: JsonItem,
-    where: _Place,
-    allowance: Allowance,
-) -> Iterator[None]:
-    try:
-        large = yield from large_item(raw, allowance)
-        filling.add(read(large, resource, scope))
-    except (Malformed, BadPayload) as error:
-        filling.reject(f"{where}{error}")
+    def read_large(
+        filling: _Filling[T],
+        resource: Resource,
+        scope: Scope,
+        raw: JsonItem,
+        where: _Place,
+        allowance: Allowance,
+    ) -> Iterator[None]:
+        try:
+            large = yield from large_item(raw, allowance)
+            item: Any = decoded(large.text, decoder)
+            item.attributes = large.attributes
+            if decoder is schema.SPAN:
+                item.events = large.events
+            filling.add(make(item, resource, scope))
+        except (Malformed, BadPayload) as error:
+            filling.reject(f"{where}{error}")
 
-
-def _large_span(large: LargeItem, resource: Resource, scope: Scope) -> Span:
-    span: Any = decoded(large.text, schema.SPAN)
-    span.attributes, span.events = large.attributes, large.events
-    return _span(span, resource, scope)
-
-
-def _large_log_record(large: LargeItem, resource: Resource, scope: Scope) -> LogRecord:
-    record: Any = decoded(large.text, schema.LOG_RECORD)
-    record.attributes = large.attributes
-    return _log_record(record, resource, scope)
+    return read
 
 
 def _span(span: schema.JsonSpan, resource: Resource, scope: Scope) -> Span:
@@ -342,25 +338,6 @@ def _span(span: schema.JsonSpan, resource: Resource, scope: Scope) -> Span:
         2 if code in (2, "STATUS_CODE_ERROR") else 0,
         take_events(attributes, events) if events else events,
     )
-
-
-def _read_log_record(
-    filling: _Filling[LogRecord],
-    resource: Resource,
-    scope: Scope,
-    raw: JsonItem,
-    where: _Place,
-    allowance: Allowance,
-) -> Iterable[None]:
-    if memoryview(raw).nbytes > MAX_PIECE:
-        return _read_large(_large_log_record, filling, resource, scope, raw, where, allowance)
-    try:
-        record = decoded(raw, schema.LOG_RECORD)
-        if record is not None:
-            filling.add(_log_record(record, resource, scope))
-    except Malformed as error:
-        filling.reject(f"{where}{error}")
-    return ()
 
 
 def _log_record(record: schema.JsonLogRecord, resource: Resource, scope: Scope) -> LogRecord:
