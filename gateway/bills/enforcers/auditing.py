@@ -122,6 +122,7 @@ class _Sums:
     _known: dict[tuple[object, ...], Mapping[tuple[str, ...], Decimal]] = field(default_factory=dict)
     _unpriced: dict[tuple[str, float], Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     _newest: float | None = None
+    _whole_since: int | None = None
 
     async def by(
         self, names: tuple[str, ...], since: float, until: float, status: tuple[str, ...] = ()
@@ -181,6 +182,11 @@ class _Sums:
         )
         rows = await self.ledger.costs(query) if since < _next_hour(self.now) else ()
         return [(row.start.timestamp(), row.calls, Decimal(row.cost)) for row in rows if row.calls]
+
+    async def whole_since(self) -> int:
+        if self._whole_since is None:
+            self._whole_since = await self.ledger.whole_since()
+        return self._whole_since
 
     async def newest(self) -> float:
         """Return the start of the newest hour with a call of the enforcer, or 0."""
@@ -269,7 +275,7 @@ class _EnforcerAudit:
             return "its counter is for one model"
         if limit.starts_at is None:
             return "the enforcer does not state when its window began"
-        if await self._sums.ledger.whole_since() > limit.starts_at:
+        if await self._sums.whole_since() > limit.starts_at:
             return "the totals lack a part of its window"
         return ""
 
