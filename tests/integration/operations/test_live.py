@@ -65,6 +65,8 @@ async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> 
             "annotations",
             "prices",
             "budgets",
+            "plans",
+            "contracts",
             "recommendations",
             "notifications",
             "statements",
