@@ -764,6 +764,7 @@ FIELDS: Mapping[str, str] = {
     "count.money": "The number of open insights about money.",
     "count.operation": "The number of open insights about the operation.",
     "overview.month": "The figures of the month so far.",
+    "month.sentence": "What changed the costs since the last month, and why.",
     "operator.status": "Whether the account is enabled.",
     "event.error": "The error that the event reports.",
     "ledger.rebuilding": "0, or the record number at which a running recount ends.",

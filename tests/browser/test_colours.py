@@ -22,8 +22,8 @@ ADDRESSES = (
     "/costs?by=model_family&measure=cost_per_call",
 )
 SERIES = re.compile(r"\bs([1-8])\b")
-# Names with their classes, in the legend of the chart and in the first column.
-SHOWN = """[...document.querySelectorAll(".legend li, main tbody th")].map((each) =>
+# Names with their classes, in the legend of the chart, in the list beside it, and in the first column.
+SHOWN = """[...document.querySelectorAll(".legend li, .shares li, main tbody th")].map((each) =>
   [each.querySelector("a, span").innerText, each.querySelector(".key")?.getAttribute("class") ?? ""])"""
 PAINTED = """(query) => [...document.querySelectorAll(query)].map((each) => getComputedStyle(each).fill)"""
 
@@ -45,7 +45,7 @@ def test_a_name_has_one_colour(month: Tollhouse, open_console: OpenConsole) -> N
         console = open_console(month, role=role, color_scheme=scheme)
         for address in addresses:
             console.open(address)
-            expect(console.page.locator(".legend li").first).to_be_visible()
+            expect(console.page.locator("main .key").first).to_be_visible()
             here = set(shown(console))
             assert len(here) >= 2, address
             found |= here
@@ -54,16 +54,14 @@ def test_a_name_has_one_colour(month: Tollhouse, open_console: OpenConsole) -> N
 
 
 def test_a_theme_repaints_without_a_script(console: Console) -> None:
-    """A bar and its squares in legend and table have the same colour. The theme changes it, not the class."""
+    """A bar and its square in the table have the same colour. The theme changes it, not the class."""
     console.open("/costs?by=model_family")
     page, looks = console.page, []
     expect(page.locator("svg .part.s1").first).to_be_visible()
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         painted = {
-            colour
-            for query in ("svg .part.s1", ".legend .key.s1", "th .key.s1")
-            for colour in page.evaluate(PAINTED, query)
+            colour for query in ("svg .part.s1", "th .key.s1") for colour in page.evaluate(PAINTED, query)
         }
         assert 1 == len(painted), painted
         looks.append(painted)
@@ -72,7 +70,7 @@ def test_a_theme_repaints_without_a_script(console: Console) -> None:
 
 def test_two_names_with_one_colour(console: Console) -> None:
     """
-    If two names of a chart have the same colour, the smaller is hatched in the bars, the legend and the table.
+    If two names of a chart have the same colour, the smaller is hatched in the bars and in the table.
     A name without a stored colour is grey.
     """
 
@@ -89,11 +87,11 @@ def test_two_names_with_one_colour(console: Console) -> None:
     console.page.route("**/api/report?*", same)
     console.open("/costs?by=model_family")
     page = console.page
-    for row in (page.locator(".legend li"), page.locator("main tbody th")):
-        expect(row.nth(0).locator(".key")).to_have_class("key s3")
-        expect(row.nth(1).locator(".key")).to_have_class("key s3 hatched")
-        expect(row.nth(1).locator(".key path")).to_have_count(1)
-        expect(row.nth(2).locator(".key")).to_have_class("key s9")
+    row = page.locator("main tbody th")
+    expect(row.nth(0).locator(".key")).to_have_class("key s3")
+    expect(row.nth(1).locator(".key")).to_have_class("key s3 hatched")
+    expect(row.nth(1).locator(".key path")).to_have_count(1)
+    expect(row.nth(2).locator(".key")).to_have_class("key s9")
     expect(page.locator("svg .part.s3.hatched").first).to_be_visible()
     assert page.locator("svg .hatching").count() == page.locator("svg .part.hatched").count()
     console.screenshot("costs-hatched")
@@ -104,7 +102,7 @@ def test_forced_colours(console: Console) -> None:
     console.page.emulate_media(forced_colors="active")
     console.open("/costs?by=model_family")
     page = console.page
-    expect(page.locator(".legend .key.s1")).to_be_visible()
+    expect(page.locator("th .key.s1")).to_be_visible()
     squares = page.evaluate(PAINTED, "th .key")
     assert len(set(squares)) >= 3, squares
     assert "rgb(0, 0, 0)" not in squares

@@ -33,6 +33,17 @@ STATES = [
 ]  # fmt: skip
 FIGURE = re.compile(r"-?\$[\d,]+\.\d+")
 CENT = Decimal("0.01")
+# Texts of other sizes and weights than those of the style sheet, and a number of largest texts other than one.
+OFF_SCALE = """() => {
+  const texts = [...document.querySelectorAll("main *")].filter((each) => each.checkVisibility()
+    && [...each.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.data.trim()));
+  const looks = texts.map((each) => [each, getComputedStyle(each)]);
+  const isOff = ({fontSize, fontWeight}) => !["12px", "14px", "16px", "20px", "32px"].includes(fontSize)
+    || !["400", "600"].includes(fontWeight);
+  const largest = looks.filter(([, {fontSize}]) => fontSize === "32px");
+  return [...looks.filter(([, look]) => isOff(look)), ...(largest.length === 1 ? [] : largest)]
+    .map(([each, {fontSize, fontWeight}]) => `${fontSize} ${fontWeight} ${each.outerHTML.slice(0, 80)}`);
+}"""
 TITLES = "(cells) => cells.map((cell) => cell.getAttribute('title'))"
 
 
@@ -153,6 +164,8 @@ def test_overview_and_costs_say_one_number(yearly: Console) -> None:
         page = yearly.page
         yearly.open("/")
         tile = page.locator(".numbers > div").filter(has_text="Spend in").inner_text()
+        why = page.locator(".numbers .why")
+        sentence = why.inner_text() if why.count() else None
         spent = FIGURE.findall(tile)[0]
         forecast = re.search(
             r"Forecast for (\w+)\n+(\$\S+)", page.locator(".numbers > div").nth(1).inner_text()
@@ -161,6 +174,11 @@ def test_overview_and_costs_say_one_number(yearly: Console) -> None:
         expect(page.locator("tfoot td").first).to_be_visible()
         assert spent == page.locator(".head .figure").inner_text()
         change = re.search(r"Change: ([^,.]+\.\d+)(?:, (\S+ %))?", page.locator(".head").inner_text())
+        if sentence:
+            page.get_by_label("Group by").select_option("model_family")
+            expect(page.locator(".head strong")).to_have_text(
+                sentence.removesuffix(" All parts of the change")
+            )
         if change:
             assert change[1] in tile
             assert (change[2] or "") in tile
@@ -223,7 +241,8 @@ def test_a_row_has_one_control_and_a_phone_begins_with_the_number(yearly: Consol
         box = cell.bounding_box()
         assert box is not None and box["x"] + box["width"] <= 1440
     rows = page.locator(".table tbody tr")
-    assert {1} == {row.get_by_role("button").count() for row in rows.all()}
+    assert {1} == {row.locator("button:not(.square)").count() for row in rows.all()}
+    assert [] == page.evaluate(OFF_SCALE)
     places = {len(text.partition(".")[2]) for text in page.locator("tbody td:nth-child(2)").all_inner_texts()}
     assert {2} == places
     more = page.locator("details.more > summary")
@@ -238,6 +257,11 @@ def test_a_row_has_one_control_and_a_phone_begins_with_the_number(yearly: Consol
     box = page.locator(".head .figure").bounding_box()
     assert box is not None and box["y"] <= 200
     assert 0 == yearly.overhang()
+    page.set_viewport_size({"width": 1440, "height": 900})
+    yearly.open("/")
+    assert [] == page.evaluate(OFF_SCALE)
+    for sentence in page.locator(".why").all():
+        expect(sentence).to_have_css("font-size", "16px")
 
 
 def test_a_copied_link_has_fixed_days(yearly: Console) -> None:

@@ -12,6 +12,9 @@ from gateway.http.requests import Result
 from gateway.money.budgets.declared import COST, MONTHLY
 from gateway.money.budgets.expansion import rounded
 from gateway.money.budgets.forecast import TooEarly, outlook
+from gateway.money.comparison.comparing import compare, not_compared
+from gateway.money.comparison.old_prices import list_prices
+from gateway.money.comparison.sentence import sentence
 from gateway.money.costs.answer import has_plans, ledger_for
 from gateway.money.costs.measures import per
 from gateway.money.costs.past import Past, past_of
@@ -46,6 +49,7 @@ from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 ONCE = ("view", "from", "to")
 MOST_DAYS = 100  # maximum days in the chart
 LISTED = 5
+_REASONS = 3  # groups that the sentence may name
 LISTS = (MODEL_FAMILY, "team", "user")
 _OF_MONTH = ("cost", "calls", "errors")
 _OF_DAY = ("cost", "calls")
@@ -93,12 +97,12 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
     Return all figures of the first page. The totals are first updated with all closed records.
 
-    All totals are read in one transaction, and the notes of the chart afterwards. The chart, the lists and the notes
-    cover the requested days, by default the last 30. `operation` is null for people who have limited data access or
-    may not see the operation. `insights` is null while the registry is damaged. `reported` is the part of the cost of
-    these days that sources reported. `kinds` are the numbers of their calls by what is known of the cost. `previous`
-    is null unless its time is counted as a whole. `paid` is included if there are plans: the paid costs of the month,
-    and the fees and the overage of seats in them.
+    All totals are read in one transaction, and the notes of the chart and the reasons of the month's change
+    afterwards. The chart, the lists and the notes cover the requested days, by default the last 30. `operation` is
+    null for people who have limited data access or may not see the operation. `insights` is null while the registry
+    is damaged. `reported` is the part of the cost of these days that sources reported. `kinds` are the numbers of
+    their calls by what is known of the cost. `previous` is null unless its time is counted as a whole. `paid` is
+    included if there are plans: the paid costs of the month, and the fees and the overage of seats in them.
     """
     services = request.services
     await request.ledger.catch_up(services.money.log)
@@ -127,7 +131,10 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "since": since.date().isoformat(),
             "last": (largest.until - timedelta(microseconds=1)).date().isoformat(),
             "whole_since": moment(whole) if since.timestamp() < whole else None,
-            "month": _beside(first, month, month_before, _OF_MONTH, pasts[0]),
+            "month": {
+                **_beside(first, month, month_before, _OF_MONTH, pasts[0]),
+                "sentence": await _reasons(request, base, past_queries[0], pasts[0]),
+            },
             # the total and the bounds of `GET /forecast`, or null if there is too little history
             "forecast": None
             if isinstance(predicted, TooEarly)
@@ -172,6 +179,20 @@ def _beside(
         "past": past.described(),
         "previous": previous if past.is_whole else None,
     }
+
+
+async def _reasons(
+    request: OperatorRequest[OperatorServices, None], month: CostQuery, before: CostQuery, past: Past
+) -> str:
+    """Return the sentence of `GET /comparison` about the month by model."""
+    now, earlier = (replace(query, group_by=(MODEL_FAMILY,)) for query in (month, before))
+    prices = await list_prices(request.services.money.prices)
+    comparison = (
+        await compare(request.ledger, now, earlier, top=_REASONS, prices=prices)
+        if past.is_whole
+        else await not_compared(request.ledger, now, top=_REASONS)
+    )
+    return sentence(comparison, past)
 
 
 def _shown(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]:

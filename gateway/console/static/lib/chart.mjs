@@ -69,19 +69,22 @@ export function folded(cells, most) {
  * `isDaily`: bins are days, labelled with their weekday. `href(group)`, `toBin(bin)` and `toSegment(bin, group)`: the links of a name,
  * a bar and a part of a bar. `hidden`: groups that are not drawn; `hide(groups)` replaces that list. `before`: cells of the earlier
  * period, moved to the bins of this one. `marks`: a Map from a bin's index to its notes. `ahead`: the forecast as {bin, amount, low,
- * high}, starting with the running bin; future bins are the last of `bins`.
+ * high}, starting with the running bin; future bins are the last of `bins`. `listed`: the names that a list shows with their squares; the legend
+ * has only the others. `picker` stands in the head instead of a note about
+ * the last bin, and `children` below the legend.
  */
 export const StackedBars = ({cells, ...rest}) => html`<${Chart} ...${arranged(rest.bins, cells, true)} isStacked=${true} ...${rest} />`;
 
 /** Lines for values that cannot be added, such as averages. A null is a gap. */
 export const Lines = ({cells, ...rest}) => html`<${Chart} ...${arranged(rest.bins, cells, false)} isStacked=${false} ...${rest} />`;
 
-function Chart({title, bins, groups, values, before, pastTotal, ahead = [], marks = new Map(), hidden = [], hide, isStacked, isDaily, colours, isOpen, href, toBin, toSegment, zone,
+function Chart({title, bins, groups, values, listed = [], picker, children, before, pastTotal, ahead = [], marks = new Map(), hidden = [], hide, isStacked, isDaily, colours, isOpen, href, toBin, toSegment, zone,
   format = money, short = shortMoney}) {
   const [asTable, setAsTable] = useState(false);
   const [at, setAt] = useState(null);
   const [pointed, setPart] = useState(null); // the group whose segment is under the pointer
   const paint = painted(groups, colours);
+  const unlisted = groups.filter((group) => !listed.includes(group));
   const drawn = groups.filter((group) => !hidden.includes(group));
   const part = drawn.includes(pointed) ? pointed : null; // after a change of filters the group may be missing
   const absent = groups.filter((group) => hidden.includes(group));
@@ -101,7 +104,7 @@ function Chart({title, bins, groups, values, before, pastTotal, ahead = [], mark
   const figure = (group) => (shown === null ? isStacked && format(sum(values[group])) : format(values[group][shown]));
   const inBin = shown !== null && `${named(bins[shown], isDaily)}${isStacked ? `: ${part ? `${part} ${format(values[part][shown])} of ` : ""}${format(totals[shown])}` : ""}`;
   const words = (shown !== null && marks.get(shown)) || [];
-  const said = (inBin && [inBin, ...words].join(". ")) || (isOpen && `The last ${isStacked ? "bar" : "point"} is not complete.`);
+  const said = (inBin && [inBin, ...words].join(". ")) || (isOpen && !picker && `The last ${isStacked ? "bar" : "point"} is not complete.`);
   const toggle = (name) => hide(hidden.includes(name) ? hidden.filter((each) => each !== name) : [...hidden, name]);
   const tip = shown !== null && [
     ...(isStacked ? [["", "Total", format(totals[shown])]] : []),
@@ -115,29 +118,34 @@ function Chart({title, bins, groups, values, before, pastTotal, ahead = [], mark
   ];
   return html`<figure class="chart">
     <figcaption><h2>${title}</h2>
-      <span class="faint" role="status">${!asTable && said}</span>
+      <span class="faint" role="status">${!asTable && said}</span>${picker}
       <button type="button" aria-pressed=${asTable} onClick=${() => setAsTable(!asTable)}>Show as table</button>
     </figcaption>
     ${asTable ? html`<${Twin} ...${{title, bins: bins.slice(0, begun), groups: drawn, values, ghost, totals, format, isDaily, zone, absent}} />` : html`
       <${Plot} ...${{summary: isStacked ? summed(title, bins.slice(0, begun), totals.slice(0, begun), format) : title, bins, groups: drawn, values, ghost, ahead, marks, isStacked, isDaily, isOpen, paint, short, tip,
         shown, part, setAt, setPart, moved, follow: toBin && (() => shown !== null && follow())}} />
-      <ul class="legend">${groups.map((group) => html`<${Entry} key=${group} ...${{group, paint: paint.get(group), isHidden: hidden.includes(group), href, figure: figure(group)}}
+      ${(before || unlisted.length > 0) && html`<ul class="legend">${unlisted.map((group) => html`<${Entry} key=${group} ...${{group, paint: paint.get(group), isHidden: hidden.includes(group), href, figure: figure(group)}}
         toggle=${hide && toggle} />`)}
         ${before && html`<${Entry} group=${BEFORE} title="earlier period" isHidden=${hidden.includes(BEFORE)} toggle=${hide && toggle}
-          figure=${ghost && format(shown !== null ? ghost[shown] : hidden.length ? sum(ghost) : pastTotal ?? sum(ghost))} />`}</ul>`}
+          figure=${ghost && format(shown !== null ? ghost[shown] : hidden.length ? sum(ghost) : pastTotal ?? sum(ghost))} />`}</ul>`}`}
     ${absent.length > 0 && html`<p class="faint">Hidden: ${absent.join(", ")}${isStacked && ` (${format(sum(absent.flatMap((group) => values[group])))})`}.
       ${" "}<button type="button" onClick=${() => hide(hidden.filter((each) => each === BEFORE))}>Show all</button></p>`}
+    ${children}
   </figure>`;
 }
 
 /** A series in the legend. Its square hides the series; its name is a link. */
 function Entry({group, title = group, paint, isHidden, href, figure, toggle}) {
-  const square = paint ? html`<${Square} paint=${paint} />` : html`<svg class="key" width="12" height="12" aria-hidden="true"><path class="past" d="M0 6H12" /></svg>`;
-  return html`<li class=${isHidden ? "hidden" : undefined}>
-    ${toggle ? html`<button type="button" class="square" aria-pressed=${isHidden} aria-label=${`Hide ${title}`} title=${isHidden ? "Show" : "Hide"}
-      onClick=${() => toggle(group)}>${square}</button>` : square}
+  return html`<li class=${isHidden ? "hidden" : undefined}><${Switch} ...${{title, paint, isHidden}} toggle=${toggle && (() => toggle(group))} />
     ${href?.(group) ? html`<a href=${href(group)}>${title}</a>` : html`<span>${title}</span>`}
     <span class="faint">${figure}</span></li>`;
+}
+
+/** The square of a series. If it has a `toggle`, it is a button that hides the series. Without a paint it is the line of the earlier period. */
+export function Switch({title, paint, isHidden, toggle}) {
+  const square = paint ? html`<${Square} paint=${paint} />` : html`<svg class="key" width="12" height="12" aria-hidden="true"><path class="past" d="M0 6H12" /></svg>`;
+  return toggle ? html`<button type="button" class="square" aria-pressed=${isHidden} aria-label=${`Hide ${title}`} title=${isHidden ? "Show" : "Hide"}
+    onClick=${toggle}>${square}</button>` : square;
 }
 
 /** Add up the cells of each bin. */

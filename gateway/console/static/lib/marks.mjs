@@ -22,7 +22,7 @@ export function wordsByBin(marks, bins) {
 }
 
 /** A list of the notes, and a button that adds an annotation. `on` and `view` are the proposed day and view. */
-export function Marks({of: {data, error, reload}, session, on, view}) {
+export function Marks({of: {data, error, reload}, session, on, view, children}) {
   const [adds, setAdds] = useState(null);
   const add = async () => {
     const {views} = await get("/views", {limit: 1000});
@@ -32,7 +32,7 @@ export function Marks({of: {data, error, reload}, session, on, view}) {
     <div class="bar marks"><details><summary>Notes${data && ` (${data.marks.length}${data.truncated ? " newest" : ""})`}</summary>
       ${data?.marks.length === 0 && html`<p class="faint">No notes for these days. Annotations, list price changes and new models appear here.</p>`}
       <ul>${data?.marks.map(({day: at, text, id}) => html`<li key=${`${at} ${id ?? text}`}>${at} ${id ? html`<a href=${to("/annotations", {open: id})}>${text}</a>` : text}</li>`)}</ul></details>
-      ${may(session, "modify_views_and_budgets") && html`<button type="button" onClick=${add}>Annotate a day</button>`}</div>
+      ${may(session, "modify_views_and_budgets") && html`<button type="button" class="plain" onClick=${add}>Annotate a day</button>`}${children}</div>
     ${adds && html`<${Confirm} title="Annotate a day" fields=${adds} close=${() => setAdds(null)}
       run=${(given) => send("POST", "/annotations", given).then(() => void reload())} />`}`;
 }

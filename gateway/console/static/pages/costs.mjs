@@ -2,7 +2,7 @@
 import {html, useEffect, useRef, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
-import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf, ofNames, painted, ranked} from "../lib/chart.mjs";
+import {BEFORE, Lines, OTHER, Spark, StackedBars, Switch, UNKNOWN, folded, nameOf, ofNames, painted, ranked} from "../lib/chart.mjs";
 import {FAMILY, WORK, WRITTEN, fitsView, hasWork, titleOf, setUp, toUnit} from "../lib/dimensions.mjs";
 import {ago, amounts, bounds, change, counted, exactCount, percent, shortMoney, sum} from "../lib/format.mjs";
 import {AddFilter, Chips, Elsewhere} from "../lib/filters.mjs";
@@ -10,7 +10,6 @@ import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, PAID_DIMENSIONS, PLAN_KINDS
 import {Marks, useMarks, wordsByBin} from "../lib/marks.mjs";
 import {menuColumn} from "../lib/menu.mjs";
 import {Confirm, Copy, Cut, Dialog, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
-import {Square} from "../lib/plot.mjs";
 import {NOTHING, NoPast, PASTS, PastPicker, WhatIfPicker, Why, days, pastOf} from "../lib/past.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, ZONES, ZonePicker, day, daysBefore, inAddress, rangeOf, span, zoneOf} from "../lib/range.mjs";
@@ -221,6 +220,9 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
   const totalOf = `Total of ${table.rows.length}${hidden ? `, including ${hidden} hidden` : ""}`;
   const chart = charted(bars, at);
   const paint = measure.parts ? null : painted(ranked(chart.cells, measure.adds), chart.colours);
+  const listed = paint && by.length === 1 ? table.rows.map((row) => nameOf(row[by[0]])) : [];
+  const hide = (each) => go(here({hide: at.hidden.includes(each) ? at.hidden.filter((one) => one !== each) : [...at.hidden, each]}));
+  const switchOf = (each) => ({title: each, paint: paint.get(each) ?? "s9", isHidden: at.hidden.includes(each), toggle: listed.length > 0 && paint.has(each) && (each !== UNKNOWN || listed.length === 1) && (() => hide(each))});
   const drawn = hasCourses(name) && by.length === 1 ? courses(bars, by[0], name) : null;
   const course = drawn && table.rows.every((row) => drawn.has(nameOf(row[by[0]]))) ? drawn : null;
   const isNamed = (row) => nameOf(row[by[0]]) !== UNKNOWN;
@@ -229,7 +231,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
   const lastSeen = (row) => (row.of ? undefined : table.last_records[nameOf(row[by[0]])]);
   const columns = [
     ...by.map((field, place) => ({title: titleOf(table.report.names, field), kind: "text", sort: field, of: (row) => nameOf(row[field]), facts: !place && facts,
-      mark: paint && !place && ((row) => !row.of && html`<${Square} paint=${paint.get(nameOf(row[field])) ?? "s9"} />`),
+      mark: paint && !place && ((row) => !row.of && html`<${Switch} ...${switchOf(nameOf(row[field]))} />`),
       value: (row) => (row.of ? !place && totalOf : `${nameOf(row[field])}${!place && isHidden(row) ? " (hidden)" : ""}${row.continues ? " (continues)" : ""}`)})),
     column(name, {onPhone: "amount"}),
     unitOf(name) && {title: "Units", kind: "number", value: (row) => (row.units === null ? "–" : exactCount(row.units))},
@@ -262,7 +264,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
   const everything = questions(at)[2];
   return html`
     <${Head} ...${{table, at, write, titleIn}} />
-    <${Picture} ...${{bars, at, session, write, ...chart}} />
+    <${Picture} ...${{bars, at, session, write, listed, ...chart}} />
     ${[table, bars].filter(({report}) => report.truncated).map(({report, rows: found}) => html`<${Cut} key=${report.per} of=${report.row_count}
       shown=${found.filter((row) => !report.by.some((field) => row[field] === OTHER)).length} />`)}
     <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report.names, field)).join(" and ")}`}
@@ -343,7 +345,7 @@ function charted(bars, at) {
   };
 }
 
-function Picture({bars, at, session, write, cells, before, colours}) {
+function Picture({bars, at, session, write, listed, cells, before, colours}) {
   const [field, measure] = [at.by[0], measureOf(at.measure)];
   const shown = measure.parts ? "category" : titleOf(bars.report.names, field);
   const ahead = useForecast(at); // for all groups together
@@ -353,16 +355,15 @@ function Picture({bars, at, session, write, cells, before, colours}) {
   const lead = measure.parts ? null : (group, when) => deeper({[field]: group}, at, when);
   const end = ahead.at(-1);
   const range = end && bounds({total: end.total, low: end.least, high: end.most}, write);
-  return html`<${measure.adds ? StackedBars : Lines} ...${{title: `${measure.title} by ${shown}, per ${BIN_TITLES[at.bin]}`, bins, ...drawn, colours, ahead, format: write,
+  return html`<${measure.adds ? StackedBars : Lines} ...${{title: `${measure.title} by ${shown}, per ${BIN_TITLES[at.bin]}`, bins, ...drawn, colours, ahead, listed, format: write,
     short: measure.short, marks: wordsByBin(marks.data?.marks ?? [], bins), zone: at.zone, isDaily: at.bin === "daily", hidden: at.hidden, hide: (hide) => go(here({hide}))}}
     pastTotal=${before && !Number(unknown) ? valueOf(at.measure, bars.total.previous) : undefined} isOpen=${!at.range.to} href=${lead}
     toBin=${at.bin !== "hourly" && ((bin) => go(here(within(bin, at.bin))))}
-    toSegment=${lead && at.bin !== "hourly" && ((bin, group) => go(lead(group, within(bin, at.bin))))} />
+    toSegment=${lead && at.bin !== "hourly" && ((bin, group) => go(lead(group, within(bin, at.bin))))}>
     ${Number(unknown) > 0 && html`<p class="faint">${write(unknown)} of ${write(valueOf(at.measure, bars.total))} has no ${shown}.${" "}
       ${isOpen(session, {isWhole: true}) && html`<a href=${to(setUp(field)[1])}>${setUp(field)[0]}</a>`}</p>`}
-    ${end && html`<p class="faint">Forecast: ${write(end.total)} by the end of ${end.name}${range && `, ${range}`}.
-      ${" "}Budget forecasts use the same method.</p>`}
-    <${Marks} of=${marks} session=${session} on=${at.range.from === at.range.to ? at.range.to : null} view=${at.span.view} />`;
+    ${end && html`<p class="faint">Forecast: ${write(end.total)} by the end of ${end.name}${range && `, ${range}`}.</p>`}
+    <${Marks} of=${marks} session=${session} on=${at.range.from === at.range.to ? at.range.to : null} view=${at.span.view} /><//>`;
 }
 
 /** Return the query of the chart's notes. Notes are about counted calls, even if the chart shows billed costs. */

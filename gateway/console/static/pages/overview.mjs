@@ -3,8 +3,8 @@ import {html, useEffect, useState} from "../lib/html.mjs";
 import {go, here, receivedAt, to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
 import {Attention} from "../lib/attention.mjs";
-import {OTHER, StackedBars, UNKNOWN, nameOf, ofNames} from "../lib/chart.mjs";
-import {FAMILY, titleOf} from "../lib/dimensions.mjs";
+import {OTHER, StackedBars, Switch, UNKNOWN, nameOf, ofNames, painted, ranked} from "../lib/chart.mjs";
+import {FAMILY, setUp, titleOf} from "../lib/dimensions.mjs";
 import {ago, bounds, change, counted, dayText, exactCount, fixed, minus, money, per, percent, placesOf, sum} from "../lib/format.mjs";
 import {useLive} from "../lib/live.mjs";
 import {Marks, wordsByBin} from "../lib/marks.mjs";
@@ -16,6 +16,7 @@ const DAY_MS = 86400000;
 const LISTS = [[FAMILY, "Models", "team"], ["team", "Teams", FAMILY], ["user", "Users", FAMILY]];
 const UNITS = ["session", "run", "pull_request"];
 const OPEN = ["new", "in_progress"];
+const SEVERITIES = {critical: "bad", warning: "wait"};
 const all = () => to("/insights", {status: OPEN});
 
 async function load(view, shown) {
@@ -53,30 +54,33 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
   const name = now.toLocaleString("en", {month: "long", timeZone: "UTC"});
   const whole = sum(["0", ...days.map((row) => row.cost)]);
   const isLittle = changed.percent === "–";
-  const cells = days.map((row) => ({bin: row.period.slice(0, 10), group: nameOf(row[FAMILY]), amount: row.cost}));
+  const {cells} = ofNames(days.map((row) => ({bin: row.period.slice(0, 10), group: nameOf(row[FAMILY]), amount: row.cost})));
+  const groups = ranked(cells, true);
+  const hide = (names) => go(here({hide: names}));
+  const series = {paint: painted(groups, colours), hidden, toggle: (group) => hide(hidden.includes(group) ? hidden.filter((each) => each !== group) : [...hidden, group])};
   return html`
     <${Attention} of=${attention} />
-    <dl class="numbers">
+    <dl class="numbers lead">
       <${Tile} term=${`Spend in ${name}`} value=${write(month.cost)} exact=${`$${month.cost}`} href=${costs({from: "this-month", by: FAMILY})}
-        note=${noPast(month.past) ?? (changed.percent === "new" ? "no spend on these days of last month" : `${isLittle ? "" : `${changed.percent} `}(${changed.amount || "no change"}) compared with last month`)} />
+        note=${noPast(month.past) ?? (changed.percent === "new" ? "no spend on these days of last month" : `${isLittle ? "" : `${changed.percent} `}(${changed.amount || "no change"}) compared with last month`)}>
+        ${month.past.state === "whole" && html`<dd class="why">${month.sentence} <a href=${costs({from: "this-month", by: FAMILY, parts: "1"})}>All parts of the change</a></dd>`}<//>
       <${Tile} term=${`Forecast for ${name}`} value=${forecast ? write(forecast.total) : "–"} href=${costs({from: "this-month", by: FAMILY})}
-        note=${forecast ? bounds(forecast, write) : "too early: it needs more days of calls"} />
-      ${paid && html`<${Tile} term=${`Paid in ${name}`} value=${write(paid.cost)} exact=${`$${paid.cost}`} href=${costs({from: "this-month", cost_type: "paid_cost", by: "charge"})}
-        note=${`includes ${write(paid.seat_fee)} seat fees and ${write(paid.overage)} extra usage, without the usage that seats include`} />`}
+        note=${forecast ? bounds(forecast, write) : "too early: it needs more days"} />
+      ${paid && html`<${Tile} term=${`Paid in ${name}`} value=${write(paid.cost)} exact=${`$${paid.cost}, without the usage that seats include`} href=${costs({from: "this-month", cost_type: "paid_cost", by: "charge"})}
+        note=${`${write(paid.seat_fee)} seat fees and ${write(paid.overage)} extra usage`} />`}
       <${Tile} term="Today so far (UTC)" value=${money(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
         note=${noPast(today.past) ?? `${money(today.previous.cost)} by this hour yesterday`} />
       <${Tile} term=${`Calls in ${name}`} value=${exactCount(month.calls)} href=${costs({from: "this-month", by: FAMILY, measure: "calls"})}
         note=${`${month.calls ? `${money(per(month.cost, month.calls, 1000))} per 1,000 calls · ` : ""}${percent(month.errors, month.calls)} failed`} />
     </dl>
-    <div class="bar"><${RangePicker} query=${at} isOfDays=${true} /> <span class="faint">Most expensive:</span>
-      ${UNITS.map((by) => html`<a key=${by} href=${costs({...inAddress(shown), by})}>${titleOf(null, by)}s</a>`)}</div>
-    <${StackedBars} title=${`Cost by model, ${inWords(shown)}`} ...${{bins, cells: ofNames(cells).cells, colours}} isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
+    <div class="lists"><${StackedBars} title=${`Cost by model, ${inWords(shown)}`} ...${{bins, cells, colours, hidden, hide}} isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)}
+      listed=${lists[FAMILY].map((row) => nameOf(row[FAMILY]))} picker=${html`<${RangePicker} query=${at} isOfDays=${true} isAlone=${true} />`}
       href=${(model) => model !== OTHER && costs({...inAddress(shown), [FAMILY]: model, by: "team"})}
       toBin=${(bin) => go(costs({from: bin, to: bin, by: FAMILY, bin: "hourly"}))}
-      toSegment=${(bin, model) => go(costs({from: bin, to: bin, [FAMILY]: model, by: "team"}))} />
-    <${Marks} of=${{data: {marks, truncated}, reload}} session=${session} view=${view} />
-    <div class="lists">${LISTS.map(([field, title, next]) => html`
-      <${Shares} key=${field} ...${{title, field, next, shown, whole}} rows=${lists[field]}>${field === FAMILY && html`<p class="faint">
+      toSegment=${(bin, model) => go(costs({from: bin, to: bin, [FAMILY]: model, by: "team"}))}>
+      <${Marks} of=${{data: {marks, truncated}, reload}} session=${session} view=${view}>
+        <span class="faint">${bins.at(-1) === day(now) && "The last bar is not complete. "}Most expensive: ${UNITS.map((by, place) => html`${place > 0 && ", "}<a key=${by} href=${costs({...inAddress(shown), by})}>${titleOf(null, by)}s</a>`)}</span><//><//>
+      ${LISTS.map(([field, title, next]) => html`<${Shares} key=${field} ...${{title, field, next, shown, whole, session}} rows=${lists[field]} series=${field === FAMILY && series}>${field === FAMILY && html`<p class="faint">
         <a href=${costs({...inAddress(shown), by: "cost_source"})}>${percent(minus(whole, reported), whole)} of the money is estimated from list prices</a>.
         ${kinds.unpriced > 0 && html` <a href=${isOpen(session, {isWhole: true}) ? to("/prices") : costs({...inAddress(shown), by: FAMILY, measure: "unpriced"})}>
           ${counted(kinds.unpriced, "call has", "calls have")} no price</a>.`}
@@ -85,18 +89,24 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
       ${insights && html`<${Insights} rows=${insights.rows} more=${insights.total_count} />`}</div>`;
 }
 
-const Tile = ({term, value, exact, href, note}) => html`<div><dt>${term}</dt><dd title=${exact}><a href=${href}>${value}</a></dd><dd class="faint">${note}</dd></div>`;
+const Tile = ({term, value, exact, href, note, children}) => html`<div><dt>${term}</dt><dd title=${exact}><a href=${href}>${value}</a></dd>${children}<dd class="faint">${note}</dd></div>`;
 
-function Shares({title, field, next, shown, rows, whole, children}) {
+/** The largest values of a dimension. `series`: the squares of the chart, if its names are those of the list; otherwise each row has a bar. */
+function Shares({title, field, next, shown, rows, whole, series, session, children}) {
   const at = inAddress(shown);
   const all = costs({...at, by: field});
   const shares = rows.map((row) => ({name: nameOf(row[field]), cost: row.cost}))
-    .sort((a, b) => [UNKNOWN, OTHER].indexOf(a.name) - [UNKNOWN, OTHER].indexOf(b.name) || Number(b.cost) - Number(a.cost));
-  return html`<section><h2><a href=${all}>${title}</a> <span class="faint">${inWords(shown)}</span></h2><ol class="shares">${shares.map(({name, cost}) => html`
-    <li key=${name}><a class="name" href=${name === OTHER ? all : costs({...at, [field]: name, by: next})} title=${name}>${name}</a>
-      <span class="number" title=${`$${cost}`}>${money(cost)}</span>
-      <svg aria-hidden="true" width="100%" height="4"><rect width=${`${barWidth(cost, whole)}%`} height="4" rx="2" /></svg>
-    </li>`)}</ol>${children}</section>`;
+    .sort((a, b) => [OTHER, UNKNOWN].indexOf(a.name) - [OTHER, UNKNOWN].indexOf(b.name) || Number(b.cost) - Number(a.cost));
+  const unknown = shares.find(({name}) => name === UNKNOWN);
+  const square = (name) => series && html`<${Switch} title=${name} paint=${series.paint.get(name) ?? "s0"} isHidden=${series.hidden.includes(name)}
+    toggle=${series.paint.has(name) && (() => series.toggle(name))} />`;
+  const bar = ({name, cost}) => !series && name !== UNKNOWN && html`<svg aria-hidden="true" width="100%" height="4"><rect width=${`${barWidth(cost, whole)}%`} height="4" rx="2" /></svg>`;
+  return html`<section><h2><a href=${all}>${title}</a> <span class="faint">${inWords(shown)}</span></h2><ol class="shares">${shares.map((each) => html`
+    <li key=${each.name} class=${series && series.hidden.includes(each.name) ? "hidden" : undefined}><span>${square(each.name)}
+      <a class="name" href=${each.name === OTHER ? all : costs({...at, [field]: each.name, by: next})} title=${each.name}>${each.name}</a></span>
+      <span class="number" title=${`$${each.cost}`}>${money(each.cost)}</span>${bar(each)}</li>`)}</ol>
+    ${Number(unknown?.cost) > 0 && !series && html`<p class="faint">${percent(unknown.cost, whole)} has no ${titleOf(null, field)}.${" "}
+      ${isOpen(session, {isWhole: true}) && html`<a href=${to(setUp(field)[1])}>${setUp(field)[0]}</a>`}</p>`}${children}</section>`;
 }
 
 const barWidth = (part, whole) => (Number(whole) > 0 ? Math.max(0, Math.min(100, (100 * Number(part)) / Number(whole))) : 0);
@@ -104,15 +114,11 @@ const barWidth = (part, whole) => (Number(whole) > 0 ? Math.max(0, Math.min(100,
 function Insights({rows, more}) {
   return html`<section><h2><a href=${all()}>Open insights</a></h2>
     ${rows.length === 0 && html`<p class="faint">No open insights. Tollhouse checks every ten minutes for waste, missing data and unusual spend.</p>`}
-    <ul class="insights">${rows.map((row) => html`<li key=${row.id}><a href=${to("/insights", {open: row.id})} title=${row.title}>${row.title}</a>
-      <span class="faint">${insightNote(row)}</span></li>`)}</ul>
+    <ul class="insights">${rows.map((row) => html`<li key=${row.id}><span class=${`edge ${SEVERITIES[row.severity] ?? ""}`} aria-hidden="true"></span>
+      <a href=${to("/insights", {open: row.id})} title=${row.title}>${row.title}</a> ${Number(row.cost_impact) > 0 && html`<span class="number">${money(row.cost_impact)}</span>`}
+      <small class="faint">${row.severity}${Number(row.cost_impact) > 0 && row.category === "delivery" && ", money affected"}, seen ${ago(new Date(Number(row.last_updated) * 1000))}</small></li>`)}</ul>
     ${more > rows.length && html`<p class="faint">and <a href=${all()}>${more - rows.length} more</a></p>`}
   </section>`;
-}
-
-function insightNote(row) {
-  const seen = `seen ${ago(new Date(Number(row.last_updated) * 1000))}`;
-  return Number(row.cost_impact) > 0 ? `${money(row.cost_impact)}${row.category === "delivery" ? " affected" : ""}, ${seen}` : seen;
 }
 
 /** The section about the demo month, once its file is loaded. Empty if no demo is possible. */

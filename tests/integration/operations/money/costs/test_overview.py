@@ -58,6 +58,8 @@ async def test_figures_are_those_of_reports(server: OperatorServer, inside: bool
     for name in ("cost", "calls", "errors", "cost_per_call"):
         assert month["total"][name] == found["month"][name], name
     assert month["total"]["previous"]["cost"] == found["month"]["previous"]["cost"]
+    compared = await asked(server, "/comparison", by="model_family", top="3", range="this_month", **query)
+    assert compared["comparison"]["sentence"] == found["month"]["sentence"]
     today = await asked(server, "/report", compare="previous", **{"from": "2026-09-21"}, **query)
     assert today["total"]["cost"] == found["today"]["cost"]
     assert today["total"]["previous"]["cost"] == found["today"]["previous"]["cost"]
