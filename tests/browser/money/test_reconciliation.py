@@ -298,6 +298,10 @@ def test_rows_add_up_by_eye(billed: Tollhouse, open_console: OpenConsole) -> Non
         )
         assert one - other == difference == sum(listed)
         assert listed[-1] == unexplained
+        words = section.locator(".why").inner_text()
+        rest = unexplained or difference
+        assert [one, other, rest] == [shown(each) for each in re.findall(r"-?\$[0-9,]+\.[0-9]+", words)]
+        assert words.endswith("is explained.") == (unexplained == 0)
         kinds = section.get_by_text("By kind, the difference is").inner_text()
         assert difference == sum(map(shown, re.findall(r"-?\$[0-9,]+\.[0-9]+", kinds)))
 

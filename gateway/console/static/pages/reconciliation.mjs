@@ -1,5 +1,5 @@
 /** Billed costs compared with counted costs: totals, their difference by cause, links to the calls, and the import of bills. */
-import {to} from "../lib/address.mjs";
+import {go, to} from "../lib/address.mjs";
 import {addressOf, get, isDemo, send} from "../lib/api.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
 import {count, exactCount, fixed, minus, percent, placesOf, rounded, sum} from "../lib/format.mjs";
@@ -148,6 +148,15 @@ function Rows({found, asked, places}) {
       ${short.length < found.rows.length && html`<button type="button" aria-expanded=${isWhole} onClick=${() => setWhole(!isWhole)}>${isWhole ? "Fold days" : "Show each day"}</button>`}</p>`;
 }
 
+/** Describe a provider's bill in one sentence. `unexplained` is null until the causes are known. */
+function summary({billed, counted}, difference, unexplained, places) {
+  const totals = `Billed ${fixed(billed, places)}, counted ${fixed(counted, places)}.`;
+  if (!Number(difference)) return `${totals} They agree.`;
+  if (unexplained === null) return `${totals} Searching for the causes of the difference ...`;
+  const rest = Number(unexplained) ? `${fixed(unexplained, places)} of the difference is unexplained` : `All of ${fixed(difference, places)} is explained`;
+  return `${totals} ${rest}.`;
+}
+
 /** A provider: totals first, then causes, hints and rows as soon as they are known. */
 function Provider({totals, found, asked}) {
   const {provider, total} = totals;
@@ -155,13 +164,14 @@ function Provider({totals, found, asked}) {
   const {difference} = addingUp({...total, unexplained: "0"}, [], places);
   const tile = (title, text, exact, note) => html`<div><dt>${title}</dt><dd title=${exact && `$${exact}`}>${text}</dd><dd class="faint">${note}</dd></div>`;
   const kinds = found && addingUp({...total, unexplained: "0"}, PARTS.map(([name]) => found.total[name]), places).amounts;
+  const unexplained = found ? addingUp(found.total, Object.values(found.total.causes), places).unexplained : null;
   return html`<section aria-label=${provider}><h2>${provider}</h2>
+    <p class="why">${summary(total, difference, unexplained, places)}</p>
     <dl class="numbers">
       ${tile("Billed", fixed(total.billed, places), total.billed, totals.has_money ? `from ${totals.sources.join(", ")}` : "no bill has amounts, so tokens are priced at list prices")}
       ${tile("Counted", fixed(total.counted, places), total.counted, `${percent(total.captured_tokens, total.billed_tokens)} of the billed tokens`)}
       ${tile("Difference", fixed(difference, places), total.difference, "billed minus counted")}
-      ${found ? tile("Unexplained", fixed(addingUp(found.total, Object.values(found.total.causes), places).unexplained, places), found.total.unexplained,
-    "difference minus causes") : tile("Unexplained", "…", "", "searching for causes")}</dl>
+      ${found ? tile("Unexplained", fixed(unexplained, places), found.total.unexplained, "difference minus causes") : tile("Unexplained", "…", "", "searching for causes")}</dl>
     ${totals.set_aside.length > 0 && html`<p class="faint">Not included, because other bills cover the same days: ${totals.set_aside.join(", ")}.</p>`}
     ${!found ? html`<div role="status"><span class="unseen">Searching for the causes of ${provider} ...</span><div class="skeleton table" aria-hidden="true"></div></div>` : html`
     ${found.causes.length > 0 && html`<h3>Causes</h3><${Causes} ...${{found, month: asked.month, places}} />`}
@@ -289,11 +299,10 @@ export function Page({query, session}) {
   const {data: whole, error, at, reload} = useQuery(async () => (isKnown ? get(PATH, {month, by}) : null), [month, by, totals.at]);
   const asked = whole?.reconciliation;
   const found = (name) => asked?.month === month && asked.by === by && whole.providers.find((each) => each.provider === name);
-  const link = (name, changes) => html`<a key=${name} class="chip" href=${to(PATH, {month, by, ...changes})}
-    aria-current=${Object.values(changes)[0] === (changes.month ? month : by) ? "true" : undefined}>${name}</a>`;
-  return html`<nav class="bar" aria-label="Month">${months().map((name) => link(name, {month: name}))}
-      ${may(session, "modify_billing") && !isDemo && html`<button type="button" onClick=${() => setOpen(true)}>Import a bill</button>`}</nav>
-    <nav class="bar" aria-label="Rows">${LEVELS.map((name) => link(`By ${name}`, {by: name}))}</nav>
+  return html`<div class="bar"><label>Month <select value=${month} onChange=${(event) => go(to(PATH, {month: event.target.value, by}))}>
+      ${[...new Set([...months(), month])].map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>
+      <nav class="bar" aria-label="Rows">${LEVELS.map((name) => html`<a key=${name} class="chip" href=${to(PATH, {month, by: name})} aria-current=${name === by ? "true" : undefined}>By ${name}</a>`)}</nav>
+      ${may(session, "modify_billing") && !isDemo && html`<button type="button" class="main" onClick=${() => setOpen(true)}>Import a bill</button>`}</div>
     ${isOpen && html`<${Import} close=${() => setOpen(false)} />`}
     <${Problem} error=${totals.error ?? error} at=${totals.at && at} retry=${totals.error ? totals.reload : reload} />
     ${isKnown ? html`${totals.data.providers.map((each) => html`<${Provider} key=${each.provider} totals=${each} found=${found(each.provider)} asked=${{...totals.data.reconciliation, by}} />`)}
@@ -301,6 +310,6 @@ export function Page({query, session}) {
       <code>tollhouse reconcile import FILE</code>. Tollhouse then compares it with the counted costs and explains each difference.</p>`}
     ${totals.data.without_statement.length > 0 && html`<h2>Without a provider bill</h2><${Table} caption="Without a provider bill" rows=${totals.data.without_statement}
       columns=${[{title: "Provider", value: (row) => row.provider ?? "unknown"}, amount("Counted", "counted")]} identity=${(row) => String(row.provider)} />`}`
-    : !totals.error && html`<div role="status"><span class="unseen">Comparing ${month} ...</span><div class="skeleton tiles" aria-hidden="true"></div></div>`}
+    : !totals.error && html`<div role="status"><p class="faint">Comparing ${month} ...</p><div class="skeleton tiles" aria-hidden="true"></div></div>`}
     <${Closing} month=${month} /><${Served} date=${query.get("served")} asked=${{month, by}} />`;
 }
