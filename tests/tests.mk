@@ -93,6 +93,11 @@ work-proofs: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## SEEDS=1000 random his
 	TOLLHOUSE_WORK_SEEDS=$(SEEDS) TOLLHOUSE_WORK_FIRST_SEED=$(FIRST_SEED) TOLLHOUSE_WORK_KILLS=$(KILLS) \
 	$(BIN)/python -m pytest -q tests/spool/ledger/test_work_conserved.py tests/spool/ledger/test_work_killed.py --timeout 3600
 
+ledger-proofs: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## SEEDS=1000 random histories of recalculations, tags, rebuilds and comparisons; KILLS=200 kills during recalculations and rebuilds
+	TOLLHOUSE_RECALCULATION_SEEDS=$(SEEDS) TOLLHOUSE_VERIFY_SEEDS=$(SEEDS) TOLLHOUSE_RECALCULATION_KILLS=$(KILLS) \
+	$(BIN)/python -m pytest -q tests/spool/ledger/test_recalculations.py tests/spool/ledger/test_verified_sums.py \
+	tests/faults/test_recalculation_killed.py --timeout 36000
+
 IDS ?= 10000000
 work-bounds: $(VENV)/test.stamp  ## IDS=10000000 random sessions in each of two months, of which 100,000 are listed; before that 100,000, of which 1,000 are listed; prints the bytes
 	TOLLHOUSE_WORK_IDS=100000 TOLLHOUSE_WORK_LIMIT=1000 \
