@@ -39,7 +39,7 @@ class TagLists:
     def added(self, made: TagList) -> TagLists:
         """Return the lists with a newer one, and without those that no longer decide."""
         if not made.since and self.lists and all(each.tags == made.tags for each in self.lists):
-            return TagLists(self.mark, [made])
+            return TagLists(self.mark, [made._replace(first=0)])
         older = [each for each in self.lists if each.first < made.first or each.since < made.since]
         return TagLists(self.mark, [*older, made][-MOST_LISTS:])
 

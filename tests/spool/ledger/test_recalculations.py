@@ -26,6 +26,7 @@ from gateway.intake.take_backs import correction as reversal
 from spool.errors import NotKept
 from spool.ledger.comparing import LedgerMender
 from spool.ledger.ledger import Ledger
+from spool.ledger.ledger_rows import TagList
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.sums import WIDTH
 from spool.ledger.tag_lists import MOST_LISTS, TagLists
@@ -529,6 +530,14 @@ def test_the_oldest_lists_of_tags_are_forgotten() -> None:
     assert MOST_LISTS == len(lists.lists)
     assert ("tag 3",) == lists.of(1, 0) == lists.of(3, 0)
     assert (f"tag {MOST_LISTS + 2}",) == lists.of(MOST_LISTS + 2, 0)
+
+
+def test_a_list_of_tags_that_joins_equal_ones_is_kept() -> None:
+    """After a rebuild, one list decides all numbers. A list for the next number does not replace it."""
+    lists = TagLists().added(TagList(1, 0, ("one",))).added(TagList(7, 0, ("one",)))
+    assert 1 == len(lists.lists)
+    lists = lists.added(TagList(7, 0, ("two",)))
+    assert (("one",), ("two",)) == (lists.of(6, 0), lists.of(7, 0))
 
 
 async def test_numbers_of_a_restored_log_count_by_the_present_tags(ledgers: Ledgers) -> None:
