@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from gateway.cli import config_option, configured, data_option, fail
+from gateway.cli.strangers import strangers
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.reader import load, origins
 from gateway.configuration.sections import Config, ConfigError
@@ -79,6 +80,9 @@ def serve(
         "server.listen": listen,
         "server.grpc_listen": grpc_listen,
     }
+    if others := strangers():
+        words = "has files in the packages of Tollhouse; install Tollhouse in an environment of its own"
+        fail(f"{others[0]} {words}", code=2)
     settings = configured(config, flags)
     if take_over:
         _check_files(settings)
