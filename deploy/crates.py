@@ -1,8 +1,4 @@
-"""
-Adds the crates of the compiled module, with their licences, to a bill of materials (CycloneDX JSON).
-
-    deploy/crates.py FILE     if cargo cannot list the crates, reports why and leaves FILE unchanged
-"""
+"""The crates of the compiled module, with their licences, for a bill of materials (CycloneDX JSON)."""
 
 from __future__ import annotations
 
@@ -16,15 +12,14 @@ from typing import Any
 NATIVE = Path(__file__).parents[1] / "native"
 
 
-def main() -> None:
-    path = Path(sys.argv[1])
+def add_to(path: Path) -> None:
+    """Add the crates to a bill of materials. If cargo cannot list them, report why and leave it unchanged."""
     try:
         crates = components()
     except (OSError, subprocess.CalledProcessError) as error:
-        sys.exit(
-            f"the crates of the compiled module are not in {path.name}, because cargo cannot list "
-            f"them ({error})"
-        )
+        words = f"the crates of the compiled module are not in {path.name}, because cargo cannot list them"
+        print(f"{words} ({error})", file=sys.stderr)
+        return
     path.write_text(json.dumps(with_components(json.loads(path.read_text()), crates), indent=2) + "\n")
 
 
@@ -71,7 +66,3 @@ def with_components(bill: dict[str, Any], crates: list[dict[str, Any]]) -> dict[
     linked = [each for each in bill.get("dependencies", []) if each["ref"] not in ours]
     links = [{"ref": name} for name in sorted(ours)]
     return {**bill, "components": [*others, *crates], "dependencies": [*linked, *links]}
-
-
-if __name__ == "__main__":
-    main()

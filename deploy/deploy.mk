@@ -83,12 +83,10 @@ $(AUDIT)/stamp: $(LOCKS)/requirements-audit.lock | $(VENV)/run.stamp
 audit: $(AUDIT)/stamp  ## look every lock file up among known vulnerabilities (AUDIT=required: what cannot be looked up fails)
 	@$(AUDIT)/bin/python deploy/audit.py --program $(AUDIT)/bin/pip-audit
 
-sbom: $(AUDIT)/stamp  ## write the bill of materials of the locked dependencies and crates (CycloneDX) to dist/tollhouse.cdx.json
-	@mkdir -p dist
-	$(AUDIT)/bin/cyclonedx-py requirements $(LOCKS)/requirements.lock --pyproject pyproject.toml --output-reproducible \
-	  -o dist/tollhouse.cdx.json
-	@$(AUDIT)/bin/python deploy/crates.py dist/tollhouse.cdx.json
+test-upgrade: $(VENV)/test.stamp  ## upgrade an installation from the build of FROM=REF, killed under load, to the wheel in dist/
+	@test -n "$(FROM)" || { echo "set FROM to the commit or tag of the earlier build" >&2; exit 1; }
+	$(BIN)/python -m tests.releases.upgrade $(FROM)
 
-release: $(VENV)/test.stamp  ## build wheel and sdist twice, compare them, write dist/ with SHA256SUMS (SNAPSHOT=1 to try it)
+release: $(VENV)/test.stamp $(AUDIT)/stamp  ## build wheel and sdist twice, compare them, write dist/ with a bill of materials and SHA256SUMS (SNAPSHOT=1 to try it)
 	@if native/available.sh >/dev/null; then $(MAKE) --no-print-directory $(NATIVE)/stamp; fi
-	$(BIN)/python deploy/release.py $(if $(SNAPSHOT),--snapshot)
+	$(BIN)/python deploy/release.py --cyclonedx $(CURDIR)/$(AUDIT)/bin/cyclonedx-py $(if $(SNAPSHOT),--snapshot)

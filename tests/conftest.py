@@ -39,7 +39,7 @@ from tests.spool.postgres_cluster import (
 
 PASSWORD_COSTS = operators.SCRYPT_N, operators.SCRYPT_P
 TESTS = Path(__file__).parent
-BY_THE_REAL_CLOCK = ("acceptance", "browser", "clients", "integration")
+BY_THE_REAL_CLOCK = ("acceptance", "browser", "clients", "integration", "releases")
 DAY_S, ENOUGH_S = 86_400, 120  # ENOUGH_S is the longest time that one test takes on a slow machine
 USUAL_RESERVE, SMALL_RESERVE = reserve.SIZE, 1 << 20
 

@@ -52,14 +52,14 @@ WITHOUT := -p no:schemathesis
 GATEWAYS := tests/faults/gateways tests/faults/test_gateways.py
 API := tests/integration/operations tests/integration/mcp
 LAKE := tests/integration/exporters tests/integration/lake tests/integration/order
-APART := tests/acceptance tests/bench tests/browser tests/clients tests/deploy tests/faults tests/integration tests/packed tests/spool
+APART := tests/acceptance tests/bench tests/browser tests/clients tests/deploy tests/faults tests/integration tests/packed tests/releases tests/spool
 
 test-program test-gateways test-faults test-code test-spool: $(VENV)/test.stamp $(VENV)/postgres.stamp
 test-integration test-lake test-api test-deploy: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
 test-browser: $(VENV)/test.stamp $(VENV)/chromium.stamp
 
 test-program:
-	$(PYTEST) $(WITHOUT) tests/acceptance
+	$(PYTEST) $(WITHOUT) tests/acceptance tests/releases
 test-gateways:
 	$(PYTEST) $(WITHOUT) $(GATEWAYS)
 test-faults:
@@ -119,7 +119,7 @@ soak: $(VENV)/test.stamp $(VENV)/postgres.stamp $(VENV)/chromium.stamp  ## MINUT
 	tests/integration/operations/people/test_slices_of_assistants.py tests/integration/lake/model/test_names.py \
 	tests/integration/order/test_relayed_calls.py tests/integration/order/test_captured_agents.py \
 	tests/integration/order/test_runs_over_requests.py tests/integration/order/test_spans_beside.py \
-	tests/integration/operations/bills/plans/test_paid_costs.py tests/acceptance/test_wheel.py \
+	tests/integration/operations/bills/plans/test_paid_costs.py tests/releases/test_wheel.py \
 	tests/browser/test_one_number.py --timeout 3600
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/gateway tests/exporters tests/spool tests/deploy/test_native_wheels.py --timeout 3600
 	TOLLHOUSE_POOLER=transaction $(BIN)/python -m pytest -q tests/spool/contract tests/spool/postgres \
@@ -136,6 +136,9 @@ bench-units: $(VENV)/test.stamp  ## queries about a month of a million sessions 
 
 bench-peers: $(VENV)/test.stamp  ## the same load and the same kill beside an OpenTelemetry Collector (needs Go), Phoenix and MLflow
 	$(BIN)/python -m tests.bench.peers
+
+bench-page: $(VENV)/test.stamp  ## docs/develop/benchmarks.md: Tollhouse beside a collector on a quiet machine (needs Go)
+	$(BIN)/python -m tests.bench.page
 
 bench-growth: $(VENV)/test.stamp  ## throughput, latency and memory while the backlog, series, devices, keys ... grow: docs/images/growth
 	$(BIN)/python -m tests.bench.growth --plots docs/images/growth

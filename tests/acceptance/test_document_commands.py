@@ -24,7 +24,7 @@ ELSEWHERE = {
     "docs/operations": "tests/acceptance/lifecycle/test_operations.py",
     "docs/fleet.md": "tests/acceptance/test_policy.py",
     "docs/install/agent.md": "tests/deploy/test_agent_package.py",
-    "docs/install/wheel.md": "tests/acceptance/test_wheel.py",
+    "docs/install/wheel.md": "tests/releases/test_wheel.py",
     "docs/connect": "tests/integration/test_connect_pages.py",
     "docs/lake.md": "tests/integration/lake",
     "docs/lake-maintenance.md": "tests/integration/lake",

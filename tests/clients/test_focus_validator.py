@@ -15,10 +15,10 @@ import pytest
 
 from exporters.focus import charges as focus
 from spool.log.values import Entry
-from tests.acceptance.test_wheel import interpreter
 from tests.clients import environments
 from tests.exporters import test_focus
 from tests.gateway.cli import test_billed_rows
+from tests.releases.installing import interpreter
 
 pytestmark = pytest.mark.clients
 

@@ -12,34 +12,30 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.acceptance.conftest import ROOT
+from tests.processes.copied import ROOT
+from tests.releases.conftest import CYCLONEDX
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").iterdir())
 
 
-def release(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / "deploy/release.py", *words], capture_output=True, text=True
-    )
-
-
-def test_a_release_is_the_same_bytes_twice(tmp_path: Path) -> None:
+def test_a_release_is_the_same_bytes_twice(
+    build: subprocess.CompletedProcess[str], release: Path, wheel: Path
+) -> None:
     """
-    The release has wheel, sdist and checksums. The wheel contains the three packages, the console's files and
-    the rate card.
+    The release has wheel, sdist, bill of materials and checksums. The wheel contains the three packages, the
+    console's files and the rate card.
     """
-    done = release("--snapshot", "--no-native", "--out", str(tmp_path))
-    if "not committed" in done.stderr:
-        pytest.skip("there are changes that are not committed")
-    assert 0 == done.returncode, done.stderr
-    names = {path.name for path in tmp_path.iterdir()}
-    (wheel,) = (name for name in names if name.endswith(".whl"))
+    names = {path.name for path in release.iterdir()}
     (sdist,) = (name for name in names if name.endswith(".tar.gz"))
-    assert {wheel, sdist, "SHA256SUMS", "IMAGES"} == names
-    assert done.stdout == (tmp_path / "SHA256SUMS").read_text()
-    assert "no wheel of the compiled module for Windows on x86_64: " in done.stderr
-    subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=tmp_path, check=True, capture_output=True)
-    inside = zipfile.ZipFile(tmp_path / wheel).namelist()
+    bill = {"tollhouse.cdx.json"} if CYCLONEDX.exists() else set()
+    assert {wheel.name, sdist, "SHA256SUMS", "IMAGES", *bill} == names
+    assert build.stdout == (release / "SHA256SUMS").read_text()
+    assert "no wheel of the compiled module for Windows on x86_64: " in build.stderr
+    checked = subprocess.run(
+        ["sha256sum", "--check", "SHA256SUMS"], cwd=release, check=True, capture_output=True
+    )
+    assert len(names) - 1 == len(checked.stdout.splitlines())
+    inside = zipfile.ZipFile(wheel).namelist()
     assert {"gateway", "exporters", "spool"} == {
         name.split("/")[0] for name in inside if ".dist-info" not in name
     }
@@ -56,21 +52,27 @@ def test_a_version_that_the_changelog_does_not_name_is_refused(tmp_path: Path) -
     assert version
     if f"## [{version[1]}] - " in (ROOT / "CHANGELOG.md").read_text():
         pytest.skip("this version is released")
-    done = release("--out", str(tmp_path))
+    command: list[str | Path] = [sys.executable, ROOT / "deploy/release.py", "--out", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert f"## [{version[1]}] - DATE" in done.stderr
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows_are_pinned_and_have_few_rights(path: Path) -> None:
-    """Each action is pinned to a commit, rights are read-only by default, and tests run through .ci/run."""
+    """
+    Each action is pinned to a commit, rights are read-only by default, and tests run through .ci/run. Each workflow
+    builds a release and upgrades to it.
+    """
     workflow: dict[str, Any] = yaml.safe_load(path.read_text())
     assert {"contents": "read"} == workflow["permissions"]
     for job in workflow["jobs"].values():
         for step in job["steps"]:
             assert "uses" in step or "run" in step
             assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step.get("uses", "a/b@" + 40 * "0"))
-        assert "bash .ci/run" in [step.get("run") for step in job["steps"]]
+    runs = [step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]]
+    for command in ("bash .ci/run", "make release", "make test-upgrade FROM="):
+        assert any(run.startswith(command) for run in runs)
 
 
 @pytest.mark.parametrize(

@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.documents import blocks
+from tests.processes.copied import ROOT
+from tests.releases.installing import MINUTE_S, Installers, interpreter, run
 from tests.rounds import part
 
-ROOT = Path(__file__).parents[2]
 # The workflow runs the whole suite on each version, so `make test` installs the wheel on the oldest and the newest.
 VERSIONS = part(["3.11", "3.12", "3.13", "3.14"], every=3)
 IMPORT_EVERYTHING = """
@@ -35,84 +34,21 @@ for package in ("gateway", "exporters", "spool"):
 """
 # prefixes of modules that need an extra
 POSTGRES, LAKE, KAFKA = "spool.postgres", "exporters.lake", "exporters.kafka"
-MINUTE_S = 60
 
 pytestmark = pytest.mark.timeout(10 * MINUTE_S)
 
 
-def run(*command: str | Path, directory: Path, **environ: Path | str) -> str:
-    """Run a command that must succeed with `environ` added to the environment; return its standard output."""
-    # run outside the checkout, so that Python imports the installed packages
-    env = {**os.environ, **{name: str(value) for name, value in environ.items()}}
-    done = subprocess.run(
-        command, cwd=directory, env=env, capture_output=True, text=True, timeout=8 * MINUTE_S
+def check_bill(bill: Any, listed: Any) -> None:
+    """Check that the bill has the installed packages, and else only packages of other versions of Python."""
+    installed = {(each["name"], each["version"]) for each in listed}
+    billed = {
+        (each["name"], each["version"]) for each in bill["components"] if each["purl"].startswith("pkg:pypi/")
+    }
+    assert set() == installed - billed
+    conditional = re.findall(
+        r"^(\S+)==\S+ ;", (ROOT / "deploy/locks/requirements.lock").read_text(), re.MULTILINE
     )
-    assert done.returncode == 0, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-def candidates(version: str) -> Iterator[Path]:
-    """Yield possible interpreters of that version: this one, those on the PATH, those of pyenv."""
-    yield Path(sys.executable)
-    if on_path := shutil.which(f"python{version}"):
-        yield Path(on_path)
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python"))
-
-
-def interpreter(version: str) -> Path | None:
-    """
-    Return an interpreter that starts and has that version, or None, because pyenv puts broken commands
-    on the PATH.
-    """
-    question = "import sys; print('{}.{}'.format(*sys.version_info))"
-    for candidate in candidates(version):
-        answer = subprocess.run([candidate, "-c", question], capture_output=True, text=True)
-        if answer.returncode == 0 and answer.stdout.strip() == version:
-            return candidate
-    return None
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel with the locked build backend of this environment, which downloads nothing."""
-    directory = tmp_path_factory.mktemp("wheel")
-    build = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
-    run(*build, "--wheel-dir", directory, ROOT, directory=directory)
-    (built,) = directory.glob("tollhouse-*.whl")
-    return built
-
-
-@dataclass(frozen=True)
-class Installers:
-    """uv and pipx. uv reuses its downloads in further environments."""
-
-    bin: Path
-    cache: Path
-
-    def uv(self, *words: str | Path, directory: Path) -> None:
-        run(self.bin / "uv", *words, directory=directory, UV_CACHE_DIR=self.cache)
-
-    def environment(self, python: Path, directory: Path) -> Path:
-        """Create an environment below the directory; return the folder of its commands."""
-        self.uv("venv", "--quiet", "--python", python, directory / "venv", directory=directory)
-        return directory / "venv/bin"
-
-
-@pytest.fixture(scope="module")
-def installers(tmp_path_factory: pytest.TempPathFactory) -> Installers:
-    directory = tmp_path_factory.mktemp("installers")
-    run(sys.executable, "-m", "venv", "--without-pip", directory / "venv", directory=directory)
-    pip = (
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        directory / "venv/bin/python",
-        "--disable-pip-version-check",
-    )
-    run(*pip, "install", "--quiet", "--no-compile", "uv", "pipx", directory=directory)
-    return Installers(directory / "venv/bin", directory / "cache")
+    assert set() == {name for name, _ in billed - installed} - set(conditional)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -121,7 +57,7 @@ def test_the_wheel_runs_beside_the_locked_dependencies(
 ) -> None:
     """
     With only the packages of deploy/locks/requirements.lock, every module imports and the command works. The
-    PostgreSQL engine needs the packages of its own lock as well.
+    bill of materials lists these packages. The PostgreSQL engine needs the packages of its own lock as well.
     """
     base = interpreter(version)
     if base is None:
@@ -131,6 +67,18 @@ def test_the_wheel_runs_beside_the_locked_dependencies(
     installers.uv(
         *install, "--require-hashes", "-r", ROOT / "deploy/locks/requirements.lock", directory=tmp_path
     )
+    if (bill := wheel.with_name("tollhouse.cdx.json")).exists():
+        listed = run(
+            installers.bin / "uv",
+            "pip",
+            "list",
+            "--python",
+            bin / "python",
+            "--format",
+            "json",
+            directory=tmp_path,
+        )
+        check_bill(json.loads(bill.read_text()), json.loads(listed))
     installers.uv(*install, "--no-deps", "--no-index", wheel, directory=tmp_path)
     run(
         bin / "python",
