@@ -46,14 +46,14 @@ def main() -> None:
         sys.exit(
             f'CHANGELOG.md has no "## [{version}] - DATE": rename the heading [Unreleased] to it, and commit'
         )
-    if not options.snapshot and not (ROOT / "tests/releases" / version).is_dir():
-        sys.exit(
-            "later builds need data of this one: run `python -m tests.releases.make`, and commit tests/releases"
-        )
     if (unpinned := without_digest()) and not options.snapshot:
         sys.exit(
             f"these images have no digest: {', '.join(unpinned)}; append @sha256:... under deploy/ "
             "(see `docker buildx imagetools inspect IMAGE`), and commit"
+        )
+    if not options.snapshot and not (ROOT / "tests/releases" / version).is_dir():
+        sys.exit(
+            "later builds need data of this one: run `python -m tests.releases.make`, and commit tests/releases"
         )
     changes = git("stash", "create").decode().strip()  # a commit of the changes, which stay as they are
     if changes and not options.snapshot:
