@@ -14,8 +14,11 @@ import yaml
 
 from tests.processes.copied import ROOT
 from tests.releases.conftest import CYCLONEDX
+from tests.releases.installing import MINUTE_S
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").iterdir())
+
+pytestmark = pytest.mark.timeout(30 * MINUTE_S)  # the first test also builds the release
 
 
 def test_a_release_is_the_same_bytes_twice(
