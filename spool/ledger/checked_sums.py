@@ -54,8 +54,8 @@ def moment_of(rows: LedgerRows) -> Mapping[str, int]:
     return {name: state.get(name, 0) for name in names}
 
 
-def _hours(day: int) -> Sequence[Place]:
-    return [(HOUR_S, start) for start in range(day, day + DAY_S, HOUR_S)]
+def _hours(rows: LedgerRows, day: int) -> Sequence[Place]:
+    return [(HOUR_S, start) for start in rows.starts(HOUR_S, day, day + DAY_S)]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class StoredSums:
         view = self._view_of_day(rows, day, joint)
         of_day, of_hours = [
             sum(self._checksums.of(view, cell) for place in places for cell in self._sums(rows, place))
-            for places in ([(DAY_S, day)], _hours(day))
+            for places in ([(DAY_S, day)], _hours(rows, day))
         ]
         return periods, of_day == of_hours
 
@@ -120,11 +120,11 @@ class StoredSums:
         self.check(rows)
         joint = {number: level_of(values) for number, values in rows.joint().items()}
         view = self._view_of_day(rows, day, joint)
-        of_hours = [cell for place in _hours(day) for cell in self._sums(rows, place)]
+        of_hours = [cell for place in _hours(rows, day) for cell in self._sums(rows, place)]
         return view, of_hours, [*self._sums(rows, (DAY_S, day))]
 
     def _view_of_day(self, rows: LedgerRows, day: int, joint: Mapping[int, int]) -> ComparedParts:
-        places = [(DAY_S, day), *_hours(day)]
+        places = [(DAY_S, day), *_hours(rows, day)]
         return ComparedParts(level=max(self._level(rows, place, joint) for place in places))
 
     def _period(self, rows: LedgerRows, place: Place, joint: Mapping[int, int], reach: int) -> CheckedPeriod:

@@ -33,7 +33,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.recalculations import RecalculationBooks, Recalculations
 from spool.ledger.repricing import Pricer, Repriced, reprice
-from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
+from spool.ledger.sums import DAY_S, END_OF_TIME, HOUR_S, OTHER, Dimensions, HourlySums
 from spool.ledger.tag_lists import TAGGED, TagLists, read_lists
 from spool.ledger.work import OF_PEOPLE, TREES, UNLISTS, WORK_LIMITS, Digests, Lineage, WorkLimits
 from spool.ledger.work_links import LINKS_MARK, UnitLinks
@@ -65,7 +65,6 @@ REST, MOST_REST_S = 8.0, 0.03
 TRIES, RETRY_CLOSED_S = 5, 0.05
 # seconds after the end of a day until it is summed up; most late records have arrived by then
 LATE_S = 6 * HOUR_S
-END_OF_TIME = 1 << 62
 ROLL_REST = 4  # pause between rollups, as a multiple of the time that the last rollup took
 ROLL_WAIT_S = 30.0  # seconds until the next check if no rollup is missing
 # age in seconds at which hourly sums are deleted, so that only the sum of the day stays

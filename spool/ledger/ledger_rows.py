@@ -14,7 +14,7 @@ from secrets import randbits
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from spool.ledger.queries import CostQuery, Derived, Group
-from spool.ledger.sums import Dimensions, DimensionValues, Measures, MeterSums
+from spool.ledger.sums import END_OF_TIME, Dimensions, DimensionValues, Measures, MeterSums
 from spool.ledger.work import Lineage, RunTree, Units
 from spool.ledger.work_links import UnitLinks
 
@@ -282,8 +282,8 @@ class LedgerRows(Protocol):
         """Return the start of the first and of the last period with sums, or nothing."""
         ...
 
-    def starts(self, width: int, since: int) -> Sequence[int]:
-        """Return the starts of the periods with sums, from `since` on."""
+    def starts(self, width: int, since: int, until: int = END_OF_TIME) -> Sequence[int]:
+        """Return the starts of the periods with sums in [since, until)."""
         ...
 
     def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:

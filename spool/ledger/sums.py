@@ -33,6 +33,7 @@ from spool.record import CALL_UNIT, CURRENCY, NS, TOKEN_UNIT, Correction, Infere
 
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
+END_OF_TIME = 1 << 62
 WEEK_S, FOUR_WEEKS_S = 7 * DAY_S, 28 * DAY_S
 BILLED_ROLLUPS = 100  # rollups of billed costs are numbered from this number on
 ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # widths of the rollups in spool.ledger.days.rollups

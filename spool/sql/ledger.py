@@ -18,6 +18,7 @@ from spool.ledger.sums import (
     BILLED_ROLLUPS,
     COUNTS,
     DAY_S,
+    END_OF_TIME,
     HOUR_S,
     INPUT_UNKNOWN,
     OTHER,
@@ -227,9 +228,9 @@ class SqlLedgerRows(SqlWorkRows):
         ends = f"SELECT (SELECT MIN(start) FROM {table}), (SELECT MAX(start) FROM {table})"
         return [start for start in self._tables.one(ends) if start is not None]
 
-    def starts(self, width: int, since: int) -> Sequence[int]:
-        statement = f"SELECT DISTINCT start FROM {self._of(width)} WHERE start >= :since ORDER BY start"
-        return [start for (start,) in self._tables.all(statement, since=since)]
+    def starts(self, width: int, since: int, until: int = END_OF_TIME) -> Sequence[int]:
+        statement = f"SELECT DISTINCT start FROM {self._of(width)} WHERE start >= :since AND start < :until ORDER BY start"
+        return [start for (start,) in self._tables.all(statement, since=since, until=until)]
 
     def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
         rows = self._tables.all(f"{self._every_sum(width, 'h.key, ')} AND k.kind = 'call'", start=start)

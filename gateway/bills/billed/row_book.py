@@ -22,8 +22,8 @@ from spool.billing import BillingDrops, HourRows
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.ledger.billed import CLOSED, CONNECTION, PROVISIONAL, BilledDay
-from spool.ledger.ledger import END_OF_TIME, Ledger
-from spool.ledger.sums import DAY_S, Dimensions
+from spool.ledger.ledger import Ledger
+from spool.ledger.sums import DAY_S, END_OF_TIME, Dimensions
 from spool.people import People
 from spool.registry.connections import BillingConnection
 
