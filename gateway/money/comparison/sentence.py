@@ -35,9 +35,12 @@ def sentence(comparison: Comparison, past: Past) -> str:
     if not shown_drivers:
         return f"{_difference(change)}, {_nameless(comparison)}." if change else "Nothing changed."
     least = abs(shown_drivers[0].parts.change) // _LITTLE
-    reasons = [driver_words(driver) for driver in shown_drivers[:MOST] if abs(driver.parts.change) >= least]
+    largest = [driver for driver in shown_drivers[:MOST] if abs(driver.parts.change) >= least]
+    reasons = [driver_words(driver) for driver in largest]
     if not change:
         return f"The total did not change: {'; '.join(reasons)}."
+    if all(change * driver.parts.change < 0 for driver in largest):
+        return f"{_difference(change)}, {_nameless(comparison)}; {'; '.join(reasons)}."
     return f"{_difference(change)}: {'; '.join(reasons)}."
 
 

@@ -72,3 +72,15 @@ async def test_large_inputs_are_no_other_models() -> None:
         assert "prices" not in text
         assert "other models" not in text
         assert "a million tokens, before $" in text
+
+
+async def test_a_group_that_fell_is_no_reason_of_a_rise() -> None:
+    """If only calls without a name cost more, the sentence says so before it names what cost less."""
+    ledger = MadeUp(
+        spent(1, "a", GPT, "1", 10**6, 10),
+        spent(2, "a", GPT, "5", 10**6, 10),
+        spent(1, None, GPT, "12", 10**6, 10),
+        spent(2, None, GPT, "2", 10**6, 10),
+    )
+    text = sentence(await compare(ledger, QUERY, BASELINE, top=5, prices=BOOK), PAST)
+    assert text.startswith("$6.00 more, in calls without a known name, or in small groups; a -$4.00, at $")
