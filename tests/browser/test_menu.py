@@ -20,7 +20,7 @@ GAP_PX = 4
 
 
 def dots(console: Console, row: int) -> Locator:
-    return console.page.locator("tbody tr").nth(row).get_by_role("button")
+    return console.page.locator("tbody tr").nth(row).locator("button.dots")
 
 
 def test_a_menu_by_keyboard(console: Console) -> None:
