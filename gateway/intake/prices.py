@@ -247,7 +247,7 @@ class PriceBook:
         missing = self._quote_of_sum(total).missing
         return missing is not None and bool(missing.mode)
 
-    def contract_of_sum(self, total: TokenSum) -> str:
+    def contract_that_prices(self, total: TokenSum) -> str:
         """Return the name of the contract that decides the price of summed calls, or ""."""
         return self._quote_of_sum(total).contract
 

@@ -229,7 +229,8 @@ class SqlLedgerRows(SqlWorkRows):
         return [start for start in self._tables.one(ends) if start is not None]
 
     def starts(self, width: int, since: int, until: int = END_OF_TIME) -> Sequence[int]:
-        statement = f"SELECT DISTINCT start FROM {self._of(width)} WHERE start >= :since AND start < :until ORDER BY start"
+        is_within = "start >= :since AND start < :until"
+        statement = f"SELECT DISTINCT start FROM {self._of(width)} WHERE {is_within} ORDER BY start"
         return [start for (start,) in self._tables.all(statement, since=since, until=until)]
 
     def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:

@@ -75,7 +75,7 @@ def calendar(window: str, now: float) -> dict[str, Any]:
     return {"window": window, "starts_at": start.timestamp(), "ends_at": end.timestamp()}
 
 
-def before_end(window: str, end: float) -> float:
+def start_of_window_ending(window: str, end: float) -> float:
     """Return the start of the calendar window that ends at `end`."""
     last = datetime.fromtimestamp(end, UTC) - timedelta(seconds=1)
     return beginning(last, WINDOWS[window]).timestamp()

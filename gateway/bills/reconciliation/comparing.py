@@ -17,7 +17,7 @@ from gateway.bills.reconciliation.causes.list import claims
 from gateway.bills.reconciliation.causes.rest import last_digit
 from gateway.bills.reconciliation.cells import Split, split
 from gateway.bills.reconciliation.claims import OF_PRICES, Case, Claim, Left
-from gateway.bills.reconciliation.contract_prices import BilledPrices, billed_prices, contract_price
+from gateway.bills.reconciliation.contract_prices import BilledPrices, contract_price, find_billed_prices
 from gateway.bills.reconciliation.limits import COARSEST, OWNER_DAYS
 from gateway.bills.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
 from gateway.bills.reconciliation.overrides import Override, overrides
@@ -277,7 +277,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         known_models = {*spelled, *(row.model for row in tokens), *(row.model for row in amounts)}
         of_contracts = sides()
         counted, at_prices = BilledPrices.all_listed(known_models).restated(counted), listed
-        billed_at = billed_prices(of_contracts, sides(), precision, known_models)
+        billed_at = find_billed_prices(of_contracts, sides(), precision, known_models)
         at_prices = billed_at.prices(prices, listed)
         counted = [*without_failed(tokens, billed_at.restated(of_all), levels, metered).counted]
     own = counted
@@ -306,7 +306,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
             for each in facts.commitments
         ],
     )
-    found = [billed_at.doubted(claim) for claim in claims(case)]
+    found = [billed_at.as_hint_if_unclear(claim) for claim in claims(case)]
     if late.posted:
         found.append(posted_late(split_sides, of_days, late))
     if exchanged:

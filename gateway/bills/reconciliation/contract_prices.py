@@ -51,7 +51,7 @@ class BilledPrices:
     def restated(self, counted: Iterable[CountedUse]) -> list[CountedUse]:
         """Return the uses at the billed prices."""
         return [
-            at_factor(use, self.factors[use.model]) if use.contract and use.model in self.factors else use
+            reprice_use(use, self.factors[use.model]) if use.contract and use.model in self.factors else use
             for use in counted
         ]
 
@@ -73,21 +73,21 @@ class BilledPrices:
 
         return prices
 
-    def doubted(self, claim: Claim) -> Claim:
+    def as_hint_if_unclear(self, claim: Claim) -> Claim:
         """Return a claim about prices as a hint if the contract may be their cause."""
         if self.is_unclear and claim.cause in OF_PRICES | {"fee", "key_price"}:
             return replace(claim, beside=(*claim.beside, CONTRACT_PRICE))
         return claim
 
 
-def at_factor(use: CountedUse, factor: Fraction) -> CountedUse:
+def reprice_use(use: CountedUse, factor: Fraction) -> CountedUse:
     """Return a use at a factor of the prices without its contract."""
     values = {meter: round(factor * value) for meter, value in use.listed.items()}
     change = sum(values.values()) - sum(use.values.values())
     return replace(use, values=values, cost=use.cost + change * use.is_estimated, contract="", listed={})
 
 
-def billed_prices(
+def find_billed_prices(
     of_contracts: Split, without: Split, precision: Mapping[int, int], models: Iterable[str]
 ) -> BilledPrices:
     """

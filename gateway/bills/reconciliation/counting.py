@@ -152,7 +152,7 @@ class TokenPrices:
 
     def contract_of(self, total: TokenSum) -> str:
         """Return the name of the contract that decides the price of a sum, or ""."""
-        return self._book.contract_of_sum(total)
+        return self._book.contract_that_prices(total)
 
     def of_sum(self, total: TokenSum) -> Mapping[str, int]:
         price_key = _Priced.of(total)

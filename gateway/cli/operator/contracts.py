@@ -86,7 +86,7 @@ resource_commands(
     path="/contracts",
     help={
         "show": "Show a contract, by id or name.",
-        "delete": "Delete a contract. New calls have the prices of the price list again.",
+        "delete": "Delete a contract. New calls are estimated at the price list.",
     },
     shown=_shown,
 )

@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.bills.enforcers.source import EnforcerType, Get, Take, amount, before_end, rows_in, seconds, text
+from gateway.bills.enforcers.source import (
+    EnforcerType,
+    Get,
+    Take,
+    amount,
+    rows_in,
+    seconds,
+    start_of_window_ending,
+    text,
+)
 from gateway.bills.statements.pull_requests import bearer
 from spool.ledger.sums import DAY_S
 from spool.registry.tables.enforcers import EnforcerLimit
@@ -69,7 +78,7 @@ def _window(row: Mapping[str, Any]) -> dict[str, Any]:
     if ends_at is None:
         return {"window": window}
     if window in ("day", "week", "month"):
-        return {"window": window, "starts_at": before_end(window, ends_at), "ends_at": ends_at}
+        return {"window": window, "starts_at": start_of_window_ending(window, ends_at), "ends_at": ends_at}
     starts_at = ends_at - number * _SECONDS[unit] if unit in _SECONDS else None
     return {"window": window, "starts_at": starts_at, "ends_at": ends_at}
 

@@ -87,7 +87,7 @@ const LIST = {
   create: {title: "Create a contract", needs, fields: () => fields({}), run: (_, given) => send("POST", PATH, typed(given)).then(() => null)},
   actions: [
     {title: "Edit", needs, fields, run: (row, given) => send("PATCH", at(row.id), {...typed(given), version: row.version}).then(() => null)},
-    {title: "Delete", needs, danger: true, text: () => "New calls have the prices of the price list again. Earlier calls keep their estimates.",
+    {title: "Delete", needs, danger: true, text: () => "New calls are estimated at the price list. Calls that are already counted keep their estimates.",
       run: (row) => send("DELETE", at(row.id)).then(() => null)},
   ],
   empty: html`<h2>No contracts yet</h2><p>A contract states what you agreed with a provider: a discount, the price of a service tier, or paid capacity such as PTUs. New calls are then estimated
