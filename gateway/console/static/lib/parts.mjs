@@ -3,6 +3,7 @@ import {go, to} from "./address.mjs";
 import {html, useEffect, useLayoutEffect, useRef, useState} from "./html.mjs";
 import {clockTime, duration, exactCount, fixed, placesOf} from "./format.mjs";
 import {isHash, useNames} from "./names.mjs";
+import {months} from "./range.mjs";
 import {stateName} from "./words.mjs";
 
 /** Begin a message of the API like a sentence, unless its first word is a name such as `base_version`. */
@@ -30,6 +31,13 @@ export function Loading({of, blocks = ["table"], children}) {
 }
 
 /** A note for a response that has only the largest rows. */
+/** Return the month in the address, or the running one. */
+export const chosenMonth = (query) => query.get("month") ?? months()[0];
+
+/** Links to the newest twelve months of a page. */
+export const MonthBar = ({path, month}) => html`<nav class="bar" aria-label="Month">${months().map((name) => html`<a key=${name} class="chip"
+  href=${to(path, {month: name})} aria-current=${name === month ? "true" : undefined}>${name}</a>`)}</nav>`;
+
 export const Cut = ({shown, of}) => html`<p role="note">Showing the largest ${exactCount(shown)} of ${exactCount(of)} rows. The row (other) adds up the rest, so totals are exact. CSV has every row.</p>`;
 
 /** Text with a copy button. If the browser forbids copying, the button selects the text instead. */

@@ -4,9 +4,8 @@ import {get, send} from "../lib/api.mjs";
 import {amounts, exactCount, money} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Fields, Loading, Problem, Table, amount} from "../lib/parts.mjs";
+import {Fields, Loading, MonthBar, Problem, Table, amount, chosenMonth} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {months} from "../lib/range.mjs";
 
 const PATH = "/contracts";
 const needs = "modify_billing";
@@ -57,11 +56,10 @@ const PARTS = [
 ];
 
 function Month({query}) {
-  const month = query.get("month") ?? months()[0];
+  const month = chosenMonth(query);
   const found = useQuery(() => get("/contract-costs", {month}), [month], ["contracts", "ledger"]);
   const {data, error, at: when, reload} = found;
-  return html`<nav class="bar" aria-label="Month">${months().map((name) => html`<a key=${name} class="chip" href=${to(PATH, {month: name})}
-      aria-current=${name === month ? "true" : undefined}>${name}</a>`)}</nav>
+  return html`<${MonthBar} path=${PATH} month=${month} />
     <${Problem} error=${error} at=${when} retry=${reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && html`<dl class="numbers">
         <div><dt>Paid capacity</dt><dd title=${`$${data.total.cost}`}>${money(data.total.cost)}</dd><dd class="faint">up to today; covered calls cost nothing more</dd>

@@ -4,10 +4,9 @@ import {get, send} from "../lib/api.mjs";
 import {amounts, exactCount, money} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Cut, Fields, Loading, Problem, Table, amount} from "../lib/parts.mjs";
+import {Cut, Fields, Loading, MonthBar, Problem, Table, amount, chosenMonth} from "../lib/parts.mjs";
 import {planFields, typedPlan} from "../lib/plan_fields.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {months} from "../lib/range.mjs";
 
 const PATH = "/plans";
 const needs = "modify_views_and_budgets";
@@ -61,11 +60,10 @@ const Sums = ({total}) => html`<dl class="numbers">
   <div><dt>Extra usage</dt><dd title=${`$${total.overage}`}>${money(total.overage)}</dd><dd class="faint">part of the amount paid</dd></div></dl>`;
 
 function Month({query}) {
-  const month = query.get("month") ?? months()[0];
+  const month = chosenMonth(query);
   const found = useQuery(() => get("/plan-costs", {month}), [month], ["plans", "ledger", "statements"]);
   const {data, error, at: when, reload} = found;
-  return html`<nav class="bar" aria-label="Month">${months().map((name) => html`<a key=${name} class="chip" href=${to(PATH, {month: name})}
-      aria-current=${name === month ? "true" : undefined}>${name}</a>`)}</nav>
+  return html`<${MonthBar} path=${PATH} month=${month} />
     <${Problem} error=${error} at=${when} retry=${reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && html`<${Sums} total=${data.total} />
       ${data.plans.length > 0 && html`<${Table} caption=${`Plans in ${month}`} rows=${data.plans} columns=${PLAN_COLUMNS} identity=${(row) => row.id}
