@@ -54,6 +54,8 @@ def operations(today: datetime) -> Iterator[Operation]:
     yield Operation("/budgets", "list", "/budgets?expand=current&expand=forecast&limit=50")
     yield Operation("/plans", "month", f"/plan-costs?month={now}")
     yield Operation("/plans", "list", "/plans?limit=50")
+    yield Operation("/contracts", "month", f"/contract-costs?month={now}")
+    yield Operation("/contracts", "list", "/contracts?limit=50")
     unpriced = "/report?range=last_30d&by=model&by=provider&where=cost_source=none&show=unpriced"
     yield Operation("/prices", "models without a price", unpriced)
     yield Operation("/prices", "list", "/prices?limit=50")

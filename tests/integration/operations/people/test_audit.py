@@ -194,6 +194,7 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
             "upload_statements", await operators.ask("POST", "/statement-uploads", data=form)
         )
         await operators.change("pull_statements", "POST", "/statement-pulls", {})
+        await operators.change("read_enforcers", "POST", "/enforcers/read", {})
         await operators.change("delete_statement", "DELETE", f"/statements/{month['id']}")
         await bills(operators)
 
