@@ -307,7 +307,7 @@ def _second(at: int) -> str:
 def as_json(record: Record) -> dict[str, Any]:
     """
     Return the canonical JSON form, as destinations receive it: ids in hex, times as text, and every
-    field except `sender_key`.
+    field except `sender_key` and `reverses_number`, which mean nothing outside the installation.
     """
     if isinstance(record, Correction):
         return _correction_as_json(record)
@@ -319,8 +319,10 @@ def as_json(record: Record) -> dict[str, Any]:
     if isinstance(record, AiRecord):
         del row["sender_key"]
         row["end_time"] = rfc3339(record.end_time)
-    if isinstance(record, UsageMetric) and record.meter is None:
-        del row["meter"]
+    if isinstance(record, UsageMetric):
+        del row["reverses_number"]
+        if record.meter is None:
+            del row["meter"]
     if isinstance(record, Inference):
         row["currency"] = CURRENCY
         del row["also"]

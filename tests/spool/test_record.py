@@ -123,3 +123,12 @@ def test_a_release_without_meters_reads_a_record_that_has_some() -> None:
     record = Inference(id=b"x" * 16, source="otel", input_tokens=9, meters={"input_audio_tokens": 5})
     [read] = msgspec.msgpack.Decoder(list[older]).decode(pack([record]))  # type: ignore[valid-type]
     assert (b"x" * 16, 9, None) == tuple(getattr(read, name) for name in ("id", "input_tokens", "sender_key"))
+
+
+def test_numbers_of_the_log_stay_in_the_installation() -> None:
+    """A destination does not receive the number of the record that a counter takes back."""
+    metric = UsageMetric(
+        id=b"m" * 16, source="codex", name="tokens", value="-1", start_time=1, end_time=2, reverses_number=7
+    )
+    assert "reverses_number" not in as_json(metric)
+    assert 7 == getattr(unpack(pack(metric)), "reverses_number", None)

@@ -218,9 +218,7 @@ def summed(rows: Sequence[Row]) -> dict[str, Decimal]:
     for row in rows:
         if row["kind"] == "usage_metric" and not row["shadow"]:
             stated = {
-                name: row[name]
-                for name in row
-                if name not in ("id", "value", "start_time", "end_time", "reverses_number")
+                name: row[name] for name in row if name not in ("id", "value", "start_time", "end_time")
             }
             sums[json.dumps(stated, sort_keys=True)] += Decimal(row["value"])
     return {stated: value for stated, value in sums.items() if value}
