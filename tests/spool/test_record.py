@@ -131,4 +131,4 @@ def test_numbers_of_the_log_stay_in_the_installation() -> None:
         id=b"m" * 16, source="codex", name="tokens", value="-1", start_time=1, end_time=2, reverses_number=7
     )
     assert "reverses_number" not in as_json(metric)
-    assert 7 == getattr(unpack(pack(metric)), "reverses_number", None)
+    assert [metric] == unpack(pack([metric]))
