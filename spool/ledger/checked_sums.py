@@ -108,10 +108,11 @@ class StoredSums:
         if width == DAY_S or day >= state["daily"]:
             return periods, True
         # all hours of the day, because a call may have begun a new hour since `starts` were read
-        view = self._view_of_day(rows, day, joint)
+        hours = _hours(rows, day)
+        view = self._view_of_day(rows, day, hours, joint)
         of_day, of_hours = [
             sum(self._checksums.of(view, cell) for place in places for cell in self._sums(rows, place))
-            for places in ([(DAY_S, day)], _hours(rows, day))
+            for places in ([(DAY_S, day)], hours)
         ]
         return periods, of_day == of_hours
 
@@ -119,12 +120,15 @@ class StoredSums:
         """Return the sums of the hours of a day, those of the day, and the view in which they agree."""
         self.check(rows)
         joint = {number: level_of(values) for number, values in rows.joint().items()}
-        view = self._view_of_day(rows, day, joint)
-        of_hours = [cell for place in _hours(rows, day) for cell in self._sums(rows, place)]
+        hours = _hours(rows, day)
+        view = self._view_of_day(rows, day, hours, joint)
+        of_hours = [cell for place in hours for cell in self._sums(rows, place)]
         return view, of_hours, [*self._sums(rows, (DAY_S, day))]
 
-    def _view_of_day(self, rows: LedgerRows, day: int, joint: Mapping[int, int]) -> ComparedParts:
-        places = [(DAY_S, day), *_hours(rows, day)]
+    def _view_of_day(
+        self, rows: LedgerRows, day: int, hours: Sequence[Place], joint: Mapping[int, int]
+    ) -> ComparedParts:
+        places = [(DAY_S, day), *hours]
         return ComparedParts(level=max(self._level(rows, place, joint) for place in places))
 
     def _period(self, rows: LedgerRows, place: Place, joint: Mapping[int, int], reach: int) -> CheckedPeriod:

@@ -27,7 +27,7 @@ from spool.ledger.sums import (
     Measures,
     MeterSums,
 )
-from spool.ledger.tag_lists import TAGGED, count_on, store_list
+from spool.ledger.tag_lists import TAGGED, apply_newest_from, store_list
 from spool.ledger.work import UNITS, Units, WorkLimits
 
 WIDTHS = (HOUR_S, DAY_S)
@@ -329,7 +329,7 @@ def add(
         if reach >= state["rebuilding"]:
             rows.freeze_periods(below=0)
             rows.set_state(rebuilding=0, compared=0)
-            count_on(rows, reach)
+            apply_newest_from(rows, reach)
         return reach
     rows.set_state(damaged=state["damaged"] + sums.damaged, absurd=state["absurd"] + sums.absurd)
     if missed.count:
@@ -386,7 +386,7 @@ def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
         rows.limit_recalculations(reach)
         rows.set_state(**{RECALCULATED: new_mark()})
     rows.forget_firsts()
-    count_on(rows, reach)
+    apply_newest_from(rows, reach)
     rows.set_state(
         reach=reach, rebuilding=0, settled=state["missed"], missed_first=0, missed_end=0, compared=0
     )

@@ -54,7 +54,7 @@ def store_list(rows: LedgerRows, made: TagList) -> None:
     rows.set_state(**{TAGGED: new_mark()})
 
 
-def count_on(rows: LedgerRows, first: int) -> None:
-    """Let the newest list decide the numbers from `first` on in all hours."""
+def apply_newest_from(rows: LedgerRows, first: int) -> None:
+    """Apply the newest list to all record numbers from `first` on, in every hour."""
     if lists := rows.tag_lists():
         store_list(rows, TagList(first, 0, lists[-1].tags))

@@ -35,7 +35,7 @@ def names() -> frozenset[str]:
     return frozenset(found)
 
 
-def removed(version: str, before: Collection[str], now: Collection[str]) -> list[str]:
+def describe_removed(version: str, before: Collection[str], now: Collection[str]) -> list[str]:
     """Return a line for each name that a release has and this build lacks."""
     return [f"{name}: public since {version}" for name in sorted(set(before) - set(now))]
 

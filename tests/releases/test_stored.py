@@ -60,7 +60,7 @@ def test_this_build_opens_all_parts_with_equal_totals(stored: Path, tmp_path: Pa
 
 def test_no_public_name_is_removed(stored: Path) -> None:
     names = (stored / "public.txt").read_text().splitlines()
-    assert [] == public.removed(manifest_of(stored)["version"], names, public.names())
+    assert [] == public.describe_removed(manifest_of(stored)["version"], names, public.names())
 
 
 def test_a_file_with_another_sum_is_refused(made: Path, tmp_path: Path) -> None:
@@ -95,4 +95,4 @@ def test_a_removed_name_of_each_kind_is_reported() -> None:
     now = public.names()
     assert {name.split()[0] for name in now} == {name.split()[0] for name in NAMES.split("\n") if name}
     for name in NAMES.strip().split("\n"):
-        assert [f"{name}: public since 0.1.0"] == public.removed("0.1.0", now, now - {name})
+        assert [f"{name}: public since 0.1.0"] == public.describe_removed("0.1.0", now, now - {name})

@@ -69,7 +69,7 @@ class TeamUse:
 
 @dataclass(slots=True)
 class CapacityUse:
-    """The covered calls of a term, by day and team, and the hours with such a call. None if hours are unknown."""
+    """The covered calls of a term by day and team. `hours` are those with such a call, or None if they are unknown."""
 
     by_day: dict[int, dict[str, TeamUse]] = field(default_factory=lambda: defaultdict(dict))
     hours: set[int] | None = None

@@ -28,12 +28,11 @@ from gateway.intake.prices import PriceBook
 from spool.currencies import Converter, no_rates, rounded
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery
-from spool.ledger.sums import DAY_S
+from spool.ledger.queries import CostQuery, end_of_hour
+from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import CURRENCY, moment
 
 COMMITMENT, UNUSED = "commitment", "unused"
-_HOUR_S = 3600
 _CALLED = ("provider", "model", "request_model", "mode")
 
 
@@ -138,7 +137,7 @@ async def contract_costs(asking: ContractQuestion) -> ContractCosts:
 async def _add_hours(asking: ContractQuestion, covered: Covered, uses: Sequence[CapacityUse]) -> None:
     """Add the hours with a covered call, if the ledger has the hours of the month."""
     since = datetime.fromtimestamp(asking.month.start, UTC)
-    until = datetime.fromtimestamp(min(asking.month.end, int(asking.now) // _HOUR_S * _HOUR_S + _HOUR_S), UTC)
+    until = min(datetime.fromtimestamp(asking.month.end, UTC), end_of_hour(asking.now))
     if await asking.ledger.since_hours(since) > since:
         return
     for use in uses:
@@ -232,5 +231,5 @@ def _term(
 
 def _hours(term: Capacity, now: float) -> set[int]:
     """Return the hours of the term that have begun."""
-    hours = (hour for day in term.by_day for hour in range(day, day + DAY_S, _HOUR_S))
+    hours = (hour for day in term.by_day for hour in range(day, day + DAY_S, HOUR_S))
     return {hour for hour in hours if hour <= now}

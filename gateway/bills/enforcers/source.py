@@ -46,7 +46,7 @@ def text(row: Mapping[str, Any], name: str) -> str:
     return str(value) if isinstance(value, str | int) else ""
 
 
-def amount(value: Any, *, cents: bool = False) -> str | None:
+def amount_text(value: Any, *, cents: bool = False) -> str | None:
     """Return an amount as exact decimal text, or None if it is no number. Floats are read as they are written."""
     try:
         exact = Decimal(str(value)) if value is not None and not isinstance(value, bool) else None

@@ -16,8 +16,7 @@ from gateway.operations.records.event_mappings import EventMappingDraft, EventMa
 from gateway.service.demo.note import CHANNEL
 from gateway.service.demo.samples import ACTOR, MOST
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery
-from spool.ledger.sums import HOUR_S
+from spool.ledger.queries import CostQuery, end_of_hour
 from spool.registry.connections import ConnectionDraft
 from spool.registry.registry import Registry
 from spool.registry.tables.kept_channels import ChannelDraft
@@ -52,7 +51,7 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
 
 
 async def _budgets(registry: Registry, ledger: Ledger, end: int) -> None:
-    until = datetime.fromtimestamp(-(-end // HOUR_S) * HOUR_S, UTC)  # the end of the running hour
+    until = end_of_hour(end)
     since = datetime.fromtimestamp(end, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     query = CostQuery(since=since, until=until, granularity="monthly", group_by=["team"], measures=("cost",))
     spent = {row.group[0]: Decimal(row.cost) for row in await ledger.costs(query)}

@@ -142,7 +142,7 @@ def _bodies(rows: RegistryRows, name: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _packed(reading: EnforcerReading) -> Mapping[str, Any]:
-    """Return the document of a reading. Level 1 already makes it ten times smaller."""
+    """Return the stored form of a reading. Compression at level 1 makes it ten times smaller."""
     return {"packed": b64encode(compress(msgspec.json.encode(reading), 1)).decode()}
 
 
@@ -152,12 +152,13 @@ def _unpacked(bodies: Sequence[Mapping[str, Any]]) -> Sequence[EnforcerReading]:
     readings = []
     for body in bodies:
         reading = msgspec.json.decode(decompress(b64decode(body["packed"])), type=EnforcerReading)
-        limits = tuple(_shared(limit, known) for limit in reading.limits)
+        limits = tuple(_reuse_texts(limit, known) for limit in reading.limits)
         readings.append(replaced(reading, limits=limits))
     return readings
 
 
-def _shared(limit: EnforcerLimit, known: dict[tuple[str, ...], EnforcerLimit]) -> EnforcerLimit:
+def _reuse_texts(limit: EnforcerLimit, known: dict[tuple[str, ...], EnforcerLimit]) -> EnforcerLimit:
+    """Return a limit that has its unchanged texts in common with the reading before, which saves memory."""
     before = known.get(limit.key, limit)
     if before != limit:
         counter = replaced(before, spent=limit.spent)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from gateway.bills.enforcers.source import EnforcerType, Get, Take, amount, calendar, rows_in, text
+from gateway.bills.enforcers.source import EnforcerType, Get, Take, amount_text, calendar, rows_in, text
 from gateway.bills.statements.pull_requests import anthropic
 from gateway.bills.statements.puller import PullFailed
 from spool.registry.tables.enforcers import EnforcerLimit
@@ -52,7 +52,7 @@ def _of_member(row: Mapping[str, Any], now: float) -> EnforcerLimit:
         kind="user",
         id=id,
         name=email or text(member, "name") or id,
-        spent=amount(row.get("period_to_date_spend"), cents=True),
+        spent=amount_text(row.get("period_to_date_spend"), cents=True),
         dimension="user",
         values=tuple(filter(None, (email, id))),
         **_common(row, now),
@@ -79,7 +79,7 @@ def _of_scope(row: Mapping[str, Any], now: float) -> EnforcerLimit:
 def _common(row: Mapping[str, Any], now: float) -> dict[str, Any]:
     window = _WINDOWS.get(text(row, "period"))
     return {
-        "limit": amount(row.get("amount"), cents=True),
+        "limit": amount_text(row.get("amount"), cents=True),
         "currency": text(row, "currency") or "USD",
         **(calendar(window, now) if window else {}),
     }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from gateway.bills.enforcers.source import EnforcerType, Get, Take, amount, calendar, rows_in, text
+from gateway.bills.enforcers.source import EnforcerType, Get, Take, amount_text, calendar, rows_in, text
 from gateway.bills.statements.pull_requests import bearer
 from gateway.bills.statements.puller import PullFailed
 from spool.registry.tables.enforcers import EnforcerLimit
@@ -63,7 +63,7 @@ def _common(limit: Mapping[str, Any], now: float) -> dict[str, Any]:
     enforcement = limit.get("enforcement")
     status = text(enforcement, "status") if isinstance(enforcement, dict) else ""
     return {
-        "limit": amount(limit.get("threshold_amount"), cents=True),
+        "limit": amount_text(limit.get("threshold_amount"), cents=True),
         "currency": text(limit, "currency") or "USD",
         "enforcing": status == "enforcing",
         **(calendar("month", now) if text(limit, "interval") == "month" else {}),

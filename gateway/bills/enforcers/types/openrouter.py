@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.bills.enforcers.source import EnforcerType, Get, Take, amount, calendar, rows_in, seconds, text
+from gateway.bills.enforcers.source import (
+    EnforcerType,
+    Get,
+    Take,
+    amount_text,
+    calendar,
+    rows_in,
+    seconds,
+    text,
+)
 from gateway.bills.statements.pull_requests import bearer
 from spool.registry.tables.enforcers import EnforcerLimit
 
@@ -36,8 +45,8 @@ def _limit(row: Mapping[str, Any], now: float) -> EnforcerLimit:
         kind="key",
         id=text(row, "hash"),
         name=name or text(row, "label"),
-        limit=amount(row.get("limit")),
-        spent=amount(row.get(f"usage_{reset}" if window else "usage")),
+        limit=amount_text(row.get("limit")),
+        spent=amount_text(row.get(f"usage_{reset}" if window else "usage")),
         enforcing=row.get("disabled") is not True,
         dimension="api_key",
         values=tuple(filter(None, (name, text(row, "hash")))),
