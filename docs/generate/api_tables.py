@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from docs.generate import api_words as words
 from docs.generate.api_fields import FIELDS
+from docs.generate.repeats import Place, Row, Shown
 
 MAX_VALUES = 12  # maximum number of values of an enumeration that are shown
 MAX_DEPTH = 3  # maximum levels of fields below a body
@@ -52,7 +53,9 @@ _SHOWN = {  # lists and objects that are named by another noun than their field
     "accepted_twice": "records that were accepted twice", "conflicts": "conflicts between reports",
     "receipt": "receipt of the request", "imports": "imports of provider bills",
 }  # fmt: skip
-_LIST_PARTS = ("pagination", "filtering", "sorting")
+LIST_PARTS = ("pagination", "filtering", "sorting")  # of an answer
+_LIST_PARAMETERS = ("limit", "cursor", "sort_key", "sort_order")
+_MIN_SHARED = 4  # rows that are worth a link instead of a repetition
 
 
 class FieldContext(NamedTuple):
@@ -61,6 +64,8 @@ class FieldContext(NamedTuple):
     schemas: Mapping[str, Any]
     meanings: Mapping[str, str]
     bodies_have_formats: bool
+    shown: Shown
+    at: Place
     described: Collection[str] = ()  # names of the schemas whose fields must have words of their own
     item: str = "item"  # noun of the resource that an operation is about
 
@@ -109,21 +114,49 @@ def or_seen(schema: Mapping[str, Any], value: Any, name: str = "") -> Mapping[st
     return schema or {"type": _SEEN_TYPES.get(type(value), "any")}
 
 
-def parameters(path: str, parameters: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a row for each parameter of an operation."""
+def parameters(path: str, found: Sequence[Mapping[str, Any]], context: FieldContext) -> list[str]:
+    """Return the table of the parameters of an operation."""
+    by_name = {parameter["name"]: parameter for parameter in found}
+    is_list = {"limit", "sort_key"} <= by_name.keys()
+    stated = _LIST_PARAMETERS if is_list else ()
+    others = [each for each in found if each["name"] not in stated and not _is_id(each)]
+    rows, rest = context.shown.fold_table(list(_parameter_rows(path, others)), context.at)
+    lines = [str(row) for row in rows]
+    if is_list:
+        lines.append(_list_row(by_name))
+    title = ["| parameter | in | type | meaning |", "|---|---|---|---|"] if lines else []
+    return _table(title, lines, rest)
+
+
+def _is_id(parameter: Mapping[str, Any]) -> bool:
+    """Return whether the page of the HTTP API explains the parameter for all operations."""
+    return parameter["in"] == "path" and bool(re.fullmatch("id|name|.*_id", parameter["name"]))
+
+
+def _list_row(parameters: Mapping[str, Mapping[str, Any]]) -> str:
+    names = ", ".join(f"`{name}`" for name in _LIST_PARAMETERS)
+    limit, keys = (parameters[name]["schema"] for name in ("limit", "sort_key"))
+    bounds = f"1 to {limit['maximum']:,} items, default {limit['default']:,}"
+    return f"| {names} | query | | A [list](../http-api.md#lists): {bounds}; sorted by {_type(keys)}. |"
+
+
+def _table(title: Sequence[str], lines: Sequence[str], rest: str) -> list[str]:
+    return [*(["", *title, *lines] if lines else []), *(["", rest] if rest else [])]
+
+
+def _parameter_rows(path: str, parameters: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
     for parameter in parameters:
         name, place, schema = parameter["name"], parameter["in"], parameter["schema"]
         required = ", required" if parameter.get("required") and place != "path" else ""
         repeated = ", may repeat" if "items" in schema else ""
-        kind = _type(schema.get("items", schema)) + _bounds(schema) + repeated
+        kind = f"{place}{required} | {_type(schema.get('items', schema))}{_bounds(schema)}{repeated}"
         meaning = parameter.get("description") or _meaning(path, name, place, is_repeated=bool(repeated))
-        yield f"| `{name}` | {place}{required} | {kind} | {meaning} |"
+        yield Row(name, kind, "", meaning)
 
 
 def _meaning(path: str, name: str, place: str, *, is_repeated: bool) -> str:
     if place == "path":
-        item = _singular(path.partition("/{" + name)[0].rpartition("/")[2])
-        return words.PATH.get(name) or f"The {'name' if name == 'name' else 'id'} of the {item}."
+        return words.PATH[name]
     if not is_repeated or name in words.NOT_FILTERS:
         return words.QUERY.get(f"{path.rpartition('/')[2]}.{name}") or words.QUERY[name]
     shown = name.replace("_", " ").replace("api key", "API key")
@@ -156,11 +189,15 @@ def _bounds(schema: Mapping[str, Any]) -> str:
 
 
 def table(title: str, schema: Mapping[str, Any], context: FieldContext, *, is_body: bool) -> list[str]:
-    rows = list(_fields(schema, context, "", is_body=is_body))
-    return ["", f"| {title} | type | meaning |", "|---|---|---|", *rows] if rows else []
+    """Return the table of the fields of a body. Fields that a page explains already are links."""
+    rows, rest = list(_fields(schema, context, "", is_body=is_body)), ""
+    if is_body:
+        rows, rest = context.shown.fold_table(rows, context.at)
+    lines = [str(row) for row in context.shown.fold_objects(rows, context.at)]
+    return _table([f"| {title} | type | meaning |", "|---|---|---|"], lines, rest)
 
 
-def _fields(schema: Mapping[str, Any], context: FieldContext, prefix: str, *, is_body: bool) -> Iterator[str]:
+def _fields(schema: Mapping[str, Any], context: FieldContext, prefix: str, *, is_body: bool) -> Iterator[Row]:
     """Yield a row for each field, and for the fields of objects in it; a list is shown as `name[]`."""
     held = _resolved(schema, context.schemas)
     own = held.get("title") if held.get("title") in context.described else None
@@ -168,6 +205,8 @@ def _fields(schema: Mapping[str, Any], context: FieldContext, prefix: str, *, is
         yield from _fields(held.get("items", {}), context, prefix + "[]", is_body=is_body)
         return
     for name, field in held.get("properties", {}).items():
+        if name in LIST_PARTS and not prefix and not is_body:
+            continue
         inner = _resolved(field, context.schemas)
         notes = ["required"] if is_body and name in held.get("required", ()) else []
         if field.get("default") not in (None, "", [], {}):
@@ -178,8 +217,8 @@ def _fields(schema: Mapping[str, Any], context: FieldContext, prefix: str, *, is
             raise ValueError(f"{own}.{name} has no words: add words(...) to the field")
         description = description or _words_of(place, inner, context, is_body=is_body)
         meaning = from_page(" ".join(description.split()))
-        yield f"| `{place}` | {', '.join([_type(field), *notes])} | {meaning} |"
-        if name not in _LIST_PARTS and place.count(".") + 1 < MAX_DEPTH:
+        yield Row(place, _type(field), ", ".join(notes), meaning)
+        if place.count(".") + 1 < MAX_DEPTH:
             yield from _fields(inner, context, place, is_body=is_body)
 
 

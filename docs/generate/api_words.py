@@ -12,6 +12,7 @@ PATH: Mapping[str, str] = {
     "group": "Either of the two names; both have the same effect.",
     "hook": "The secret of a Tollhouse key whose only scope is to send AI telemetry.",
     "job": "The id of the publish job.",
+    "kind": "The kind of the object, such as `view`.",
     "month": "The month, such as `2026-11`.",
     "namespace": "The id of the namespace.",
     "operation": "How the records change the stream.",
@@ -23,6 +24,7 @@ PATH: Mapping[str, str] = {
     "token": "The token in the address that `POST /v1/container-metrics/upload` returned.",
     "topic": "The topic, such as `ai-telemetry`.",
     "type": "The type of the stream or of the recommendations.",
+    "unit": "The kind of the unit of work, such as `session`.",
     "version": "The number of the version, or `latest`.",
 }
 QUERY: Mapping[str, str] = {

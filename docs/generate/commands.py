@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 
 import click
 
+from docs.generate.repeats import Place, Row, Shown
 from gateway.cli import main
 
 _HEAD = """# Commands
@@ -16,14 +18,24 @@ configuration. Only [`tollhouse plan`](#tollhouse-plan) exits with 2 if the sett
 after wrong use. With `--json` a command prints JSON, in most cases the response of the operator API. With `--csv` a
 list is CSV: a header with the names of the fields, and every field of each row. A text that a spreadsheet would read
 as a formula begins with an apostrophe.
+
+## Shared options
+
+Many commands have these options, and list their names after their own options.
+
+| option | |
+|---|---|
 """
+_SHARED_FROM = 20  # commands that have an option before the page explains it once
 
 
 def page() -> str:
     """Return the page. A group precedes its commands."""
-    return _HEAD + "".join(
-        _section(context) for context in _contexts(click.Context(main, info_name="tollhouse"))
-    )
+    contexts = list(_contexts(click.Context(main, info_name="tollhouse")))
+    counts = Counter(option for context in contexts for option in _options(context))
+    shared = {option for option, count in counts.items() if count >= _SHARED_FROM}
+    rows, shown = "".join(map(_line, sorted(shared))), Shown()
+    return _HEAD + rows + "".join(_section(context, shared, shown) for context in contexts)
 
 
 def _contexts(parent: click.Context) -> Iterator[click.Context]:
@@ -39,17 +51,39 @@ def _contexts(parent: click.Context) -> Iterator[click.Context]:
             yield from _contexts(context)
 
 
-def _section(context: click.Context) -> str:
+def _options(context: click.Context) -> list[Row]:
+    """Return the options and the arguments, without arguments that have no text."""
+    params = context.command.get_params(context)
+    records = [record for each in params if (record := each.get_help_record(context))]
+    shown = [record for record in records if record[1] or record[0].startswith("-")]
+    return [_row(*record) for record in shown if not record[0].endswith("--help")]
+
+
+def _row(option: str, text: str) -> Row:
+    name, _, value = _cell(option).partition(" ")
+    needed = "  [required]"
+    return Row(name, value, "required" if text.endswith(needed) else "", _cell(text.removesuffix(needed)))
+
+
+def _section(context: click.Context, shared: Collection[Row], shown: Shown) -> str:
     command = context.command
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     text = f"\n{'#' * (1 + context.command_path.count(' '))} {context.command_path}\n\n"
     text += f"{inspect.cleandoc(command.help or '')}\n\n```text\n{usage}\n```\n".replace("\b\n", "")
-    options = [record for each in command.get_params(context) if (record := each.get_help_record(context))]
-    shown = [(option, words) for option, words in options if not option.endswith("--help")]
-    if shown:
-        text += "\n| option | |\n|---|---|\n"
-        text += "".join(f"| `{_cell(option)}` | {_cell(words)} |\n" for option, words in shown)
-    return text
+    options = _options(context)
+    place = Place("", context.command_path, context.command_path.replace(" ", "-"))
+    own, others = shown.fold_table([option for option in options if option not in shared], place)
+    if own:
+        text += "\n| option | |\n|---|---|\n" + "".join(map(_line, own))
+    names = ", ".join(f"`{option.name}`" for option in options if option in shared)
+    also = f"Also [shared options](#shared-options): {names}." if names else ""
+    rest = " ".join(filter(None, (others, also)))
+    return f"{text}\n{rest}\n" if rest else text
+
+
+def _line(option: Row) -> str:
+    needed = " Required." if option.notes else ""
+    return f"| `{f'{option.name} {option.kind}'.rstrip()}` | {option.meaning}{needed} |\n"
 
 
 def _cell(words: str) -> str:

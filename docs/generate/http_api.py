@@ -8,24 +8,29 @@ fields, or from `examples.json`: requests and answers of a real server, shortene
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from docs.generate import api_tables as tables
 from docs.generate.field_examples import composed, described
+from docs.generate.repeats import Place, Shown
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.openapi import document
 from gateway.service.addresses.table import ADDRESSES
 
+_SHORT = 200  # characters of an example that is shown again
 WIDTH = 96  # maximum columns of a line of JSON
 _STORED = json.loads((Path(__file__).parent / "examples.json").read_text())
 EXAMPLES: Mapping[str, Any] = {**_STORED, **dict(composed(ADDRESSES, without=_STORED.keys()))}
 # left out on the other pages, because the index states it once
 _IGNORES_KEY = "The Idempotency-Key header is ignored."
-_OPERATOR_OPTIONS = ["--unix-socket tollhouse-data/operator.sock", "-H 'X-Tollhouse-As: ada@example.com'"]
+_OPERATOR_OPTIONS = ["--unix-socket tollhouse-data/operator.sock"]
 _KEY_OPTION = '-H "Authorization: $TOLLHOUSE_KEY"'
 _JSON = "application/json"
+_Operation = tuple[str, str, Mapping[str, Any]]  # method, path, and its description in the OpenAPI document
+_LIST = EXAMPLES["GET /console/api/scheduled-reports"]["answer"]
 
 
 class ApiPage(NamedTuple):
@@ -246,9 +251,10 @@ This page lists every operation of the HTTP API, for programmers who send teleme
 Tollhouse. Each group has a page with parameters, fields and an example for every operation. A running Tollhouse
 describes the same API at `/openapi.json`.
 
-The examples are requests to a real server and its answers. Set `TOLLHOUSE_URL` and `TOLLHOUSE_KEY` first, as in the
-[quick start](../quick-start.md). The answers are shortened: lists show their first item, and long texts end with
-"...".
+- The examples are requests to a real server and its answers. Set `TOLLHOUSE_URL` and `TOLLHOUSE_KEY` first, as in the
+  [quick start](../quick-start.md). Answers are shortened: lists show their first item, and long texts end with "...".
+- `{id}` and `{name}` in a path are the id and the name of the item.
+- A body is JSON unless the operation names other media types.
 
 ## Authorization
 
@@ -256,7 +262,7 @@ The examples are requests to a real server and its answers. Set `TOLLHOUSE_URL` 
   `Authorization: th_...`. Each operation names the scope that it requires. `tollhouse keys create` creates a key
   with scopes.
 - **For operators**: use the socket in the data directory, or the session of a person who signed in. The header
-  `X-Tollhouse-As` names you in the audit list. Each operation names the
+  `X-Tollhouse-As: ada@example.com` names you in the audit list. Each operation names the
   [permission set](../roles.md#permission-sets) that it requires.
 
 ## Errors
@@ -273,9 +279,17 @@ An error has a type and a message that says what to do:
 
 ## Lists
 
-A list returns at most `limit` items, in the order of `sort_key` and `sort_order`. To get the next page, send
-`pagination.cursor.next_cursor` as `cursor`. A filter may repeat, and then an item that matches any of its values is
-returned. `filtering.available` lists the filters with their values, and `sorting.available` the sort keys.
+A list returns at most `limit` items, in the order of `sort_key` and `sort_order` (`asc` or `desc`). A filter may
+repeat, and then an item that matches any of its values is returned. Next to its items, a list returns:
+
+```json
+@@LIST@@
+```
+
+- To get the next page, send `pagination.cursor.next_cursor` as `cursor`. `previous_cursor` is the page before.
+- `filtering.available` lists the filters with their values, and `sorting.available` the sort keys.
+
+The examples of lists leave these three fields out.
 
 ## Idempotency keys
 
@@ -294,16 +308,16 @@ All other operations ignore the header.
 def pages() -> Mapping[str, str]:
     """Return the text of each page by its file name under docs/reference."""
     found = document(ADDRESSES, version="")
-    operations: dict[ApiPage, list[tuple[str, str, Mapping[str, Any]]]] = {page: [] for page in PAGES}
+    operations: dict[ApiPage, list[_Operation]] = {page: [] for page in PAGES}
     for path, methods in found["paths"].items():
         page = next((page for page in PAGES if _belongs(path, page)), None)
         if page is None:
             raise ValueError(f"no page of docs/generate/http_api.py has {path}; add its first part to a page")
         operations[page] += [(method.upper(), path, operation) for method, operation in methods.items()]
-    schemas = found["components"]["schemas"]
+    schemas, shown = found["components"]["schemas"], Shown()
     return {
         "http-api.md": _index(operations),
-        **{f"api/{page.name}.md": _page(page, rows, schemas) for page, rows in operations.items()},
+        **{f"api/{page.name}.md": _page(page, rows, schemas, shown) for page, rows in operations.items()},
     }
 
 
@@ -311,8 +325,9 @@ def _belongs(path: str, page: ApiPage) -> bool:
     return any(path == start or path.startswith((start + "/", start + "{")) for start in page.paths)
 
 
-def _index(operations: Mapping[ApiPage, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> str:
+def _index(operations: Mapping[ApiPage, Sequence[_Operation]]) -> str:
     text = _INDEX.replace("@@STATUSES@@", "\n".join(_statuses(operations)))
+    text = text.replace("@@LIST@@", _json({name: _LIST[name] for name in tables.LIST_PARTS}))
     for title, is_operator in (("For senders and key holders", False), ("For operators", True)):
         text += f"\n## {title}\n\n| operation | what it does |\n|---|---|\n"
         for page, rows in operations.items():
@@ -324,7 +339,7 @@ def _index(operations: Mapping[ApiPage, Sequence[tuple[str, str, Mapping[str, An
     return text
 
 
-def _statuses(operations: Mapping[ApiPage, Sequence[tuple[str, str, Mapping[str, Any]]]]) -> Iterator[str]:
+def _statuses(operations: Mapping[ApiPage, Sequence[_Operation]]) -> Iterator[str]:
     """Yield a row for each error status: its meanings for key holders, then for operators."""
     meanings: dict[str, tuple[dict[str, None], dict[str, None]]] = {}  # dictionaries are used as ordered sets
     for _, path, operation in (row for rows in operations.values() for row in rows):
@@ -341,30 +356,40 @@ def _anchor(method: str, path: str) -> str:
     return "-".join(kept.split())
 
 
-def _page(
-    page: ApiPage, rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
-) -> str:
+def _page(page: ApiPage, rows: Sequence[_Operation], schemas: Mapping[str, Any], shown: Shown) -> str:
+    [(usual, _)] = Counter(_errors(found) for _, _, found in rows).most_common(1)
     about = f"{tables.from_page(page.about)} The [HTTP API](../http-api.md) explains authorization, errors and lists."
     context = tables.FieldContext(
-        schemas, tables.meanings(rows, schemas), page.name == "telemetry", described(ADDRESSES)
+        schemas,
+        tables.meanings(rows, schemas),
+        page.name == "telemetry",
+        shown,
+        Place(page.name),
+        described(ADDRESSES),
     )
-    operations = "".join(_operation(method, path, found, context) for method, path, found in rows)
-    return f"# {page.title}\n\n{about}\n" + operations
+    operations = "".join(_operation(*row, context, usual) for row in rows)
+    return f"# {page.title}\n\n{about}\n\nErrors, unless an operation lists others: {usual}.\n" + operations
 
 
-def _operation(method: str, path: str, found: Mapping[str, Any], context: tables.FieldContext) -> str:
+def _errors(found: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(status for status in found["responses"] if status >= "4"))
+
+
+def _operation(
+    method: str, path: str, found: Mapping[str, Any], context: tables.FieldContext, usual_errors: str
+) -> str:
     note = found.get("description", "").replace(_IGNORES_KEY, "")
-    context = context._replace(item=tables.item_of(path))
+    at = Place(context.at.page, f"{method} {path}", _anchor(method, path))
+    context = context._replace(item=tables.item_of(path), at=at)
     lines = [f"\n## {method} {path}", "", f"{found['summary']}. {note}".rstrip(), ""]
     lines += _access(found)
     example = EXAMPLES.get(f"{method} {path}", {})
-    parameters = list(tables.parameters(path, found["parameters"]))
-    if parameters:
-        lines += ["", "| parameter | in | type | meaning |", "|---|---|---|---|", *parameters]
+    lines += tables.parameters(path, found["parameters"], context)
     body = found.get("requestBody")
     if body:
         media = list(body["content"])
-        lines += ["", "Body: " + " or ".join(f"`{name}`" for name in media) + "."]
+        if media != [_JSON]:
+            lines += ["", "Body: " + " or ".join(f"`{name}`" for name in media) + "."]
         schema = body["content"].get(_JSON, body["content"][media[0]])["schema"]
         shown = None if context.bodies_have_formats else example.get("body")
         lines += tables.table("body field", tables.or_seen(schema, shown), context, is_body=True)
@@ -375,10 +400,9 @@ def _operation(method: str, path: str, found: Mapping[str, Any], context: tables
             lines += tables.table(
                 f"answer field ({status})", tables.or_seen(schema, shown), context, is_body=False
             )
-    lines += _example(method, path)
-    refused = [status for status in found["responses"] if status >= "4"]
-    if refused:
-        lines += ["", f"Errors: {', '.join(sorted(refused))}."]
+    lines += _example(method, path, context)
+    if _errors(found) not in ("", usual_errors):
+        lines += ["", f"Errors: {_errors(found)}."]
     return "\n".join(lines) + "\n"
 
 
@@ -391,7 +415,7 @@ def _access(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"Requires {'a key' if 'key' in ways else 'a session' if ways else 'no key'}."
 
 
-def _example(method: str, path: str) -> Iterator[str]:
+def _example(method: str, path: str, context: tables.FieldContext) -> Iterator[str]:
     example = EXAMPLES.get(f"{method} {path}")
     if example is None:
         return  # a test reports the missing example
@@ -400,6 +424,12 @@ def _example(method: str, path: str) -> Iterator[str]:
         yield f"Answer: {example['status']}, without a body."
         return
     answer = example["answer"]
+    if isinstance(answer, dict):
+        answer = {name: value for name, value in answer.items() if name not in tables.LIST_PARTS}
+    like = context.shown.example_like(answer, context.at) if len(_json(answer)) > _SHORT else None
+    if like:
+        yield f"Answer ({example['status']}): as in the example of {like.link_from(context.at.page)}."
+        return
     text, language = (answer, "text") if isinstance(answer, str) else (_json(answer), "json")
     yield from (f"Answer ({example['status']}):", "", f"```{language}", text, "```")
 
@@ -419,7 +449,7 @@ def curl(method: str, path: str, example: Mapping[str, Any]) -> str:
         quoted = text.replace("'", "'\\''")
         parts.append(f"-H 'Content-Type: {example.get('media', _JSON)}'")
         parts.append(f"--data-binary '{quoted}'" if text.startswith("@") else f"-d '{quoted}'")
-    return " \\\n  ".join(parts)
+    return " ".join(parts)
 
 
 def _json(value: Any, indent: str = "") -> str:

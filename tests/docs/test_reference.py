@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import msgspec
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
@@ -18,6 +19,8 @@ from docs.generate.api_tables import FieldContext, table
 from docs.generate.configuration import tables
 from docs.generate.field_examples import composed, described
 from docs.generate.http_api import EXAMPLES
+from docs.generate.repeats import Place, Row, Shown
+from gateway.cli import main
 from gateway.configuration.in_effect import ConfigurationKey
 from gateway.configuration.reader import load
 from gateway.core.fields import words
@@ -25,12 +28,14 @@ from gateway.http.openapi import document
 from gateway.money.budgets.declared import BudgetItem
 from gateway.service.addresses.table import ADDRESSES
 from tests.documents import blocks
+from tests.gateway.cli.test_command_list import walked
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 REFERENCE = reference(DOCS)
 KEYS = [(table.header, key) for table in tables() for key in table.keys]
 API = document(ADDRESSES, version="")
+COMMANDS = dict(walked(main))
 OPERATIONS = {
     f"{method.upper()} {path}": operation
     for path, operations in API["paths"].items()
@@ -103,6 +108,54 @@ def test_the_schema_accepts_the_examples() -> None:
         assert [] == list(SCHEMA.iter_errors(tomllib.loads(text)))
 
 
+@pytest.mark.parametrize("path", COMMANDS)
+def test_a_command_names_each_of_its_options(path: str) -> None:
+    """Options that many commands share, or that another command explains, are named with a link."""
+    page = REFERENCE["reference/commands.md"]
+    (section,) = re.findall(rf"^#+ tollhouse {path}\n(.*?)(?=^#+ |\Z)", page, re.MULTILINE | re.DOTALL)
+    options = [each for each in COMMANDS[path].params if isinstance(each, click.Option)]
+    named = {name for each in options if not each.hidden for name in each.opts if name.startswith("--")}
+    assert named <= {*re.findall(r"--[\w-]+", section)}
+
+
+FIELDS = [Row(name, "text", "", f"The {name}.") for name in ("id", "name", "since", "until")]
+FIRST, SECOND = Place("views", "GET /views", "get-views"), Place("roles", "GET /roles", "get-roles")
+
+
+def test_an_object_is_explained_once() -> None:
+    """The second object with these fields has a link to the first one, in lists as well."""
+    shown = Shown()
+
+    def rows(name: str) -> list[Row]:
+        head = Row(name.removesuffix("[]"), "object", "", "The view.")
+        return [head, *(row._replace(name=f"{name}.{row.name}") for row in FIELDS), Row("left", "", "", "")]
+
+    assert rows("views[]") == list(shown.fold_objects(rows("views[]"), FIRST))
+    link = "The view. Its fields: `views` of [GET /views](views.md#get-views)."
+    assert [Row("view", "object", "", link), Row("left", "", "", "")] == list(
+        shown.fold_objects(rows("view"), SECOND)
+    )
+
+
+def test_a_change_names_the_fields_of_the_creation() -> None:
+    """Fields that the change requires stay in its own table."""
+    shown = Shown()
+    required = [row._replace(notes="required") for row in FIELDS]
+    assert (required, "") == shown.fold_table(required, FIRST)
+    assert ([], "As in [GET /views](#get-views), all optional here: `id`, `name`, `since`, `until`.") == (
+        shown.fold_table(FIELDS, FIRST)
+    )
+    assert (required, "") == shown.fold_table(required, SECOND)
+
+
+def test_an_example_is_shown_once() -> None:
+    """A list of one object and the object have the same form, whatever the values are."""
+    shown = Shown()
+    assert shown.example_like({"views": [{"id": "a", "rows": [1]}]}, FIRST) is None
+    assert FIRST == shown.example_like({"view": {"id": "b", "rows": [2]}}, SECOND)
+    assert shown.example_like({"view": {"id": "b", "rows": []}}, SECOND) is None
+
+
 def test_every_operation_has_an_example() -> None:
     """The fields of a new operation have examples, or docs/generate/examples.json has its request and response."""
     assert OPERATIONS.keys() == EXAMPLES.keys()
@@ -139,7 +192,8 @@ def test_a_field_without_words_is_named() -> None:
     longer = with_a_field(BudgetItem, time_span=str)
     listed = next(row for row in ADDRESSES if row.item is BudgetItem)
     schemas = document([replace(listed, item=longer)], version="")["components"]["schemas"]
-    context = FieldContext(schemas, {"time_span": "The span of an outage."}, False, described(ADDRESSES))
+    stated = {"time_span": "The span of an outage."}
+    context = FieldContext(schemas, stated, False, Shown(), Place("budgets"), described(ADDRESSES))
     with pytest.raises(ValueError, match=r"BudgetItem\.time_span has no words"):
         table("answer field", {"$ref": "#/components/schemas/BudgetItem"}, context, is_body=False)
 
