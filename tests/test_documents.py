@@ -16,9 +16,9 @@ from tests.faults.scenarios import SCENARIOS
 ROOT = Path(__file__).parents[1]
 DEVELOP = tuple(
     f"docs/develop/{name}.md"
-    for name in ("begin-reading", "where-to-add", "add-a-source", "compiled-module", "tests", "evidence")
+    for name in ("begin-reading", "where-to-add", "add-a-source", "compiled-module", "tests")
 )
-DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", *DEVELOP)
+DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "tests/EVIDENCE.md", *DEVELOP)
 PATH = re.compile(r"`((?:gateway|exporters|spool|tests|docs)/[\w./-]+)`")
 LINK = re.compile(r"\]\(([\w./-]+)\)")
 NAMES = re.compile(r"`([\w/]+\.py)`\s+\(((?:`\w+`(?:, )?)+)\)")
@@ -93,17 +93,10 @@ def test_make_targets_in_documents_exist() -> None:
         assert set() == set(commands) - targets, name
 
 
-@pytest.mark.parametrize(
-    ("page", "title"),
-    [
-        ("develop/evidence", "Threats"),
-        ("develop/evidence", "Audit findings"),
-        ("develop/evidence", "Billed costs"),
-    ],
-)
-def test_the_tests_that_a_page_names_exist(page: str, title: str) -> None:
+@pytest.mark.parametrize("title", ["Threats", "Audit findings", "Billed costs"])
+def test_the_tests_that_the_evidence_names_exist(title: str) -> None:
     """Every row of threats, findings and rules names a test that exists."""
-    text = (ROOT / f"docs/{page}.md").read_text()
+    text = (ROOT / "tests/EVIDENCE.md").read_text()
     section = text.partition(f"## {title}")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
     assert rows
@@ -133,9 +126,7 @@ def test_every_fault_scenario_is_in_the_evidence() -> None:
     """
     The evidence page lists each scenario under its name in the tests. The first pages state the right number.
     """
-    rows = re.findall(
-        r"^\| ([AF]\d+) \| (.*?) \|", (ROOT / "docs/develop/evidence.md").read_text(), re.MULTILINE
-    )
+    rows = re.findall(r"^\| ([AF]\d+) \| (.*?) \|", (ROOT / "tests/EVIDENCE.md").read_text(), re.MULTILINE)
     assert SCENARIOS == {name: words for name, words in rows if name in SCENARIOS}
     for page in ("README.md", "docs/reliability.md"):
         assert f"{len(SCENARIOS)} fault scenarios" in (ROOT / page).read_text(), page
@@ -153,12 +144,27 @@ def test_locks_have_hashes_and_name_no_index(lock: str) -> None:
     assert "http" not in re.sub(r"^[\w.-]+==.*$|#.*$", "", text, flags=re.MULTILINE)
 
 
-def test_a_decision_has_a_number_of_its_own() -> None:
-    """The number of a decision is unique, and its file and title agree on it."""
-    files = sorted((ROOT / "docs/decisions").glob("0*.md"))
-    numbers = [int(file.name[:4]) for file in files]
-    assert sorted(set(numbers)) == numbers
-    assert numbers == [int(re.findall(r"^# (\d+)\.", file.read_text())[0]) for file in files]
+def test_every_decision_is_in_the_index() -> None:
+    """The index is in the order of subjects, and states the title of each decision."""
+    folder = ROOT / "docs/decisions"
+    files = {path.name: path.read_text() for path in folder.glob("*.md") if path.name != "README.md"}
+    listed = re.findall(r"^- \[(.*)\]\((.*)\)$", (folder / "README.md").read_text(), re.MULTILINE)
+    assert sorted(files) == sorted(name for _, name in listed)
+    assert {} == {name: title for title, name in listed if not files[name].startswith(f"# {title}\n")}
+
+
+def test_code_names_decisions_that_exist() -> None:
+    """Code names a decision by its file."""
+    sources = [
+        path
+        for folder in ("gateway", "exporters", "spool", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    named = {
+        name for path in sources for name in re.findall(r"docs/decisions/([\w-]+\.md)", path.read_text())
+    }
+    assert named
+    assert [] == sorted(name for name in named if not (ROOT / "docs/decisions" / name).exists())
 
 
 def test_make_run_says_what_it_does() -> None:

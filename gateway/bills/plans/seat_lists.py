@@ -26,7 +26,7 @@ from spool.registry.operators import Actor
 PULLER: Final = Actor("seat pull", "")
 
 # Column names in order of preference. Only letters and digits are compared, so "Created at", "created_at" and
-# "createdAt" are equal. docs/develop/evidence.md lists the source of each format.
+# "createdAt" are equal. tests/EVIDENCE.md lists the source of each format.
 _USER = (
     "user",
     "email",

@@ -23,7 +23,7 @@ SOURCES: Final = ("jamf", "intune", "kandji", "csv")
 MAX_LIST: Final = 32 * 1024 * 1024  # maximum bytes; an Intune export has about 800 bytes per machine
 MAX_CELL: Final = 256
 
-# Column names in order of preference. docs/develop/evidence.md lists the source of each format.
+# Column names in order of preference. tests/EVIDENCE.md lists the source of each format.
 _COLUMNS: Mapping[str, Sequence[str]] = {
     "serial": ("serial number", "serial"),
     "hostname": ("hostname", "host name", "computer name", "device name", "name"),

@@ -459,7 +459,7 @@ def test_counters_may_name_the_installation_alone() -> None:
 
 
 async def test_senders_that_an_earlier_build_stored_are_found() -> None:
-    """Stored senders have the same form since decision 62, so an upgrade forgets none."""
+    """Senders that an earlier release stored are read, so an upgrade forgets none."""
     clock = SetClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(), clock=clock)
     stored = bytes.fromhex("b593dd7edb16db5ecbe61192d18c3d8a26fc843c715e3a96d3fed3f8")
