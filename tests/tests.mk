@@ -140,5 +140,5 @@ bench-peers: $(VENV)/test.stamp  ## the same load and the same kill beside an Op
 bench-page: $(VENV)/test.stamp  ## docs/develop/benchmarks.md: Tollhouse beside a collector on a quiet machine (needs Go)
 	$(BIN)/python -m tests.bench.page
 
-bench-growth: $(VENV)/test.stamp  ## throughput, latency and memory while the backlog, series, devices, keys ... grow: docs/images/growth
-	$(BIN)/python -m tests.bench.growth --plots docs/images/growth
+bench-growth: $(VENV)/test.stamp  ## throughput, latency and memory while the backlog, series, devices, keys ... grow: tests/bench/plots
+	$(BIN)/python -m tests.bench.growth --plots tests/bench/plots
