@@ -27,6 +27,7 @@ ELSEWHERE = {
     "docs/install/wheel.md": "tests/releases/test_wheel.py",
     "docs/connect": "tests/integration/test_connect_pages.py",
     "docs/lake.md": "tests/integration/lake",
+    "docs/lake-verify.md": "tests/integration/lake",
     "docs/lake-maintenance.md": "tests/integration/lake",
     "docs/kafka.md": "tests/clients",
     "docs/clickhouse.md": "tests/clients",

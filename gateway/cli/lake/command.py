@@ -130,7 +130,7 @@ def verify(
         for difference in differences[:_SHOWN]:
             click.echo(f"{difference.kind}: {difference.name}: {difference.words}")
     if any(difference.kind not in {EXPIRED, *EXPLAINED} for difference in differences):
-        fail(f"{settings.name} differs; see docs/lake.md, section Verify")
+        fail(f"{settings.name} differs; see docs/lake-verify.md, section Verify")
 
 
 def _verified(
