@@ -79,7 +79,9 @@ class ConnectPage:
 def _evidence() -> dict[str, tuple[str, str]]:
     """Return the lock files and the payload of each page of docs/connect, from the evidence page."""
     text = (ROOT / "tests/EVIDENCE.md").read_text()
-    rows = re.findall(r"^\| \[[^]]+\]\(\.\./docs/connect/([\w-]+)\.md\) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
+    rows = re.findall(
+        r"^\| \[[^]]+\]\(\.\./docs/connect/([\w-]+)\.md\) \| (.*?) \| (.*?) \|$", text, re.MULTILINE
+    )
     return {name: (locks, payload) for name, locks, payload in rows}
 
 
