@@ -64,15 +64,12 @@ def page() -> str:
 
 
 def limits() -> str:
-    """Return the table of all settings that have a limit."""
-    lines = ["| setting | default | what it limits | at the limit |", "|---|---|---|---|"]
+    """Return the table of all settings that have a limit. The reference explains them."""
+    lines = ["| setting | default |", "|---|---|"]
     for table in tables():
         name = table.header.strip("[]")
-        for key in table.keys:
-            if key.setting.edge:
-                words = key.setting.words
-                edge = key.setting.edge
-                lines.append(f"| `{name}.{key.name}` | {_default(key).strip('`')} | {words} | {edge} |")
+        limited = [key for key in table.keys if key.setting.edge]
+        lines += [f"| `{name}.{key.name}` | {_default(key).strip('`')} |" for key in limited]
     return "\n".join(lines) + "\n"
 
 

@@ -158,7 +158,7 @@ class ServerSettings:
         "memory for requests that are being read; not less than `max_body_bytes`",
         edge=(
             "503 with `Retry-After`; keys share the memory, see "
-            "[limits](limits.md#how-the-bytes-in-flight-are-shared)"
+            "[limits](sharing.md#how-the-bytes-in-flight-are-shared)"
         ),
     )
     small_body_bytes: Size = setting(
@@ -720,7 +720,7 @@ class LedgerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkSettings:
-    """Units of work whose costs are listed: [costs](costs.md#cost-of-a-session-or-pull-request)."""
+    """Units of work whose costs are listed: [costs](work-costs.md)."""
 
     ids_per_month: int = setting(
         100_000,

@@ -233,7 +233,7 @@ def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pyt
 
 def test_the_example_of_the_page(tmp_path: Path) -> None:
     """The command in the page prints the lines below it, if a team used 12 times as many tokens a week later."""
-    page = (Path(__file__).parents[5] / "docs" / "costs.md").read_text()
+    page = (Path(__file__).parents[5] / "docs" / "compare-costs.md").read_text()
     [command, *expected] = page.split("$ tollhouse report --by team ", 1)[1].split("\n", 3)[:3]
     directory = tmp_path / "store"
 
