@@ -347,12 +347,12 @@ class DeviceSettings:
 
     policy: str = setting(
         "auto",
-        "how devices enrol: automatically, only machines of the [inventory](fleet.md#which-machines-may-enrol), after "
+        "how devices enrol: automatically, only machines of the [inventory](enrolment.md#which-machines-may-enrol), after "
         "an operator's approval, or not at all",
         choices=("auto", "expected", "approve", "closed"),
     )
     require_token: bool = setting(
-        False, "whether a new device needs an enrolment token: [tokens](fleet.md#enrolment-tokens)"
+        False, "whether a new device needs an enrolment token: [tokens](enrolment.md#enrolment-tokens)"
     )
     heartbeat_interval: Duration = setting(
         60.0,

@@ -24,6 +24,9 @@ DOCUMENTS = (
 ELSEWHERE = {
     "docs/operations": "tests/acceptance/lifecycle/test_operations.py",
     "docs/fleet.md": "tests/acceptance/test_policy.py",
+    "docs/enrolment.md": "tests/acceptance/test_policy.py",
+    "docs/coverage.md": "tests/acceptance/test_policy.py",
+    "docs/probe.md": "tests/acceptance/test_policy.py",
     "docs/install/agent.md": "tests/deploy/test_agent_package.py",
     "docs/install/wheel.md": "tests/releases/test_wheel.py",
     "docs/connect": "tests/integration/test_connect_pages.py",

@@ -173,7 +173,7 @@ def test_a_machine_that_refuses_the_write(gateway: Tollhouse, tmp_path: Path) ->
 
 
 def test_the_commands_of_the_page_work(gateway: Tollhouse, tmp_path: Path) -> None:
-    """The commands of docs/fleet.md succeed in their order. The test gives `apply` another root."""
+    """The commands of the pages about a fleet succeed in their order. The test gives `apply` another root."""
     reader, root = tmp_path / "reader", tmp_path / "root"
     reader.mkdir()
     root.mkdir()
@@ -185,7 +185,8 @@ def test_the_commands_of_the_page_work(gateway: Tollhouse, tmp_path: Path) -> No
         "TOLLHOUSE_CONFIG": str(gateway.config),
         "PATH": f"{COMMAND.parent}:{os.environ['PATH']}",
     }
-    texts = [block.text for block in blocks((ROOT / "docs/fleet.md").read_text()) if block.language == "sh"]
+    pages = "".join((ROOT / f"docs/{name}.md").read_text() for name in ("fleet", "enrolment", "coverage", "probe"))
+    texts = [block.text for block in blocks(pages) if block.language == "sh"]
     for text in texts:
         line = text.replace("policy apply", f"policy apply --root {root}")
         done = subprocess.run(
