@@ -185,7 +185,9 @@ def test_the_commands_of_the_page_work(gateway: Tollhouse, tmp_path: Path) -> No
         "TOLLHOUSE_CONFIG": str(gateway.config),
         "PATH": f"{COMMAND.parent}:{os.environ['PATH']}",
     }
-    pages = "".join((ROOT / f"docs/{name}.md").read_text() for name in ("fleet", "enrolment", "coverage", "probe"))
+    pages = "".join(
+        (ROOT / f"docs/{name}.md").read_text() for name in ("fleet", "enrolment", "coverage", "probe")
+    )
     texts = [block.text for block in blocks(pages) if block.language == "sh"]
     for text in texts:
         line = text.replace("policy apply", f"policy apply --root {root}")
