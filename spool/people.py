@@ -5,17 +5,19 @@ Records, filters, seats and roles all use this module. So a person is found by t
 lower case and with surrounding spaces, and by the hash of the address.
 
 A record names its person by the user, and by the tag USER_EMAIL if its sender states an address beside the user.
-Operators link names of one person (`Persons`). Records keep the names that senders state.
+Operators link names of one person (`Persons`). Records keep the names that senders state, until a person is erased
+(`spool.erasure`): then they have pseudonyms, and reports show ERASED.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
+from typing import TypeAlias
 
 from spool.caches import remembered
 from spool.errors import Invalid
@@ -30,6 +32,8 @@ KEEP, HASH, DROP = "keep", "hash", "drop"  # values of the setting `privacy.emai
 # The whole text must be an address, so that "git@host:path" and "package@1.2.3" do not match.
 _ADDRESS = re.compile(r"[\w.%+'&!#$*/=?^{|}~-]+@(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)")
 _HASH = re.compile(r"email:[0-9a-f]{16}")
+ERASED = "(erased)"  # shown for all people who were erased
+_PSEUDONYM = re.compile(r"erased:[0-9a-f]{16}")  # a name of an erased person in records
 BRANCH = "branch"  # the unit of work whose names may name people: the setting `work.branch`
 _BRANCH_HASH = re.compile(r"branch:[0-9a-f]{16}")
 _DROPPED = (
@@ -41,6 +45,11 @@ _DROPPED = (
 def is_hash(text: str) -> bool:
     """Return True if a user is the hash of an e-mail address."""
     return _HASH.fullmatch(text) is not None
+
+
+def is_pseudonym(text: str) -> bool:
+    """Return True if a user is the pseudonym of an erased person."""
+    return _PSEUDONYM.fullmatch(text) is not None
 
 
 def is_address(text: str) -> bool:
@@ -55,7 +64,7 @@ def folded(text: str) -> str:
 
 def may_be_second(name: str) -> bool:
     """Return True if records may contain this name of a person in SECOND_NAME."""
-    return is_hash(name) or is_address(name)
+    return is_hash(name) or is_address(name) or is_pseudonym(name)
 
 
 def names_in(dimension: str, value_of: Callable[[str], str]) -> tuple[str, ...]:
@@ -63,6 +72,10 @@ def names_in(dimension: str, value_of: Callable[[str], str]) -> tuple[str, ...]:
     value = value_of(dimension)
     second = value_of(SECOND_NAME) if dimension == USER else ""
     return (value, second) if second else (value,)
+
+
+# Pseudonyms of erased people by the digest of a name: see spool.erasure.pseudonyms_by_digest.
+Pseudonyms: TypeAlias = Mapping[str, Sequence[tuple[int, str]]]
 
 
 class Persons:
@@ -76,6 +89,7 @@ class Persons:
         self.first: Mapping[
             str, str
         ] = {}  # the name that reports show, by each name that records may contain
+        self.erased: Pseudonyms = {}
         self._watchers: list[Callable[[], None]] = []
 
     def put(self, names: Mapping[str, tuple[str, ...]], first: Mapping[str, str]) -> None:
@@ -104,13 +118,36 @@ class People:
         persons = Persons() if persons is None else persons
         return cls(policy=policy, secret=derived(secret, "e-mails"), persons=persons)
 
-    def link(self, people: Iterable[tuple[str, ...]]) -> None:
-        """Replace all links. Each person is a list of names, with the name that reports show first."""
+    def link(self, people: Iterable[tuple[str, ...]], erased: Collection[tuple[str, ...]] = ()) -> None:
+        """
+        Replace all links. Each person is a list of names, with the name that reports show first. `erased` are the
+        pseudonyms of each erased person. Reports show ERASED for all of them, but each stays a person of its own.
+        """
         names, first = dict[str, tuple[str, ...]](), dict[str, str]()
-        for own in people:
+        for own in (*people, *erased):
             names.update(dict.fromkeys(map(self.identity_of_name, own), own))
             first.update((form, own[0]) for name in own for form in self._own_forms(name))
+        first.update((pseudonym, ERASED) for own in erased for pseudonym in own)
+        if erased:
+            names[ERASED] = (ERASED, *chain.from_iterable(erased))
         self.persons.put(names, first)
+
+    def digest(self, name: str) -> str:
+        """Return the digest by which an erasure knows a name. All spellings of an address have the same."""
+        return _digest_of(folded(name), self.secret)
+
+    def pseudonym(self, name: str, at: int, erased: Pseudonyms | None = None) -> str:
+        """
+        Return the pseudonym of a name in a call that began at a time in nanoseconds, if the person was erased later.
+        Return any other name unchanged. `erased` are the erasures that count, all by default.
+        """
+        erased = self.persons.erased if erased is None else erased
+        if not erased:
+            return name
+        for until, pseudonym in erased.get(self.digest(name), ()):
+            if at < until:
+                return pseudonym
+        return name
 
     def carried(self, text: str) -> str | None:
         """
@@ -230,6 +267,11 @@ def _all(forms_of: Callable[[str], Iterable[str]], names: Iterable[str]) -> tupl
 @lru_cache(maxsize=8192)  # a person makes many calls
 def _hash_of(address: str, secret: bytes) -> str:
     return f"email:{blake2b(address.encode(), key=secret, digest_size=8).hexdigest()}"
+
+
+@lru_cache(maxsize=8192)
+def _digest_of(name: str, secret: bytes) -> str:
+    return blake2b(name.encode(errors="replace"), key=secret, person=b"erasure", digest_size=16).hexdigest()
 
 
 def _address_of(text: str) -> str | None:

@@ -16,6 +16,7 @@ from spool.clusters import ClusterTable
 from spool.container_files.files import ContainerFiles
 from spool.deliveries.protocols import Deliveries
 from spool.devices.table import DeviceTable
+from spool.erasure import RenamedRecords, Renaming
 from spool.errors import NotAllowed
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import CHUNK, Ledger
@@ -128,9 +129,10 @@ class Storage:
     storage as well; `leases` then decide which tasks this process may run.
 
     `copy` fills an empty directory with copies of the data as of one commit of the log, while the log is
-    being written. `health` returns the figures of a shared database, or None for other storages. It raises
-    SpoolUnavailable while the database is unreachable. `is_damage` returns True if damage of the log caused a
-    later error. It stores this fact, so that the next opening salvages.
+    being written. `rename_records` renames people in all stored records. `overwrite` removes what replaced records
+    left behind, and returns why some may be left, or "". `health` returns the figures of a shared database, or None
+    for other storages. It raises SpoolUnavailable while the database is unreachable. `is_damage` returns True if
+    damage of the log caused a later error. It stores this fact, so that the next opening salvages.
     """
 
     log: Log
@@ -153,6 +155,8 @@ class Storage:
     close: Callable[[], Awaitable[None]]
     is_damage: Callable[[Exception], Awaitable[bool]] = _never_damage
     copy: Callable[[Path], Awaitable[None]] = _no_copies
+    rename_records: Callable[[Renaming], Awaitable[RenamedRecords]]
+    overwrite: Callable[[], Awaitable[str]]
     health: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
 
 

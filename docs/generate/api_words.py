@@ -25,6 +25,7 @@ PATH: Mapping[str, str] = {
     "topic": "The topic, such as `ai-telemetry`.",
     "type": "The type of the stream or of the recommendations.",
     "unit": "The kind of the unit of work, such as `session`.",
+    "user": "Any name of the person in records, an e-mail address, or the name that the console shows.",
     "version": "The number of the version, or `latest`.",
 }
 QUERY: Mapping[str, str] = {

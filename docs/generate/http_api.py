@@ -112,6 +112,7 @@ PAGES = (
             "/operators",
             "/roles",
             "/people",
+            "/erasures",
             "/permission-sets",
             "/audit",
         ),

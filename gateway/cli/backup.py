@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -15,11 +16,16 @@ from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import as_json, show_json
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.sections import Config
+from gateway.devices import states
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState
+from spool.erasing import erase
+from spool.erasure import Erasure, read
 from spool.errors import NotAllowed, SpoolError
 from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.storage import Storage
 from spool.transfer import backups
 from spool.transfer.backups import Manifest
 
@@ -57,23 +63,42 @@ def backup(client: OperatorClient, directory: Path, as_json: bool) -> None:
         "decide for each delivery."
     ),
 )
-def restore(backup: Path, data: Path | None, config: Path | None, queued: str | None) -> None:
+@click.option(
+    "--erasures",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Erase people again: a file of `tollhouse people erasures` that is newer than the backup.",
+)
+@click.option("--no-erasures", is_flag=True, help="State that nobody was erased after the backup was made.")
+def restore(
+    backup: Path,
+    data: Path | None,
+    config: Path | None,
+    queued: str | None,
+    erasures: BinaryIO | None,
+    no_erasures: bool,
+) -> None:
     """
     Restore BACKUP into an empty data directory. No server may use it meanwhile.
+
+    A backup has the names of people who were erased later. So --erasures or --no-erasures is required.
 
     The original installation may have sent waiting records after the backup was made. If records were
     waiting, --queued is required. Use `resend` if nothing was sent since, or if the receiver recognizes
     duplicates. Otherwise use `hold`.
     """
     need_named_data(config, data)
+    if (erasures is None) != no_erasures:
+        raise click.UsageError("use either --erasures FILE or --no-erasures")
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     try:
-        asyncio.run(_restore(backup, settings, queued))
+        later = [] if erasures is None else read(erasures.read())
+        asyncio.run(_restore(backup, settings, queued, later))
     except (SpoolError, OSError) as error:
         fail_because(error)
 
 
-async def _restore(backup: Path, config: Config, queued: str | None) -> None:
+async def _restore(backup: Path, config: Config, queued: str | None, later: Sequence[Erasure]) -> None:
     from gateway.service.assembly.storage import open_storage
 
     directory = config.data_dir
@@ -92,13 +117,25 @@ async def _restore(backup: Path, config: Config, queued: str | None) -> None:
             actor = Actor(local_address(config), "command line")
             after = {"backup": str(backup.absolute()), "made_at": manifest.made_at, "queued": queued}
             await storage.registry.note(actor, "restore", "data", after=after)
+            count = await _erase_again(storage, storage.registry, later, actor)
         backups.put_in_place(draft, directory)
     except BaseException:
         backups.discard(draft)
         raise
     click.echo(f"restored {directory} as of {manifest.made_at}")
+    if later:
+        click.echo(f"{count} people who were erased after the backup were erased again")
     for line in _told(routes, queued):
         click.echo(line)
+
+
+async def _erase_again(storage: Storage, registry: Registry, later: Sequence[Erasure], actor: Actor) -> int:
+    """Repeat the erasures that the backup does not have, oldest first. Return their number."""
+    known = {erasure.id for erasure in registry.persons.erasures}
+    missing = sorted((each for each in later if each.id not in known), key=lambda each: each.at)
+    for erasure in missing:
+        await erase(storage, [erasure], revoked=states.revoked_by(""), actor=actor)
+    return len(missing)
 
 
 def _question(routes: Sequence[RouteState], manifest: Manifest) -> str:

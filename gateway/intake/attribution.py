@@ -15,6 +15,7 @@ from gateway.configuration.sections import AttributionRule, Config
 from gateway.normalise.reading.repositories import NAMED, one_name_each
 from gateway.normalise.reading.tags import put_label
 from gateway.people.authentication.access import NO_LABELS, Labels
+from spool.erasure import NEVER, rename_person
 from spool.log.pending_spans import Given, SpanStep
 from spool.people import BRANCH, KEEP, USER_EMAIL, People, Persons, folded, is_address, may_be_second
 from spool.record import AiRecord, Inference, UsageEvent
@@ -65,6 +66,8 @@ class Attribution:
         self._protect_emails(record)
         if self._branches != KEEP and BRANCH in record.tags:
             record.tags = self._protected_branch(record.tags)
+        if self._persons.erased:  # a late report does not bring the name of an erased person back
+            rename_person(record, self._people.pseudonym, unknown=NEVER)
 
     def steps_of(self, steps: list[SpanStep]) -> list[SpanStep]:
         """Return spans with the values that they give as records have them, without the labels of keys and devices."""
@@ -120,6 +123,8 @@ class Attribution:
         for name in texts.keys() - protected.keys():
             del event.data[name]
         event.data.update(protected)
+        if self._persons.erased:
+            rename_person(event, self._people.pseudonym, unknown=NEVER)
 
     def _protected_branch(self, tags: Mapping[str, str]) -> dict[str, str]:
         """Return tags with the name of the branch as `work.branch` says."""

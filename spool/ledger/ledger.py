@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spool.clock import Clock, settled_now
+from spool.erasure import rename_tags
 from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
 from spool.ledger import comparing, counting
 from spool.ledger.checked_sums import Place
@@ -33,7 +35,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.recalculations import RecalculationBooks, Recalculations
 from spool.ledger.repricing import Pricer, Repriced, reprice
-from spool.ledger.sums import DAY_S, END_OF_TIME, HOUR_S, OTHER, Dimensions, HourlySums
+from spool.ledger.sums import DAY_S, END_OF_TIME, HOUR_S, OTHER, Dimensions, HourlySums, tags_text
 from spool.ledger.tag_lists import TAGGED, TagLists, read_lists
 from spool.ledger.work import OF_PEOPLE, TREES, UNLISTS, WORK_LIMITS, Digests, Lineage, WorkLimits
 from spool.ledger.work_links import LINKS_MARK, UnitLinks
@@ -501,6 +503,23 @@ class Ledger:
                     async with self._turn:
                         await self._change(unlist)
         self._unchecked_work -= unchecked
+
+    async def rename(
+        self, renamed: Callable[[str], str], records: Callable[[], Awaitable[T]]
+    ) -> tuple[int, T]:
+        """
+        Rename people in all sums, and in the log by calling `records`. Nothing is counted meanwhile, so that no record
+        is counted under a name that it had before. Return the number of changed dimensions and the result of `records`.
+        """
+        async with self._turn:
+            result = await records()
+            self._placement.forget()
+            return await self._change(lambda rows: rows.rename(partial(_renamed, renamed=renamed))), result
+
+    async def overwrite(self) -> str:
+        """Remove what deleted and replaced rows left behind. Return why some may be left, or ""."""
+        async with self._turn:
+            return await self._store.overwrite()
 
     async def rebuild(self, log: ReadableLog) -> Rebuilt:
         """
@@ -1024,6 +1043,21 @@ def _wanted_person(name: str, wanted: frozenset[str], shown: Callable[[str], str
         return _YES if user in wanted or shown(user) in wanted or (second and second in wanted) else ""
 
     return Derived(name=name, label="", sources=(USER, SECOND_NAME), value=value)
+
+
+def _renamed(dimensions: Dimensions, renamed: Callable[[str], str]) -> Dimensions:
+    """Return dimensions without the names of erased people, as `spool.erasure.rename_person` does for records."""
+    tags = json.loads(dimensions.tags) if dimensions.tags else {}
+    renamed_tags = rename_tags(tags, renamed)
+    team, api_key = (
+        renamed(name) if may_be_second(name) else name for name in (dimensions.team, dimensions.api_key)
+    )
+    return dimensions._replace(
+        user=renamed(dimensions.user),
+        team=team,
+        api_key=api_key,
+        tags=dimensions.tags if renamed_tags == tags else tags_text(renamed_tags),
+    )
 
 
 def _unlist(rows: LedgerRows, unit: str, ids: Sequence[int]) -> None:

@@ -115,6 +115,10 @@ class LedgerRows(Protocol):
         """
         ...
 
+    def rename(self, renamed: Callable[[Dimensions], Dimensions]) -> int:
+        """Replace sets of dimensions, under their numbers. Return how many changed. No two may become equal."""
+        ...
+
     def numbers(self, width: int, start: int) -> set[int]:
         """Return the numbers of the sets of dimensions that have sums in a period."""
         ...
@@ -529,6 +533,10 @@ class LedgerStore(Protocol):
 
     async def read(self, work: Callable[[LedgerRows], T]) -> T:
         """Run `work` on the rows as they are at one moment. `work` must change nothing."""
+        ...
+
+    async def overwrite(self) -> str:
+        """Remove what deleted and replaced rows left behind. Return why some may be left, or ""."""
         ...
 
     async def close(self) -> None: ...

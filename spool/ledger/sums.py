@@ -493,11 +493,16 @@ class HourlySums:
                 for name, value in zip(self._chosen_tags, values, strict=True)
                 if value and value != OTHER
             }
-            text = json.dumps(tag_values, sort_keys=True, ensure_ascii=False) if tag_values else ""
+            text = tags_text(tag_values)
             if len(self._tag_texts) >= _MEMO:
                 self._tag_texts.clear()
             self._tag_texts[values] = text
         return text
+
+
+def tags_text(tags: Mapping[str, str]) -> str:
+    """Return tags as dimensions have them."""
+    return json.dumps(tags, sort_keys=True, ensure_ascii=False) if tags else ""
 
 
 def counts_as(record: Record, number: int) -> int:

@@ -42,6 +42,10 @@ ADD_KEYS = f"""
     INSERT INTO {{schema}}.ledger_keys (digest, tag_values, {_KEY_COLUMNS})
     SELECT * FROM unnest(%s::bytea[], %s::jsonb[], {_KEY_ARRAYS})
     RETURNING digest, id"""
+PUT_KEY = f"""
+    UPDATE {{schema}}.ledger_keys
+       SET digest = %s, tag_values = %s::jsonb, {", ".join(f'"{name}" = %s' for name in Dimensions._fields)}
+     WHERE id = %s"""
 DROP_KEYS = """
     DELETE FROM {schema}.ledger_keys k
      WHERE NOT EXISTS (SELECT FROM {schema}.ledger_hours h WHERE h.key = k.id)
@@ -164,6 +168,10 @@ class PostgresLedgerRows(SqlLedgerRows):
             self._found = _NONE_FOUND
             numbers.update(self._all(ADD_KEYS, *map(list, zip(*new.values(), strict=True))))
         return [numbers[digest] for digest in digests]
+
+    def _put_dimensions(self, number: int, dimensions: Dimensions) -> None:
+        values = (digest_of(dimensions), tag_values(dimensions.tags), *map(stored, dimensions))
+        self._run(PUT_KEY, *values, number)
 
     def wrong_dimensions(self, after: int, most: int) -> Found:
         rows = self._all(
@@ -624,6 +632,10 @@ class PostgresLedger:
         return await self._database.snapshot(
             lambda connection: work(PostgresLedgerRows(connection, self._database))
         )
+
+    async def overwrite(self) -> str:
+        """Return "": the storage says what a database keeps."""
+        return ""
 
     async def close(self) -> None:
         """Do nothing, because the database is closed by the code that opened it."""

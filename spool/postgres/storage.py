@@ -34,8 +34,9 @@ from spool.postgres.health import health
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.ledger import PostgresLedger
 from spool.postgres.log.confirmed import ConfirmedCommits
-from spool.postgres.log.entries import committed_at, oldest
+from spool.postgres.log.entries import code, committed_at, oldest
 from spool.postgres.log.log import CACHE_BYTES, PostgresLog
+from spool.postgres.log.queries import LOCK_HEAD
 from spool.postgres.migrations import try_to_migrate
 from spool.postgres.partial_reports import PostgresHeard, PostgresPartialReports
 from spool.postgres.registry.bearers import with_bearers
@@ -49,6 +50,7 @@ from spool.record import UNIT_COST
 from spool.registry.registry import Registry
 from spool.settings import REPLICATED, ContainerSettings, SpoolSettings
 from spool.sql import billing
+from spool.sql.erasing import SqlErasing
 from spool.sql.small import SmallTables
 from spool.storage import Engine, Storage, StorageOptions
 from spool.streams import StreamBook
@@ -165,6 +167,13 @@ async def open_spool(
     return spool
 
 
+async def _left_to_the_server() -> str:
+    return (
+        "PostgreSQL keeps replaced rows until a vacuum, and longer in its write-ahead log, replicas and backups: run "
+        "VACUUM (FULL) on the schema, and let these expire"
+    )
+
+
 # -- the whole storage ---------------------------------------------------------------------------------------
 
 
@@ -257,6 +266,13 @@ async def open_storage(options: StorageOptions) -> Storage:
             is_shared=True,
             leases=leases,
             heard=spool.heard,
+            rename_records=SqlErasing(
+                PostgresTransactions(database),
+                rows="shard = 0 AND topic = CAST(:topic AS smallint)",
+                code=code,
+                lock=LOCK_HEAD,
+            ).rename,
+            overwrite=_left_to_the_server,
             health=lambda: health(database, settings.durability),
             close=stack.pop_all().aclose,
         )

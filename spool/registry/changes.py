@@ -32,6 +32,7 @@ class Changes:
         self.clock = clock
         self.now = clock.now
         self.read = store.read
+        self.overwrite = store.overwrite
         self._store = store
         self.is_shared = store.is_shared  # True if other processes change the same rows
         self._secret = secret

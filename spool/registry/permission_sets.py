@@ -35,6 +35,7 @@ MODIFY_BILLING = "modify_billing"
 OPERATE_SPOOL = "operate_spool"
 INSTALLATION_ADMINISTRATION = "installation_administration"
 VIEW_NAMES = "view_names"
+ANSWER_PRIVACY_REQUESTS = "answer_privacy_requests"
 
 _CATALOGUE = (
     # The published interface defines the names of the first five permission sets.
@@ -136,13 +137,19 @@ _CATALOGUE = (
         title="View Names of People",
         description="See the names of people whose e-mail addresses are stored as hashes.",
     ),
+    PermissionSet(
+        id=ANSWER_PRIVACY_REQUESTS,
+        title="Answer Privacy Requests",
+        description="Erase a person, and export what is stored about a person. No built-in role has it.",
+    ),
 )
 
 PERMISSION_SETS: Mapping[str, PermissionSet] = {
     permission_set.id: permission_set for permission_set in _CATALOGUE
 }
 
-ALL = frozenset(PERMISSION_SETS)
+# All permission sets, except the one that only a role can grant.
+ALL = frozenset(PERMISSION_SETS) - {ANSWER_PRIVACY_REQUESTS}
 # Permissions of the account roles Member and Operator. An Admin may do everything.
 OF_MEMBER = frozenset(
     (VIEW_COSTS, VIEW_RECORDS, VIEW_OPERATION, VIEW_RECOMMENDATIONS, VIEW_STREAM_SETTINGS, USE_ASSISTANTS)

@@ -4,8 +4,8 @@ The registry. It has one table for each kind of object, such as keys and recomme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
@@ -49,6 +49,10 @@ class DeclaredTable(MemoryTable, Protocol):
 
     def __init__(self, changes: Changes) -> None: ...
 
+
+if TYPE_CHECKING:
+    from spool.erasure import Erasure
+    from spool.registry.erasing import ErasedRows
 
 T = TypeVar("T")
 Table = TypeVar("Table", bound=DeclaredTable)
@@ -178,6 +182,18 @@ class Registry:
         for table in draft._in_memory():
             await table.load()
         return await work(draft)
+
+    async def erase(
+        self, erasures: Collection[Erasure], labels: Collection[str], actor: Actor, *, is_trial: bool = False
+    ) -> ErasedRows:
+        """Erase people, as `spool.registry.erasing` describes."""
+        from spool.registry import erasing  # imported only if somebody is erased
+
+        return await erasing.erase(self._changes, erasures, labels, actor, is_trial=is_trial)
+
+    async def overwrite(self) -> str:
+        """Remove what deleted and replaced rows left behind. Return why some may be left, or ""."""
+        return await self._changes.overwrite()
 
     def set_emails(self, policy: str) -> None:
         """Use a value of `privacy.emails`."""

@@ -26,6 +26,10 @@ ROW_IDS: Mapping[type[Any], str] = {
 }
 
 
+# Returns new values of a row. It gets the table or the kind of a document, the id, and the values by name.
+Rewriting = Callable[[str, str, Mapping[str, Any]], Mapping[str, Any]]
+
+
 class RegistryRows(DocumentRows, Protocol):
     """
     The rows within one transaction. `put...` adds a row, or replaces the row with the same id (see ROW_IDS).
@@ -40,6 +44,10 @@ class RegistryRows(DocumentRows, Protocol):
     def put(self, row: object) -> None: ...
 
     def delete(self, kind: type[Any], id: str | bytes | int) -> None: ...
+
+    def rewrite(self, rewritten: Rewriting) -> None:
+        """Replace values of rows that have texts of people or names, in all tables. JSON values are decoded."""
+        ...
 
     def check_actor(self, actor: Actor) -> None:
         """
@@ -170,6 +178,10 @@ class RegistryStore(Protocol):
         be read. If `work` only reads, or raises, its result depends on the rows that it read. Unless these
         rows survive the loss of the database machine, NotCertain is raised.
         """
+        ...
+
+    async def overwrite(self) -> str:
+        """Remove what deleted and replaced rows left behind. Return why some may be left, or ""."""
         ...
 
     async def confirm(self) -> None:

@@ -269,7 +269,7 @@ class Rights:
 
     @property
     def is_everything(self) -> bool:
-        return self.permission_sets == ALL and self.slice.is_everything
+        return self.permission_sets >= ALL and self.slice.is_everything
 
     @property
     def may_administer(self) -> bool:

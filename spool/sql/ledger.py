@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 # Maximum number of further rows that cost about as much as the last of the most expensive rows. If there are
 # more, the query is repeated with a higher limit.
 ALIKE = 1000
+RENAMED_AT_ONCE = 10_000  # sets of dimensions in memory while people are renamed
 
 
 def among_dearest(
@@ -108,6 +109,8 @@ class SqlLedgerRows(SqlWorkRows):
 
         def drop_unused_numbers(self) -> int: ...
 
+        def _put_dimensions(self, number: int, dimensions: Dimensions) -> None: ...
+
     @abstractmethod
     def _measures(self, values: Sequence[Any]) -> Measures: ...
 
@@ -117,6 +120,21 @@ class SqlLedgerRows(SqlWorkRows):
     def set_state(self, **values: int) -> None:
         rows = [{"name": name, "value": value} for name, value in sorted(values.items())]
         self._tables.run_each(upsert(f"{self.prefix}state", ("name", "value"), "name"), rows)
+
+    def rename(self, renamed: Callable[[Dimensions], Dimensions]) -> int:
+        statement = (
+            f"SELECT k.id, {KEY} FROM {self._named('keys')} k WHERE k.id > :after ORDER BY k.id LIMIT :most"
+        )
+        count = after = 0
+        while rows := self._tables.all(statement, after=after, most=RENAMED_AT_ONCE):
+            for after, *values in rows:
+                before = Dimensions(*values)
+                if (dimensions := renamed(before)) != before:
+                    self._put_dimensions(after, dimensions)
+                    count += 1
+        if count:
+            self.set_state(**new_marks(), **new_marks(every=EVERY_BILLED))
+        return count
 
     def numbers(self, width: int, start: int) -> set[int]:
         rows = self._tables.all(f"SELECT key FROM {self._of(width)} WHERE start = :start", start=start)

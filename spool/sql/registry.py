@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from spool.errors import RowDamaged
 from spool.listing import ListPage, ListQuery
@@ -15,7 +15,7 @@ from spool.registry.following import CONNECTIONS, DOCUMENTS, INSIGHTS, KEYS, OPE
 from spool.registry.insights import OPEN, Comment, Insight
 from spool.registry.keys import DISABLED, Key, Secret, folded
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
-from spool.registry.registry_rows import ROW_IDS
+from spool.registry.registry_rows import ROW_IDS, Rewriting
 from spool.sql.columns import JSON, JSON_TUPLE, Columns, Form, insert, select, update, upsert
 from spool.sql.connection import SqlConnection
 from spool.sql.lists import read_page
@@ -66,6 +66,28 @@ _TABLES: Mapping[type[Any], _Table[Any]] = {
         "connections", BillingConnection, news=CONNECTIONS, forms={"s3_bucket": _BUCKET}
     ),
 }
+
+
+class _Texts(NamedTuple):
+    """The columns of a table with names and texts of people. `news` is the kind under which changes are announced."""
+
+    id: str
+    columns: tuple[str, ...]
+    news: str = ""
+
+
+_TEXTS: Mapping[str, _Texts] = {
+    "keys": _Texts("id", ("description", "labels", "created_by", "updated_by"), KEYS),
+    "operators": _Texts("email", ("created_by",), OPERATORS),
+    "sessions": _Texts("digest", ("actor",)),
+    "links": _Texts("digest", ("actor",)),
+    "audit": _Texts("id", ("actor", "target", "before", "after")),
+    "insights": _Texts("id", ("finding", "title", "description", "concerns"), INSIGHTS),
+    "comments": _Texts("id", ("text", "author"), INSIGHTS),
+    "connections": _Texts("id", ("name",), CONNECTIONS),
+}
+_JSON = frozenset(("labels", "before", "after", "concerns"))
+_ALL_DOCUMENTS = "SELECT kind, id, body FROM {schema}.documents ORDER BY kind, id"
 _TOUCH_SESSION = update("sessions", ["seen_at"], "digest")
 _END_SESSIONS = "DELETE FROM {schema}.sessions WHERE created_at <= :created_at OR seen_at <= :seen_at"
 _TAKE_LINK = f"{_LINK.delete} RETURNING {', '.join(_LINK.columns.names)}"
@@ -211,6 +233,27 @@ class SqlRegistryRows:
     def delete_comments(self, insight: str) -> None:
         self._run("DELETE FROM {schema}.comments WHERE insight = :insight", insight=insight)
 
+    def rewrite(self, rewritten: Rewriting) -> None:
+        for name, table in _TEXTS.items():
+            self._rewrite(name, table, rewritten)
+        for kind, id, body in self._all(_ALL_DOCUMENTS):
+            before = _document(kind, body)
+            if (after := rewritten(kind, id, before)) != before:
+                self.put_document(kind, id, after)
+
+    def _rewrite(self, name: str, table: _Texts, rewritten: Rewriting) -> None:
+        for id, *values in self._all(f"{select(name, (table.id, *table.columns))} ORDER BY {table.id}"):
+            row = dict(zip(table.columns, values, strict=True))
+            before = {column: _decoded(column, value) for column, value in row.items()}
+            after = rewritten(name, str(id), before)
+            changed = {
+                column: _encoded(column, after[column]) for column in row if after[column] != before[column]
+            }
+            if changed:
+                self._run(update(name, [*changed], table.id), **changed, **{table.id: id})
+                if table.news:
+                    self._tell(table.news, "" if table.news == INSIGHTS else str(id))
+
     def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
         return {id: _document(kind, body) for id, body in self._all(f"{_DOCUMENTS} ORDER BY id", kind=kind)}
 
@@ -313,6 +356,14 @@ class SqlRegistryRows:
         ]
         self._run_each(insert("secrets", self.secret_names), rows)
         self._tell(KEYS, str(key.id))
+
+
+def _decoded(column: str, value: Any) -> Any:
+    return json.loads(value) if column in _JSON and value else value
+
+
+def _encoded(column: str, value: Any) -> Any:
+    return json.dumps(value) if column in _JSON and value is not None else value
 
 
 def _document(kind: str, body: str) -> Mapping[str, Any]:

@@ -23,11 +23,12 @@ from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings
 from spool.sql.clusters import SqlClusters
 from spool.sql.container_files import SqlContainerRows
+from spool.sql.erasing import SqlErasing
 from spool.sql.small import SmallTables
 from spool.sql.streams import SqlStreams
 from spool.sqlite import recovery
 from spool.sqlite.container_contents import DiskContents
-from spool.sqlite.database import Database, SqliteTransactions
+from spool.sqlite.database import Database, SqliteTransactions, overwrite
 from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.devices import SqliteDevices
@@ -96,6 +97,8 @@ class SqliteSpool:
             registry_problem=registry_problem,
             secret=self.secret,
             incarnation=self.incarnation,
+            rename_records=SqlErasing(SqliteTransactions(self.database, "records")).rename,
+            overwrite=partial(overwrite, self.database),
             close=close,
         )
 

@@ -289,6 +289,32 @@ class Database:
             await self._writer.close()
 
 
+MOST_REWRITTEN = 512 << 20  # bytes of a file that is rewritten while it is in use; commits wait for it
+
+
+async def overwrite(database: Database) -> str:
+    """
+    Rewrite the file without the remains of deleted and replaced rows, and empty its write-ahead log. Return why remains
+    may be left, or "".
+    """
+
+    def rewrite(connection: sqlite3.Connection) -> str:
+        name = database.path.name
+        pages: int = connection.execute("PRAGMA page_count").fetchone()[0]
+        if pages * PAGE > MOST_REWRITTEN:
+            return f"{name} is too large to be rewritten, so remains of rows stay until their space is reused"
+        connection.execute("VACUUM")
+        is_busy: int = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        return f"a reader kept the write-ahead log of {name} from being emptied" if is_busy else ""
+
+    try:
+        return await database.run(rewrite)
+    except sqlite3.OperationalError as error:
+        if is_corrupt(error):
+            raise
+        return f"{database.path.name} cannot be rewritten: {error}"
+
+
 async def passes_quick_check(database: Database) -> bool:
     """Return True if SQLite finds no damage. Reads the whole file."""
 

@@ -38,7 +38,15 @@ from spool.meters import SCALE
 from spool.packed.native import Native
 from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows
 from spool.sql.work import WORK
-from spool.sqlite.database import Database, SqliteConnection, Watch, damage, is_corrupt, passes_quick_check
+from spool.sqlite.database import (
+    Database,
+    SqliteConnection,
+    Watch,
+    damage,
+    is_corrupt,
+    overwrite,
+    passes_quick_check,
+)
 from spool.sqlite.directory import LEDGER
 from spool.sqlite.migrations import migrate, statements
 
@@ -143,6 +151,7 @@ _NAMES = ", ".join(COLUMNS)
 _WIDTH = len(Dimensions._fields)
 _ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
 _FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name in Dimensions._fields)}"
+_PUT_DIMENSIONS = f"UPDATE keys SET {', '.join(f'{name} = ?' for name in Dimensions._fields)} WHERE id = ?"
 _ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
 # if a query covers more start times than this, sums are added up by number before their dimensions are joined
 _FEW = 3
@@ -200,6 +209,9 @@ class SqliteLedgerRows(SqlLedgerRows):
             row = (self._connection.execute(_ADD_NUMBER, values).lastrowid,)
         number: int = row[0]
         return number
+
+    def _put_dimensions(self, number: int, dimensions: Dimensions) -> None:
+        self._connection.execute(_PUT_DIMENSIONS, (*dimensions, number))
 
     def drop_unused_numbers(self) -> int:
         self._chosen = _NONE_CHOSEN
@@ -607,6 +619,9 @@ class SqliteLedger:
 
     async def read(self, work: Callable[[LedgerRows], T]) -> T:
         return await self._guarded(lambda database, inner: database.snapshot(inner), work)
+
+    async def overwrite(self) -> str:
+        return await overwrite(self._database)
 
     def is_in_place(self) -> bool:
         return self._repair.locked() or self._database.is_in_place()

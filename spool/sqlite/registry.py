@@ -14,7 +14,7 @@ from spool.registry.registry import DeclaredTable, Registry
 from spool.registry.registry_rows import RegistryRows
 from spool.sql import facts
 from spool.sql.registry import SqlRegistryRows
-from spool.sqlite.database import Database, SqliteConnection, Watch, is_corrupt
+from spool.sqlite.database import Database, SqliteConnection, Watch, is_corrupt, overwrite
 from spool.sqlite.directory import REGISTRY
 from spool.sqlite.migrations import migrate, statements
 
@@ -55,6 +55,9 @@ class SqliteRegistry:
 
     async def outlast_commits(self) -> None:
         """Do nothing, because no other process writes."""
+
+    async def overwrite(self) -> str:
+        return await self._guarded(overwrite(self._database))
 
     async def confirm(self) -> None:
         """Do nothing, because every write is flushed before it returns."""

@@ -9,6 +9,7 @@ import csv
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from gateway.cli.output import JsonObject, as_json, show_json, show_table
 from gateway.core.mounts import CONSOLE, console_link
 from spool.bounded_reading import BoundedLines
 from spool.errors import Invalid
+from spool.printable import printable
 from spool.registry.operators import ADMIN, NO_ROLE, ROLES
 from spool.registry.roles import BASES, LIMITED
 
@@ -346,3 +348,89 @@ def delete_people(client: OperatorClient, users: tuple[str, ...], every: bool) -
     body = {"all": True} if every else {"users": list(users)}
     payload = client.request("POST", "/people/forget", body=body)
     click.echo(f"{payload['people']['forgotten']} people deleted")
+
+
+@people.command("erase")
+@click.argument("person")
+@click.option(
+    "--devices",
+    is_flag=True,
+    help="Revoke the devices of the person, and delete user, hostname and serial number.",
+)
+@click.option(
+    "--texts", is_flag=True, help="Replace the name in free texts, such as comments and descriptions."
+)
+@click.option("--dry-run", is_flag=True, help="List the places only.")
+@click.option(
+    "--confirm",
+    default="",
+    metavar="NAME",
+    help="The name that the console shows, or else the name in records.",
+)
+@as_json
+@with_client
+def erase_person(
+    client: OperatorClient,
+    person: str,
+    devices: bool,
+    texts: bool,
+    dry_run: bool,
+    confirm: str,
+    as_json: bool,
+) -> None:
+    """
+    Erase PERSON: replace every name by a pseudonym. Reports show (erased), and no sum changes.
+
+    PERSON is any name, e-mail address, or the name that the console shows. The receipt lists each place: done, pending,
+    or whom to ask. Only people with a role that grants answer_privacy_requests may do this. It cannot be undone.
+    """
+    body = {"devices": devices, "texts": texts, "dry_run": dry_run, "confirm": confirm}
+    receipt = client.request("POST", f"/people/{part(person)}/erase", body=body)["erasure"]
+    if as_json:
+        show_json(receipt)
+        return
+    show_table(receipt["places"], ("place", "state", "count", "until", "what"))
+    for place in receipt["places"]:
+        for name in place["listed"]:
+            click.echo(printable(f"{place['place']}: {name}"))
+    if dry_run:
+        click.echo(f"nothing was changed; {receipt['calls']} calls would be shown as (erased)")
+    else:
+        click.echo(
+            f"erased: {receipt['calls']} calls are shown as (erased). "
+            "Store the output of `tollhouse people erasures` with the backups"
+        )
+
+
+@people.command("erasures")
+@with_client
+def list_erasures(client: OperatorClient) -> None:
+    """Print all erasures as JSON, for `tollhouse restore --erasures`. It has digests of names, and no name."""
+    show_json(client.request("GET", "/erasures"))
+
+
+@people.command("export")
+@click.argument("person")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="A directory that does not exist yet.",
+)
+@as_json
+@with_client
+def export_person(client: OperatorClient, person: str, out: Path, as_json: bool) -> None:
+    """
+    Export what is stored about PERSON: names, stored calls, sums by month, devices, seats, roles and accounts.
+
+    PERSON is any name, e-mail address, or the name that the console shows. The server writes the files person.json and
+    calls.ndjson. Only people with a role that grants answer_privacy_requests may do this.
+    """
+    payload = client.request(
+        "POST", f"/people/{part(person)}/export", body={"directory": str(out.absolute())}
+    )
+    if as_json:
+        show_json(payload)
+        return
+    click.echo("exported to {directory}: {calls} calls, sums of {months} months".format(**payload["export"]))

@@ -43,7 +43,7 @@ from spool.listing import MOST_KNOWN
 from spool.packed.native import NO_NATIVE, NativeUse
 from spool.people import KEEP, People
 from spool.registry.roles import RoleLimits
-from spool.storage import DatabaseHealth, no_database
+from spool.storage import DatabaseHealth, Storage, no_database
 
 if TYPE_CHECKING:
     from gateway.bills.billed.biller import Biller
@@ -190,7 +190,8 @@ class InstallationServices(WithRegistry):
       start if port 0 is configured.
     - `leases` knows the gateways that share the storage, and `database` returns the health of the shared database.
     - `inflight` counts the bytes in flight, including large answers.
-    - `copy` fills a directory with copies of the storage for a backup.
+    - `copy` fills a directory with copies of the storage for a backup. `storage` is the whole storage, in which people
+      are erased.
     - `reload` applies the configuration on behalf of an actor. It raises ConfigError if the configuration is invalid.
     - `config` returns the configuration.
     - `in_use` returns the PEM text of the certificates that the server has loaded, by setting.
@@ -211,6 +212,7 @@ class InstallationServices(WithRegistry):
     database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
     inflight: InflightBytes = field(default_factory=lambda: InflightBytes(sys.maxsize))
     copy: Callable[[Path], Awaitable[None]] | None = None
+    storage: Storage | None = None
     connections: Connections = field(default_factory=lambda: operator_connections(ServerSettings()))
     event_streams: EventStreams = field(
         default_factory=lambda: EventStreams(ServerSettings().max_event_streams)

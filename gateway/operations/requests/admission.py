@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -39,7 +40,7 @@ from gateway.operations.services import OperatorServices
 from spool.errors import Invalid
 from spool.registry.operators import ADMIN, Actor, check_email
 from spool.registry.permission_sets import PERMISSION_SETS
-from spool.registry.roles import COUNTED_TYPES, EVERYTHING, Rights
+from spool.registry.roles import COUNTED_TYPES, EVERYTHING, Holder, Rights
 
 MAX_ACTOR = 200
 NO_ADDRESS = (
@@ -185,8 +186,17 @@ def _admit_on_socket(request: web.Request, services: OperatorServices) -> Operat
         whole_ledger=services.money.ledger,
         actor=actor,
         role=ADMIN,
-        rights=EVERYTHING,
+        rights=_rights_on_socket(services, name),
     )
+
+
+def _rights_on_socket(services: OperatorServices, name: str) -> Rights:
+    """Return the rights of an Admin, and the permission sets that roles grant to the named person."""
+    registry = services.installation.registry
+    if registry is None:
+        return EVERYTHING
+    granted = registry.roles.rights(Holder(person=name.lower())).permission_sets
+    return replace(EVERYTHING, permission_sets=EVERYTHING.permission_sets | granted)
 
 
 async def _admit_over_http(

@@ -330,9 +330,10 @@ _LISTED = (
             "gateway.operations.people.roles",
             "gateway.operations.people.names",
             "gateway.operations.people.stated_names",
+            "gateway.operations.people.privacy",
             "gateway.operations.people.audit",
         ),
-        paths=("/operators", "/people", "/roles", "/permission-sets", "/audit"),
+        paths=("/operators", "/people", "/erasures", "/roles", "/permission-sets", "/audit"),
         is_in_demo=False,
     ),
 )

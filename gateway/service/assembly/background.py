@@ -125,6 +125,7 @@ def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Itera
     yield alone("recommendations", lambda: _advise(operators))
     if assembler.notifier is not None:
         yield alone("notifications", assembler.notifier.run)
+    yield alone("erasures", lambda: _follow_erasures(assembler))
     yield alone("publish jobs", money.require_publishing().run)
     yield alone("devices", assembler.devices.run)
 
@@ -134,6 +135,11 @@ async def _inspect(operators: OperatorServices) -> None:
     await asyncio.sleep(FIRST_INSPECTION_S)
     insights = await imported("gateway.operations.money.insights")
     await insights.inspector(operators).run()
+
+
+async def _follow_erasures(assembler: Assembler) -> None:
+    erasing = await imported("spool.erasing")
+    await erasing.follow(assembler.storage, assembler.clock)
 
 
 async def _mend(assembler: Assembler, operators: OperatorServices) -> None:

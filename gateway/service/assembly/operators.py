@@ -275,6 +275,7 @@ def installation_services(
         database=storage.health,
         inflight=parts.inflight,
         copy=storage.copy,
+        storage=storage,
         connections=parts.operator_connections,
         event_streams=parts.event_streams,
         settings=lambda: tuple(in_effect(parts.config)),

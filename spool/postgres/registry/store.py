@@ -184,6 +184,10 @@ class PostgresRegistry:
             self._own.add(changed.seq)
         return changed.result
 
+    async def overwrite(self) -> str:
+        """Return "": the storage says what a database keeps."""
+        return ""
+
     async def confirm(self) -> None:
         await self._barrier.wait()
 

@@ -264,15 +264,8 @@ class OperatorTable:
     async def remove(self, email: str, *, actor: Actor) -> None:
         def work(rows: RegistryRows) -> None:
             operator = _read(rows, email.strip().lower())
-            organizers = _organizers(rows)
-            rows.delete(Operator, operator.email)
-            check_organizer_remains(organizers, _organizers(rows))
-            rows.delete_sessions_of(operator.email)
             now, before = self._changes.now(), {"role": operator.role}
-            # an existing token must not create the operator again; only a later sign-in may do so
-            if operator.issuer:
-                by = now + _OTHER_CLOCK_S
-                end_person(rows, operator.issuer, operator.subject, by=by, now=now)
+            delete_operators(rows, [operator], now)
             rows.add_audit(now, actor, "operator.remove", operator.email, before=before)
 
         await self._changes.change(work)
@@ -545,6 +538,19 @@ class OperatorTable:
 
     def _digest(self, secret: str) -> bytes:
         return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()
+
+
+def delete_operators(rows: RegistryRows, operators: Sequence[Operator], now: float) -> None:
+    """Delete accounts and end their sessions. Raises NotAllowed if no Admin would be left."""
+    organizers = _organizers(rows)
+    for operator in operators:
+        rows.delete(Operator, operator.email)
+    check_organizer_remains(organizers, _organizers(rows))
+    for operator in operators:
+        rows.delete_sessions_of(operator.email)
+        # an existing token must not create the operator again; only a later sign-in may do so
+        if operator.issuer:
+            end_person(rows, operator.issuer, operator.subject, by=now + _OTHER_CLOCK_S, now=now)
 
 
 def _organizers(rows: RegistryRows) -> frozenset[str]:

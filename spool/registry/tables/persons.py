@@ -8,18 +8,19 @@ memory.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
+from spool.erasure import Erasure, pseudonyms_by_digest
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.ledger.sums import OTHER
-from spool.people import People
+from spool.people import ERASED, People, is_pseudonym
 from spool.registry.changes import Changes
 from spool.registry.following import DOCUMENTS, Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_text
 
-KIND = "person"
+KIND, ERASURE = "person", "erasure"  # kinds of documents
 LIMIT = "privacy.max_names"
 MAX_NAME = 200
 MAX_LINKED = 100  # maximum number of names of one person, because a filter by a person lists them all
@@ -40,22 +41,29 @@ class PersonTable:
     as records contain them, never labels.
     """
 
-    about: tuple[Subject, ...] = ((DOCUMENTS, KIND),)
+    about: tuple[Subject, ...] = ((DOCUMENTS, KIND), (DOCUMENTS, ERASURE))
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._people = changes.people
         self._linked: Sequence[tuple[str, ...]] = ()  # the names of each person with several
+        self.erasures: Sequence[Erasure] = ()  # oldest first
 
     async def load(self) -> None:
-        self._take(await self._changes.read(_read))
+        people, self.erasures = await self._changes.read(
+            lambda rows: (read_people(rows), stored_erasures(rows))
+        )
+        self._people.persons.erased = pseudonyms_by_digest(self.erasures)
+        self._take(people)
 
     async def all(self) -> Sequence[LinkedPerson]:
-        return list((await self._changes.read(_read)).values())
+        return list((await self._changes.read(read_people)).values())
 
     def relink(self) -> None:
         """Use the links again after a change of `privacy.emails`."""
-        self._people.link([tuple(map(self._people.stored, own)) for own in self._linked])
+        people = [tuple(map(self._people.stored, own)) for own in self._linked]
+        erased = [tuple(erasure.names.values()) for erasure in self.erasures if erasure.names]
+        self._people.link(people, erased)
 
     async def link(self, people: Iterable[LinkedPerson], *, most: int, actor: Actor) -> int:
         """
@@ -68,7 +76,7 @@ class PersonTable:
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
-            known = _Known(_read(rows), self._people)
+            known = KnownPeople(read_people(rows), self._people)
             for person in stated:
                 known.link(person)
             count = known.store(rows)
@@ -86,7 +94,7 @@ class PersonTable:
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> Mapping[str, LinkedPerson]:
-            known = _Known(_read(rows), self._people)
+            known = KnownPeople(read_people(rows), self._people)
             before = known.of([name])
             if not before or len(before[0].names) == 1:
                 raise NotThere(f"{name[:MAX_NAME]} is linked with no other name")
@@ -104,7 +112,7 @@ class PersonTable:
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
-            known = _Known(_read(rows), self._people)
+            known = KnownPeople(read_people(rows), self._people)
             deleted = [*known.people.values()] if names is None else known.of(names)
             known.drop(deleted)
             known.store(rows)
@@ -116,12 +124,22 @@ class PersonTable:
         count, _ = await self._changes.change(work, lambda result: self._take(result[1]))
         return count
 
+    async def note_pass(self, erasure: Erasure) -> None:
+        """Count that the records of the storage were renamed once more."""
+        after = replace(erasure, passes=erasure.passes + 1)
+        erasures = [after if each.id == after.id else each for each in self.erasures]
+
+        def keep(_: None) -> None:
+            self.erasures = erasures
+
+        await self._changes.change(lambda rows: rows.put_document(ERASURE, after.id, asdict(after)), keep)
+
     def _take(self, people: Mapping[str, LinkedPerson]) -> None:
         self._linked = [person.names for person in people.values() if len(person.names) > 1]
         self.relink()
 
 
-class _Known:
+class KnownPeople:
     """The people of the table within one change."""
 
     def __init__(self, people: Mapping[str, LinkedPerson], rules: People) -> None:
@@ -180,8 +198,9 @@ class _Known:
 
 def _checked(person: LinkedPerson) -> LinkedPerson:
     names = tuple(check_text("names", name, MAX_NAME) for name in person.names)
-    if OTHER in names:
-        raise Invalid(f"{OTHER} has the calls of several people, so it cannot be linked")
+    for name in names:
+        if name in (OTHER, ERASED) or is_pseudonym(name):
+            raise Invalid(f"{name} has the calls of several people, so it cannot be linked")
     label = check_text("name", person.label, MAX_NAME) if person.label else ""
     if not names or (len(names) == 1 and not label):
         raise Invalid("a person needs two names to link, or one name and the name to show")
@@ -196,7 +215,13 @@ def _count(people: Mapping[str, LinkedPerson]) -> int:
     return sum(len(person.names) for person in people.values())
 
 
-def _read(rows: RegistryRows) -> Mapping[str, LinkedPerson]:
+def stored_erasures(rows: RegistryRows) -> Sequence[Erasure]:
+    """Return the stored erasures, oldest first."""
+    erasures = [Erasure(**body) for body in rows.documents(ERASURE).values()]
+    return sorted(erasures, key=lambda erasure: (erasure.at, erasure.id))
+
+
+def read_people(rows: RegistryRows) -> Mapping[str, LinkedPerson]:
     return {
         first: LinkedPerson(names=tuple(map(str, body["names"])), label=str(body["label"]))
         for first, body in rows.documents(KIND).items()

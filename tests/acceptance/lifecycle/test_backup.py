@@ -23,7 +23,7 @@ Installations = Callable[..., Tollhouse]
 def restored(one: Tollhouse, backup: Path, *more: str, code: int = 0) -> tuple[Tollhouse, str]:
     """Restore a backup into another installation; return it and the command's output."""
     other = Tollhouse(one.directory.with_name("other"), one.config.read_text())
-    done = other.attempt("restore", str(backup), *more)
+    done = other.attempt("restore", str(backup), "--no-erasures", *more)
     assert code == done.returncode, done.stdout + done.stderr
     return other, done.stdout + done.stderr
 
@@ -171,7 +171,7 @@ def test_a_directory_in_use_and_a_damaged_backup_are_refused(installations: Inst
     one.key("sender")
     backup = one.directory / "backup"
     one.run("backup", str(backup))
-    done = one.attempt("restore", str(backup))
+    done = one.attempt("restore", str(backup), "--no-erasures")
     assert done.returncode == 2
     assert "is not empty" in done.stderr
     done = one.attempt("backup", str(backup))
@@ -203,7 +203,7 @@ def whole_s(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     backup = str(one.directory / "backup")
     return [
         seconds_of("backup", backup, "--config", str(one.config)),
-        seconds_of("restore", backup, "--config", str(other.config)),
+        seconds_of("restore", backup, "--no-erasures", "--config", str(other.config)),
     ]
 
 
@@ -221,7 +221,10 @@ def test_a_kill_leaves_nothing_that_looks_whole(
     other.data.rmdir()  # the directory must not exist until the restore is complete
     runs = (
         (["backup", str(backup), "--config", str(one.config)], backup),
-        (["restore", str(backup), "--config", str(other.config)], other.directory / "tollhouse-data"),
+        (
+            ["restore", str(backup), "--no-erasures", "--config", str(other.config)],
+            other.directory / "tollhouse-data",
+        ),
     )
     for (words, made), took_s in zip(runs, whole_s, strict=True):
         killed(*words, delay_s=share * took_s)

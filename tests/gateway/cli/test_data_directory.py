@@ -29,7 +29,7 @@ NEED_NONE = {
 # file in PLACE.
 WORDS = {
     "operators edit": ["mira@example.com", "--role", "Member"],
-    "restore": ["PLACE"],
+    "restore": ["PLACE", "--no-erasures"],
     "storage copy": ["--from-config", "FILE", "--to-config", "FILE"],
     "storage set": ["retention=3d"],
     "spool dead edit": ["1", "FILE"],

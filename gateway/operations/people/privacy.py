@@ -1,0 +1,466 @@
+"""
+Operator API handlers for privacy requests: erase a person, and export what is stored about a person.
+
+The receipt of an erasure lists every place that may have a name of the person. A place is done, it is pending until a
+time, or somebody must be asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gateway.bills.plans.declared import PlanTable
+from gateway.core.errors import Refusal
+from gateway.devices import states
+from gateway.http.requests import Result
+from gateway.operations.installation.installation import local_path
+from gateway.operations.records.published import describe_record
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest, RequestBody
+from gateway.operations.services import OperatorServices
+from spool.disks import new_file
+from spool.erasing import AGAIN_AFTER_S, Erased, erase
+from spool.erasure import new_erasure, written
+from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
+from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
+from spool.listing import ListQuery, SortField
+from spool.people import SECOND_NAME, USER, names_in
+from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, moment
+from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
+from spool.storage import Storage
+
+DONE, PENDING, ASK = "done", "pending", "ask"
+YEARS = 10  # of sums in an export
+MAX_LISTED = 100  # maximum number of backups and other names in a receipt
+STEP = 1024  # records per read of an export
+
+
+class ErasePerson(RequestBody):
+    """
+    `confirm` repeats the name that the console shows, or else the name of the person in records. A trial needs none.
+    """
+
+    confirm: str = ""
+    devices: bool = False
+    texts: bool = False
+    dry_run: bool = False
+
+
+class ExportPerson(RequestBody):
+    """The absolute path of a directory that does not exist yet."""
+
+    directory: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownPerson:
+    """
+    A person: the name to show, the names in records, and all forms of these names. `words` are the names and forms that
+    can be searched in texts.
+    """
+
+    label: str
+    names: tuple[str, ...]
+    forms: tuple[str, ...]
+    words: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceiptPlace:
+    """A place that may have a name. `until` is a time in epoch seconds, for a pending place."""
+
+    place: str
+    state: str
+    what: str
+    count: int | None = None
+    until: float | None = None
+    listed: Sequence[str] = field(default_factory=tuple)
+
+    def described(self) -> Mapping[str, object]:
+        until = None if self.until is None else moment(self.until)
+        return {
+            "place": self.place,
+            "state": self.state,
+            "what": self.what,
+            "count": self.count,
+            "until": until,
+            "listed": list(self.listed),
+        }
+
+
+@call("POST", "/people/{user}/erase", ANSWER_PRIVACY_REQUESTS, "Erase a person", in_turn=True)
+async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) -> Result:
+    """
+    Replace every name of the person by a pseudonym, everywhere, and return a receipt. No sum changes. Refusal 404 if no
+    call, account, device or link has the name.
+    """
+    body = request.body
+    storage = _storage(request)
+    person = await known_person(request)
+    expected = person.label or person.names[0]
+    if not body.dry_run and body.confirm.strip() not in (expected, request.word("user").strip()):
+        raise Invalid(f"confirm must repeat the name {expected}")
+    calls = await _months(request, person)
+    people, now = request.shared.people, request.now()
+    digests = map(people.digest, person.forms)
+    erasure = new_erasure(digests, now, texts=body.texts, devices=body.devices)
+    others = await _other_names(request, person)
+    waits = await _has_waiting(storage, person)
+    work = partial(
+        erase,
+        storage,
+        [erasure],
+        revoked=states.revoked_by(""),
+        actor=request.actor,
+        labels=[person.label] if person.label else [],
+    )
+    erased = await work(is_trial=True)
+    if not (calls or erased.rows.people or erased.rows.accounts or erased.devices):
+        raise NotThere(_NOT_KNOWN)
+    if not body.dry_run:
+        erased = await work()
+    places = [*_places(erased, body, now, waits), *await _outside(request, person, calls, others)]
+    receipt = {
+        "id": None if body.dry_run else erasure.id,
+        "at": moment(now),
+        "dry_run": body.dry_run,
+        "names": len(person.names),
+        "calls": sum(calls_of for _, calls_of, _ in calls),
+        "places": [place.described() for place in places],
+        "file": None if body.dry_run else written([erasure]),
+    }
+    return {"erasure": receipt}
+
+
+@call("GET", "/erasures", ANSWER_PRIVACY_REQUESTS, "Show all erasures as the file for a restore")
+async def list_erasures(request: OperatorRequest[OperatorServices, None]) -> Result:
+    """The file has digests of names and pseudonyms, and no name. A restored backup needs it."""
+    return written(request.registry.persons.erasures)
+
+
+@call(
+    "POST",
+    "/people/{user}/export",
+    ANSWER_PRIVACY_REQUESTS,
+    "Export what is stored about a person into a directory on the server's machine",
+    status=201,
+    in_turn=True,
+)
+async def export_person(request: OperatorRequest[OperatorServices, ExportPerson]) -> Result:
+    """
+    Write `person.json` (names, sums by month, devices, seats, roles) and `calls.ndjson` (stored calls). Only the
+    operator socket allows this, because the path is on the server's machine.
+    """
+    elsewhere = "a person is exported on the server's machine: run tollhouse people export there"
+    directory = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
+    person = await known_person(request)
+    contents = await _contents(request, person)
+    if not any(contents[name] for name in ("months", "devices", "seats", "roles", "accounts")):
+        raise NotThere(_NOT_KNOWN)
+    await asyncio.to_thread(_make, directory)
+    after = {"names": len(person.names)}
+    async with request.audited("person.export", str(directory), after):
+        count = await _write_calls(request, person, directory / "calls.ndjson")
+        text = json.dumps(contents, indent=2, ensure_ascii=False).encode()
+        await asyncio.to_thread(_write, directory / "person.json", [text])
+    return {"export": {"directory": str(directory), "calls": count, "months": len(contents["months"])}}
+
+
+_NOT_KNOWN = (
+    "no call, account, device or link has this name: use a name as records have it, or an e-mail address"
+)
+
+
+def _storage(request: OperatorRequest[OperatorServices, Any]) -> Storage:
+    if request.shared.storage is None:
+        raise Refusal(503, "no_storage", "this server has no storage")
+    return request.shared.storage
+
+
+async def known_person(request: OperatorRequest[OperatorServices, Any]) -> KnownPerson:
+    """Return the person of the path, by any name, e-mail address, hash, or the name that the console shows."""
+    typed = request.word("user").strip()
+    people = request.shared.people
+    linked = await request.registry.persons.all()
+    known = {people.identity_of_name(name): person for person in linked for name in person.names}
+    person = known.get(people.identity_of_name(typed))
+    if person is None:
+        shown = [each for each in linked if each.label and each.label.casefold() == typed.casefold()]
+        if len(shown) > 1:
+            raise NotAllowed(f"{len(shown)} people are shown as {typed}: use a name in records")
+        person = shown[0] if shown else None
+    names = (typed,) if person is None else person.names
+    label = "" if person is None else person.label
+    words = {typed, *names} - ({label} if label else set())
+    forms = dict.fromkeys(form for name in words for form in people.forms(name))
+    return KnownPerson(label=label, names=names, forms=tuple(forms), words=frozenset(forms))
+
+
+# -- the receipt -----------------------------------------------------------------------------------------------
+
+
+def _places(erased: Erased, body: ErasePerson, now: float, waits: bool) -> Iterator[ReceiptPlace]:
+    rows, records = erased.rows, erased.records
+    yield ReceiptPlace(
+        place="names", state=DONE, count=rows.people, what="people with links and the name to show, deleted"
+    )
+    yield ReceiptPlace(
+        place="accounts", state=DONE, count=rows.accounts, what="accounts, deleted with their sessions"
+    )
+    yield ReceiptPlace(
+        place="registry",
+        state=DONE,
+        count=rows.rows,
+        what="rows of roles, seats, filters, authors and the audit list",
+    )
+    yield _texts(erased, replaced=body.texts)
+    yield _devices(erased, erases=body.devices)
+    yield ReceiptPlace(
+        place="records",
+        state=PENDING if records.unreadable else DONE,
+        count=None if body.dry_run else records.records,
+        what=f"stored records; {records.deliveries} deliveries got new idempotency keys"
+        + (
+            f"; {records.unreadable} damaged entries stay until spool.retention ends"
+            if records.unreadable
+            else ""
+        ),
+    )
+    yield ReceiptPlace(
+        place="totals",
+        state=DONE,
+        count=None if body.dry_run else erased.sums,
+        what="sets of dimensions of sums",
+    )
+    what = "reports that wait for the rest of their call, or for calls below them; the gateway looks again by itself"
+    until = now + AGAIN_AFTER_S if waits else None
+    yield ReceiptPlace(place="waiting", state=PENDING if waits else DONE, what=what, until=until)
+    yield ReceiptPlace(
+        place="disk",
+        state=ASK if erased.remains else DONE,
+        what="; ".join(erased.remains) or "replaced rows are overwritten, and write-ahead logs are empty",
+    )
+
+
+def _texts(erased: Erased, *, replaced: bool) -> ReceiptPlace:
+    places = [" ".join(place) for place in erased.rows.texts]
+    count = len(places) + erased.rows.more_texts
+    what = "free texts with a name" + ("" if replaced or not count else "; use --texts to replace them")
+    return ReceiptPlace(
+        place="texts", state=DONE if replaced or not count else ASK, count=count, what=what, listed=places
+    )
+
+
+def _devices(erased: Erased, *, erases: bool) -> ReceiptPlace:
+    is_left = bool(erased.devices) and not erases
+    what = "devices of the person" + ("; use --devices to revoke and erase them" if is_left else "")
+    state = ASK if is_left else DONE
+    return ReceiptPlace(
+        place="devices", state=state, count=len(erased.devices), what=what, listed=erased.devices
+    )
+
+
+async def _outside(
+    request: OperatorRequest[OperatorServices, Any],
+    person: KnownPerson,
+    calls: Sequence[tuple[str, int, str]],
+    others: Sequence[str],
+) -> Iterable[ReceiptPlace]:
+    """Return the places that this installation cannot change."""
+    months = f" from {calls[0][0]} to {calls[-1][0]}" if calls else ""
+    routes = [route.name for route in await request.services.spool.deliveries.routes()]
+    sent = f"receivers may have calls{months} with the names in records; ask their owners to delete or rename them"
+    settings = list(_settings(request, person))
+    backups = await _backups(request)
+    below = "agents and gateways that send here have records of their own; erase the person there as well"
+    return [
+        ReceiptPlace(
+            place="destinations",
+            state=ASK if routes and calls else DONE,
+            what=sent,
+            count=len(routes),
+            listed=routes,
+        ),
+        ReceiptPlace(place="senders", state=ASK if calls else DONE, what=below),
+        ReceiptPlace(
+            place="configuration",
+            state=ASK if settings else DONE,
+            count=len(settings),
+            what="settings that contain a name; change the file, then reload",
+            listed=settings,
+        ),
+        ReceiptPlace(
+            place="backups",
+            state=ASK if backups else DONE,
+            count=len(backups),
+            what="known backups; delete them, or restore them with --erasures",
+            listed=backups,
+        ),
+        ReceiptPlace(
+            place="other names",
+            state=ASK if others else DONE,
+            count=len(others),
+            what="names in the same calls that are not linked; erase them as well if they are the person's",
+            listed=others,
+        ),
+    ]
+
+
+async def _has_waiting(storage: Storage, person: KnownPerson) -> bool:
+    """Return whether a waiting report has a name of the person."""
+    words = [word.encode() for word in person.words]
+    return any(word in report.body for report in await storage.partial_reports.load() for word in words)
+
+
+def _settings(request: OperatorRequest[OperatorServices, Any], person: KnownPerson) -> Iterator[str]:
+    for setting in request.shared.settings():
+        if not person.words.isdisjoint(_texts_in(setting.value)):
+            yield setting.name
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield str(name)
+            yield from _texts_in(each)
+    elif isinstance(value, Collection) and not isinstance(value, bytes):
+        for each in value:
+            yield from _texts_in(each)
+
+
+async def _backups(request: OperatorRequest[OperatorServices, Any]) -> Sequence[str]:
+    """Return the backups that the audit list knows, newest first."""
+    query = ListQuery(
+        sort=SortField("id"), order="desc", identity="id", limit=MAX_LISTED, filters={"action": ("backup",)}
+    )
+    rows = (await request.registry.audit_page(query)).rows
+    return [f"{row.target} ({moment(row.at)})" for row in rows]
+
+
+# -- calls -----------------------------------------------------------------------------------------------------
+
+
+def _query(
+    request: OperatorRequest[OperatorServices, Any], person: KnownPerson, granularity: str
+) -> CostQuery:
+    until = end_of_hour(request.now())
+    since = datetime(until.year - YEARS + 1, 1, 1, tzinfo=UTC)
+    return CostQuery(since=since, until=until, granularity=granularity, include={USER: person.forms})
+
+
+async def _months(
+    request: OperatorRequest[OperatorServices, Any], person: KnownPerson
+) -> Sequence[tuple[str, int, str]]:
+    """Return the months with calls of the person: month, calls, cost in dollars."""
+    await request.whole_ledger.catch_up(request.services.money.log)
+    rows = await request.whole_ledger.costs(_query(request, person, "monthly"))
+    return [(f"{row.start:%Y-%m}", row.calls, row.cost) for row in rows if row.calls]
+
+
+async def _other_names(request: OperatorRequest[OperatorServices, Any], person: KnownPerson) -> Sequence[str]:
+    """Return accounts and addresses that the same calls state, and that are no names of the person."""
+    query = _query(request, person, TOTAL)
+    both = CostQuery(
+        since=query.since,
+        until=query.until,
+        granularity=TOTAL,
+        group_by=(USER, SECOND_NAME),
+        include=query.include,
+        measures=("calls",),
+        stated_names=True,
+    )
+    rows = await request.whole_ledger.costs(both)
+    found = {name for row in rows for name in row.group if name}
+    return sorted(found - {*person.forms})[:MAX_LISTED]
+
+
+async def _contents(request: OperatorRequest[OperatorServices, Any], person: KnownPerson) -> dict[str, Any]:
+    registry, people = request.registry, request.shared.people
+    months = await _months(request, person)
+    is_own = partial(_is_one_of, frozenset(person.forms))
+    accounts = [each for each in await registry.operators.all() if is_own(people.forms(each.email))]
+    emails = {account.email for account in accounts}
+    devices = _storage(request).devices.all()
+    return {
+        "made_at": moment(request.now()),
+        "name": person.label or None,
+        "names": list(person.names),
+        "months": [{"month": month, "calls": calls, "cost": cost} for month, calls, cost in months],
+        "devices": [
+            {
+                "id": device.id,
+                "hostname": device.hostname,
+                "platform": device.platform,
+                "serial": device.serial,
+                "user": device.user,
+                "enrolled_at": moment(device.enrolled_at),
+                "last_seen": moment(device.last_seen),
+            }
+            for device in devices
+            if device.user and is_own(people.forms(device.user))
+        ],
+        "seats": [
+            {"plan": plan.name, "user": seat.user, "since": seat.since, "until": seat.until or None}
+            for plan in registry.table(PlanTable).all()
+            for seat in plan.seats
+            if is_own(people.forms(seat.user))
+        ],
+        "roles": [role.name for role in registry.roles.all() if not emails.isdisjoint(role.members)],
+        "accounts": [
+            {"email": account.email, "role": account.role, "created": moment(account.created_at)}
+            for account in accounts
+        ],
+    }
+
+
+def _is_one_of(forms: frozenset[str], names: Iterable[str]) -> bool:
+    return not forms.isdisjoint(names)
+
+
+async def _write_calls(
+    request: OperatorRequest[OperatorServices, Any], person: KnownPerson, path: Path
+) -> int:
+    log, forms = request.services.money.log, frozenset(person.forms)
+    lines: list[bytes] = []
+    for topic in (AI_TELEMETRY, USAGE_EVENTS):
+        for first in range(1, log.next_number(topic), STEP):
+            for entry in await log.read(topic, first, first + STEP - 1, with_open=True):
+                own = [each for each in entry.records if each is not None and _is_of(each, forms)]
+                lines += [json.dumps(describe_record(each), default=str).encode() + b"\n" for each in own]
+    await asyncio.to_thread(_write, path, lines)
+    return len(lines)
+
+
+def _is_of(record: Record, forms: frozenset[str]) -> bool:
+    if isinstance(record, Correction):
+        return _is_of(record.after, forms) or _is_of(record.before, forms)
+
+    def value(dimension: str) -> str:
+        if dimension == SECOND_NAME:
+            return str(getattr(record, "tags", {}).get(SECOND_NAME.removeprefix("tag:"), ""))
+        return getattr(record, "user", None) or getattr(record, "subject", None) or ""
+
+    return not forms.isdisjoint(names_in(USER, value))
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise AlreadyThere(f"{directory} already exists: choose a new directory for the export") from error
+    except OSError as error:
+        raise NotAllowed(f"{directory} cannot be written: {error.strerror}") from error
+
+
+def _write(path: Path, pieces: Iterable[bytes]) -> None:
+    with new_file(path) as file:
+        file.writelines(pieces)

@@ -1,0 +1,138 @@
+"""
+Erasure of people in a whole storage: the registry, the log, the totals and the devices.
+
+The registry stores the erasure first, so that the intake and a later start know it. Each further step can be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from spool.clock import Clock
+from spool.devices.device import Device, of_known
+from spool.erasure import EVER, NO_RECORDS, Erasure, RenamedRecords, pseudonyms_by_digest
+from spool.errors import SpoolError, SpoolUnavailable
+from spool.log.pending_spans import KEPT_S
+from spool.people import People
+from spool.registry.audit import AuditedChange
+from spool.registry.erasing import ErasedRows, name_in
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.storage import Storage
+
+AGAIN_AFTER_S = KEPT_S + 3600.0  # by then, no report waits any more that was received before the erasure
+LOOK_S = 600.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Erased:
+    """What an erasure changed. `remains` says why remains of rows may be left on disk."""
+
+    rows: ErasedRows
+    records: RenamedRecords = NO_RECORDS
+    sums: int = 0  # sets of dimensions in the totals
+    devices: Sequence[str] = ()  # the devices of the person
+    remains: Sequence[str] = ()
+
+
+async def erase(
+    storage: Storage,
+    erasures: Sequence[Erasure],
+    *,
+    revoked: Callable[[Device], Device],
+    actor: Actor,
+    labels: Collection[str] = (),
+    is_trial: bool = False,
+) -> Erased:
+    """
+    Erase people. `labels` are the names that the console showed for them, and `revoked` revokes a device.
+
+    Raises NotAllowed if the registry refuses it. With `is_trial`, nothing is changed, and only rows are counted.
+    """
+    registry = _registry(storage)
+    devices = devices_of(storage, registry.people, erasures)
+    rows = await registry.erase(erasures, labels, actor, is_trial=is_trial)
+    if is_trial:
+        return Erased(rows=rows, devices=devices)
+    records, sums = NO_RECORDS, 0
+    for erasure in erasures:
+        renamed_sums, renamed = await _rename(storage, registry, erasure)
+        records, sums = records.plus(renamed), sums + renamed_sums
+        if erasure.devices:
+            await _erase_devices(storage, devices_of(storage, registry.people, [erasure]), revoked, actor)
+    remains = [await part.overwrite() for part in (registry, storage.ledger, storage)]
+    return Erased(rows=rows, records=records, sums=sums, devices=devices, remains=[*filter(None, remains)])
+
+
+async def follow(storage: Storage, clock: Clock) -> None:
+    """Finish erasures that were interrupted, and look at the records again when no earlier report waits any more."""
+    while True:
+        try:
+            await follow_once(storage, clock)
+        except SpoolError as error:
+            _log.warning("an erasure will be continued: %s", error, extra={"action": "erasure_waits"})
+        await asyncio.sleep(LOOK_S)
+
+
+async def follow_once(storage: Storage, clock: Clock) -> int:
+    """Return the number of erasures whose records were renamed."""
+    registry = _registry(storage)
+    due = [
+        erasure
+        for erasure in registry.persons.erasures
+        if not erasure.passes or (erasure.passes == 1 and clock.now() >= erasure.at + AGAIN_AFTER_S)
+    ]
+    for erasure in due:
+        if not erasure.passes:
+            await _rename(storage, registry, erasure)
+        else:  # its names in the totals may be those of a new person
+            await storage.rename_records(_renaming(registry.people, erasure))
+            await registry.persons.note_pass(erasure)
+    return len(due)
+
+
+def devices_of(storage: Storage, people: People, erasures: Sequence[Erasure]) -> Sequence[str]:
+    """Return the ids of the devices whose user is one of these people."""
+    by_digest = pseudonyms_by_digest(erasures)
+    return sorted(
+        device.id
+        for device in storage.devices.all()
+        if device.user and name_in(people, by_digest, device.user) != device.user
+    )
+
+
+async def _rename(storage: Storage, registry: Registry, erasure: Erasure) -> tuple[int, RenamedRecords]:
+    renaming = _renaming(registry.people, erasure)
+    await storage.ledger.catch_up(storage.log)
+    records = partial(storage.rename_records, renaming)
+    renamed = await storage.ledger.rename(lambda name: renaming(name, EVER), records)
+    await registry.persons.note_pass(erasure)
+    return renamed
+
+
+def _renaming(people: People, erasure: Erasure) -> Callable[[str, int], str]:
+    return partial(people.pseudonym, erased=pseudonyms_by_digest([erasure]))
+
+
+async def _erase_devices(
+    storage: Storage, ids: Sequence[str], revoked: Callable[[Device], Device], actor: Actor
+) -> None:
+    def erased(device: Device) -> Device:
+        plain = replace(revoked(device), heartbeat=b"", labels={}, operator_labels={}, fingerprint="")
+        return plain.updated(facts=True, user="", hostname="", serial="")
+
+    for id in ids:
+        change = AuditedChange(actor=actor, action="device.erase", target=id)
+        await storage.devices.update(id, of_known(erased), change)
+
+
+def _registry(storage: Storage) -> Registry:
+    if storage.registry is None:
+        raise SpoolUnavailable(storage.registry_problem)
+    return storage.registry

@@ -1,0 +1,217 @@
+"""
+Erasure of people in the registry: the names in all rows, and the accounts of the people.
+
+A name that a row has in a place for people becomes the pseudonym that calls have. Authors and audit rows have ERASED
+instead. Names in other texts are listed, and replaced on request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from spool.erasure import EVER, Erasure, pseudonyms_by_digest
+from spool.errors import NotAllowed
+from spool.people import ERASED, SECOND_NAME, USER, USER_EMAIL, People, Pseudonyms, is_address
+from spool.registry.changes import Changes
+from spool.registry.operators import Actor, Operator
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.tables.operators import delete_operators
+from spool.registry.tables.persons import ERASURE, KIND, KnownPeople, read_people, stored_erasures
+
+# Names of fields, and of dimensions in filters, that name people.
+PEOPLE = frozenset((USER, SECOND_NAME, USER_EMAIL, "users", "owner", "owners", "subject", "names"))
+AUTHORS = frozenset(("author", "actor", "account", "assignee"))
+MEMBERS = "members"  # field of a role with the addresses of people
+FINDING = "finding"  # column of insights
+MAX_PLACES = 1000  # maximum number of texts in a report
+_WORD = re.compile(r"[\w@.:+%'-]+")
+_LAST = ".:'-"  # characters after a name that belong to the sentence
+
+
+class TextPlace(NamedTuple):
+    """A text that contains a name: its table or kind of document, the row's id, and the field."""
+
+    table: str
+    id: str
+    field: str
+
+
+@dataclass(kw_only=True)
+class ErasedRows:
+    """What an erasure changed in the registry. `texts` have a name, and were replaced if the erasure says so."""
+
+    people: int = 0
+    accounts: int = 0
+    rows: int = 0
+    texts: list[TextPlace] = field(default_factory=list)
+    more_texts: int = 0
+
+
+async def erase(
+    changes: Changes,
+    erasures: Collection[Erasure],
+    labels: Collection[str],
+    actor: Actor,
+    *,
+    is_trial: bool = False,
+) -> ErasedRows:
+    """
+    Erase people in one transaction, and store the erasures. `labels` are the names that the console showed.
+
+    Raises NotAllowed if the actor is one of these people, or if no other Admin would be left. With `is_trial`, nothing
+    is changed.
+    """
+    now = changes.now()
+
+    def work(rows: RegistryRows) -> ErasedRows:
+        erasing = _Erasing(changes.people, erasures, labels, rows)
+        erasing.run(actor, now)
+        known = {erasure.id for erasure in stored_erasures(rows)}
+        for erasure in erasures:
+            if erasure.id not in known:
+                rows.put_document(ERASURE, erasure.id, {**asdict(erasure)})
+            rows.add_audit(now, actor, "person.erase", erasure.id)
+        if is_trial:
+            raise _Trial(erasing.done)
+        return erasing.done
+
+    try:
+        return await changes.together(work)
+    except _Trial as trial:
+        return trial.done
+
+
+class _Trial(Exception):
+    """Undoes the transaction of a trial."""
+
+    def __init__(self, done: ErasedRows) -> None:
+        super().__init__("nothing was changed")
+        self.done = done
+
+
+class _Erasing:
+    """One erasure of people within a transaction."""
+
+    def __init__(
+        self, people: People, erasures: Collection[Erasure], labels: Collection[str], rows: RegistryRows
+    ) -> None:
+        self.done = ErasedRows()
+        self._people = people
+        self._rows = rows
+        self._replaces = all(erasure.texts for erasure in erasures)
+        self._labels = [label for label in labels if label.strip()]
+        self._by_digest = pseudonyms_by_digest(erasures)
+        self._named = lru_cache(maxsize=65536)(self._found)
+
+    def run(self, actor: Actor, now: float) -> None:
+        if self.named(actor.name) != actor.name:
+            raise NotAllowed("somebody else must erase you, because the audit list names who did it")
+        self._delete_people()
+        self._delete_accounts(now)
+        self._rows.rewrite(self._rewritten)
+
+    def named(self, text: str) -> str:
+        """Return the pseudonym of a name, and any other text unchanged."""
+        return self._named(text)
+
+    def _found(self, text: str) -> str:
+        return name_in(self._people, self._by_digest, text)
+
+    def _delete_people(self) -> None:
+        known = KnownPeople(read_people(self._rows), self._people)
+        gone = [
+            person
+            for person in known.people.values()
+            if any(self.named(name) != name for name in person.names)
+        ]
+        self._labels += [person.label for person in gone if person.label]
+        known.drop(gone)
+        known.store(self._rows)
+        self.done.people = len(gone)
+
+    def _delete_accounts(self, now: float) -> None:
+        gone = [account for account in self._rows.all(Operator) if self.named(account.email) != account.email]
+        delete_operators(self._rows, gone, now)
+        self.done.accounts = len(gone)
+
+    # -- texts -----------------------------------------------------------------------------------------------
+
+    def _rewritten(self, table: str, id: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the values of a row without names. `table` is the kind of a document, or the name of a table."""
+        if table in (ERASURE, KIND):
+            return values
+        everywhere = table in ("audit", "sessions")
+        after = {
+            name: self._value(value, TextPlace(table, id, name), everywhere) for name, value in values.items()
+        }
+        self.done.rows += after != dict(values)
+        return after
+
+    def _value(self, value: Any, place: TextPlace, everywhere: bool) -> Any:
+        """Return a value without names. With `everywhere`, every text is replaced, as in audit rows."""
+        name = place.field
+        if isinstance(value, Mapping):
+            return self._mapping(value, place, everywhere)
+        if isinstance(value, list | tuple):
+            if name == MEMBERS:
+                return [each for each in value if self.named(each) == each]
+            return [self._value(each, place, everywhere) for each in value]
+        if not isinstance(value, str) or not value:
+            return value
+        if name == FINDING:  # it identifies the insight, so it stays unique
+            return _WORD.sub(lambda match: self.named(match[0]), value)
+        if everywhere or name in AUTHORS or name.endswith("_by"):
+            return self._without(value)
+        if name in PEOPLE:
+            return self.named(value)
+        return self._text(value, place)
+
+    def _mapping(self, value: Mapping[str, Any], place: TextPlace, everywhere: bool) -> dict[str, Any]:
+        dimension = value.get("dimension")
+        after = {}
+        for name, each in value.items():
+            of_person = name in ("value", "values") and dimension in PEOPLE
+            inner = place._replace(field=USER if of_person else name)
+            key = self.named(name) if place.field in PEOPLE else name
+            after[key] = self._value(each, inner, everywhere)
+        return after
+
+    def _text(self, text: str, place: TextPlace) -> str:
+        after = self._without(text)
+        if after == text:
+            return text
+        if place not in self.done.texts:
+            if len(self.done.texts) < MAX_PLACES:
+                self.done.texts.append(place)
+            else:
+                self.done.more_texts += 1
+        return after if self._replaces else text
+
+    def _without(self, text: str) -> str:
+        """Return a text with ERASED instead of each name."""
+        if self.named(text) != text:
+            return ERASED
+        for label in self._labels:
+            text = re.sub(rf"(?<!\w){re.escape(label)}(?!\w)", ERASED, text, flags=re.IGNORECASE)
+        return _WORD.sub(self._word, text)
+
+    def _word(self, match: re.Match[str]) -> str:
+        word = match[0]
+        for name in dict.fromkeys((word, word.rstrip(_LAST))):
+            if name and self.named(name) != name:
+                return ERASED + word[len(name) :]
+        return word
+
+
+def name_in(people: People, erased: Pseudonyms, name: str) -> str:
+    """Return the pseudonym of a name, also if an erasure has only the hash of the address. Return others unchanged."""
+    pseudonym = people.pseudonym(name, EVER, erased)
+    if pseudonym == name and is_address(name):
+        hashed = people.hashed(name)
+        pseudonym = people.pseudonym(hashed, EVER, erased)
+        return name if pseudonym == hashed else pseudonym
+    return pseudonym

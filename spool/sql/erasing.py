@@ -1,0 +1,176 @@
+"""
+Renaming of people in stored records: entries, fields of added reports, rejected records and records that are sent
+again. All of them are in the tables of the log, so that a transaction covers them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from spool.deliveries.rules import new_key
+from spool.erasure import EVER, NO_RECORDS, RenamedRecords, Renaming, rename_fields, rename_person
+from spool.errors import EntryUnreadable
+from spool.log.entries import codec
+from spool.log.entries.codec import EntryBody
+from spool.record import AI_TELEMETRY, USAGE_EVENTS, pack, unpack
+from spool.sql.connection import SqlConnection, SqlTransactions
+
+ENTRIES_AT_ONCE = 16
+AMENDMENTS_AT_ONCE = 1000
+TOPICS_OF_PEOPLE = (AI_TELEMETRY, USAGE_EVENTS)
+
+_ENTRIES = """
+    SELECT first, count, version, checksum, body FROM {schema}.entries
+     WHERE %s AND first > :after ORDER BY first LIMIT :most"""
+_PUT_ENTRY = """
+    UPDATE {schema}.entries SET version = :version, checksum = :checksum, body = :body
+     WHERE %s AND first = :first AND checksum = :before"""
+_AMENDMENTS = """
+    SELECT number, checksum, fields FROM {schema}.amendments
+     WHERE %s AND number > :after ORDER BY number LIMIT :most"""
+_PUT_AMENDMENT = """
+    UPDATE {schema}.amendments SET checksum = :checksum, fields = :fields WHERE %s AND number = :number"""
+_DELIVERIES = """
+    SELECT id FROM {schema}.deliveries
+     WHERE kept IS NULL AND first <= :last AND last >= :first
+       AND route IN (SELECT name FROM {schema}.routes WHERE topic = :topic)"""
+_NEW_KEY = "UPDATE {schema}.deliveries SET idempotency_key = :key WHERE id = :id"
+_KEPT = "SELECT id, kept FROM {schema}.deliveries WHERE kept IS NOT NULL"
+_PUT_KEPT = "UPDATE {schema}.deliveries SET kept = :record, idempotency_key = :key WHERE id = :id"
+_DEAD = "SELECT id, record FROM {schema}.dead"
+_PUT_DEAD = "UPDATE {schema}.dead SET record = :record WHERE id = :id"
+
+
+class SqlErasing:
+    """
+    The records of one installation. `rows` is the condition for the rows of a topic, `code` gives the value by which
+    it names a topic, and `lock` is a statement that keeps other processes from appending.
+    """
+
+    def __init__(
+        self,
+        transactions: SqlTransactions,
+        *,
+        rows: str = "topic = :topic",
+        code: Callable[[str], object] = str,
+        lock: str = "",
+    ) -> None:
+        self._transactions = transactions
+        self._rows = rows
+        self._code = code
+        self._lock = lock
+
+    async def rename(self, renaming: Renaming) -> RenamedRecords:
+        """
+        Replace names in all stored records. A delivery whose body changes gets a new key.
+
+        Each step is a transaction. If the process ends in between, call it again.
+        """
+        renamed = await self._transactions.transaction(partial(_rename_set_aside, renaming=renaming))
+        for topic in TOPICS_OF_PEOPLE:
+            after = 0
+            while step := await self._entries(topic, after, renaming):
+                after, count = step
+                renamed = renamed.plus(count)
+            renamed = renamed.plus(await self._amendments(topic, renaming))
+        return renamed
+
+    async def _entries(self, topic: str, after: int, renaming: Renaming) -> tuple[int, RenamedRecords] | None:
+        """Rename in some entries. Return the number of the last, or None if there is none after `after`."""
+        select = _ENTRIES % self._rows
+        code = self._code(topic)
+        rows = await self._transactions.read(
+            lambda tables: tables.all(select, topic=code, after=after, most=ENTRIES_AT_ONCE)
+        )
+        if not rows:
+            return None
+        changed, count = await asyncio.to_thread(_renamed_entries, topic, rows, renaming)
+        if changed:
+            keys = await self._transactions.transaction(
+                partial(self._put_entries, topic=topic, changed=changed)
+            )
+            count = count._replace(deliveries=keys)
+        return rows[-1][0], count
+
+    def _put_entries(self, tables: SqlConnection, topic: str, changed: Sequence[Mapping[str, Any]]) -> int:
+        deliveries = set[int]()
+        for row in changed:
+            tables.run(_PUT_ENTRY % self._rows, topic=self._code(topic), **row["entry"])
+            deliveries.update(id for (id,) in tables.all(_DELIVERIES, topic=topic, **row["span"]))
+        tables.run_each(_NEW_KEY, [{"id": id, "key": new_key()} for id in sorted(deliveries)])
+        return len(deliveries)
+
+    async def _amendments(self, topic: str, renaming: Renaming) -> RenamedRecords:
+        after: int | None = 0
+        renamed = NO_RECORDS
+        while after is not None:
+            work = partial(self._rename_amendments, topic=topic, after=after, renaming=renaming)
+            after, count = await self._transactions.transaction(work)
+            renamed = renamed.plus(RenamedRecords(count))
+        return renamed
+
+    def _rename_amendments(
+        self, tables: SqlConnection, topic: str, after: int, renaming: Renaming
+    ) -> tuple[int | None, int]:
+        if self._lock:  # a commit replaces all fields that it has read
+            tables.run(self._lock)
+        code = self._code(topic)
+        rows = tables.all(_AMENDMENTS % self._rows, topic=code, after=after, most=AMENDMENTS_AT_ONCE)
+        count = 0
+        for number, checksum, packed in rows:
+            try:
+                fields = codec.check_fields(topic, number, checksum, bytes(packed))
+            except EntryUnreadable:
+                continue
+            # The fields of a report rarely state the time of the call, so they are renamed at any time.
+            if rename_fields(fields, renaming, EVER):
+                data = codec.pack_fields(fields)
+                checksum = codec.checksum(data, codec.amendment_place(topic, number))
+                put = _PUT_AMENDMENT % self._rows
+                tables.run(put, topic=code, number=number, checksum=checksum, fields=data)
+                count += 1
+        return (rows[-1][0] if rows else None), count
+
+
+def _renamed_entries(
+    topic: str, rows: Iterable[Sequence[Any]], renaming: Renaming
+) -> tuple[list[Mapping[str, Any]], RenamedRecords]:
+    changed: list[Mapping[str, Any]] = []
+    records = unreadable = 0
+    for first, count, version, checksum, body in rows:
+        try:
+            raws, _ = codec.stored_raws(EntryBody(version, checksum, bytes(body)), topic, first, count)
+            decoded = list(map(codec.record, raws))
+        except EntryUnreadable:
+            unreadable += 1
+            continue
+        renamed = [record for record in decoded if rename_person(record, renaming, unknown=EVER)]
+        if renamed:
+            records += len(renamed)
+            sealed = codec.seal(codec.pack(decoded), codec.entry_place(topic, first, count))
+            entry = {
+                "first": first,
+                "before": checksum,
+                "version": sealed.version,
+                "checksum": sealed.checksum,
+                "body": sealed.data,
+            }
+            changed.append({"entry": entry, "span": {"first": first, "last": first + count - 1}})
+    return changed, RenamedRecords(records, 0, unreadable)
+
+
+def _rename_set_aside(tables: SqlConnection, renaming: Renaming) -> RenamedRecords:
+    """Rename in rejected records and in those that are sent again, which have no entry any more."""
+    renamed = NO_RECORDS
+    for select, put in ((_DEAD, _PUT_DEAD), (_KEPT, _PUT_KEPT)):
+        for id, packed in tables.all(select):
+            records = unpack(bytes(packed))
+            changed = [rename_person(record, renaming, unknown=EVER) for record in records]
+            if any(changed):
+                key = {"key": new_key()} if put is _PUT_KEPT else {}
+                tables.run(put, id=id, record=pack(records), **key)
+                renamed = renamed.plus(RenamedRecords(sum(changed), len(key)))
+    return renamed

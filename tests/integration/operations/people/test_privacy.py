@@ -1,0 +1,237 @@
+"""Privacy requests over the operator API and the command: erasure, its receipt, restored backups and exports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main
+from gateway.configuration.sections import Config
+from spool.people import ERASED
+from spool.record import pack
+from tests.integration.conftest import Serve
+from tests.integration.receivers.test_second_names import storage_of as storage_of
+from tests.integration.test_linked_names import added, lines, sent, whole, world_of
+from tests.integration.test_one_identity import World, checked
+from tests.stored_files import contents_of
+
+CANARY, ADDRESS = "canary-login-7q", "canary.person@example.com"
+NAMES = (ADDRESS, "canary-uuid-7q", CANARY)
+OTHERS = ("bob@example.com", "bob", "cy")
+MAY = {"name": "Privacy", "data_access": "none", "permission_sets": ["answer_privacy_requests"],
+       "members": ["root@example.com"]}  # fmt: skip
+
+
+async def allow(world: World) -> None:
+    checked(await world.ask("POST", "/roles", MAY))
+
+
+async def erased(world: World, name: str = CANARY, **choices: Any) -> Mapping[str, Any]:
+    found = checked(await world.ask("POST", f"/people/{name}/erase", {"confirm": name, **choices}))
+    return dict(found["erasure"])
+
+
+def states(receipt: Mapping[str, Any]) -> Mapping[str, str]:
+    return {place["place"]: place["state"] for place in receipt["places"]}
+
+
+async def stored(world: World, outside: Callable[[], Iterator[bytes]]) -> bytes:
+    """Return everything that is stored: files, rows of the database, and the records in entries."""
+    records = [each for each in await world.serving.records() if each is not None]
+    contents = contents_of(world.serving.app.config.data_dir)
+    return b"\0".join([pack(records), *contents.values(), *outside()])
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_no_byte_of_a_name_is_left(
+    serve: Serve, storage_of: tuple[Config, Callable[[], Iterator[bytes]]], seed: int
+) -> None:
+    """
+    Random calls, links, splits and erasures, on each engine. Every name is stored before and nowhere after, in files,
+    tables and entries. Sums by other dimensions, and the lines of other people, stay to the last digit.
+    """
+    config, outside = storage_of
+    chance = random.Random(seed)
+    world = await world_of(serve, config)
+    await allow(world)
+    await sent(world, chance, [*chance.choices(NAMES, k=30), *NAMES, *chance.choices(OTHERS, k=20)])
+    linked = [world.people.stored(name) for name in chance.sample(NAMES, 3)]
+    checked(await world.ask("POST", "/people", {"people": [{"users": linked, "name": "Canary Person"}]}))
+    if chance.random() < 0.5:
+        checked(await world.ask("POST", "/people/split", {"user": linked[1]}))
+        checked(await world.ask("POST", "/people", {"people": [{"users": linked[:2]}]}))
+    note = {"text": f"Why {CANARY} calls so often.", "day": "2026-11-01"}
+    checked(await world.ask("POST", "/annotations", note))
+    gone = [
+        name.encode() for name in (CANARY, "canary-uuid-7q", world.people.hashed(ADDRESS), "Canary Person")
+    ]
+    before, separate = await whole(world), await lines(world)
+    contents = await stored(world, outside)
+    assert [] == [name for name in gone if name not in contents]
+
+    trial = await erased(world, dry_run=True)
+    assert ("ask", None) == (states(trial)["texts"], trial["file"])
+    assert contents.count(gone[0]) <= (await stored(world, outside)).count(gone[0])
+    receipt = await erased(world, texts=True)
+    assert trial["calls"] == receipt["calls"] == separate[linked[0]][0]
+    done = (
+        "names",
+        "accounts",
+        "registry",
+        "texts",
+        "devices",
+        "records",
+        "totals",
+        "waiting",
+        "configuration",
+    )
+    assert {*done} == {place for place in done if states(receipt)[place] == "done"}, receipt
+    assert ("ask" if config.storage.engine == "postgres" else "done") == states(receipt)["disk"]
+    assert [] == [name for name in gone if name in await stored(world, outside)]
+    assert before == await whole(world)
+    by_hand = {ERASED if name == linked[0] else name: line for name, line in separate.items()}
+    assert by_hand == await lines(world)
+    assert separate[linked[0]] == added([*(await lines(world, "model", where=f"user={ERASED}")).values()])
+    audit = checked(await world.ask("GET", "/audit", action="person.erase"))["audit"]
+    assert [receipt["id"]] == [row["target"] for row in audit]
+
+    await sent(world, chance, [CANARY])
+    assert [] == [name for name in gone if name in await stored(world, outside)], (
+        "a call from before the erasure"
+    )
+    assert separate[linked[0]][0] + 1 == (await lines(world))[ERASED][0]
+    verified = checked(await world.ask("GET", "/verify"))
+    assert [] == verified["imbalances"]
+
+
+async def test_only_a_granted_right_erases(serve: Serve) -> None:
+    """No built-in role may erase or export, not even on the server. The confirmation must repeat the name."""
+    world = await world_of(serve, Config())
+    await sent(world, random.Random(1), [CANARY])
+    for path, body in (
+        (f"/people/{CANARY}/erase", {"confirm": CANARY}),
+        (f"/people/{CANARY}/export", {"directory": "/x"}),
+    ):
+        refused = await world.ask("POST", path, body)
+        assert (403, True) == (
+            refused.status,
+            "Answer Privacy Requests" in refused.payload["error"]["message"],
+        )
+    assert 403 == (await world.ask("GET", "/erasures")).status
+    await allow(world)
+    for body in ({}, {"confirm": "somebody"}):
+        refused = await world.ask("POST", f"/people/{CANARY}/erase", body)
+        assert (400, True) == (refused.status, CANARY in refused.payload["error"]["message"])
+    assert 404 == (await world.ask("POST", "/people/nobody/erase", {"confirm": "nobody"})).status
+    assert {CANARY} == (await lines(world)).keys()
+    assert {"erasures": [], "format": 1} == checked(await world.ask("GET", "/erasures"))
+
+
+async def test_recalculated_and_recounted_sums_keep_the_pseudonym(serve: Serve) -> None:
+    """Neither a recount from the log nor a recalculation brings a name back, and both leave the sums."""
+    world = await world_of(serve, Config())
+    await allow(world)
+    await sent(world, random.Random(2), [CANARY, "bob", CANARY])
+    before = await whole(world)
+    await erased(world)
+    storage = world.serving.app.services.storage
+    after = await lines(world)
+    checked(await world.ask("POST", "/ledger/rebuild", {}))
+    await storage.ledger.catch_up(storage.log)
+    assert (before, after) == (await whole(world), await lines(world))
+    assert {ERASED, "bob"} == after.keys()
+
+
+async def test_a_seat_stays_with_its_calls(serve: Serve) -> None:
+    """The seat of an erased person covers the same calls, and the costs of the plan stay."""
+    world = await world_of(serve, Config())
+    await allow(world)
+    view = {"name": "All", "filter": {"source": ["otel"]}, "principal_dimension": "model"}
+    plan = {"name": "Team", "view": checked(await world.ask("POST", "/views", view))["view"]["id"], "fee": "20",
+            "seats": [{"user": CANARY, "since": "2026-01-01"}, {"user": "bob", "since": "2026-01-01"}]}  # fmt: skip
+    made = checked(await world.ask("POST", "/plans", plan))["plan"]
+    await sent(world, random.Random(3), [CANARY, "bob", CANARY])
+    before = checked(await world.ask("GET", "/plan-costs"))
+    receipt = await erased(world)
+    seats = checked(await world.ask("GET", f"/plans/{made['id']}"))["plan"]["seats"]
+    [pseudonym] = receipt["file"]["erasures"][0]["names"].values()
+    assert {pseudonym, "bob"} == {seat["user"] for seat in seats}
+    after = checked(await world.ask("GET", "/plan-costs"))
+    assert json.dumps(before).replace(CANARY, pseudonym) == json.dumps(after)
+
+
+async def run(world: World, *words: str, code: int = 0) -> str:
+    config = ["--data", str(world.serving.app.config.data_dir), "--as", "root@example.com"]
+    result = await asyncio.to_thread(CliRunner().invoke, main, [*words, *config])
+    assert code == result.exit_code, result.output
+    return result.output
+
+
+async def test_a_restored_backup_brings_no_name_back(serve: Serve, tmp_path: Path) -> None:
+    """The file of erasures has no name. Restored with it, the backup has none either."""
+    world = await world_of(serve, Config())
+    await allow(world)
+    await sent(world, random.Random(4), [CANARY, "bob", ADDRESS])
+    checked(await world.ask("POST", "/people", {"people": [{"users": [CANARY, ADDRESS], "name": "Canary"}]}))
+    await run(world, "backup", str(tmp_path / "backup"))
+    separate, before = await lines(world), await whole(world)
+    said = await run(world, "people", "erase", CANARY, "--texts", "--confirm", "Canary")
+    assert "3 calls" in said or "2 calls are shown as (erased)" in said, said
+    assert f"backups: {tmp_path / 'backup'}" in said
+    file = tmp_path / "erasures.json"
+    file.write_text(await run(world, "people", "erasures"))
+    assert CANARY not in file.read_text() and "canary" not in file.read_text()
+
+    words = ["restore", str(tmp_path / "backup"), "--data", str(tmp_path / "restored"), "--queued", "hold"]
+    refused = await asyncio.to_thread(CliRunner().invoke, main, words)
+    assert (2, True) == (refused.exit_code, "--erasures" in refused.output)
+    bad = tmp_path / "bad.json"
+    bad.write_text("{}")
+    refused = await asyncio.to_thread(CliRunner().invoke, main, [*words, "--erasures", str(bad)])
+    assert (2, True) == (refused.exit_code, "not a file of" in refused.output), refused.output
+    restored = await asyncio.to_thread(CliRunner().invoke, main, [*words, "--erasures", str(file)])
+    assert 0 == restored.exit_code, restored.output
+    assert "1 people" in restored.output
+    contents = b"\0".join(contents_of(tmp_path / "restored").values())
+    gone = (CANARY, world.people.hashed(ADDRESS), "Canary")
+    assert [] == [name for name in gone if name.encode() in contents]
+    assert separate.keys() - {CANARY} | {ERASED} == (await lines(world)).keys()
+    assert before == await whole(world)
+
+
+async def test_an_export_has_everything_about_one_person(serve: Serve, tmp_path: Path) -> None:
+    """Names, calls, sums by month, seats and roles of one person, and nothing about others."""
+    world = await world_of(serve, Config())
+    await allow(world)
+    await sent(world, random.Random(5), [CANARY, "bob", ADDRESS, CANARY])
+    checked(await world.ask("POST", "/people", {"people": [{"users": [CANARY, ADDRESS], "name": "Canary"}]}))
+    await run(world, "people", "export", "Canary", "--out", str(tmp_path / "out"))
+    person = json.loads((tmp_path / "out" / "person.json").read_text())
+    calls = [json.loads(line) for line in (tmp_path / "out" / "calls.ndjson").read_text().splitlines()]
+    assert 3 == len(calls) == sum(month["calls"] for month in person["months"])
+    assert {CANARY, world.people.hashed(ADDRESS)} == {call["user"] for call in calls} == {*person["names"]}
+    assert "bob" not in json.dumps([person, calls])
+    assert "already exists" in await run(
+        world, "people", "export", "Canary", "--out", str(tmp_path / "out"), code=2
+    )
+
+
+async def test_a_waiting_report_is_stated_and_does_not_bring_the_name_back(serve: Serve) -> None:
+    """A Langfuse trace whose call has not ended waits under the name, so the receipt says until when."""
+    world = await world_of(serve, Config())
+    await allow(world)
+    await sent(world, random.Random(6), [CANARY])
+    begun = {"id": "e1", "type": "trace-create", "timestamp": "2026-11-20T07:15:06Z",
+             "body": {"id": "t1", "userId": CANARY}}  # fmt: skip
+    answer = await world.serving.send("/v1/ai-telemetry/langfuse", json.dumps({"batch": [begun]}).encode())
+    assert 207 == answer.status
+    receipt = await erased(world)
+    [waiting] = [place for place in receipt["places"] if place["place"] == "waiting"]
+    assert ("pending", True) == (waiting["state"], waiting["until"] > receipt["at"])

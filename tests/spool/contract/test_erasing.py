@@ -1,0 +1,300 @@
+"""People who are erased in a storage: no name is left, every sum stays, and a late report brings no name back."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gateway.devices.states import revoked_by
+from spool.deliveries.values import RouteSpec
+from spool.erasing import AGAIN_AFTER_S, erase, follow_once
+from spool.erasure import Erasure, new_erasure, read, written
+from spool.errors import Invalid, NotAllowed
+from spool.identity import Identity
+from spool.ledger.queries import CostQuery
+from spool.log.values import Submission
+from spool.people import ERASED, USER, USER_EMAIL, People
+from spool.record import (
+    AI_TELEMETRY,
+    NS,
+    USAGE_EVENTS,
+    Correction,
+    Inference,
+    Record,
+    UsageEvent,
+    UsageMetric,
+)
+from spool.registry.operators import ADMIN, Actor
+from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.tables.persons import LinkedPerson
+from spool.storage import Storage
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import NOON
+from tests.spool.contract.test_devices import device
+from tests.spool.ledger_log import call
+
+ROOT = Actor("root@example.com", "local")
+ADA, BOB = ("ada@example.com", "uuid-ada", "ada"), ("bob@example.com", "uuid-bob", "bob")
+MODELS, TEAMS = ("gpt-4o", "gpt-4.1"), ("search", "ml", None)
+HOUR_NS = 3600 * NS
+ROUTE = f"up/{AI_TELEMETRY}"
+
+
+def erasure_of(people: People, names: Sequence[str], at: float, **choices: bool) -> Erasure:
+    forms = [form for name in names for form in people.forms(name)]
+    return new_erasure(map(people.digest, forms), at, **choices)
+
+
+async def erased(storage: Storage, erasure: Erasure, **options: Any) -> Any:
+    return await erase(storage, [erasure], revoked=revoked_by(""), actor=ROOT, **options)
+
+
+def people_of(storage: Storage) -> People:
+    assert storage.registry is not None
+    return storage.registry.people
+
+
+async def store(storage: Storage, records: Sequence[Record], topic: str = AI_TELEMETRY) -> None:
+    identities = [Identity(record.id) for record in records]
+    submission = Submission(topic=topic, received=len(records), records=list(records), identities=identities)
+    await storage.log.append(submission)
+
+
+def calls_of(people: People, chance: random.Random, names: Sequence[str], count: int) -> list[Inference]:
+    stored = list(map(people.hashed, names))
+    return [
+        call(
+            id=chance.randbytes(16),
+            user=(user := chance.choice((*stored[1:], stored[0]))),
+            tags={USER_EMAIL: stored[0]} if user != stored[0] and chance.random() < 0.5 else {},
+            team=chance.choice(TEAMS),
+            request_model=chance.choice(MODELS),
+            start_time=int(NOON) * NS - chance.randint(1, 40) * HOUR_NS,
+            input_tokens=chance.randint(1, 10**6),
+            estimated_cost=f"0.{chance.randint(1, 10**9):09d}",
+        )
+        for _ in range(count)
+    ]
+
+
+async def sums(storage: Storage, *by: str, **options: Any) -> Mapping[Any, Any]:
+    await storage.ledger.catch_up(storage.log)
+    until = datetime.fromtimestamp(NOON, UTC) + timedelta(days=2)
+    query = CostQuery(
+        since=until - timedelta(days=8), until=until, granularity="total", group_by=by, **options
+    )
+    return {row.group: (row.calls, row.cost, row.input_tokens) for row in await storage.ledger.costs(query)}
+
+
+async def stored_users(storage: Storage) -> Counter[str | None]:
+    """Return the users of all records in the log."""
+    found = Counter[str | None]()
+    for topic in (AI_TELEMETRY, USAGE_EVENTS):
+        last = await storage.log.newest_number(topic) - 1
+        for entry in await storage.log.read(topic, 1, last, with_open=True) if last else ():
+            for record in entry.records:
+                for each in (record.before, record.after) if isinstance(record, Correction) else (record,):
+                    found[getattr(each, "user", None) or getattr(each, "subject", None)] += 1
+                    found.update(getattr(each, "tags", {}).values())
+    return found
+
+
+def use_people(storage: Storage) -> People:
+    people = people_of(storage)
+    storage.ledger.people = people
+    return people
+
+
+DIMENSIONS = (("team",), ("request_model",), ("source",), ("team", "request_model"), ())
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_every_name_is_gone_and_every_sum_stays(storage: Storage, seed: int) -> None:
+    """
+    Random calls of two people under several names, of whom one is erased: the line of the person is the line of
+    ERASED, to the last digit. The sums by other dimensions, and the lines of others, do not change.
+    """
+    people, chance = use_people(storage), random.Random(seed)
+    assert storage.registry is not None
+    records = [*calls_of(people, chance, ADA, 60), *calls_of(people, chance, BOB, 40)]
+    chance.shuffle(records)
+    await store(storage, records)
+    counter = UsageMetric(id=b"m" * 16, source="gemini_cli", name="tokens", user="ada", start_time=1, value=5)
+    await store(storage, [counter])
+    event = UsageEvent(id=b"e" * 16, source="app", event_type="click", subject="ada", start_time=5)
+    await store(storage, [event], USAGE_EVENTS)
+    linked = [LinkedPerson(names=tuple(map(people.stored, names)), label=names[2]) for names in (ADA, BOB)]
+    await storage.registry.persons.link(linked, most=100, actor=ROOT)
+    before = {by: await sums(storage, *by) for by in DIMENSIONS}
+    lines = await sums(storage, "user")
+    mine = people.stored(ADA[0])
+    done = await erased(storage, erasure_of(people, ADA[:1], NOON + 1))
+    assert 1 == done.rows.people
+    assert 62 == done.records.records
+    assert before == {by: await sums(storage, *by) for by in DIMENSIONS}
+    by_hand = {(ERASED,) if group == (mine,) else group: line for group, line in lines.items()}
+    assert by_hand == await sums(storage, "user")
+    assert {(ERASED,): lines[(mine,)]} == await sums(storage, "user", include={USER: people.forms(ERASED)})
+    gone = {form for name in ADA for form in people.forms(name)}
+    assert gone.isdisjoint(await stored_users(storage))
+    stated = await sums(storage, "user", stated_names=True)
+    assert gone.isdisjoint(user for (user,) in stated)
+    compared = await storage.ledger.compare(storage.log)
+    assert (0, 0, True) == (len(compared.differences), compared.missed, compared.is_done)
+    verified = await storage.log.verify()
+    assert () == tuple(verified.imbalances)
+
+
+async def test_a_late_report_brings_no_name_back(storage: Storage, clock: MovedClock) -> None:
+    """A call from before the erasure keeps the pseudonym. A later call under the name is of a new person."""
+    people = use_people(storage)
+    await store(storage, [call(id=b"1" * 16, user="ada", start_time=int(NOON - 60) * NS)])
+    erasure = erasure_of(people, ["ada"], NOON)
+    await erased(storage, erasure)
+    [pseudonym] = erasure.names.values()
+    assert pseudonym == people.pseudonym("ada", int(NOON - 1) * NS)
+    assert "ada" == people.pseudonym("ada", int(NOON) * NS)
+    clock.move(60)
+    await store(storage, [call(id=b"2" * 16, user="ada", start_time=int(NOON + 30) * NS)])
+    assert {(ERASED,), ("ada",)} == (await sums(storage, "user")).keys()
+    again = erasure_of(people, ["ada"], NOON + 60)
+    await erased(storage, again)
+    assert {(ERASED,)} == (await sums(storage, "user")).keys()
+    assert {*erasure.names.values(), *again.names.values()} == (await stored_users(storage)).keys()
+    assert 1 == (await sums(storage, "user", include={USER: people.forms(pseudonym)}))[(ERASED,)][0]
+    compared = await storage.ledger.compare(storage.log)
+    assert (0, 0, True) == (len(compared.differences), compared.missed, compared.is_done)
+
+
+async def test_an_interrupted_erasure_is_finished(storage: Storage, clock: MovedClock) -> None:
+    """
+    After a crash, the records are renamed. A day later they are read again, because a report that waited may have
+    stated a name. The new person of that name stays.
+    """
+    people = use_people(storage)
+    assert storage.registry is not None
+    await store(storage, [call(id=b"1" * 16, user="ada", start_time=int(NOON - 60) * NS)])
+    erasure = erasure_of(people, ["ada"], NOON)
+    await storage.registry.erase([erasure], (), ROOT)
+    assert 1 == await follow_once(storage, clock)
+    [pseudonym] = erasure.names.values()
+    assert {pseudonym: 1} == await stored_users(storage)
+    assert 0 == await follow_once(storage, clock)
+    for second, id in ((-30, b"2"), (30, b"3")):
+        await store(storage, [call(id=id * 16, user="ada", start_time=int(NOON + second) * NS)])
+    clock.move(AGAIN_AFTER_S + 1)
+    assert 1 == await follow_once(storage, clock)
+    assert {pseudonym: 2, "ada": 1} == await stored_users(storage)
+    assert 0 == await follow_once(storage, clock)
+
+
+async def test_rows_have_no_name(storage: Storage) -> None:
+    """Links, accounts, roles, audit rows and texts: names become pseudonyms, texts are listed or replaced."""
+    people = use_people(storage)
+    registry = storage.registry
+    assert registry is not None
+    for email in ("ada@example.com", "root@example.com"):
+        await registry.operators.add(
+            email, role=ADMIN, password="long enough password", actor=Actor(email, "local")
+        )
+    await registry.persons.link([LinkedPerson(names=ADA[1:], label="Ada Lovelace")], most=9, actor=ROOT)
+    filters = (RoleFilter(dimension="user", values=("ada", "bob"), mode=IS),)
+    draft = RoleDraft(name="team", description="Calls of ada.", data_access=LIMITED, filters=filters,
+                      members=("ada@example.com", "eve@example.com"))  # fmt: skip
+    ada = Actor("ada@example.com", "local")
+    role = await registry.roles.create(draft, known=("user",), limits=RoleLimits(), actor=ada)
+    erasure = erasure_of(people, ADA, NOON)
+    with pytest.raises(NotAllowed, match="somebody else must erase you"):
+        await erase(storage, [erasure], revoked=revoked_by(""), actor=ada)
+    trial = await erased(storage, erasure, is_trial=True)
+    assert () == tuple(registry.persons.erasures)
+    done = await erased(storage, erasure)
+    assert trial.rows == done.rows
+    assert [("role", role.id, "description")] == [tuple(place) for place in done.rows.texts]
+    assert 1 == done.rows.accounts
+    changed = registry.roles.get(role.id)
+    assert ("eve@example.com",) == changed.members
+    assert erasure.names[people.digest("ada")] in changed.filters[0].values
+    again = await erased(storage, erasure_of(people, ["ada"], NOON + 1, texts=True), labels=["Ada Lovelace"])
+    assert 1 == len(again.rows.texts)
+    changed = registry.roles.get(role.id)
+    assert "Calls of (erased)." == changed.description
+    left = await every_text(storage)
+    assert not [text for text in left if "ada" in text.casefold().replace("metadata", "")], left
+
+
+async def every_text(storage: Storage) -> list[str]:
+    """Return all values of the registry that an erasure may change."""
+    found: list[str] = []
+
+    def keep(table: str, id: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        found.append(f"{table} {id} {values}")
+        return values
+
+    assert storage.registry is not None
+    await storage.registry._changes.read(lambda rows: rows.rewrite(keep))
+    return found
+
+
+async def test_the_last_admin_stays(storage: Storage) -> None:
+    """Nothing is changed if no Admin would be left."""
+    people = use_people(storage)
+    assert storage.registry is not None
+    await storage.registry.operators.add(
+        "ada@example.com", role=ADMIN, password="long enough password", actor=ROOT
+    )
+    await store(storage, [call(user="ada@example.com")])
+    with pytest.raises(NotAllowed, match="last enabled Admin"):
+        await erased(storage, erasure_of(people, ADA, NOON + 1))
+    assert {"ada@example.com": 1} == await stored_users(storage)
+
+
+async def test_devices_lose_their_person(storage: Storage) -> None:
+    """Only on request. The random id and the state stay, and the device is revoked."""
+    people = use_people(storage)
+    await storage.devices.keep(replace(device(), user="ada", hostname="adas-laptop", serial="C02X"))
+    first = await erased(storage, erasure_of(people, ["ada"], NOON))
+    [known] = storage.devices.all()
+    assert ([known.id], "ada") == ([*first.devices], known.user)
+    await erased(storage, erasure_of(people, ["ada"], NOON, devices=True))
+    [known] = storage.devices.all()
+    assert ("revoked", "", "", "") == (known.state, known.user, known.hostname, known.serial)
+
+
+async def test_a_changed_delivery_has_a_new_key(storage: Storage, clock: MovedClock) -> None:
+    """A delivery whose body changes must not be sent under its old key."""
+    people = use_people(storage)
+    await store(storage, [call(user="ada")])
+    await storage.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY, required=True)])
+    first = await storage.deliveries.due(ROUTE, now=clock.now(), max_records=10)
+    assert first is not None
+    done = await erased(storage, erasure_of(people, ["ada"], NOON + 1))
+    assert 1 == done.records.deliveries
+    await storage.deliveries.retry(first, reason="unreachable", not_before=clock.now())
+    second = await storage.deliveries.due(ROUTE, now=clock.now() + 60, max_records=10)
+    assert second is not None and second.idempotency_key != first.idempotency_key
+
+
+def test_a_file_of_erasures_has_no_name() -> None:
+    """It is read back as it was written. Other contents are refused."""
+    people = People.of_installation(b"s" * 32)
+    erasure = erasure_of(people, ADA, NOON, texts=True)
+    text = json.dumps(written([erasure]))
+    assert [erasure] == read(text.encode())
+    assert "ada" not in text
+    for wrong in (
+        "",
+        "[]",
+        '{"format": 1}',
+        text.replace('"format": 1', '"format": 2'),
+        text.replace("erased:", "x"),
+    ):
+        with pytest.raises(Invalid, match="erasures"):
+            read(wrong.encode())
