@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from operator import attrgetter
-from typing import TypeVar
 
 from gateway.bills.reconciliation.causes.list import claims
 from gateway.bills.reconciliation.causes.rest import last_digit
@@ -49,11 +48,11 @@ from gateway.bills.reconciliation.sides import (
     Commitment,
     CountedUse,
     Prices,
+    Row,
     are_alike,
+    with_key,
 )
 from spool.statements import StatementRow
-
-_Row = TypeVar("_Row", BilledTokens, BilledMoney, CountedUse)
 
 OPEN, AGREES, EXPLAINED, DIFFERS, UNKNOWN = "open", "agrees", "explained", "differs", "no statement"
 FINAL = (AGREES, EXPLAINED, DIFFERS)  # states of compared days
@@ -229,9 +228,9 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted}
     )
     own_rows, billed_rows = counted, tokens
-    tokens = [replace(row, key=keys.of_billed(row)) for row in tokens]
-    amounts = [replace(row, key=keys.of_billed(row)) for row in amounts]
-    counted = [replace(row, key=keys.of_counted(row)) for row in counted]
+    tokens = [with_key(row, keys.of_billed(row)) for row in tokens]
+    amounts = [with_key(row, keys.of_billed(row)) for row in amounts]
+    counted = [with_key(row, keys.of_counted(row)) for row in counted]
 
     def prices(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
         return facts.prices(priced_as(model), tier, day, context)
@@ -385,7 +384,7 @@ def _precision(
     return {day: digits[source] for day, source in of_money.items() if source in digits}
 
 
-def _compared(rows: Sequence[_Row], wide: Mapping[int, int], days: Collection[int]) -> list[_Row]:
+def _compared(rows: Sequence[Row], wide: Mapping[int, int], days: Collection[int]) -> list[Row]:
     """Return the rows of these days. Rows within a bucket of several days count on its first day."""
     placed = [replace(row, day=wide.get(row.day, row.day)) for row in rows] if wide else rows
     return [row for row in placed if row.day in days]

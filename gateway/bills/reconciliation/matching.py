@@ -23,6 +23,7 @@ from gateway.bills.reconciliation.sides import (
     BilledTokens,
     CountedUse,
     are_alike,
+    with_model,
 )
 from gateway.intake.rate_cards.names import family, letters
 from spool.ledger import money
@@ -374,9 +375,9 @@ def named_alike(
         return min(theirs.get(model_name, {model_name}))
 
     return (
-        [replace(row, model=families[row.model]) for row in tokens],
-        [replace(row, model=families[row.model]) for row in amounts],
-        [replace(row, model=families[row.model]) for row in counted],
+        [with_model(row, families[row.model]) for row in tokens],
+        [with_model(row, families[row.model]) for row in amounts],
+        [with_model(row, families[row.model]) for row in counted],
         priced_as,
         pairs,
     )

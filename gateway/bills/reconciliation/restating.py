@@ -29,6 +29,7 @@ from gateway.bills.reconciliation.sides import (
     Cell,
     CountedSums,
     CountedUse,
+    with_key,
 )
 from gateway.bills.reconciliation.wording import day_text, named
 from spool.currencies import SCALE
@@ -94,7 +95,7 @@ def _vectors(tokens: Iterable[BilledTokens], counted: Iterable[CountedUse]) -> t
 
 
 def restated_keys(counted: Iterable[CountedUse], names: ExchangedKeys) -> list[CountedUse]:
-    return [replace(use, key=names.get((use.day, use.key), use.key)) for use in counted]
+    return [with_key(use, names.get((use.day, use.key), use.key)) for use in counted]
 
 
 def keys_exchanged(split: Split, counted: Iterable[CountedUse], names: ExchangedKeys) -> Claim:

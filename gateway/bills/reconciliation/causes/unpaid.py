@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portion
 from gateway.bills.reconciliation.limits import LARGE_SHARE, LEAST_DAYS
-from gateway.bills.reconciliation.sides import OTHER, RATE, STANDARD, Cell, Place
+from gateway.bills.reconciliation.sides import OTHER, RATE, STANDARD, Place
 from gateway.bills.reconciliation.wording import dollars, named
 
 _CAPACITY = frozenset({"throughput", "priority"})  # kinds of lines that pay for capacity
@@ -81,13 +81,13 @@ def free_tokens(case: Case) -> Iterator[Claim]:
     At least LEAST_DAYS days with more tokens must show the same N. The number of tokens must vary, because a discount
     has the same amounts otherwise.
     """
-    split, remainder = case.split, case.remainder
+    split, remainder, prices = case.split, case.remainder, _standard_prices(case)
     for model in case.models():
         by_meter: dict[str, dict[int, list[Place]]] = defaultdict(lambda: defaultdict(list))
         for _, cell, meter in case.priced(model):
             by_meter[meter][cell.day].append((cell, meter))
         for meter, days in sorted(by_meter.items()):
-            found = _free_by_day(case, model, meter, days)
+            found = _free_by_day(case, prices[model, meter], days)
             if found is None:
                 continue
             number, less = found
@@ -110,7 +110,7 @@ def free_tokens(case: Case) -> Iterator[Claim]:
 
 
 def _free_by_day(
-    case: Case, model: str, meter: str, days: dict[int, list[Place]]
+    case: Case, prices: Mapping[int, int], days: dict[int, list[Place]]
 ) -> tuple[int, set[int]] | None:
     """Return the number of free tokens, and the days with free tokens. None if the days do not agree."""
     split, remainder = case.split, case.remainder
@@ -119,7 +119,7 @@ def _free_by_day(
     slack = {day: sum(map(case.slack, places)) for day, places in days.items()}
     unpaid, worths = set[int](), set[int]()
     for day, places in days.items():
-        price = _price(case, Cell(day, model=model), meter)
+        price = prices.get(day, 0)
         rest = -sum(remainder.amounts.get((RATE, *place), 0) for place in places)
         worth = sum(split.worth[place] for place in places)
         if price <= 0 or rest < -slack[day]:
@@ -133,24 +133,17 @@ def _free_by_day(
     if len(free) < LEAST_DAYS or len(worths) < LEAST_DAYS:
         return None
     number = round(sorted(free.values())[len(free) // 2])
-    is_same = all(
-        abs((tokens - number) * _price(case, Cell(day, model=model), meter)) <= slack[day]
-        for day, tokens in free.items()
-    )
+    is_same = all(abs((tokens - number) * prices[day]) <= slack[day] for day, tokens in free.items())
     chance = sum(slack.values())
     is_same = is_same and chance <= LARGE_SHARE * sum(rests.values())
     fewer = all(sum(split.sold[place] for place in days[day]) <= number for day in unpaid)
     return (number, {*free, *unpaid}) if number and is_same and fewer else None
 
 
-def _price(case: Case, cell: Cell, meter: str) -> int:
-    """Return the list price of a model's standard tier on a day."""
-    return next(
-        (
-            price
-            for (other, kind), price in case.split.listed.items()
-            if (other.day, other.model, other.tier, other.context, kind)
-            == (cell.day, cell.model, STANDARD, 0, meter)
-        ),
-        0,
-    )
+def _standard_prices(case: Case) -> dict[tuple[str, str], dict[int, int]]:
+    """Return the list prices of the standard tier by model and kind of token, for each day."""
+    prices: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    for (cell, meter), price in case.split.listed.items():
+        if cell.tier == STANDARD and not cell.context:
+            prices[cell.model, meter].setdefault(cell.day, price)
+    return prices

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cached_property
 from random import Random
 
 from gateway.bills.reconciliation.comparing import BothSides, Reconciliation, compare
@@ -35,6 +36,7 @@ PROVIDERS = (OPENAI, ANTHROPIC, BEDROCK)
 ALL_PROVIDERS = (*PROVIDERS, AZURE, GOOGLE)
 KEYS = ("key_web", "key_app", "key_jobs")
 MILLION = 10**6
+NOTHING = Decimal(0)
 FREE, ESTIMATED, BILLED = "free", "estimated", "billed"
 KINDS = ("input", "cache_read", "cache_write_5m", "cache_write_1h", "output")
 LARGE = 200_000
@@ -112,7 +114,7 @@ class Call:
     # The call failed. Its source states the cost 0, unless it is ESTIMATED, and the provider bills it if it is BILLED.
     failed: str = ""
 
-    @property
+    @cached_property
     def day(self) -> int:
         return self.time // DAY_S * DAY_S
 
@@ -121,12 +123,14 @@ class Call:
         """Return the tier as bills name it."""
         return "batch" if self.batch else self.tier or "standard"
 
-    @property
+    @cached_property
     def is_large(self) -> bool:
         return sum(count for kind, count in self.tokens.items() if kind != "output") > LARGE
 
     def bill(self, kind: str, rates: Mapping[str, Mapping[str, Rates]] = MODELS) -> Decimal:
         """Return the provider's charge for one kind of the call's tokens."""
+        if not self.tokens[kind]:
+            return NOTHING
         of = rates[self.provider][self.model]
         price = of.of(kind)
         if of.large and self.is_large:

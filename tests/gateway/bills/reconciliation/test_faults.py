@@ -138,13 +138,6 @@ CLEAN: dict[str, Callable[[Calls], Calls]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "provider"), part([*product(CLEAN, ALL_PROVIDERS)], every=4))
-async def test_clean_months(name: str, provider: str) -> None:
-    """A month in which both sides agree has no cause above rounding and no hint, and each day agrees."""
-    found = await planted(provider, SEED, [Plant(causes=(), done=CLEAN[name])])
-    is_silent(found)
-
-
 def is_silent(found: Reconciliation) -> None:
     holds(found)
     assert {} == sums_of(found)

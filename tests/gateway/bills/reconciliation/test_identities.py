@@ -1,13 +1,14 @@
 """
 Causes that are identities: exchanged keys, a fixed rate of exchange, another model, context windows, missing output,
-discounts that are not given, and taxes. Each amount is exact, alone and next to every other cause.
+discounts that are not given, and taxes. Each amount is exact next to every other cause; test_simulated_months has each
+of them alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from itertools import combinations, product
+from itertools import combinations
 from random import Random
 
 import msgspec
@@ -22,10 +23,8 @@ from gateway.bills.reconciliation.matching import meter_of
 from gateway.bills.reconciliation.sides import INPUT, OUTPUT, BilledTokens, CountedUse
 from tests.gateway.bills.reconciliation.judging import (
     INVENTED,
-    RIGHT,
     WRONG,
     dollars,
-    judged_alone,
     judged_together,
     sums_of,
 )
@@ -48,16 +47,6 @@ def plant(name: str, provider: str, seed: int = SEED) -> Plant:
 
 async def found(name: str, provider: str) -> Reconciliation:
     return await planted(provider, SEED, [plant(name, provider)])
-
-
-@pytest.mark.parametrize(("name", "provider"), part([*product(NEW_PLANTS, ALL_PROVIDERS)], every=6))
-async def test_one_cause(name: str, provider: str) -> None:
-    """The cause is claimed with its exact amount, and no other cause is."""
-    chosen = plant(name, provider)
-    if provider not in chosen.providers:
-        pytest.skip("the bill cannot show it")
-    verdict = judged_alone(await planted(provider, SEED, [chosen]), chosen)
-    assert verdict.state == RIGHT, verdict.words
 
 
 @pytest.mark.parametrize(("provider", "first", "second"), part(CASES, every=415))

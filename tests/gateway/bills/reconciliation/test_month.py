@@ -95,7 +95,9 @@ async def test_a_key_that_does_not_report(provider: str, named_alike: bool) -> N
     """The claim names the provider's key and its cost, whether or not our keys have the same names."""
     silent = KEYS[1]
     reported = [
-        record(call, key=None if named_alike else f"team {call.key}") for call in CALLS if call.key != silent
+        record(call, key=None if named_alike else f"team {call.key}")
+        for call in of(provider)
+        if call.key != silent
     ]
     result = reconcile(provider, ROWS, await count(reported, book()))
     holds(result)
@@ -114,8 +116,9 @@ async def test_a_key_that_does_not_report(provider: str, named_alike: bool) -> N
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_source_twice(provider: str) -> None:
     """An SDK reports every call of one key again under other ids, in addition to the gateway."""
-    again = [record(call, source="otel") for call in CALLS if call.key == KEYS[0]]
-    result = reconcile(provider, ROWS, await count([*map(record, CALLS), *again], book()))
+    calls = of(provider)
+    again = [record(call, source="otel") for call in calls if call.key == KEYS[0]]
+    result = reconcile(provider, ROWS, await count([*map(record, calls), *again], book()))
     holds(result)
     first, expected = result.claims[0], cost([call for call in of(provider) if call.key == KEYS[0]])
     assert "double_report" == first.cause
@@ -131,7 +134,7 @@ async def test_a_stale_price(provider: str, since: int) -> None:
     model = min(MODELS[provider])
     changed = {**MODELS[provider], model: replace(MODELS[provider][model], input="3.25", output="11.25")}
     new = {**MODELS, provider: changed}
-    rows = statements(CALLS, rates=lambda call: new if call.day >= DAYS[since] else MODELS)
+    rows = statements(of(provider), rates=lambda call: new if call.day >= DAYS[since] else MODELS)
     result = reconcile(provider, rows, await all_counted())
     holds(result)
     first = result.claims[0]
@@ -271,7 +274,7 @@ async def test_time_without_telemetry(provider: str, silent: str) -> None:
     This holds whether or not the bill states the number of calls.
     """
     lost = [call for call in of(provider) if SILENT[silent](call)]
-    reported = [record(call) for call in CALLS if not SILENT[silent](call)]
+    reported = [record(call) for call in of(provider) if not SILENT[silent](call)]
     result = reconcile(provider, ROWS, await count(reported, book()))
     holds(result)
     claims = [claim for claim in result.claims if claim.cause != "rounding"]
@@ -288,8 +291,9 @@ async def test_a_share_of_the_calls_is_missing(provider: str) -> None:
     A share of the calls is missing for all keys and days. It is claimed whether or not the bill states the
     number of calls.
     """
-    calls = month(seed=11, a_day=40)
-    lost = {id(call) for number, call in enumerate(calls) if number % 12 == 5}
+    every = month(seed=11, a_day=40)
+    lost = {id(call) for number, call in enumerate(every) if number % 12 == 5}
+    calls = [call for call in every if call.provider == provider]
     result = reconcile(
         provider,
         statements(calls),
@@ -297,7 +301,7 @@ async def test_a_share_of_the_calls_is_missing(provider: str) -> None:
     )
     holds(result)
     claims = [claim for claim in result.claims if claim.cause != "rounding"]
-    expected = cost([call for call in calls if call.provider == provider and id(call) in lost])
+    expected = cost([call for call in calls if id(call) in lost])
     assert {("unreported_calls", "exact")} == {(c.cause, c.sure) for c in claims}
     assert abs(dollars(sum(claim.amount for claim in claims)) - expected) <= expected / 50
 
