@@ -27,7 +27,9 @@ def contents(path: Path) -> Contents:
     """
     tree = ast.parse(path.read_text())
     parts = Contents([], [], [], [], [])
-    for node in ast.walk(tree):
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, is_inner = waiting.pop()
         if isinstance(node, ast.Import):
             parts.modules.extend(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -35,10 +37,11 @@ def contents(path: Path) -> Contents:
             parts.members.extend(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             parts.texts.append(node.value)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            inner = (each for statement in node.body for each in ast.walk(statement))
-            parts.inner_texts.extend(
-                each.value for each in inner if isinstance(each, ast.Constant) and isinstance(each.value, str)
-            )
+            if is_inner:
+                parts.inner_texts.append(node.value)
+        elif not isinstance(node, ast.Name | ast.Constant):
+            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            for each in ast.iter_child_nodes(node):
+                waiting.append((each, is_inner or (is_function and isinstance(each, ast.stmt))))
     parts.classes.extend(node.name for node in tree.body if isinstance(node, ast.ClassDef))
     return parts

@@ -7,9 +7,11 @@ import asyncio
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 import pytest
@@ -168,18 +170,26 @@ async def _create(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_quoted_reports_are_answered(path: Path, empty: Path, tmp_path: Path) -> None:
+def test_quoted_reports_are_answered(path: Path, empty: Path) -> None:
     """Each `tollhouse report ...` is answered if [ledger] tags has only the tags that its page adds."""
     text = path.read_text()
     tags = re.findall(r"\w+", " ".join(one or other for one, other in TAGS.findall(text)))
-    config = tmp_path / "tollhouse.toml"
-    config.write_text(f'data_dir = "{empty}"\n[ledger]\ntags = {json.dumps(["service", *tags])}\n')
+    config = f'data_dir = "{empty}"\n[ledger]\ntags = {json.dumps(["service", *tags])}\n'
     for words in {tuple(each) for call in quoted(text) for each in spelled(call)}:
         if words[0] != "report" or words[-1].startswith("--") or DEFINED in " ".join(words):
             continue
         asked = [VIEWS[0] if each == "NAME" else each for each in words]
-        done = CliRunner().invoke(main, [*_without_data(asked), "--config", str(config)])
-        assert 0 == done.exit_code, (words, done.output)
+        assert "" == _refusal(tuple(_without_data(asked)), config), words
+
+
+@cache
+def _refusal(words: Sequence[str], config: str) -> str:
+    """Return what a command that fails prints, or "". Many pages quote the same commands."""
+    with TemporaryDirectory() as directory:
+        file = Path(directory, "tollhouse.toml")
+        file.write_text(config)
+        done = CliRunner().invoke(main, [*words, "--config", str(file)])
+    return done.output or "no reason" if done.exit_code else ""
 
 
 def _without_data(words: list[str]) -> list[str]:
