@@ -347,8 +347,8 @@ class DeviceSettings:
 
     policy: str = setting(
         "auto",
-        "how devices enrol: automatically, only machines of the [inventory](enrolment.md#which-machines-may-enrol), after "
-        "an operator's approval, or not at all",
+        "how devices enrol: automatically, only machines of the [inventory](enrolment.md#which-machines-may-enrol), "
+        "after an operator's approval, or not at all",
         choices=("auto", "expected", "approve", "closed"),
     )
     require_token: bool = setting(

@@ -1,4 +1,4 @@
-"""docs/ordering.md lists each assistant with the headers in which it states its session to a gateway."""
+"""docs/joining.md lists each assistant with the headers in which it states its session to a gateway."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from gateway.normalise.reading.agent_headers import AgentHeaders
 from gateway.normalise.reading.assistants import ASSISTANTS
 
-PAGE = Path(__file__).parents[2] / "docs/ordering.md"
+PAGE = Path(__file__).parents[2] / "docs/joining.md"
 
 
 def test_the_page_has_the_headers_of_the_table() -> None:
-    section = PAGE.read_text().split("### Assistants behind a gateway", 1)[1].split("| gateway |", 1)[0]
+    section = PAGE.read_text().split("## Assistants behind a gateway", 1)[1].split("| gateway |", 1)[0]
     rows = re.findall(r"^\| ([A-Z].*|opencode) \| (.*) \|$", section, re.MULTILINE)
     stated = {
         name: set(re.findall(r"`([\w-]+)`", headers)) for names, headers in rows for name in names.split(", ")
