@@ -841,6 +841,7 @@ FIELDS: Mapping[str, str] = {
     "device.team": "The team by the device's label, or by the inventory.",
     "device.os": "The operating system that the device reported, or the inventory.",
     "device.system": "The system: `macos`, `windows`, `linux`, another word, or empty.",
+    "device.last_call": "When the newest call of the machine ended, or null.",
     "device.inventory_last_seen": "The last check-in at the MDM, as the inventory states it.",
     "device.assistants": "The coding assistants, with the fields below.",
     "assistant.cause": "Why the assistant has this state, or null.",

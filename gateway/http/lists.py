@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import orjson
 
+from gateway.configuration.values import read_quantity
 from gateway.core.errors import Refusal
 from gateway.core.schemas import Schema
 from spool.listing import (
@@ -34,6 +35,7 @@ from spool.listing import (
     cut_page,
 )
 from spool.people import People
+from spool.settings import Duration
 from spool.turns.fair_turns import pause_when_due
 
 Row = TypeVar("Row")
@@ -57,6 +59,7 @@ class Sort(Generic[Row]):
 
 
 YES_NO = ("true", "false")
+AGE = "age"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +95,11 @@ def yes_no(is_so: Callable[[Row], object]) -> Filter[Row]:
     return Filter(
         values=lambda row: ("true" if is_so(row) else "false",), valid_values=YES_NO, type="boolean"
     )
+
+
+def silent_for(newest: Callable[[Row], float]) -> Filter[Row]:
+    """Return a filter on an age such as "3d". A row passes if `newest` of it is at least that long ago."""
+    return Filter(holds=lambda row, time: newest(row) <= float(time), type=AGE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,17 +139,22 @@ class Rows(Protocol[Row]):
 
 
 async def envelope(
-    listed: List[Row], rows: Rows[Row], query: Sequence[tuple[str, str]], *, secret: bytes, people: People
+    listed: List[Row],
+    rows: Rows[Row],
+    query: Sequence[tuple[str, str]],
+    *,
+    secret: bytes,
+    people: People,
+    now: float,
 ) -> dict[str, Any]:
     """
-    Return the answer to a list request. `secret` signs the cursors.
+    Return the answer to a list request. `secret` signs the cursors, and filters on ages count from `now`.
 
     Raises Refusal 400 for an invalid parameter; the message names the allowed values.
     """
     page_query = _wanted(listed, query, secret)
-    page = await rows.page(
-        listed, replace(page_query, filters=_with_people(listed, page_query.filters, people))
-    )
+    filters = _with_times(listed, _with_people(listed, page_query.filters, people), now)
+    page = await rows.page(listed, replace(page_query, filters=filters))
     return {
         listed.root: await _show(listed, page.rows),
         **_beside(listed, page_query, page, _cursors(listed, page_query, page, secret)),
@@ -345,6 +358,25 @@ def _with_people(
     return {**filters, **people.asked(people_filters)}
 
 
+def _with_times(
+    listed: List[Any], filters: Mapping[str, tuple[str, ...]], now: float
+) -> dict[str, tuple[str, ...]]:
+    """Return the filters with the time of each age."""
+    times = {
+        name: tuple(str(now - _age_s(name, text)) for text in texts)
+        for name, texts in filters.items()
+        if listed.filters[name].type == AGE
+    }
+    return {**filters, **times}
+
+
+def _age_s(name: str, text: str) -> float:
+    age_s = read_quantity(Duration, text)
+    if age_s is None:
+        raise _wrong(f"{name} must be a duration such as 12h or 3d")
+    return age_s
+
+
 def _as_sets(filters: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
     return {name: set(values) for name, values in filters.items()}
 
@@ -367,6 +399,9 @@ def _filter(name: str, filter_: Filter[Any], texts: list[str]) -> tuple[str, ...
         raise _wrong(f"{name} must be one of {', '.join(filter_.valid_values)}")
     if filter_.type == "integer" and not all(_is_integer(value) for value in values):
         raise _wrong(f"{name} must be a whole number")
+    if filter_.type == AGE:
+        for value in values:
+            _age_s(name, value)
     return values
 
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from gateway.core.errors import Refusal
 from gateway.http.answers import JSON, Pieces
 from gateway.http.lists import List, Rows, envelope
+from spool.clock import Clock
 from spool.people import People
 
 Held = TypeVar("Held")
@@ -30,6 +31,7 @@ class ListServices(Protocol):
     """Services that a page of a list needs."""
 
     cursor_secret: bytes
+    clock: Clock
 
     @property
     def people(self) -> People: ...
@@ -60,7 +62,14 @@ class AdmittedRequest(Generic[Body]):
         the allowed values.
         """
         query = list(self.http.query.items())
-        return await envelope(listed, rows, query, secret=shared.cursor_secret, people=shared.people)
+        return await envelope(
+            listed,
+            rows,
+            query,
+            secret=shared.cursor_secret,
+            people=shared.people,
+            now=shared.clock.now(),
+        )
 
 
 def named_holder(handler: Callable[..., object]) -> type[Any]:

@@ -50,13 +50,14 @@ def test_a_cause_leads_to_its_machines(house: Tollhouse, open_console: OpenConso
     console = open_console(house)
     page = console.page
     console.open("/fleet")
-    expect(page.get_by_text("33.3 % covered")).to_be_visible()
+    expect(page.get_by_text("1 of 3 report")).to_be_visible()
+    expect(page.get_by_text("This includes 1 machine that nobody uses for AI.")).to_be_visible()
     expect(page.get_by_text("No inventory is imported, so all devices count.")).to_be_visible()
     file = tmp_path / "machines.csv"
     file.write_text(MACHINES)
     house.run("fleet", "inventory", "import", str(file), "--source", "csv")
     console.open("/fleet")
-    expect(page.get_by_text("25 % covered")).to_be_visible()
+    expect(page.get_by_text("1 of 4 report")).to_be_visible()
     expect(page.get_by_role("img", name="1 unused, 2 at risk, 1 never seen")).to_be_visible()
     assert [] == console.audit()
     console.screenshot("fleet")

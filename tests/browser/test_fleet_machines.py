@@ -62,7 +62,7 @@ def test_a_machine_list_is_imported(house: Tollhouse, open_console: OpenConsole,
     expect(dialog).to_contain_text("The inventory has 4 machines: 4 added, 0 removed.")
     dialog.get_by_role("button", name="Close").click()
     page.mouse.move(0, 0)
-    expect(page.get_by_text("0 % covered")).to_be_visible()
+    expect(page.get_by_text("0 of 4 report")).to_be_visible()
     expect(page.get_by_role("table", name="machines").get_by_role("link")).to_have_count(4)
     page.get_by_role("button", name="Import a machine list").click()
     send(HEAD + ROWS[: len(ROWS) // 2])

@@ -27,7 +27,7 @@ from gateway.cli.output import (
 )
 from gateway.cli.parameters import Choice
 
-COLUMNS = ("id", "state", "why", "user", "team", "os", "last_seen")
+COLUMNS = ("id", "state", "why", "user", "team", "os", "last_seen", "last_call")
 MISSING_COLUMNS = ("id", "hostname", "user", "team", "os", "inventory_last_seen")
 CAUSE_COLUMNS = ("state", "cause", "devices", "assistants", "repair")
 SOURCES = ("jamf", "intune", "kandji", "csv")
@@ -45,6 +45,8 @@ _FILTERS = {
     "team": "",
     "system": "Filter by system: macos, windows, linux; may repeat.",
     "user": "",
+    "no_report_for": "Only machines that have not reported for this time, such as 12h or 3d.",
+    "no_call_for": "Only machines without a call for this time, such as 12h or 3d.",
     "expected": "true: only machines of the inventory. false: only devices that are not in it.",
 }
 

@@ -72,6 +72,10 @@ class FleetRow:
     def last_seen(self) -> float | None:
         return None if self.device is None else self.device.last_seen or None
 
+    @property
+    def last_call(self) -> float | None:
+        return None if self.device is None else max(self.device.newest_calls.values(), default=None)
+
 
 def device_row(device: Device, machine: Machine | None, state: MachineState, *, os: str) -> FleetRow:
     shown_os = os or device.platform or ("" if machine is None else machine.os)

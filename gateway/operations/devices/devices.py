@@ -10,7 +10,7 @@ from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.fleet.facts import FACTS, decoded
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import LINKS, WORDS, MachineState
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, MemoryRows, Sort, silent_for
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import call
@@ -138,6 +138,8 @@ DEVICES: List[Shown] = List(
             values=lambda row: [f"{name}={text}" for name, text in row.device.all_labels.items()],
             is_open=True,
         ),
+        "no_report_for": silent_for(lambda row: row.device.quiet_since),
+        "no_call_for": silent_for(lambda row: max(row.device.newest_calls.values(), default=0.0)),
     },
 )
 

@@ -19,7 +19,7 @@ from gateway.devices.fleet.coverage import (
 from gateway.devices.fleet.inventory_lists import MAX_LIST, SOURCES, read_inventory
 from gateway.devices.fleet.repairs import repair_of
 from gateway.devices.machine_state import FAILING, LINKS, WORDS
-from gateway.http.lists import YES_NO, Filter, List, MemoryRows, Sort, yes_no
+from gateway.http.lists import YES_NO, Filter, List, MemoryRows, Sort, silent_for, yes_no
 from gateway.http.requests import Result
 from gateway.operations.devices.devices import show_assistant
 from gateway.operations.holders.operators import SenderServices
@@ -63,6 +63,7 @@ def describe(row: FleetRow) -> dict[str, object]:
         "system": row.system,
         "agent_version": "" if device is None else device.agent_version,
         "last_seen": moment(row.last_seen),
+        "last_call": moment(row.last_call),
         "inventory_last_seen": None if machine is None else moment(machine.last_seen),
         "assistants": [show_assistant(state) for state in row.assistants],
     }
@@ -90,6 +91,7 @@ MACHINES: List[FleetRow] = List(
         "team": Sort(value=lambda row: row.team),
         "system": Sort(value=lambda row: row.system),
         "last_seen": Sort(value=lambda row: row.last_seen),
+        "last_call": Sort(value=lambda row: row.last_call),
     },
     default_sort=("state", "asc"),
     filters={
@@ -104,6 +106,8 @@ MACHINES: List[FleetRow] = List(
         "user": Filter(values=lambda row: (row.user,), is_open=True, names_people=True),
         "id": Filter(values=lambda row: (row.id,), is_open=True),
         "expected": yes_no(lambda row: row.is_expected),
+        "no_report_for": silent_for(lambda row: 0.0 if row.device is None else row.device.quiet_since),
+        "no_call_for": silent_for(lambda row: row.last_call or 0.0),
     },
 )
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.schemas import TEXT, array
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, MemoryRows, Sort, silent_for
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
 from gateway.operations.files.declared import InFiles
@@ -119,6 +119,8 @@ KEYS: List[ListedKey] = List(
         "use_case": Filter(values=lambda key: key.use_cases, valid_values=tuple(USE_CASES)),
         "created_by": Filter(values=lambda key: (key.created_by,)),
         "updated_by": Filter(values=lambda key: (key.updated_by,)),
+        # a new key that nobody has used yet is not unused for long
+        "unused_for": silent_for(lambda key: key.last_accessed or key.last_modified),
     },
     at_times={"not_open": TEXT, "unknown_names": array(TEXT)},
 )

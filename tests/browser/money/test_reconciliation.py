@@ -186,7 +186,9 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     [found] = [each for each in answer["providers"] if each["provider"] == PROVIDER]
     assert "unreported_traffic" in [each["cause"] for each in found["causes"]]
     section = page.get_by_role("region", name=PROVIDER, exact=True)
-    expect(section.locator("dd").first).to_have_attribute("title", f"${found['total']['billed']}")
+    bars = section.locator(".fall")
+    expect(bars.locator(".number").first).to_have_attribute("title", f"${found['total']['billed']}")
+    expect(bars.locator("rect")).to_have_count(2 + len(found["total"]["causes"]))
     causes = page.get_by_role("region", name=f"Causes of {PROVIDER}")
     expect(causes).to_contain_text("unreported traffic")
     expect(causes).to_contain_text(MODEL)
@@ -194,13 +196,13 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     expect(rows).to_have_count(len(found["rows"]))
     assert [] == console.audit()
     console.screenshot("reconciliation")
-    page.get_by_role("link", name="By day", exact=True).click()
-    expect(page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr")).to_have_count(
-        len(last().days)
-    )
-    expect(page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr").first).to_contain_text(
-        "explained"
-    )
+    page.get_by_label("Rows").select_option("day")
+    by_day = page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr")
+    explained = len(last().days) - len(IN_EUROPE)
+    expect(by_day).to_have_count(2)  # two days have one more cause
+    expect(by_day.filter(has_text=f"{explained} days like this")).to_contain_text("explained")
+    section.get_by_role("button", name="Show each day").click()
+    expect(by_day).to_have_count(len(last().days))
     page.set_viewport_size(NARROW)
     drawn(page)
     assert console.overhang() <= 0
@@ -214,8 +216,8 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
 
 def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Several causes of one kind share a row, which shows their sum and opens into each cause. A difference
-    below one percent counts as close and is not highlighted.
+    Several causes of one kind share a row, which shows their sum and opens into each cause. The bars have one step
+    for them.
     """
     console = open_console(billed, role="viewer")
     page = console.page
@@ -235,7 +237,6 @@ def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenCon
                 {**cause, "amount": f"{n}.10", "tokens": n, "evidence": f"the key {n}"} for n in (1, 2, 3)
             ]
             found["total"] |= {"causes": {"another_key": "6.30"}, "unexplained": "0"}
-            found["rows"][0] |= {"state": "differs", "billed": "38.00", "difference": "0.26"}
         route.fulfill(json=answer)
 
     page.route(re.compile(r"/console/api/reconciliation\?"), alike)
@@ -249,8 +250,8 @@ def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenCon
     expect(rows.get_by_role("listitem")).to_have_text(
         ["$1.10: the key 1", "$2.10: the key 2", "$3.10: the key 3"]
     )
-    first = page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr").first
-    expect(first).to_contain_text("close")
+    bars = page.get_by_role("region", name=PROVIDER, exact=True).locator(".fall span")
+    expect(bars).to_have_text(["billed", "$46.30", "another key", "−$6.30", "counted", "$40.00"])
     assert [] == console.audit()
 
 
@@ -273,7 +274,7 @@ def amounts(row: Locator, *titles: str) -> list[Decimal]:
 def test_rows_add_up_by_eye(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
     In each row of each level, and in each total, the shown amounts add up: billed - counted = difference = causes +
-    unexplained. The amounts of the causes and the parts add up to the same difference.
+    unexplained. The amounts of the causes and the steps from billed to counted add up to the same difference.
     """
     console = open_console(billed, role="viewer")
     page = console.page
@@ -291,19 +292,17 @@ def test_rows_add_up_by_eye(billed: Tollhouse, open_console: OpenConsole) -> Non
             explained = sum(map(shown, re.findall(r"-?\$[0-9,.]*[0-9]", causes)), Decimal(0))
             assert one - other == difference == explained + unexplained
         of_causes = page.get_by_role("region", name=f"Causes of {PROVIDER}")
+        steps = section.locator(".fall .number").all_inner_texts()
         listed = [amounts(row, "Amount")[0] for row in of_causes.locator("tbody tr").all()]
         assert [sum(listed)] == amounts(of_causes.locator("tfoot tr"), "Amount")
-        one, other, difference, unexplained = map(
-            shown, section.locator("dl.numbers dd:nth-of-type(1)").all_inner_texts()
-        )
-        assert one - other == difference == sum(listed)
-        assert listed[-1] == unexplained
+        one, *between, other = [shown(each.replace("−", "-")) for each in steps]
+        assert one + sum(between) == other == one - sum(listed)
+        assert sorted(-each for each in listed if each) == sorted(between)
+        difference, unexplained = one - other, listed[-1]
         words = section.locator(".why").inner_text()
         rest = unexplained or difference
         assert [one, other, rest] == [shown(each) for each in re.findall(r"-?\$[0-9,]+\.[0-9]+", words)]
         assert words.endswith("is explained.") == (unexplained == 0)
-        kinds = section.get_by_text("By kind, the difference is").inner_text()
-        assert difference == sum(map(shown, re.findall(r"-?\$[0-9,]+\.[0-9]+", kinds)))
 
 
 def test_totals_come_before_causes(billed: Tollhouse, open_console: OpenConsole) -> None:
@@ -314,13 +313,13 @@ def test_totals_come_before_causes(billed: Tollhouse, open_console: OpenConsole)
     page.route(re.compile(r"/console/api/reconciliation\?.*by=day"), lambda route: held.append(route))
     console.page.goto(f"{console.url}/console/#/reconciliation?month={last().name}")
     section = page.get_by_role("region", name=PROVIDER, exact=True)
-    expect(section).to_contain_text("searching for causes")
-    expect(section.locator("dd").first).to_contain_text("$")
+    expect(section).to_contain_text("Searching for the causes")
+    expect(section.locator(".why")).to_contain_text("$")
     expect(page.get_by_role("region", name=f"Causes of {PROVIDER}")).to_have_count(0)
     console.expects("503")
     held.pop().fulfill(status=503, json={"error": {"type": "busy", "message": "Too much to do."}})
     expect(page.get_by_role("alert")).to_contain_text("Too much to do.")
-    expect(section.locator("dd").first).to_contain_text("$")
+    expect(section.locator(".why")).to_contain_text("$")
     page.unroute_all()
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("region", name=f"Causes of {PROVIDER}")).to_be_visible()
@@ -334,8 +333,9 @@ def test_days_that_agree_are_one_row(console: Console) -> None:
     [found] = [each for each in answer["providers"] if each["provider"] == "anthropic"]
     same = [row for row in found["rows"] if row["state"] == "agrees"]
     other = [row for row in found["rows"] if row["state"] == "differs"]
+    like = {",".join(row["causes"]) for row in other}
     rows = page.get_by_role("region", name="anthropic by day").locator("tbody tr")
-    expect(rows).to_have_count(len(other) + 1)
+    expect(rows).to_have_count(len(like) + 1)
     expect(rows.last).to_contain_text(f"{len(same)} days agree")
     [together] = amounts(rows.last, "Billed")
     assert abs(together - sum(Decimal(row["billed"]) for row in same)) <= Decimal("0.005")
@@ -344,7 +344,7 @@ def test_days_that_agree_are_one_row(console: Console) -> None:
     button.click()
     expect(rows).to_have_count(len(found["rows"]))
     section.get_by_role("button", name="Fold days").click()
-    expect(rows).to_have_count(len(other) + 1)
+    expect(rows).to_have_count(len(like) + 1)
     for size in (WIDE, NARROW):
         page.set_viewport_size(size)
         drawn(page)
@@ -495,6 +495,7 @@ def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) 
     records.locator("tbody a").first.click()
     expect(page.get_by_role("dialog")).to_contain_text("1,000,000")
     console.open(f"/reconciliation?month={last().name}&by=day")
+    page.get_by_role("region", name=PROVIDER, exact=True).get_by_role("button", name="Show each day").click()
     page.get_by_role("region", name=f"{PROVIDER} by day").get_by_role(
         "link", name=f"{last().name}-02", exact=True
     ).click()

@@ -41,10 +41,11 @@ def rows(count: int) -> list[Row]:
 
 
 PEOPLE = People.of_installation(b"p")
+NOW = 1_800_000_000.0
 
 
 async def ask(count: int, *query: tuple[str, str]) -> dict[str, Any]:
-    return await envelope(INSIGHTS, MemoryRows(rows(count)), query, secret=b"k" * 32, people=PEOPLE)
+    return await envelope(INSIGHTS, MemoryRows(rows(count)), query, secret=b"k" * 32, people=PEOPLE, now=NOW)
 
 
 async def second_of(count: int, limit: int) -> dict[str, Any]:
@@ -152,7 +153,14 @@ async def test_others_have_their_turn_while_rows_are_shown() -> None:
     with FairTurns().request("key") as work:
         await work.begin()
         await work.run(
-            envelope(replace(INSIGHTS, show=slow), MemoryRows(rows(10)), (), secret=b"k" * 32, people=PEOPLE)
+            envelope(
+                replace(INSIGHTS, show=slow),
+                MemoryRows(rows(10)),
+                (),
+                secret=b"k" * 32,
+                people=PEOPLE,
+                now=NOW,
+            )
         )
     counting.cancel()
     assert 10 <= turns
@@ -168,5 +176,5 @@ async def test_many_rows_are_looked_through_beside_the_loop(count: int, is_besid
         return str(row["title"])
 
     listed = replace(INSIGHTS, sorts={"title": Sort(value=title)}, default_sort=("title", "asc"))
-    await envelope(listed, MemoryRows(rows(count)), (), secret=b"k" * 32, people=PEOPLE)
+    await envelope(listed, MemoryRows(rows(count)), (), secret=b"k" * 32, people=PEOPLE, now=NOW)
     assert is_beside is (get_ident() not in threads)

@@ -62,7 +62,7 @@ class Fleet:
 
     async def get(self, query: Query, rows: Rows[Shown] | None = None) -> dict[str, Any]:
         rows = self.listed if rows is None else rows
-        return await envelope(DEVICES, rows, query, secret=b"s" * 32, people=PEOPLE)
+        return await envelope(DEVICES, rows, query, secret=b"s" * 32, people=PEOPLE, now=self.clock.now())
 
     async def derived(self, query: Query) -> dict[str, Any]:
         """Compute the page from all devices and their current states."""
@@ -177,6 +177,8 @@ async def test_the_list_follows_devices_and_time(fleet: Fleet) -> None:
             *(("state", state) for state in dice.sample(WORDS, dice.randrange(3))),
             *(("link", link) for link in dice.sample(LINKS, dice.choice((0, 0, 1)))),
             *(("hostname", name) for name in dice.sample("aAbB", dice.choice((0, 0, 1)))),
+            *(("no_report_for", age) for age in dice.sample(("60s", "2h", "1d"), dice.choice((0, 0, 1)))),
+            *(("no_call_for", age) for age in dice.sample(("60s", "2h", "1d"), dice.choice((0, 0, 1)))),
         ]
         page = await fleet.get(query)
         assert await fleet.derived(query) == page

@@ -5,6 +5,12 @@ import {html, useState} from "./html.mjs";
 import {Copy, Dialog} from "./parts.mjs";
 import {stateName} from "./words.mjs";
 
+const AGES = ["1d", "3d", "7d", "30d"];
+
+/** Links for the ages of a filter, such as "No report for 1d 3d". */
+export const Ages = ({field, title, filters, at}) => html`<nav class="bar" aria-label=${title}><span class="faint">${title}</span>${AGES.map((age) => html`<a key=${age}
+  class="chip" href=${at({[field]: age})} aria-current=${valuesOf(filters, field).includes(age) ? "true" : undefined}>${age}</a>`)}</nav>`;
+
 const labelOf = (field, value) => (field === "state" ? stateName(value) : value);
 
 const valuesOf = (filters, name) => filters.filter(([each]) => each === name).map(([, value]) => value);
@@ -15,7 +21,7 @@ export const Chips = ({filters, at, titleOf}) => filters.map(([name, value]) => 
 
 /** Chips, and a form that adds a filter. */
 export function Filters({titles = {}, ...given}) {
-  const titleOf = (name) => given.available.find((each) => each.field === name)?.title ?? titles[name] ?? name;
+  const titleOf = (name) => given.available.find((each) => each.field === name)?.title ?? titles[name] ?? name.replaceAll("_", " ");
   return html`<div class="filters"><${Chips} ...${given} titleOf=${titleOf} /><${AddFilter} ...${given} titleOf=${titleOf} /></div>`;
 }
 
@@ -23,6 +29,7 @@ export function Filters({titles = {}, ...given}) {
 export function AddFilter({available, filters, at, chose, hints = {}, titleOf}) {
   const [field, setField] = useState("");
   const chosen = available.find((each) => each.field === field);
+  const valid = chosen && (chosen.valid_types[0] === "age" ? AGES : chosen.valid_values);
   const add = (value) => {
     setField("");
     if (value) go(at({[field]: [...new Set([...valuesOf(filters, field), value])]}));
@@ -38,9 +45,9 @@ export function AddFilter({available, filters, at, chose, hints = {}, titleOf}) 
       setField(name);
     }}>
       <option value="">+ filter</option>${available.map((each) => html`<option key=${each.field} value=${each.field}>${titleOf(each.field)}</option>`)}</select>
-    ${chosen && (chosen.valid_values.length
+    ${chosen && (valid.length
       ? html`<select aria-label=${`Value of ${field}`} value="" onChange=${(event) => add(event.target.value)}>
-          <option value="">is ...</option>${chosen.valid_values.filter(Boolean).map((each) => html`<option key=${each} value=${each}>${labelOf(field, each)}</option>`)}</select>`
+          <option value="">is ...</option>${valid.filter(Boolean).map((each) => html`<option key=${each} value=${each}>${labelOf(field, each)}</option>`)}</select>`
       : html`<form class="filters" onSubmit=${submit}><input name="value" aria-label=${`Value of ${field}`} placeholder=${hints[field]} autocomplete="off" />
           <button type="submit">Add</button></form>`)}`;
 }

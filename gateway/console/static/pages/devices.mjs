@@ -15,7 +15,7 @@ const act = (verb) => (row) => send("POST", `/devices/${encodeURIComponent(row.i
 const changed = (before, text) => ({...Object.fromEntries(Object.keys(before).map((name) => [name, null])), ...labelsIn(text)});
 
 const DEVICES = {
-  path: "/devices", root: "devices", at: PATH, caption: "devices", what: ["devices"],
+  path: "/devices", root: "devices", at: PATH, caption: "devices", what: ["devices"], ages: ["no_report_for", "No report for"],
   identity: (row) => row.id,
   show: (id) => `/devices/${encodeURIComponent(id)}`, one: (answer) => answer.device,
   Details: ({row}) => html`<${Columns} of=${DEVICES.columns} row=${row} /><${DeviceFacts} device=${row} />`,

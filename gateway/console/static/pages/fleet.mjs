@@ -4,7 +4,7 @@ import {get, send} from "../lib/api.mjs";
 import {ago, counted, exactCount} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Copy, Fields, Loading, Problem, State, Table, withCode} from "../lib/parts.mjs";
+import {Fields, Loading, Problem, State, Table, withCode} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {stateName} from "../lib/words.mjs";
 import {DeviceFacts} from "./fleet_device.mjs";
@@ -39,18 +39,14 @@ function Coverage() {
   const {data, error, at, reload} = found;
   return html`<${Problem} error=${error} at=${at} retry=${reload} />
     <${Loading} of=${found} blocks=${["tiles"]}>${data && html`
-      ${data.machines > 0 && html`<section><div class="head"><div class="figure">${data.covered_percent} % covered</div>
-          <p class="faint">${exactCount(data.covered)} of ${machines(data.machines)} report or are not in use.
+      ${data.machines > 0 && html`<div class="head"><div class="figure">${exactCount(data.covered)} of ${exactCount(data.machines)} report</div>
+          <p class="faint">${data.states.unused > 0 && `This includes ${machines(data.states.unused)} that nobody uses for AI.`}
             ${data.away > 0 && html` <a href=${listed({away: "true"})}>${machines(data.away)}</a> ${data.away === 1 ? "is" : "are"} away and not counted.`} ${data.inventory
             ? html`Inventory from ${data.inventory.source}, imported <span title=${data.inventory.imported}>${ago(data.inventory.imported)}</span>.`
             : html`No inventory is imported, so all devices count.`}
             ${data.unexpected > 0 && html` <a href=${listed({expected: "false"})}>${exactCount(data.unexpected)} other devices</a> are not in the inventory.`}
             ${data.people.without_machine > 0 && html` ${exactCount(data.people.without_machine)} of ${exactCount(data.people.with_seat)} people with a seat use no known machine.`}</p></div>
-        <${Bar} states=${data.states} total=${data.machines} /></section>`}
-      ${!data.inventory && html`<details><summary>Import the machines of your MDM</summary>
-        <p>The fleet then also shows machines that never reported. Export the list of Jamf, Intune or Kandji as CSV, and import it below. To repeat
-          this each day, run:</p>
-        <${Copy} label="the command" text="tollhouse fleet inventory import FILE --source jamf" /></details>`}
+        <${Bar} states=${data.states} total=${data.machines} />`}
       ${data.causes.length > 0 && html`<${Table} caption="Causes" rows=${data.causes} identity=${wordOf} columns=${causeColumns(data.causes)} />`}`}<//>`;
 }
 
@@ -130,22 +126,22 @@ async function importList(_, given) {
 const MACHINES = {
   path: "/fleet/devices", root: "devices", at: PATH, caption: "machines", what: ["devices", "keys"],
   titles: {expected: "in the inventory", id: "machine"},
-  hints: {cause: "overridden.other_endpoint"},
+  hints: {cause: "overridden.other_endpoint"}, ages: ["no_report_for", "No report for"],
   identity: (row) => row.id, heading: nameOf,
   show: (id) => `/fleet/devices?id=${encodeURIComponent(id)}`, one: found,
   Above: Coverage, Details,
   columns: [
-    {title: "Machine", value: nameOf, sort: "id", facts: (row) => [row.user, whyOf(row)]},
-    {title: "State", value: (row) => html`<${State} word=${row.state} />`, sort: "state"},
-    {title: "Why", kind: "words", wide: 1, value: whyOf},
+    {title: "Machine", value: nameOf, sort: "id", facts: (row) => [row.user]},
+    {title: "State", kind: "words", value: (row) => html`<${State} word=${row.state} /> <small class="faint">${whyOf(row)}</small>`, sort: "state"},
     {title: "User", wide: 2, value: (row) => row.user || "unknown", sort: "user"},
     {title: "Team", wide: 3, value: (row) => row.team || "none", sort: "team"},
     {title: "System", wide: 4, value: (row) => row.os || "unknown", sort: "system"},
     {title: "Link", wide: 4, value: (row) => row.link && html`<${State} word=${row.link} />`},
     {title: "Last report", wide: 2, value: (row) => (row.last_seen ? ago(row.last_seen) : "never"), exact: (row) => row.last_seen, sort: "last_seen", order: "desc"},
+    {title: "Last call", wide: 1, value: (row) => ago(row.last_call), exact: (row) => row.last_call, sort: "last_call", order: "desc"},
   ],
   create: {title: "Import a machine list", needs: "operate_spool", run: importList,
-    text: () => "The list replaces the inventory. Export all machines from your MDM as CSV.",
+    text: () => withCode("The list replaces the inventory. Export all machines from your MDM as CSV. To repeat this, run `tollhouse fleet inventory import FILE --source jamf`."),
     fields: () => [{name: "file", label: "CSV file", type: "file", required: true}, {name: "source", label: "Source", type: "select", options: SOURCES},
       {name: "admit", label: "Machines without a device", type: "select", options: [["false", "only list them"], ["true", "enrol their serial numbers"]]}]},
   empty: html`<h2>No machines yet</h2><p>Run <code>tollhouse agent</code> on each laptop, or import the machines of your MDM, to see which report and

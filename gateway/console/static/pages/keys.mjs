@@ -84,7 +84,7 @@ function Sent({name, session}) {
 }
 
 const KEYS = {
-  path: PATH, root: "keys", at: PATH, file: (row) => ["keys", row.name], caption: "API keys", what: ["keys"],
+  path: PATH, root: "keys", at: PATH, file: (row) => ["keys", row.name], caption: "API keys", what: ["keys"], ages: ["unused_for", "Unused for"],
   identity: (row) => row.name, Details,
   show: at, one: (answer) => ({...answer.key, previous_secret_until: answer.previous_secret_until}),
   columns: [

@@ -10,13 +10,12 @@ import {months} from "../lib/range.mjs";
 
 const PATH = "/reconciliation";
 const LEVELS = ["day", "model", "key"];
-const KINDS = {agrees: "good", explained: "good", close: "good", differs: "bad", open: "wait"};
-const CLOSE = 100; // a difference below 1/100 of the bill is "close"
+const KINDS = {differs: "bad", explained: "good", agrees: "good", open: "wait"};
+const COMPARED = ["differs", "explained", "agrees"]; // states of days that are compared, trouble first
 const CERTAINTY = {exact: "good", strong: "good"};
+const CUT = 4; // bars begin later than at zero if the steps together are less than this part of the total
 const SERVED_DAYS = 7; // the default retention of records
 const DAY_MS = 86400000;
-const PARTS = [["volume", "calls that only one side has"], ["rate", "different prices for the same calls"], ["other", "billed items that are not calls"],
-  ["own", "costs that sources report"]];
 
 const spaced = (text) => text.replaceAll("_", " ");
 const rowsOf = (number, verb) => `${exactCount(number)} ${number === 1 ? `row ${verb[0]}` : `rows ${verb[1]}`}`;
@@ -52,9 +51,7 @@ function costs(by, found, {from, to: until}, row) {
 }
 
 const first = (by) => ({title: by[0].toUpperCase() + by.slice(1), value: (row) => row.title ?? row.name ?? "unknown"});
-/** Return the state of a row. A difference below 1 % of the bill is only "close". */
-const wordOf = (row) => (row.state === "differs" && Math.abs(Number(row.difference)) * CLOSE < Number(row.billed) ? "close" : row.state);
-const state = {title: "State", wide: 2, value: (row) => (row.state ? html`<${State} word=${wordOf(row)} kind=${KINDS[wordOf(row)]} />` : "")};
+const state = {title: "State", wide: 2, value: (row) => (row.state ? html`<${State} word=${row.state} kind=${KINDS[row.state]} />` : "")};
 
 /** Add up rows into one with the title and state. */
 function added(rows, title, state) {
@@ -65,11 +62,38 @@ function added(rows, title, state) {
   return total;
 }
 
-/** Return the days that differ, also those that causes explain, and one row for all days that agree. Days that are not compared are left out. */
+/** Join compared days with the same state and causes into one row, those that differ first. */
 function folded(rows) {
-  const same = rows.filter((row) => row.state === "agrees");
-  const other = rows.filter((row) => ["differs", "explained"].includes(row.state));
-  return same.length > 1 ? [...other, added(same, `${same.length} days agree`, "agrees")] : [...other, ...same];
+  const found = new Map();
+  for (const row of rows.filter((each) => COMPARED.includes(each.state))) {
+    const name = [COMPARED.indexOf(row.state), ...Object.keys(row.causes).sort()].join();
+    found.set(name, [...(found.get(name) ?? []), row]);
+  }
+  return [...found].sort(([one], [other]) => one.localeCompare(other)).map(([, days]) => (days.length === 1 ? days[0]
+    : added(days, `${days.length} days ${days[0].state === "agrees" ? "agree" : "like this"}`, days[0].state)));
+}
+
+/** The way from billed to counted: a signed step for each cause, and for what no cause explains. The table of causes has the same as text. */
+function Waterfall({total, causes, places}) {
+  const {unexplained, amounts} = addingUp(total, Object.values(causes), places);
+  const named = [...Object.keys(causes).map((name, place) => [name, amounts[place]]), ["unexplained", unexplained]].filter(([, each]) => Number(each));
+  const [first, last] = [Number(total.billed), Number(total.counted)];
+  let level = first;
+  const steps = named.map(([name, each]) => {
+    const from = level;
+    level -= Number(each);
+    return {name, from, end: level, text: `${Number(each) < 0 ? "+" : "−"}${fixed(each.replace("-", ""), places)}`};
+  });
+  const levels = [first, last, ...steps.map(({end}) => end)];
+  const [least, most] = [Math.min(...levels), Math.max(...levels)];
+  const start = (most - least) * CUT < most ? least - (most - least) / 2 : 0; // small steps on large totals would not be visible
+  const x = (value) => (100 * (value - start)) / (most - start);
+  const whole = (name, end) => ({name, from: start, end, text: fixed(total[name], places), exact: `$${total[name]}`});
+  const rows = [whole("billed", first), ...steps, whole("counted", last)];
+  return html`<div class="fall" aria-hidden="true">${rows.map(({name, from, end, text, exact}, place) => html`<span>${spaced(name)}</span>
+    <svg viewBox="0 0 100 24" preserveAspectRatio="none"><rect class=${name === "unexplained" && "bad"} x=${x(Math.min(from, end))} width=${Math.abs(x(end) - x(from))} y="4" height="16" />
+      ${rows[place + 1] && html`<path d=${`M${x(end)} 20V28`} />`}</svg><span class="number" title=${exact}>${text}</span>`)}
+    ${start > 0 && html`<small class="faint">Bars begin at ${fixed(String(start))}.</small>`}</div>`;
 }
 
 const callsOf = (found, month, {days, where}) => calls(days.length === 1 ? days[0] : month, found, where);
@@ -97,14 +121,13 @@ function Causes({found, month, places}) {
   const rows = [...causes.map((each, place) => ({...each, shown: amounts[place]})),
     {cause: "unexplained", where: {}, shown: unexplained, amount: found.total.unexplained}];
   const columns = [
-    {title: "Cause", value: (row) => spaced(row.cause)},
+    {title: "Cause", value: (row) => spaced(row.cause), facts: (row) => [row.each ? html`<${Each} ...${{row, found, month, places}} />` : row.evidence && withCode(row.evidence),
+      row.advice && withCode(row.advice)]},
     {title: "Amount", kind: "number", value: (row) => fixed(row.shown, places), exact: (row) => `$${row.amount}`},
     {title: "Tokens", kind: "number", wide: 3, value: (row) => (row.tokens ? count(row.tokens) : "–"), exact: (row) => row.tokens && exactCount(row.tokens)},
-    {title: "Confidence", wide: 2, value: (row) => row.sure && html`<${State} word=${row.sure} kind=${CERTAINTY[row.sure]} />`},
-    {title: "Evidence", kind: "words", value: (row) => (row.each ? html`<${Each} ...${{row, found, month, places}} />` : withCode(row.evidence))},
-    {title: "What to do", kind: "words", wide: true, value: (row) => withCode(row.advice)},
+    {title: "Confidence", kind: "words", onPhone: "fact", value: (row) => row.sure && html`<${State} word=${row.sure} kind=${CERTAINTY[row.sure]} />`},
   ];
-  return html`<${Table} caption=${`Causes of ${found.provider}`} rows=${rows} columns=${columns} identity=${(row) => `${row.cause} ${row.evidence}`}
+  return html`<${Table} caption=${`Causes of ${found.provider}`} rows=${rows} columns=${columns} identity=${(row) => `${row.cause} ${row.evidence}`} isTwoLines=${true}
     foot=${{cause: "difference", shown: difference, amount: found.total.difference}}
     href=${(row) => (Object.keys(row.where).length ? callsOf(found, month, row) : undefined)} />`;
 }
@@ -162,23 +185,18 @@ function Provider({totals, found, asked}) {
   const {provider, total} = totals;
   const places = placesOf([total.billed, total.counted]);
   const {difference} = addingUp({...total, unexplained: "0"}, [], places);
-  const tile = (title, text, exact, note) => html`<div><dt>${title}</dt><dd title=${exact && `$${exact}`}>${text}</dd><dd class="faint">${note}</dd></div>`;
-  const kinds = found && addingUp({...total, unexplained: "0"}, PARTS.map(([name]) => found.total[name]), places).amounts;
   const unexplained = found ? addingUp(found.total, Object.values(found.total.causes), places).unexplained : null;
   return html`<section aria-label=${provider}><h2>${provider}</h2>
     <p class="why">${summary(total, difference, unexplained, places)}</p>
-    <dl class="numbers">
-      ${tile("Billed", fixed(total.billed, places), total.billed, totals.has_money ? `from ${totals.sources.join(", ")}` : "no bill has amounts, so tokens are priced at list prices")}
-      ${tile("Counted", fixed(total.counted, places), total.counted, `${percent(total.captured_tokens, total.billed_tokens)} of the billed tokens`)}
-      ${tile("Difference", fixed(difference, places), total.difference, "billed minus counted")}
-      ${found ? tile("Unexplained", fixed(unexplained, places), found.total.unexplained, "difference minus causes") : tile("Unexplained", "…", "", "searching for causes")}</dl>
+    <p class="faint">${totals.has_money ? `The bill is from ${totals.sources.join(", ")}.` : "No bill has amounts, so tokens are priced at list prices."}${" "}
+      Counted calls have ${percent(total.captured_tokens, total.billed_tokens)} of the billed tokens.</p>
+    ${found && Number(difference) !== 0 && html`<${Waterfall} total=${found.total} causes=${found.total.causes} places=${places} />`}
     ${totals.set_aside.length > 0 && html`<p class="faint">Not included, because other bills cover the same days: ${totals.set_aside.join(", ")}.</p>`}
     ${!found ? html`<div role="status"><span class="unseen">Searching for the causes of ${provider} ...</span><div class="skeleton table" aria-hidden="true"></div></div>` : html`
     ${found.causes.length > 0 && html`<h3>Causes</h3><${Causes} ...${{found, month: asked.month, places}} />`}
     ${Number(found.owed) > 0 && html`<${Claim} ...${{found, month: asked.month, places}} />`}
     ${found.hints.length > 0 && html`<${Hints} found=${found} month=${asked.month} />`}
     <${Rows} key=${`${asked.month} ${asked.by}`} ...${{found, asked, places}} />
-    ${kinds.some(Number) && html`<p class="faint">By kind, the difference is ${PARTS.map(([name, words], place) => html`${place > 0 && ", "}${name} ${fixed(kinds[place], places)} (${words})`)}.</p>`}
     ${found.suggestions.length > 0 && html`<h3>Suggested settings</h3><p>Copy them into the configuration to apply them.</p>`}
     ${found.suggestions.map((each) => html`<${Copy} key=${each.toml} text=${each.toml} label=${`${each.kind} for ${each.model ?? each.billed}`} />`)}`}
   </section>`;
@@ -301,7 +319,7 @@ export function Page({query, session}) {
   const found = (name) => asked?.month === month && asked.by === by && whole.providers.find((each) => each.provider === name);
   return html`<div class="bar"><label>Month <select value=${month} onChange=${(event) => go(to(PATH, {month: event.target.value, by}))}>
       ${[...new Set([...months(), month])].map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>
-      <nav class="bar" aria-label="Rows">${LEVELS.map((name) => html`<a key=${name} class="chip" href=${to(PATH, {month, by: name})} aria-current=${name === by ? "true" : undefined}>By ${name}</a>`)}</nav>
+      <label>Rows <select value=${by} onChange=${(event) => go(to(PATH, {month, by: event.target.value}))}>${LEVELS.map((name) => html`<option key=${name} value=${name}>by ${name}</option>`)}</select></label>
       ${may(session, "modify_billing") && !isDemo && html`<button type="button" class="main" onClick=${() => setOpen(true)}>Import a bill</button>`}</div>
     ${isOpen && html`<${Import} close=${() => setOpen(false)} />`}
     <${Problem} error=${totals.error ?? error} at=${totals.at && at} retry=${totals.error ? totals.reload : reload} />

@@ -289,7 +289,12 @@ async def enveloped(
     page_parameters = [(name, value) for name, value in parameters.items() if name in PAGING]
     shared = request.shared
     page = await envelope(
-        listed, MemoryRows(rows), page_parameters, secret=shared.cursor_secret, people=shared.people
+        listed,
+        MemoryRows(rows),
+        page_parameters,
+        secret=shared.cursor_secret,
+        people=shared.people,
+        now=shared.clock.now(),
     )
     rows = [row[_PLACE] for row in page.pop(root)]
     shown = await asyncio.to_thread(lambda: [show(row) for row in rows])

@@ -115,6 +115,53 @@ async def test_coverage_of_an_inventory(server: OperatorServer) -> None:
     assert 400 == refused.status
 
 
+async def test_machines_that_are_silent_for_long(server: OperatorServer) -> None:
+    """
+    Ages filter the fleet and the devices, at the second at which they are reached. A new device is not silent yet, and
+    a machine that never reported is silent for any time.
+    """
+    await server.ask("PUT", "/fleet/inventory", b"serial,hostname\nS0,h0\nS1,h1\n", source="jamf")
+    await beat(server, "h0", serial="S0")
+    begin = server.clock.now()
+    lifecycle(server).table.touch("h0", lambda known: replace(known, newest_calls={"codex": begin}))
+    server.clock.move(3 * 86400 - 1)
+    await server.ask("POST", "/devices", {"id": "new"})
+    await beat(server, "h2")
+    assert ["S1"] == await listed(server, no_report_for="3d")
+    server.clock.move(1)
+    assert {"h0", "S1"} == set(await listed(server, no_report_for="3d"))
+    assert {"h0", "S1"} == set(await listed(server, no_report_for="72h", sort_key="last_seen"))
+    assert {"h0", "S1", "h2", "new"} == set(await listed(server, no_call_for="3d"))
+    assert {"S1", "h2", "new"} == set(await listed(server, no_call_for="4d"))
+    devices = await server.ask("GET", "/devices", no_report_for="3d")
+    assert ["h0"] == [row["id"] for row in devices.payload["devices"]]
+    row = (await server.ask("GET", "/fleet/devices", id="h0")).payload["devices"][0]
+    assert row["last_call"] == row["last_seen"] is not None
+    for path, age in (
+        ("/fleet/devices", "no_report_for"),
+        ("/devices", "no_call_for"),
+        ("/keys", "unused_for"),
+    ):
+        for wrong in ("", "3", "d", "-1d", "3 weeks", "nan"):
+            answer = await server.ask("GET", path, **{age: wrong})
+            expected = 200 if wrong == "3" else 400
+            assert expected == answer.status, (path, wrong)
+
+
+async def test_keys_that_nobody_uses(server: OperatorServer) -> None:
+    """A key is unused since its newest use. A new key is not unused for long."""
+    await server.ask("POST", "/keys", {"name": "first", "scopes": [ENROLL]})
+    server.clock.move(30 * 86400)
+    await server.ask("POST", "/keys", {"name": "second", "scopes": [ENROLL]})
+
+    async def unused(age: str) -> list[str]:
+        answer = await server.ask("GET", "/keys", unused_for=age)
+        return [row["name"] for row in answer.payload["keys"]]
+
+    assert ["first"] == await unused("30d")
+    assert [] == await unused("31d")
+
+
 async def test_addresses_of_the_list_are_protected(server: OperatorServer) -> None:
     """Nothing stored and no answer has the e-mail address."""
     await server.ask("PUT", "/fleet/inventory", LIST, source="intune")
