@@ -29,6 +29,10 @@ PATH: Mapping[str, str] = {
     "version": "The number of the version, or `latest`.",
 }
 QUERY: Mapping[str, str] = {
+    "no_report_for": "Only those that have not reported for this time, such as `12h` or `3d`.",
+    "no_call_for": "Only those without a call for this time, such as `12h` or `3d`.",
+    "unused_for": "Only keys that nobody has used for this time, such as `30d`.",
+    "q": "A part of a name, or a number of a pull request such as `111`; 1 to 200 characters.",
     "verdicts.state": "`all` adds the rows `within`.",
     "bundle.tar.gz.state": "`all` adds the rows `within`.",
     "inventory.source": "The MDM that exported the list: `jamf`, `intune`, `kandji` or `csv`.",

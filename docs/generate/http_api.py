@@ -162,6 +162,7 @@ PAGES = (
             "/status",
             "/clock",
             "/configuration",
+            "/search",
             "/files",
             "/apply",
             "/release",

@@ -37,7 +37,17 @@ from spool.ledger.recalculations import RecalculationBooks, Recalculations
 from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.sums import DAY_S, END_OF_TIME, HOUR_S, OTHER, Dimensions, HourlySums, tags_text
 from spool.ledger.tag_lists import TAGGED, TagLists, read_lists
-from spool.ledger.work import OF_PEOPLE, TREES, UNLISTS, WORK_LIMITS, Digests, Lineage, WorkLimits
+from spool.ledger.work import (
+    OF_PEOPLE,
+    TREES,
+    UNITS,
+    UNLISTS,
+    WORK_LIMITS,
+    Digests,
+    Lineage,
+    WorkLimits,
+    number_of,
+)
 from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
@@ -894,8 +904,8 @@ class Ledger:
         start = await self._read(work)
         return None if start is None else datetime.fromtimestamp(start, UTC)
 
-    async def values(self, dimension: str | Derived) -> Sequence[str]:
-        """Return the first 1,000 known values of a dimension. Raises ValueError if it does not exist."""
+    async def values(self, dimension: str | Derived, most: int = MOST_VALUES) -> Sequence[str]:
+        """Return the first `most` known values of a dimension. Raises ValueError if it does not exist."""
         resolved: str | Derived = dimension
         if dimension == USER:
             resolved = self.person or USER
@@ -903,7 +913,15 @@ class Ledger:
             resolved = self._derived.get(dimension, dimension)
         if isinstance(resolved, str):
             check_dimension(resolved)
-        return await self._read(lambda rows: rows.values(resolved, MOST_VALUES))
+        return await self._read(lambda rows: rows.values(resolved, most))
+
+    async def unit_names(self, text: str, most: int) -> Mapping[str, Sequence[str]]:
+        """
+        Return at most `most` names of units of work that contain a text, by kind. Sessions and runs have no names.
+        """
+        names = await self._read(lambda rows: rows.names_with(text, most))
+        named = [unit for unit in UNITS if UNITS[unit].is_named]
+        return {unit: [name for id, name in names if id == number_of(unit, name)] for unit in named}
 
     async def tag_values(self) -> Sequence[TagValues]:
         """Return the tags that costs can be grouped by, with their values in calls and in billing rows."""

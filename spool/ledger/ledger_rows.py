@@ -195,6 +195,13 @@ class LedgerRows(Protocol):
         """Delete the sums of units of work in a period."""
         ...
 
+    def names_with(self, text: str, most: int) -> Sequence[tuple[int, str]]:
+        """
+        Return numbers and names of units whose name contains a text: first those that end with "#" and the text, then
+        those that begin with it.
+        """
+        ...
+
     def count_work(self, since: int, until: int) -> Mapping[str, int]:
         """Return the number of listed units in [since, until), by kind."""
         ...

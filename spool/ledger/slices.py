@@ -8,12 +8,14 @@ If a period has too many combinations of values, several calls share a joint sum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import chain, product
 from math import prod
+
+import msgspec
 
 from spool.ledger.counting import OWNERS, WORK
 from spool.ledger.ledger import Ledger
@@ -29,6 +31,7 @@ _YES = "yes"
 _MEMO = 10_000
 # maximum combinations of included values for which the values of a derived dimension are computed
 _MOST_COMBINATIONS = 1000
+_MOST_FOUND = 10_000  # sets of values that a search returns
 
 
 class SlicedLedger:
@@ -121,6 +124,36 @@ class SlicedLedger:
             return own_values[0] if derived is None else derived.value(own_values)
 
         return await self._ledger.values(replace(inside, sources=(*own, *inside.sources), value=value))
+
+    async def values_with(self, dimensions: Sequence[str], text: str) -> Mapping[str, Sequence[str]]:
+        """Return the values of each dimension, of calls in the slice, that contain a text in lower case."""
+        inside = self._membership
+        derived = {
+            name: self._ledger.person if name == USER else self._derived.get(name) for name in dimensions
+        }
+        parts = {name: (name,) if each is None else each.sources for name, each in derived.items()}
+        sources = (*dict.fromkeys(chain(*parts.values(), inside.sources)),)
+        places = {name: index for index, name in enumerate(sources)}
+        memos = {name: lru_cache(_MEMO)(each.value) for name, each in derived.items() if each is not None}
+
+        def value(values: tuple[str, ...]) -> str:
+            def of(names: Sequence[str]) -> tuple[str, ...]:
+                return tuple([values[places[name]] for name in names])
+
+            found = [(name, memo(of(parts[name]))) for name, memo in memos.items()]
+            if text in "\0".join(values).casefold():
+                found += [(name, values[places[name]]) for name, each in derived.items() if each is None]
+            found = [(name, each) for name, each in found if text in each.casefold()]
+            if not found or not (self.has_every_call or inside.value(of(inside.sources))):
+                return ""
+            return msgspec.json.encode(found).decode()
+
+        search = Derived(name="search", label="", sources=sources, value=value)
+        known: dict[str, dict[str, None]] = {name: {} for name in dimensions}
+        for pairs in await self._ledger.values(search, _MOST_FOUND):
+            for name, each in msgspec.json.decode(pairs, type=list[tuple[str, str]]):
+                known[name][each] = None
+        return {name: list(values) for name, values in known.items()}
 
     async def row_tags(self) -> Sequence[str]:
         """

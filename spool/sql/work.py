@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -232,6 +233,19 @@ class SqlWorkRows(ABC):
 
     def drop_work(self, start: int) -> None:
         self._tables.run(f"DELETE FROM {self._named(WORK)} WHERE start = :start", start=start)
+
+    def names_with(self, text: str, most: int) -> Sequence[tuple[int, str]]:
+        literal = re.sub("[!%_]", r"!\g<0>", text.lower())
+        fits = "lower(name) LIKE :{} ESCAPE '!'".format
+        rank = f"CASE WHEN {fits('number')} THEN 0 WHEN {fits('begin')} THEN 1 ELSE 2 END"
+        rows = self._tables.all(
+            f"SELECT id, name FROM {self._named(NAMES)} WHERE {fits('part')} ORDER BY {rank}, name LIMIT :most",
+            part=f"%{literal}%",
+            number=f"%#{literal.removeprefix('#')}",
+            begin=f"{literal}%",
+            most=most,
+        )
+        return [(id, name) for id, name in rows]
 
     def count_work(self, since: int, until: int) -> Mapping[str, int]:
         counts = ", ".join(

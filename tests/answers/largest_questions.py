@@ -77,6 +77,7 @@ def _queries(first_day: str, last_day: str) -> Mapping[str, Sequence[str]]:
         [("start_date", first_day), ("end_date", last_day), *(("group_by", name) for name in ALL)]
     )
     return {
+        "search": ["q=user"],
         "report": [urlencode([*span, *groups, *more]) for more in (
             [("per", "hourly")],
             [("per", "daily"), ("compare", "previous")],

@@ -98,7 +98,8 @@ def test_a_record_is_found_by_its_id(console: Console) -> None:
     """The search finds a record that is not on the shown page."""
     oldest = console.ask("/records?sort_order=asc&limit=1")["records"][0]["id"]
     console.open("/")
-    console.page.get_by_label("Search").fill(oldest)
+    console.page.keyboard.press("/")
+    console.page.get_by_role("searchbox").fill(oldest)
     console.page.keyboard.press("Enter")
     expect(console.page.get_by_role("dialog").get_by_role("listitem").last).to_contain_text(
         "was stored on disk as number 1 "

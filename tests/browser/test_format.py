@@ -36,7 +36,7 @@ def test_one_amount(console: Console) -> None:
         "0.995",
         "-12.345",
     ]
-    assert ["$1,234,567.89", "$0.82", "$0.01", "$0.0099", "-$0.0049", "<$0.0001", ">-$0.0001", "$0.00", "$1.00",
+    assert ["$1,234,567.89", "$0.82", "$0.01", "$0.0099", "-$0.0049", "<$0.0001", "-<$0.0001", "$0.00", "$1.00",
             "-$12.35", "unknown"] == written(console, "money", *([each] for each in amounts), [None])  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def test_a_column(console: Console) -> None:
         ["0.00001", 4],
         [None, 2],
     ]
-    assert ["<$0.01", ">-$0.01", "$0.01", "$0.00", "$1,000.0000", "<$0.0001", "unknown"] == written(
+    assert ["<$0.01", "-<$0.01", "$0.01", "$0.00", "$1,000.0000", "<$0.0001", "unknown"] == written(
         console, "fixed", *fixed
     )
 

@@ -48,7 +48,7 @@ def test_rows_are_reached_and_opened(console: Console) -> None:
 
 
 def test_the_search_leads_to_pages_costs_and_calls(console: Console) -> None:
-    """The search accepts the start of a page's title, a field with a value, or a record id."""
+    """The search accepts a part of a page's title, a field with a value, or a record id."""
     console.open("/devices")
     page = console.page
     for text, address in [
@@ -57,6 +57,7 @@ def test_the_search_leads_to_pages_costs_and_calls(console: Console) -> None:
         ("0af7651916cd43dd8448eb211c80319c", "#/calls?open=0af7651916cd43dd8448eb211c80319c"),
     ]:
         page.keyboard.press("/")
+        expect(page.get_by_role("searchbox")).to_be_focused()
         page.keyboard.type(text)
         if address.startswith("#/calls"):
             console.expects("404")  # the record does not exist, and the page says so
@@ -122,21 +123,40 @@ def test_who_is_signed_out_elsewhere_sees_the_sign_in(house: Tollhouse, open_con
 
 def test_names_are_searched(console: Console) -> None:
     """
-    A part of a name finds teams and models with a link to their costs. If nothing matches, the search reports it.
+    A part of a name finds teams with a link to their costs, machines and actions, while somebody types. Arrow keys
+    select a result. If nothing matches, the search names the kinds that it searched.
     """
     console.open("/")
     page = console.page
-    page.get_by_label("Search").fill("earc")
-    page.keyboard.press("Enter")
+    page.keyboard.press("Control+k")
     dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.type("create a bud")
+    page.keyboard.press("Enter")
+    expect(
+        page.get_by_role("dialog", name="Create a budget").get_by_label("Name", exact=True)
+    ).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Search").click()
+    page.keyboard.type("laptop-ada")
+    expect(dialog.get_by_role("listitem")).to_have_text(["laptop-ada device", "laptop-ada machine"])
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="laptop-ada")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    page.keyboard.type("earc")
     expect(dialog.get_by_role("link", name="search", exact=True)).to_be_visible()
     assert [] == console.audit(("minor", "moderate", "serious", "critical"), is_framed=True)
     dialog.get_by_role("link", name="search", exact=True).click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page.get_by_role("link", name="team: search")).to_be_visible()
-    page.get_by_label("Search").fill("no such name")
+    page.keyboard.press("/")
+    page.keyboard.type("no such name")
     page.keyboard.press("Enter")
-    expect(dialog).to_contain_text('contains "no such name"')
+    expect(dialog).to_contain_text("Nothing has this name. Searched: page, ")
+    expect(dialog).to_contain_text("machine")
 
 
 def test_the_menu_has_at_most_seven_entries(console: Console) -> None:

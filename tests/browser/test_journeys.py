@@ -353,3 +353,98 @@ def test_i_a_dimension_of_ones_own(own: Tollhouse, open_console: OpenConsole) ->
     page.get_by_role("button", name="Publish").click()
     expect(page.get_by_text(re.compile(r"Version \d+, published by"))).to_be_visible()
     ended(console, "i: a dimension of one's own")
+
+
+# -- by search and by age --------------------------------------------------------------------------------------
+
+
+def seek(console: Console, text: str) -> None:
+    """Open the search with one click, and type. The first result is opened with Enter."""
+    console.page.get_by_role("button", name="Search", exact=True).click()
+    expect(console.page.get_by_role("searchbox")).to_be_focused()
+    console.page.keyboard.type(text)
+    console.page.keyboard.press("Enter")
+
+
+def test_k_the_most_expensive_pull_request_of_last_week(
+    planted: Tollhouse, open_console: OpenConsole
+) -> None:
+    """From Overview: the search opens Costs by pull request, then last week."""
+    console = open_console(planted)
+    console.open("/")
+    seek(console, "costs by pull request")
+    console.page.get_by_label("Range").select_option(label="Last week")
+    rows = console.ask("/report?by=pull_request&range=last_week&top_by=cost&top=200")["rows"]
+    named = [row for row in rows if row["pull_request"] and row["pull_request"] != "(other)"]
+    most = max(named, key=lambda row: Decimal(row["cost"]))["pull_request"]
+    expect(console.page.locator("tbody th a").first).to_have_text(most)
+    ended(console, "k: the most expensive pull request of last week")
+
+
+def test_l_a_pull_request_by_its_number(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: the search finds the number, with # and without it."""
+    console = open_console(planted)
+    rows = console.ask("/report?by=pull_request&range=last_30d&top=200")["rows"]
+    names = {row["pull_request"] for row in rows if "#" in (row["pull_request"] or "")}
+    number = sorted(names)[0].rpartition("#")[2]
+    for text in (number, f"#{number}"):
+        console.open("/")
+        seek(console, text)
+        heading = console.page.get_by_role("heading", level=2, name=re.compile(rf"Pull request .*#{number}$"))
+        expect(heading).to_be_visible()
+        ended(console, "l: a pull request by its number", most=2)
+
+
+def test_m_machines_without_a_report_for_three_days(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: Administration, Fleet, 3d. The command lists the same machines."""
+    console = open_console(planted)
+    console.open("/")
+    console.follow("Fleet")
+    console.page.get_by_role("navigation", name="No report for").get_by_role("link", name="3d").click()
+    expect(console.page.get_by_role("link", name="no report for: 3d")).to_be_visible()
+    silent = console.ask("/fleet/devices?no_report_for=3d")["pagination"]["total_count"]
+    expect(console.page.get_by_text(f"{silent} of {silent} machines")).to_be_visible()
+    ended(console, "m: machines without a report for three days")
+    listed = json.loads(planted.run("fleet", "devices", "--no-report-for", "3d", "--json"))
+    assert silent == listed["pagination"]["total_count"]
+
+
+def test_n_a_page_for_the_board(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: Costs, last month, Print."""
+    console = open_console(planted)
+    console.open("/")
+    console.page.evaluate("window.print = () => { document.title = 'printed'; }")
+    console.follow("Costs")
+    console.page.get_by_label("Range").select_option(label="Last month")
+    expect(console.page.get_by_text("Last month (UTC)")).to_be_visible()
+    console.page.get_by_role("button", name="Print").click()
+    expect(console.page).to_have_title("printed")
+    ended(console, "n: a page for the board", most=4)
+
+
+def test_o_which_team_rose_and_why(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: Costs, by team, All parts of the change."""
+    console = open_console(planted)
+    console.open("/")
+    console.follow("Costs")
+    console.page.get_by_label("Group by").select_option("team")
+    console.page.get_by_role("link", name="All parts of the change").click()
+    expect(console.page.locator("dl.numbers dt", has_text="Change")).to_be_visible()
+    ended(console, "o: which team rose and why", most=4)
+
+
+def test_p_a_key_for_a_contractor(own: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: the search opens the form, then a use case, the last day, Create a key."""
+    console = open_console(own)
+    dialog = console.page.get_by_role("dialog", name="Create a key")
+    console.open("/")
+    seek(console, "create a key")
+    expect(dialog.get_by_label("Name", exact=False).first).to_be_focused()
+    console.page.keyboard.type("contractor")
+    dialog.get_by_role("checkbox", name="Send AI Telemetry").check()
+    friday = (datetime.now(UTC).date() + timedelta(days=5)).isoformat()
+    dialog.get_by_label("Expires").fill(friday)
+    dialog.get_by_role("button", name="Create a key").click()
+    expect(dialog).to_contain_text("This is the secret.")
+    ended(console, "p: a key for a contractor", most=4)
+    assert console.ask("/keys/contractor")["key"]["expires_at"].startswith(friday[:8])

@@ -65,7 +65,7 @@ def test_a_page_is_loaded_when_it_is_opened(console: Console) -> None:
             console.follow(name)
             expect(console.page.get_by_role("heading", level=1)).to_have_text(name)
             console.settle()
-    assert ["fleet", "fleet_device", "fleet_tabs", "keys", "overview"] == sorted(pages(console))
+    assert ["fleet", "fleet_parts", "keys", "overview"] == sorted(pages(console))
 
 
 def pages(console: Console) -> list[str]:

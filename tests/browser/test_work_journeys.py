@@ -250,6 +250,7 @@ def test_without_units_the_page_says_how_to_send_them(house: Tollhouse, open_con
     console.open("/costs?by=ticket")
     console.page.get_by_role("link", name="How calls get units of work").click()
     expect(console.page.get_by_text("OTEL_RESOURCE_ATTRIBUTES")).to_be_visible()
-    console.page.get_by_label("Search").fill(f"pull_request:{PULL_REQUEST}")
+    console.page.keyboard.press("/")
+    console.page.get_by_role("searchbox").fill(f"pull_request:{PULL_REQUEST}")
     console.page.keyboard.press("Enter")
     expect(console.page.get_by_role("heading", level=2).first).to_have_text(f"Pull request {PULL_REQUEST}")

@@ -94,6 +94,12 @@ def day(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
 
 
+def day_in_words(at: float) -> str:
+    """Return a day as sentences write it, such as 18 Sep."""
+    when = datetime.fromtimestamp(at, UTC)
+    return f"{when.day} {when:%b}"
+
+
 def hour(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:00 UTC")
 

@@ -229,6 +229,7 @@ _LISTED = (
         paths=("/configuration", "/reload", "/backup", "/demo", "/forwarding-tests"),
         is_in_demo=False,
     ),
+    Area(modules=("gateway.operations.installation.search",), paths=("/search",)),
     Area(
         modules=("gateway.operations.files.calls",),
         paths=("/files", "/apply", "/release"),

@@ -61,7 +61,8 @@ def test_a_bound_is_typed_in_the_search(console: Console) -> None:
     """`cost>0.01` shows only calls above it. A plain number in the filter is a lower bound."""
     console.open("/")
     page = console.page
-    page.get_by_label("Search").fill("cost>0.01")
+    page.keyboard.press("/")
+    page.get_by_role("searchbox").fill("cost>0.01")
     page.keyboard.press("Enter")
     expect(page.get_by_role("link", name="cost: >0.01")).to_be_visible()
     expect(page.get_by_text("Top calls by cost")).to_be_visible()

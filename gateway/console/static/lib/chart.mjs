@@ -6,6 +6,7 @@ import {Plot, Square, named, weekday} from "./plot.mjs";
 
 export const OTHER = "(other)"; // a report's name for all groups beyond the largest
 export const UNKNOWN = "unknown";
+const NOON_MS = 432e5; // keeps the day although a day of summer time has 23 or 25 hours
 export const BEFORE = "(before)"; // the name of the earlier period in the list of hidden groups
 /**
  * Return the CSS classes of each group as a Map. `groups` are sorted largest to smallest. `colours` are the server's, from 1 to 8; groups without
@@ -68,7 +69,7 @@ export function folded(cells, most) {
  * Stacked bars. `bins` are texts in time order. `colours`: the colour of each group, from 1 to 8. `isOpen`: the last bin is not complete yet.
  * `isDaily`: bins are days, labelled with their weekday. `href(group)`, `toBin(bin)` and `toSegment(bin, group)`: the links of a name,
  * a bar and a part of a bar. `hidden`: groups that are not drawn; `hide(groups)` replaces that list. `before`: cells of the earlier
- * period, moved to the bins of this one. `marks`: a Map from a bin's index to its notes. `ahead`: the forecast as {bin, amount, low,
+ * period, moved to the bins of this one; `pastShift`: by how many milliseconds, if the tooltip names the earlier day. `marks`: a Map from a bin's index to its notes. `ahead`: the forecast as {bin, amount, low,
  * high}, starting with the running bin; future bins are the last of `bins`. `listed`: the names that a list shows with their squares; the legend
  * has only the others. `picker` stands in the head instead of a note about
  * the last bin, and `children` below the legend.
@@ -78,7 +79,7 @@ export const StackedBars = ({cells, ...rest}) => html`<${Chart} ...${arranged(re
 /** Lines for values that cannot be added, such as averages. A null is a gap. */
 export const Lines = ({cells, ...rest}) => html`<${Chart} ...${arranged(rest.bins, cells, false)} isStacked=${false} ...${rest} />`;
 
-function Chart({title, bins, groups, values, listed = [], picker, children, before, pastTotal, ahead = [], marks = new Map(), hidden = [], hide, isStacked, isDaily, colours, isOpen, href, toBin, toSegment, zone,
+function Chart({title, bins, groups, values, listed = [], picker, children, before, pastTotal, pastShift, ahead = [], marks = new Map(), hidden = [], hide, isStacked, isDaily, colours, isOpen, href, toBin, toSegment, zone,
   format = money, short = shortMoney}) {
   const [asTable, setAsTable] = useState(false);
   const [at, setAt] = useState(null);
@@ -109,7 +110,7 @@ function Chart({title, bins, groups, values, listed = [], picker, children, befo
   const tip = shown !== null && [
     ...(isStacked ? [["", "Total", format(totals[shown])]] : []),
     ...[...drawn].reverse().filter((group) => Number(values[group][shown])).map((group) => [paint.get(group), group, format(values[group][shown]), group === part]),
-    ...(ghost ? [["", "earlier period", format(ghost[shown])]] : []),
+    ...(ghost ? [["", `earlier period${pastShift ? `, ${named(new Date(Date.parse(bins[shown]) + NOON_MS - pastShift).toISOString(), true)}` : ""}`, format(ghost[shown])]] : []),
     ...ahead.filter(({bin}) => bin === bins[shown]).map(({amount, ...of}) => {
       const range = bounds({total: amount, ...of}, format);
       return ["", "forecast", `${format(amount)}${range && ` (${range})`}`];

@@ -60,7 +60,7 @@ export function money(text) {
   if (digits === 0n) return "$0.00";
   if (100n * digits >= 10n ** BigInt(places)) return `${sign}$${grouped(rounded(plain, 2))}`;
   const short = rounded(plain, 4);
-  return short === "0.0000" ? `${sign ? ">-" : "<"}$0.0001` : `${sign}$${short}`;
+  return short === "0.0000" ? `${sign}<$0.0001` : `${sign}$${short}`;
 }
 
 /** Write money with a fixed number of decimals, for columns. A smaller amount than they can show is "<$0.01". */
@@ -69,7 +69,7 @@ export function fixed(text, places = 2) {
   const [sign, plain] = String(text).startsWith("-") ? ["-", String(text).slice(1)] : ["", String(text)];
   const short = rounded(plain, places);
   if (parsed(plain).digits === 0n || parsed(short).digits !== 0n) return `${parsed(short).digits ? sign : ""}$${grouped(short)}`;
-  return `${sign ? ">-" : "<"}$${(1 / 10 ** places).toFixed(places)}`;
+  return `${sign}<$${(1 / 10 ** places).toFixed(places)}`;
 }
 
 /** Return the number of decimals of a column with these amounts: two, or four if all amounts are below ten cents. */
@@ -119,7 +119,7 @@ export function change(now, before, format = money, least = format === money ? 1
   const tenths = Number(((a - b) * 1000n) / (b < 0n ? -b : b));
   const percent = Math.round(tenths / 10);
   const shown = format(difference);
-  const sign = /^[-<>]/.test(shown) ? "" : "+";
+  const sign = shown.startsWith("-") ? "" : "+";
   const isSame = parsed(difference).digits === 0n;
   const isLittle = Math.abs(Number(before)) < least;
   const written = percent > MOST_PERCENT ? `>+${MOST_PERCENT}` : `${percent > 0 ? "+" : ""}${percent}`;

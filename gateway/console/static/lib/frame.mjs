@@ -2,8 +2,7 @@
 import {builtinName, roleName} from "./words.mjs";
 import {go, here, to, useAddress} from "./address.mjs";
 import {get, isDemo} from "./api.mjs";
-import {html, useEffect, useRef, useState} from "./html.mjs";
-import {WORK, toUnit} from "./dimensions.mjs";
+import {html, useEffect, useState} from "./html.mjs";
 import {Help, useKeyboard} from "./keyboard.mjs";
 import {listen, pause, useLiveState} from "./live.mjs";
 import {Problem, State, isOpen} from "./parts.mjs";
@@ -18,11 +17,10 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
   const {path, query} = useAddress();
   const [theme, nextTheme] = useTheme();
   const [helps, setHelps] = useState(false);
-  const [searched, setSearched] = useState(null); // {word, Found}
-  const look = (word) => import("./search.mjs").then(({Found}) => setSearched({word, Found})).catch(() => location.reload()); // the file belongs to another release
+  const [searching, setSearching] = useState(null); // {Search} while the dialog is open
+  const search = () => import("./search.mjs").then(setSearching).catch(() => location.reload()); // the file belongs to another release
   const [isOpened, setOpened] = useState(false); // the menu, on a phone
   const attention = useQuery(async () => (isOpen(session, {needs: "view_costs"}) ? (await get("/attention")).attention : null), [], ["insights", "routes", "dead", "devices", "notifications"]);
-  const search = useRef(null);
   const live = useLiveState();
   const pages = all.filter((each) => isOpen(session, each));
   const page = all.find((each) => each.path === path);
@@ -36,7 +34,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
     setOpened(false);
   }, [path]);
   const entries = pages.filter((each) => !each.under);
-  useKeyboard(pages, {"/": () => search.current.focus(), r: pause, t: nextTheme, "?": () => setHelps(true)});
+  useKeyboard(pages, {"/": search, r: pause, t: nextTheme, "?": () => setHelps(true)});
   const range = {from: query.get("from"), to: query.get("to")};
   return html`
     <a class="skip" href="#main" onClick=${toMain}>Skip to the content</a>
@@ -54,10 +52,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
             ${members.some((each) => isOf(page, each)) && html`<div role="group" aria-label=${group}>${links}</div>`}</div>` : links;
       })}</nav>
       <div class="who">
-        <form role="search" onSubmit=${(event) => find(event, pages, look)}><input ref=${search} name="q" type="search" list="found"
-          aria-label="Search" placeholder="Search   /" autocomplete="off" /></form>
-        <datalist id="found">${pages.map((each) => html`<option key=${each.path} value=${each.title} />`)}
-          ${["model:", "team:", "user:", "api_key:"].map((each) => html`<option key=${each} value=${each} />`)}</datalist>
+        <button type="button" onClick=${search} title="/ or Ctrl+K">Search</button>
         <button type="button" onClick=${pause} aria-pressed=${live === "paused"} title="r"><${State} word=${live} /></button>
         <button type="button" onClick=${() => setHelps(true)} aria-label="Keyboard shortcuts" title="?">?</button>
         <button type="button" onClick=${nextTheme} title="t">Theme: ${theme}</button>
@@ -73,7 +68,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
         : html`<p>No page has the address <code>${path}</code>. <a href="#/">Go to the overview</a></p>`}
       <footer class="faint">Tollhouse ${version}. Times are UTC. Prompts and completions are never stored.</footer>
     </main>
-    ${searched && html`<${searched.Found} word=${searched.word} session=${session} close=${() => setSearched(null)} />`}
+    ${searching && html`<${searching.Search} pages=${pages} close=${() => setSearching(null)} />`}
     ${helps && html`<${Help} pages=${pages} close=${() => setHelps(false)} />`}`;
 }
 
@@ -129,23 +124,6 @@ const toMain = (event) => {
   event.preventDefault();
   document.getElementById("main").focus();
 };
-
-/** Search for a page title, field:value (Costs), a bound such as cost>0.5 (Calls), a record id, or a name. */
-function find(event, pages, look) {
-  event.preventDefault();
-  const text = new FormData(event.currentTarget).get("q").trim();
-  if (!text) return;
-  event.currentTarget.reset();
-  const page = pages.find((each) => each.title.toLowerCase().startsWith(text.toLowerCase()));
-  const [, field, value] = text.match(/^([a-z_]+):(.+)$/) ?? [];
-  const [, amount, bound] = text.match(/^(cost|tokens|duration)\s*([<>]=?\s*[0-9.]+)$/) ?? [];
-  if (page) go(to(page.path));
-  else if (amount) go(to("/calls", {[amount]: bound.replace(/\s/g, ""), sort: amount, order: "desc"}));
-  else if (WORK.includes(field)) go(toUnit(field, value.trim()));
-  else if (field) go(to("/costs", {[field]: value.trim()}));
-  else if (/^[0-9a-f]{32}$/i.test(text)) go(to("/calls", {open: text}));
-  else look(text);
-}
 
 /** Return the chosen theme, and a function that selects the next theme. */
 function useTheme() {

@@ -3,7 +3,7 @@ import {go, to} from "./address.mjs";
 import {html, useEffect, useState} from "./html.mjs";
 import {Dialog} from "./parts.mjs";
 
-const KEYS = [["/", "Search"], ["j k", "Next row, previous row"], ["Enter", "Open the row"], ["↑ ↓", "Row above or below, while a row is open"], ["r", "Pause or resume updates"],
+const KEYS = [["/ or Ctrl+K", "Search"], ["j k", "Next row, previous row"], ["Enter", "Open the row"], ["↑ ↓", "Row above or below, while a row is open"], ["r", "Pause or resume updates"],
   ["t", "Next theme"], ["?", "Show this help"], ["Esc", "Close"]];
 const ROW = "tbody tr a";
 
@@ -12,6 +12,10 @@ export function useKeyboard(pages, actions) {
   useEffect(() => {
     let afterG = 0;
     const pressed = (event) => {
+      if (event.key === "k" && (event.ctrlKey || event.metaKey) && !event.target.closest("dialog")) {
+        event.preventDefault();
+        actions["/"]();
+      }
       if (event.ctrlKey || event.metaKey || event.altKey || localStorage.getItem("shortcuts") === "off") return;
       if (event.target.closest("input, select, textarea, dialog, [popover]")) return;
       const page = Date.now() - afterG < 1500 && pages.find((each) => each.shortcut === event.key);

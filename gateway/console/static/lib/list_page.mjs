@@ -10,7 +10,7 @@ import {useQuery} from "./query.mjs";
 
 const PAGE = 50;
 const MOST = 1000;
-const NO_FILTERS = ["new", "of", "tab", "open", "from", "to", "range", "tz", "month", "view", "expand", "sort", "order"]; // parameters of the page
+const NO_FILTERS = ["new", "form", "of", "tab", "open", "from", "to", "range", "tz", "month", "view", "expand", "sort", "order"]; // parameters of the page
 
 /**
  * `list`:
@@ -31,7 +31,7 @@ const NO_FILTERS = ["new", "of", "tab", "open", "from", "to", "range", "tz", "mo
  *     return an element to show when it is done. isDirect: one click runs it without a dialog, as run(row, {}, session), which
  *     returns a message or opens another page. isRare: the button is under "More"
  *   isLoading: whether choices of the forms are still loading; until then, no form opens
- *   opens: whether the page opens the form of `create` at once; closed(): called after a form was closed; create: an action without a row (look: the class of its button, if another one is the filled button of the page); Above({query}), Before({answer, session, query, reload, attention}): elements above the table
+ *   opens: whether the page opens the form of `create` at once; by default, if the address has `form`; closed(): called after a form was closed; create: an action without a row (look: the class of its button, if another one is the filled button of the page); Above({query}), Before({answer, session, query, reload, attention}): elements above the table
  *   empty: shown while the list has no rows
  */
 export function ListPage({list, session, query, attention}) {
@@ -50,7 +50,7 @@ export function ListPage({list, session, query, attention}) {
   useEffect(() => {
     loaded.current = size;
   }, [list.path, JSON.stringify(parameters)]);
-  const [chosen, setAction] = useState(list.opens && isOpen(session, list.create) ? {title: list.create.title, row: null} : null);
+  const [chosen, setAction] = useState((list.opens ?? query.has("form")) && isOpen(session, list.create) ? {title: list.create.title, row: null} : null);
   const {data} = found;
   const clicked = chosen && {...[list.create, ...(list.actions ?? [])].find((each) => each?.title === chosen.title), row: chosen.row};
   // A form opens when its choices have loaded. Before, it would show and save none of them.

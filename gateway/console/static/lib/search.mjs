@@ -1,46 +1,70 @@
-/** Search by name over values of calls, keys, views and budgets that the session may see. */
-import {to} from "./address.mjs";
+/** Search: one dialog for pages, actions, and everything that has a name, with results while typing. */
+import {go, to} from "./address.mjs";
 import {get} from "./api.mjs";
-import {OTHER} from "./chart.mjs";
-import {FAMILY} from "./dimensions.mjs";
-import {html} from "./html.mjs";
-import {Dialog, may} from "./parts.mjs";
+import {OWN_TITLES, WORK, toUnit} from "./dimensions.mjs";
+import {html, useEffect, useRef, useState} from "./html.mjs";
+import {Dialog, Problem} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
+import {PLACES} from "./things.mjs";
 
-const OF_CALLS = {team: "Teams", user: "Users", [FAMILY]: "Models", sender: "Senders"};
-const LISTS = [["keys", "API keys", "view_operation", "name"], ["views", "Views", "view_costs", "id"], ["budgets", "Budgets", "view_costs", "id"]];
-const [MOST, ASKED] = [8, 1000]; // names shown, and names searched, of each kind
-const RANGE = "last_90d";
+const WAIT_MS = 150; // after the last key
+const ACTIONS = [["Create a view", "/views"], ["Create a plan", "/plans"], ["Create a key", "/keys"], ["Create a budget", "/budgets"], ["Create a scheduled report", "/reports"],
+  ["Import a bill", "/reconciliation"], ["Import a machine list", "/fleet"]];
 
-/** Return names that begin with the word, then names that contain it. Ignores upper and lower case. */
-function matching(found, word) {
-  const low = word.toLowerCase();
-  const place = ({name}) => name.toLowerCase().indexOf(low);
-  return found.filter((each) => place(each) >= 0).sort((one, other) => (place(one) > 0) - (place(other) > 0)).slice(0, MOST);
+const titleOf = (kind) => (OWN_TITLES[kind] ?? kind).replaceAll("_", " ");
+const placeOf = (kind, id) => (kind !== "device" && PLACES[kind]?.(id, id)) || (WORK.includes(kind) ? toUnit(kind, id) : to("/costs", {[kind]: id, view: null, from: "now-90d"}));
+
+/** Return what needs no request: field:value, a bound such as cost>0.5, the id of a record, and titles of pages and actions. */
+function ofText(text, pages) {
+  const [, field, value] = text.match(/^([a-z_]+):(.+)$/) ?? [];
+  const [, amount, bound] = text.match(/^(cost|tokens|duration)\s*([<>]=?\s*[0-9.]+)$/) ?? [];
+  const titled = [...pages.map(({title, path}) => ["page", title, to(path)]), ...ACTIONS.map(([title, path]) => ["action", title, to(path, {form: "open"})]),
+    ...["team", "user", ...WORK].map((by) => ["report", `Costs by ${titleOf(by)}`, to("/costs", {by})])]
+    .filter(([, title]) => text && title.toLowerCase().includes(text.toLowerCase()));
+  return [
+    ...(amount ? [["calls", text, to("/calls", {[amount]: bound.replace(/\s/g, ""), sort: amount, order: "desc"})]] : []),
+    ...(field ? [[titleOf(field), value, WORK.includes(field) ? toUnit(field, value.trim()) : to("/costs", {[field]: value.trim()})]] : []),
+    ...(/^[0-9a-f]{32}$/i.test(text) ? [["call", text, to("/calls", {open: text})]] : []),
+    ...titled,
+  ];
 }
 
-async function load(word, session) {
-  const calls = Object.entries(OF_CALLS).map(async ([field, title]) => {
-    const {rows} = await get("/report", {by: field, range: RANGE, show: "cost", top: ASKED});
-    const names = rows.map((row) => row[field]).filter((name) => name && name !== OTHER);
-    return [title, names.map((name) => ({name, href: to("/costs", {[field]: name, view: null, from: "now-90d"})}))];
-  });
-  const lists = LISTS.map(async ([path, title, needs, identity]) => {
-    const rows = may(session, needs) ? (await get(`/${path}`, {limit: ASKED}))[path] : [];
-    return [title, rows.map((row) => ({name: row.name, href: to(`/${path}`, {open: row[identity], view: null})}))];
-  });
-  const all = await Promise.allSettled([...(may(session, "view_costs") ? calls : []), ...lists]); // requests that the person may not make are left out
-  return all.filter(({status}) => status === "fulfilled").map(({value: [title, found]}) => [title, matching(found, word)])
-    .filter(([, found]) => found.length);
-}
-
-/** A dialog with the search results. */
-export function Found({word, session, close}) {
-  const {data, error} = useQuery(() => load(word, session), [word]);
-  return html`<${Dialog} title=${`Search: ${word}`} close=${close}>
-    ${!data && !error && html`<p role="status">Loading ...</p>`}
-    ${data?.length === 0 && html`<p role="status">No name of the last 90 days contains "${word}". You can also search for the
-      full id of a record, a value such as <code>team:NAME</code>, or calls by <code>cost>0.5</code>.</p>`}
-    ${data?.map(([title, found]) => html`<h3 key=${title}>${title}</h3><ul>${found.map(({name, href}) => html`<li key=${href}><a href=${href}
-      onClick=${close}>${name}</a></li>`)}</ul>`)}<//>`;
+export function Search({pages, close}) {
+  const [typed, setTyped] = useState("");
+  const [isEntered, setEntered] = useState(false);
+  const [text, latest, box] = [typed.trim(), useRef(""), useRef(null)];
+  latest.current = text;
+  const {data, error} = useQuery(async () => {
+    if (text) await new Promise((done) => setTimeout(done, WAIT_MS));
+    return text && text === latest.current ? get("/search", {q: text}) : null;
+  }, [text]);
+  const isWhole = !text || data?.search.q === text || Boolean(error);
+  const found = text && data?.search.q === text ? data.found.map(({kind, id, name}) => [titleOf(kind), name, placeOf(kind, id)]) : [];
+  const items = [...ofText(text, pages), ...found].filter(([, , href]) => pages.some(({path}) => href.split("?")[0] === `#${path}`));
+  const open = (href) => {
+    close();
+    go(href);
+  };
+  useEffect(() => {
+    if (!isEntered || !(items.length || isWhole)) return;
+    setEntered(false);
+    if (items.length) open(items[0][2]);
+  }, [isEntered, items.length, isWhole]);
+  const moved = (event) => {
+    const by = {ArrowDown: 1, ArrowUp: -1}[event.key];
+    if (!by) return;
+    event.preventDefault();
+    const all = [...box.current.querySelectorAll("input, li a")];
+    all[Math.max(0, Math.min(all.length - 1, all.indexOf(document.activeElement) + by))].focus();
+  };
+  return html`<${Dialog} title="Search" close=${close} name="search" pressed=${moved}><div ref=${box}>
+    <form onSubmit=${(event) => {
+      event.preventDefault();
+      setEntered(true);
+    }}><input type="search" aria-label="Name, number or page" placeholder="laptop-ada, #111, team:search, cost>0.5" autocomplete="off" maxlength="200"
+      onInput=${(event) => setTyped(event.target.value)} /></form>
+    <${Problem} error=${error} />
+    <ul>${items.map(([kind, name, href]) => html`<li key=${`${kind} ${href}`}><a href=${href} onClick=${close}>${name}</a> <span class="faint">${kind}</span></li>`)}</ul>
+    <p role="status" class="faint">${!text ? "Arrow keys select a result, and Enter opens it." : !isWhole ? "Searching ..." : items.length ? ""
+      : `Nothing has this name. Searched: ${["page", ...(data?.search.kinds ?? [])].map(titleOf).join(", ")}.`}</p></div><//>`;
 }

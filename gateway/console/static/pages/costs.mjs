@@ -358,6 +358,7 @@ function Picture({bars, at, session, write, listed, cells, before, colours}) {
   return html`<${measure.adds ? StackedBars : Lines} ...${{title: `${measure.title} by ${shown}, per ${BIN_TITLES[at.bin]}`, bins, ...drawn, colours, ahead, listed, format: write,
     short: measure.short, marks: wordsByBin(marks.data?.marks ?? [], bins), zone: at.zone, isDaily: at.bin === "daily", hidden: at.hidden, hide: (hide) => go(here({hide}))}}
     pastTotal=${before && !Number(unknown) ? valueOf(at.measure, bars.total.previous) : undefined} isOpen=${!at.range.to} href=${lead}
+    pastShift=${before && at.bin === "daily" && Date.parse(bars.report.from) - Date.parse(bars.report.previous.from)}
     toBin=${at.bin !== "hourly" && ((bin) => go(here(within(bin, at.bin))))}
     toSegment=${lead && at.bin !== "hourly" && ((bin, group) => go(lead(group, within(bin, at.bin))))}>
     ${Number(unknown) > 0 && html`<p class="faint">${write(unknown)} of ${write(valueOf(at.measure, bars.total))} has no ${shown}.${" "}

@@ -5,8 +5,7 @@ import {ago, exactCount} from "../lib/format.mjs";
 import {asText, labelsField, labelsIn} from "../lib/shared_fields.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Columns, Copy, State, may} from "../lib/parts.mjs";
-import {DeviceFacts} from "./fleet_device.mjs";
-import {FleetTabs} from "./fleet_tabs.mjs";
+import {DeviceFacts, FleetTabs} from "./fleet_parts.mjs";
 
 const PATH = "/devices";
 const act = (verb) => (row) => send("POST", `/devices/${encodeURIComponent(row.id)}/${verb}`, {}).then(() => null);

@@ -7,8 +7,7 @@ import {ListPage} from "../lib/list_page.mjs";
 import {Fields, Loading, Problem, State, Table, withCode} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {stateName} from "../lib/words.mjs";
-import {DeviceFacts} from "./fleet_device.mjs";
-import {FleetTabs} from "./fleet_tabs.mjs";
+import {DeviceFacts, FleetTabs} from "./fleet_parts.mjs";
 
 const PATH = "/fleet";
 const CLASSES = {reporting: "good", unused: "idle", delayed: "idle", losing: "bad", agent_stopped: "bad", copied: "bad", unknown: "warn", at_risk: "warn",

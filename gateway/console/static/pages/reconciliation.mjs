@@ -310,7 +310,7 @@ function Closing({month}) {
 }
 
 export function Page({query, session}) {
-  const [isOpen, setOpen] = useState(false);
+  const [isOpen, setOpen] = useState(query.has("form"));
   const [month, by] = [query.get("month") ?? months()[0], query.get("by") ?? LEVELS[0]];
   const totals = useQuery(() => get(PATH, {month, causes: false}), [month], ["ledger", "statements"]);
   const isKnown = totals.data?.reconciliation.month === month;

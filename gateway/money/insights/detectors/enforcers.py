@@ -14,7 +14,7 @@ _NONE = "it reads no enforcer"
 _ADVICE = {
     faults.COUNTER: (
         "Do not rely on this limit until the counter is right. Compare the calls of one hour with those that the "
-        "enforcer logged. `tollhouse enforcers list` shows all limits with our sums."
+        "enforcer logged. `tollhouse enforcers list` shows each limit with the counted cost."
     ),
     faults.WINDOW: "Set a calendar window in the enforcer, or change the granularity of the budget.",
     faults.NOT_REFUSING: (

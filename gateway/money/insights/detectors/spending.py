@@ -9,7 +9,7 @@ from statistics import median
 from typing import NamedTuple
 
 from gateway.money.insights.facts import DAY_S, Facts, Spend, ViewSpend, no_plant
-from gateway.money.insights.findings import day, finding, money, named, ordered
+from gateway.money.insights.findings import day, day_in_words, finding, money, named, ordered
 from spool.registry.insights import MEDIUM, Concerned, Finding
 from spool.registry.views import PERCENT
 
@@ -84,7 +84,8 @@ def _spike(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:
         sum(amounts, Decimal(0)) for amounts in ((e.spent for e in streak), (e.expected for e in streak))
     )
     who = "All traffic" if team == EVERYBODY else f"Team {named(team)}" if team else "Traffic without a team"
-    when = f"on {day(first)}" if first == last else f"on {len(streak)} days from {day(first)} to {day(last)}"
+    begin, end = day_in_words(first), day_in_words(last)
+    when = f"on {begin}" if first == last else f"on {len(streak)} days from {begin} to {end}"
     return finding(
         "spend_spike",
         (day(first), team),
@@ -156,7 +157,8 @@ def _anomaly(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
         part: sum((spend.days[start].get(part, Decimal(0)) for start in starts), Decimal(0)) for part in parts
     }
     largest = max(costs, key=lambda part: (costs[part], part or ""))
-    when = f"on {day(first)}" if first == last else f"on {len(streak)} days from {day(first)} to {day(last)}"
+    begin, end = day_in_words(first), day_in_words(last)
+    when = f"on {begin}" if first == last else f"on {len(streak)} days from {begin} to {end}"
     usual = "on the day before" if view.anomalies.threshold_type == PERCENT else "on comparable days"
     return finding(
         "view_anomaly",

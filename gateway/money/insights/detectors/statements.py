@@ -18,7 +18,16 @@ from gateway.bills.reconciliation.comparing import (
 from gateway.bills.reconciliation.wording import shown_row
 from gateway.bills.statements.arrivals import Arrival
 from gateway.money.insights.facts import DAY_S, Facts, no_plant
-from gateway.money.insights.findings import MAX_FINDINGS, day, finding, money, named, ordered, rows_of
+from gateway.money.insights.findings import (
+    MAX_FINDINGS,
+    day,
+    day_in_words,
+    finding,
+    money,
+    named,
+    ordered,
+    rows_of,
+)
 from spool.ledger import money as units
 from spool.registry.insights import LOW, MEDIUM, Finding
 
@@ -239,7 +248,9 @@ def _month_start(now: float) -> float:
 
 
 def _of_pull(arrival: Arrival) -> Finding:
-    since = "has never arrived" if arrival.until is None else f"ends with {day(arrival.until - DAY_S)}"
+    since = (
+        "has never arrived" if arrival.until is None else f"ends with {day_in_words(arrival.until - DAY_S)}"
+    )
     why = (
         f" The pull failed: {named(arrival.failure, most=MAX_FAILURE)}."
         if arrival.failure

@@ -33,7 +33,7 @@ def test_a_spike_is_told_with_what_it_cost_too_much() -> None:
     """A Friday costs $45 where Fridays cost $10. Other teams do not matter."""
     [spike] = found(spend_spike, days=[*weeks(), *weeks(team="docs"), spend(3, cost=Decimal(35), model="o3")])
     assert "35.00" == spike.draft.cost_impact
-    assert "Team search spent $45.00 on 2026-09-18, but $10.00 was expected" == spike.draft.title
+    assert "Team search spent $45.00 on 18 Sep, but $10.00 was expected" == spike.draft.title
     assert "The largest part was o3" in spike.draft.description
     assert TODAY - 3 * DAY_S == spike.newest
 
@@ -59,7 +59,7 @@ def test_days_that_follow_each_other_are_one_finding() -> None:
     assert before.key == after.key
     assert before.draft.cost_impact == "90.00"
     assert after.draft.cost_impact == "120.00"
-    assert "on 4 days from 2026-09-16 to 2026-09-21" in after.draft.title
+    assert "on 4 days from 16 Sep to 21 Sep" in after.draft.title
 
 
 def test_many_small_rises_show_in_the_sum() -> None:

@@ -47,7 +47,7 @@ def test_an_anomaly_names_the_view_and_the_largest_part() -> None:
     [finding] = told(spent({3: "50"}))
     assert finding.draft.cost_impact == "40.00"
     assert finding.newest == TODAY - 3 * DAY_S
-    assert "The view Search spent $50.00 on 2026-09-18, but $10.00 was expected" == finding.draft.title
+    assert "The view Search spent $50.00 on 18 Sep, but $10.00 was expected" == finding.draft.title
     assert "was the model o3 with $37.50" in finding.draft.description
 
 

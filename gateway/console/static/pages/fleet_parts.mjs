@@ -1,7 +1,16 @@
-/** Further facts of one device: its earlier and later ids, its token, its hardware, and its OpAMP agents. */
+/** Parts of the two pages of the fleet: their tabs, and further facts of one device. */
 import {to} from "../lib/address.mjs";
 import {html} from "../lib/html.mjs";
 import {Fields, State, Table} from "../lib/parts.mjs";
+
+const DEVICES = "/devices";
+const TABS = [["fleet", "Fleet", to("/fleet")], ["devices", "Devices", to(DEVICES)], ["clusters", "Clusters", to(DEVICES, {tab: "clusters"})],
+  ["files", "Container files", to(DEVICES, {tab: "files"})], ["unenrolled", "Not enrolled", to(DEVICES, {tab: "unenrolled"})],
+  ["tokens", "Enrolment tokens", to(DEVICES, {tab: "tokens"})]];
+
+/** The parts of the fleet, on two pages. */
+export const FleetTabs = ({now}) => html`<nav class=${`tabs ${now === "fleet" ? "across" : ""}`} aria-label="Parts of this page">${TABS.map(([name, title, address]) => html`<a key=${name}
+  href=${address} aria-current=${name === now ? "true" : undefined}>${title}</a>`)}</nav>`;
 
 const linkTo = (id) => html`<a href=${to("/devices", {open: id})}>${id}</a>`;
 const listed = (ids) => ids.map((id, place) => html`<span key=${id}>${place > 0 && ", "}${linkTo(id)}</span>`);

@@ -1,0 +1,177 @@
+"""Operator API of the search: one address for everything that has a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from heapq import nsmallest
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from gateway.core.errors import Refusal
+from gateway.core.mounts import OPERATOR_API
+from gateway.http.lists import MAX_LIMIT
+from gateway.http.requests import Result, named_holder
+from gateway.operations.requests.address import ALL_ROWS, NOTHING, SIGNED_IN, OperatorAddress, call
+from gateway.operations.requests.admission import is_open
+from gateway.operations.requests.requests import OperatorRequest
+from gateway.operations.services import OperatorServices
+from spool.ledger.periods import span
+from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.work import TREES
+
+MOST = 8  # results of each kind
+MAX_TEXT = 200
+MOST_ROWS = 10_000  # rows of a list that are searched
+MOST_UNITS = 200  # units of work of which one is sought with visible calls
+_RANGE = "last_90d"
+_OF_CALLS = "/work/{unit}/{id}"  # people who may read this address may search the names in calls
+
+
+class NamedList(NamedTuple):
+    """A list whose rows are found by `fields`. The first of these is shown, and `id` opens the row."""
+
+    path: str
+    root: str
+    fields: Sequence[str] = ("name",)
+    id: str = "id"
+
+
+LISTS: Mapping[str, NamedList] = {
+    "machine": NamedList("/fleet/devices", "devices", ("id", "hostname", "serial", "user")),
+    "cluster": NamedList("/clusters", "clusters", ("name", "display_name")),
+    "key": NamedList("/keys", "keys", ("name", "description"), "name"),
+    "view": NamedList("/views", "views"),
+    "budget": NamedList("/budgets", "budgets"),
+    "plan": NamedList("/plans", "plans"),
+    "contract": NamedList("/contracts", "contracts"),
+    "price": NamedList("/prices", "prices", ("model",)),
+    "channel": NamedList("/notification-channels", "notification_channels", id="name"),
+    "report": NamedList("/scheduled-reports", "scheduled_reports"),
+    "role": NamedList("/roles", "roles"),
+    "operator": NamedList("/operators", "operators", ("email",), "email"),
+    "connection": NamedList("/connections", "connections", ("name", "id")),
+    "insight": NamedList("/insights", "insights", ("title",)),
+    "route": NamedList("/routes", "routes", ("route",), "route"),
+    "setting": NamedList("/configuration", "configuration", ("name", "words"), "name"),
+}
+
+
+class Named(NamedTuple):
+    """A result: its id, the name that is shown, and all its names."""
+
+    id: str
+    name: str
+    names: Sequence[str]
+
+
+@call(
+    "GET",
+    "/search",
+    SIGNED_IN,
+    "Search everything that has a name",
+    required=("q",),
+    shows=NOTHING,
+    in_turn=True,
+)
+async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
+    """
+    Search values of dimensions, units of work, and the rows of lists by a part of their names. Upper and lower case are
+    equal.
+
+    Only what the person may see is found. `kinds` are the kinds that were searched. `found` has at most eight of each
+    kind: first equal names, then names that begin with the text, then other names that contain it.
+    """
+    text = request.http.query["q"].strip()
+    if not 0 < len(text) <= MAX_TEXT or not text.isprintable():
+        raise Refusal(400, "invalid_parameter", f"q must have 1 to {MAX_TEXT} printable characters")
+    rows = {
+        row.path.removeprefix(OPERATOR_API): row
+        for row in await request.http.app[ALL_ROWS]()
+        if "GET" in row.methods and is_open(row, request.rights)
+    }
+    found: dict[str, list[Named]] = {}
+    if _OF_CALLS in rows:
+        found |= await _dimensions(request, text) | await _units(request, text)
+    for kind, listed in LISTS.items():
+        if listed.path not in rows:
+            continue
+        try:
+            found[kind] = await _in_list(request, rows[listed.path], listed)
+        except Refusal as refusal:
+            if refusal.status != 503:  # such things are not managed here
+                raise
+    best = [
+        (rank, kind, named) for kind, candidates in found.items() for rank, named in _best(text, candidates)
+    ]
+    best.sort(key=itemgetter(0))
+    return {
+        "search": {"q": text, "kinds": list(found)},
+        "found": [{"kind": kind, "id": named.id, "name": named.name} for _, kind, named in best],
+    }
+
+
+async def _dimensions(request: OperatorRequest[OperatorServices, None], text: str) -> dict[str, list[Named]]:
+    values = await request.ledger.values_with(await request.reads.dimensions(), text.casefold())
+    return {name: [Named(value, value, (value,)) for value in known] for name, known in values.items()}
+
+
+async def _units(request: OperatorRequest[OperatorServices, None], text: str) -> dict[str, list[Named]]:
+    """Return the units of work with calls of the last 90 days that the person may see."""
+    digests = request.whole_ledger.digests
+    names = await request.whole_ledger.unit_names(text, MOST_UNITS)
+    asked = {**{unit: [digests.asked(unit, text)] for unit in TREES}, **names}
+    since, until = span(_RANGE, request.now())
+    plain = CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",))
+    queries = [
+        replace(plain, group_by=(unit,), include={unit: tuple(known)})
+        for unit, known in asked.items()
+        if known
+    ]
+    found = {unit: list[Named]() for unit in asked}
+    for query, rows in zip(queries, await request.ledger.costs_of(queries), strict=True):
+        [unit] = query.group_by
+        also = text if unit in TREES else ""  # a session or a run is found by its id, and shown as its digest
+        found[unit] = [
+            Named(name, name, _parts(name, also)) for name in filter(None, (row.group[0] for row in rows))
+        ]
+    return found
+
+
+def _parts(name: str, also: str) -> Sequence[str]:
+    """Return a name and its last part, because people name the pull request shop#111 as #111 or 111."""
+    number = name.rpartition("#")[2]
+    return name, f"#{number}", number, also
+
+
+async def _in_list(
+    request: OperatorRequest[OperatorServices, None], row: OperatorAddress, listed: NamedList
+) -> list[Named]:
+    """Return the names in a list, as its own address would show it to the person."""
+    services = request.services.of(named_holder(row.handler))
+    query = {"limit": str(MAX_LIMIT)}
+    found: list[Named] = []
+    while len(found) < MOST_ROWS:
+        http = request.http.clone(rel_url=request.http.rel_url.with_query(query))
+        page: Any = await row.handler(replace(request, http=http, services=services))
+        for each in page[listed.root]:
+            names = [str(each[name]) for name in listed.fields if each[name]]
+            if names:
+                found.append(Named(str(each[listed.id]), names[0], names))
+        cursor = page["pagination"]["cursor"]["next_cursor"]
+        if cursor is None:
+            break
+        query["cursor"] = cursor
+    return found
+
+
+def _best(text: str, candidates: Iterable[Named]) -> list[tuple[int, Named]]:
+    """Return the best results with their rank: 0 for an equal name, 1 if a name begins with the text, or 2."""
+    low = text.casefold()
+    ranked = []
+    for named in candidates:
+        names = [name.casefold() for name in named.names]
+        if any(low in name for name in names):
+            rank = 0 if low in names else 1 if any(name.startswith(low) for name in names) else 2
+            ranked.append((rank, named.name.casefold(), named.id, named))
+    return [(rank, named) for rank, *_, named in nsmallest(MOST, ranked)]

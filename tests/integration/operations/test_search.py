@@ -1,0 +1,132 @@
+"""One address finds everything that has a name, within what a person may see."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.core.mounts import OPERATOR_API
+from gateway.operations.installation.search import LISTS, MAX_TEXT, MOST
+from gateway.service.addresses.table import OPERATOR_ADDRESSES
+from tests.integration.operations.people.test_sign_in import signed_in
+from tests.integration.operations.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call, counted_from
+
+NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
+EVA = "eva@example.com"
+# team, user, pull request and session of each call
+CALLS = (
+    ("search", "ada", "acme/shop#111", "first-session"),
+    ("search", "ada", "acme/shop#1112", None),
+    ("checkout", "ben", "acme/secret#111", None),
+    ("100%_team", "x", None, None),
+)
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    calls = [
+        call(
+            number,
+            at=NOW.timestamp() - 7200,
+            team=team,
+            user=user,
+            session=session,
+            tags={"pull_request": pull_request} if pull_request else {},
+            cost="1",
+            cost_source="reported",
+        )
+        for number, (team, user, pull_request, session) in enumerate(CALLS)
+    ]
+    async with operator_server(tmp_path, clock=MovedClock(NOW.timestamp())) as server:
+        await add(server.services.spool.log, counted_from("2026-08-20"), *calls)
+        await server.ask("GET", "/report?range=last_30d")  # counts the calls
+        yield server
+
+
+async def found(server: OperatorServer, text: str) -> list[tuple[str, str]]:
+    answer = await server.ask("GET", "/search", q=text)
+    assert 200 == answer.status, answer.payload
+    return [(each["kind"], each["name"]) for each in answer.payload["found"]]
+
+
+async def test_a_pull_request_is_found_by_its_number(server: OperatorServer) -> None:
+    """The number alone, with # and with the repository. Equal numbers are first."""
+    for text in ("111", "#111"):
+        names = [name for kind, name in await found(server, text) if kind == "pull_request"]
+        assert ["acme/secret#111", "acme/shop#111", "acme/shop#1112"] == names
+    assert [("pull_request", "acme/shop#111"), ("pull_request", "acme/shop#1112")] == await found(
+        server, "shop#111"
+    )
+    assert ("pull_request", "acme/shop#111") == (await found(server, "ACME/SHOP#111"))[0]
+
+
+async def test_names_in_calls_and_in_lists(server: OperatorServer) -> None:
+    """Teams, sessions, machines, keys, views and others are found by a part of a name. Signs of patterns are text."""
+    await server.ask("POST", "/devices", {"id": "laptop-ada"})
+    await server.ask(
+        "POST", "/keys", {"name": "Checkout key", "scopes": ["ai-telemetry-ingest:ingest-ai-telemetry"]}
+    )
+    view = {"name": "Search costs", "filter": {"team": ["search"]}, "principal_dimension": "model"}
+    assert 201 == (await server.ask("POST", "/views", view)).status
+    assert [("team", "search"), ("view", "Search costs")] == await found(server, "search")
+    assert ("team", "checkout") == (await found(server, "checkout"))[0]
+    assert ("key", "Checkout key") in await found(server, "CHECKOUT")
+    assert [("user", "ada"), ("machine", "laptop-ada")] == [
+        each for each in await found(server, "ada") if each[0] in ("user", "machine")
+    ]
+    assert [("team", "100%_team")] == await found(server, "%_")
+    assert [] == [name for kind, name in await found(server, "_hop") if kind == "pull_request"]
+    session = server.as_shown("session", "first-session")
+    assert [("session", session)] == await found(server, "first-session") == await found(server, session)
+
+
+async def test_a_person_finds_only_what_the_person_may_see(server: OperatorServer) -> None:
+    """Somebody with one team finds its names, and neither other teams nor lists that need another permission set."""
+    await server.ask("POST", "/devices", {"id": "laptop-ada"})
+    filters = [{"dimension": "team", "values": ["search"], "mode": "is"}]
+    role = {"data_access": "limited", "filters": filters, "permission_sets": ["view_costs"]}
+    made = await server.ask("POST", "/roles", {"name": "Part", "members": [EVA], **role})
+    assert 201 == made.status, made.payload
+    eva = await signed_in(server, "none", EVA)
+
+    async def seen(text: str) -> Any:
+        answer = await server.over_http("GET", f"/search?q={text}", headers=eva)
+        assert 200 == answer.status, answer.payload
+        return answer.payload
+
+    assert ["acme/shop#111", "acme/shop#1112"] == [each["name"] for each in (await seen("111"))["found"]]
+    for hidden in ("checkout", "secret", "ben", "Part", "laptop"):
+        assert [] == (await seen(hidden))["found"], hidden
+    assert {"key", "machine", "role", "setting"}.isdisjoint((await seen("ada"))["search"]["kinds"])
+    nobody = await signed_in(server, "none", "nobody@example.com")
+    answer = await server.over_http("GET", "/search?q=ada", headers=nobody)
+    assert ([], []) == (answer.payload["found"], answer.payload["search"]["kinds"])
+
+
+async def test_results_of_a_kind_have_a_limit(server: OperatorServer) -> None:
+    for number in range(MOST + 2):
+        await server.ask("POST", "/devices", {"id": f"laptop-{number:02}"})
+    names = [name for kind, name in await found(server, "laptop") if kind == "machine"]
+    assert [f"laptop-{number:02}" for number in range(MOST)] == names
+
+
+@pytest.mark.parametrize("text", ("", " ", "a\0b", "a\nb", "a" * (MAX_TEXT + 1)))
+async def test_a_text_that_cannot_be_sought(server: OperatorServer, text: str) -> None:
+    answer = await server.ask("GET", "/search", q=text)
+    assert (400, "invalid_parameter") == answer.error[:2]
+
+
+def test_every_kind_is_a_list() -> None:
+    """Each kind names an address of the operator API that is a list, and the root of this list."""
+    lists: Mapping[str, Any] = {
+        row.path.removeprefix(OPERATOR_API): row.lists for row in OPERATOR_ADDRESSES if "GET" in row.methods
+    }
+    for kind, each in LISTS.items():
+        assert each.root == lists[each.path].root, kind
