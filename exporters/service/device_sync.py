@@ -235,8 +235,11 @@ class DeviceSync:
         own = msgspec.json.decode(device.heartbeat, type=dict[str, Any]) if device.heartbeat else {}
         if not self._tells_changes:
             _leave_out_unpublished(own)
-        if self._is_only_alive(device):
-            own.pop("sent_at", None)  # the time of an earlier report would look like a clock that is behind
+        # the time of an earlier report would look like a clock that is behind
+        if self._tells_changes and device.clock_offset_s is not None:
+            own["sent_at"] = self._clock.now() + device.clock_offset_s
+        elif self._is_only_alive(device):
+            own.pop("sent_at", None)
         body = {"device_id": device.upstream_id or device.id, **_facts(device), **own}
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._worked()

@@ -16,11 +16,17 @@ USES: Final = (NONE, HEARD, WAITING, LOSING)  # what an agent may state
 RECENT_S: Final = 14 * 86_400.0
 CALL_BEFORE_USE_S: Final = 120.0  # a call that ended this long before a use may be the call of this use
 JUDGED_AFTER_S: Final = 120.0  # until then, the call of a use may still run or be on its way
-# A loss has three uses without a call. A program that is opened and closed writes twice, and while a tool runs for ten
-# minutes, at most two uses of this distance fit.
+# A loss has three uses without a call in an hour. A program that is opened and closed writes twice, and while a tool
+# runs for ten minutes, at most two uses of this distance fit.
 USES_OF_A_LOSS: Final = 3
 USES_APART_S: Final = 180.0
 LOSS_WITHIN_S: Final = 3600.0
+USES_OF_A_SLOW_LOSS: Final = 5  # of somebody who asks seldom; such uses may be days apart
+OWN_CALL_S: Final = (
+    600.0  # a home that was not used for this time before the end of a call did not make the call
+)
+LOSSES_OF_A_DAY: Final = 3  # after so many losses within a day, the next one lasts until a day without a loss
+DAY_S: Final = 86_400.0
 
 
 def is_unheard(used: float, heard: float | None) -> bool:
@@ -33,7 +39,7 @@ class UseLook(msgspec.Struct, frozen=True, kw_only=True):
     What one look sees of an assistant in one home. Times are in epoch seconds of the laptop.
 
     `is_bad` says that the setting loses calls, and `is_cut` that calls cannot reach the agent. `used` is the newest
-    use, and `heard` the end of the newest call that the agent has.
+    use, and `heard` the end of the newest call of this home that the agent has.
     """
 
     setting: str
@@ -45,49 +51,95 @@ class UseLook(msgspec.Struct, frozen=True, kw_only=True):
 
 class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
-    What is remembered between two looks. `since` is the first look with this setting, and `used` the newest use of the
-    look before. `unheard` is the first use without a call, and `newest` are the latest ones.
+    What is remembered between two looks. `since` is the first look with this setting, `cut_since` the first one that
+    found that calls cannot reach the agent, and `looked` the last look. `used` is the newest use that it saw, and
+    `heard` the newest call. `unheard` is the first use without a call, and `newest` are the latest ones. `begun` has
+    the last times at which calls began to be lost, and `lost` the last look with a loss.
     """
 
     setting: str = ""
     since: float = 0.0
+    cut_since: float | None = None
+    looked: float = 0.0
     used: float | None = None
+    heard: float | None = None
     unheard: float | None = None
     newest: tuple[float, ...] = ()
     is_losing: bool = False
+    begun: tuple[float, ...] = ()
+    lost: float | None = None
 
     def use(self, *, now: float) -> str:
+        if self.is_losing or self._loses_often(now):
+            return LOSING
         if self.unheard is not None:
-            return LOSING if self.is_losing else WAITING
+            return WAITING
         return NONE if self.used is None or now - self.used > RECENT_S else HEARD
+
+    def _loses_often(self, now: float) -> bool:
+        is_often = len(self.begun) == LOSSES_OF_A_DAY and self.begun[-1] - self.begun[0] <= DAY_S
+        return is_often and self.lost is not None and now - self.lost < DAY_S
 
 
 def followed(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
     """Return the memory after a look. A loss ends with a later call or a repaired setting, and not by waiting."""
+    before = _at_clock(before, now)
     is_same = before.setting == look.setting
+    # a time in the future was written before the clock was set back
+    used = before.used if look.used is not None and look.used > now else look.used
+    heard = before.heard if look.heard is not None and look.heard > now else look.heard
     memory = msgspec.structs.replace(
-        before, setting=look.setting, since=before.since if is_same else now, used=look.used
+        before,
+        setting=look.setting,
+        since=before.since if is_same else now,
+        cut_since=(now if before.cut_since is None else before.cut_since) if look.is_cut else None,
+        looked=now,
+        used=used,
+        heard=heard,
     )
     is_repaired = not is_same and before.setting != "" and not look.is_bad
-    if memory.unheard is not None and (is_repaired or not is_unheard(memory.unheard, look.heard)):
+    if memory.unheard is not None and (is_repaired or not is_unheard(memory.unheard, heard)):
         memory = msgspec.structs.replace(memory, unheard=None, newest=(), is_losing=False)
-    is_disproved = look.heard is not None and look.heard >= memory.since
-    is_certain = look.is_cut or (look.is_bad and not is_disproved)
-    for used in sorted({each for each in (before.used, look.used) if each is not None}):
-        is_judged = used >= memory.since and now - used >= JUDGED_AFTER_S
-        if is_judged and is_unheard(used, look.heard):
-            memory = _with_unheard(memory, used, is_certain=is_certain)
-    return memory
+    for each in sorted({time for time in (before.used, used) if time is not None}):
+        if each >= memory.since and now - each >= JUDGED_AFTER_S and is_unheard(each, heard):
+            memory = _with_unheard(memory, each, is_certain=_is_certain(memory, look, each))
+    return memory if not memory.is_losing else _with_loss(memory, now, is_new=not before.is_losing)
+
+
+def _at_clock(memory: UseMemory, now: float) -> UseMemory:
+    """Return the memory with earlier times if the clock was set back since the last look."""
+    by = memory.looked - now
+    if by <= 0:
+        return memory
+    times = {
+        name: getattr(memory, name) for name in ("since", "cut_since", "used", "heard", "unheard", "lost")
+    }
+    earlier = {name: None if time is None else time - by for name, time in times.items()}
+    lists = {name: tuple(time - by for time in getattr(memory, name)) for name in ("newest", "begun")}
+    return msgspec.structs.replace(memory, **earlier, **lists)
+
+
+def _is_certain(memory: UseMemory, look: UseLook, used: float) -> bool:
+    """Return whether the call of a use is lost for a reason that the look sees, and that the use does not precede."""
+    if memory.cut_since is not None and used >= memory.cut_since:
+        return True
+    return look.is_bad and (memory.heard is None or memory.heard < memory.since)
 
 
 def _with_unheard(memory: UseMemory, used: float, *, is_certain: bool) -> UseMemory:
     newest = memory.newest
     if not newest or used - newest[-1] >= USES_APART_S:
-        newest = (*newest, used)[-USES_OF_A_LOSS:]
-    is_loss = len(newest) == USES_OF_A_LOSS and newest[-1] - newest[0] <= LOSS_WITHIN_S
+        newest = (*newest, used)[-USES_OF_A_SLOW_LOSS:]
+    within = newest[-USES_OF_A_LOSS:]
+    is_loss = len(within) == USES_OF_A_LOSS and within[-1] - within[0] <= LOSS_WITHIN_S
     return msgspec.structs.replace(
         memory,
         unheard=used if memory.unheard is None else memory.unheard,
         newest=newest,
-        is_losing=memory.is_losing or is_certain or is_loss,
+        is_losing=memory.is_losing or is_certain or is_loss or len(newest) == USES_OF_A_SLOW_LOSS,
     )
+
+
+def _with_loss(memory: UseMemory, now: float, *, is_new: bool) -> UseMemory:
+    begun = (*memory.begun, now)[-LOSSES_OF_A_DAY:] if is_new else memory.begun
+    return msgspec.structs.replace(memory, begun=begun, lost=now)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -152,6 +153,19 @@ async def test_a_device_that_only_pings(site: DeviceSite) -> None:
     first, *later = (json.loads(one.body) for one in site.upstream.accepted[1:])
     assert {"device_id": "d1", "sent_at": 2.0, "os": "debian 12"} == first
     assert [{"device_id": "d1", "os": "debian 12"}] * 2 == later
+
+
+async def test_a_late_heartbeat_is_no_clock_that_is_behind(site: DeviceSite) -> None:
+    """The next Tollhouse gets the time that the device's clock shows now, however long the heartbeat waited."""
+    beat = json.dumps({"sent_at": 2.0, "os": "debian 12"}).encode()
+    late = device("d1").updated(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat, clock_offset_s=-7200.0)
+    await site.table.keep(late)
+    began = time.time()
+    async with site.syncing(tells_changes=True) as sync:
+        await site.until(lambda: sync.state().queued == 0)
+    sent_at = [json.loads(one.body).get("sent_at") for one in site.upstream.accepted]
+    assert [True] * len(sent_at[1:]) == [began <= at + 7200 <= time.time() for at in sent_at[1:]]
+    assert sent_at[1:]
 
 
 async def test_a_revocation_overtakes_a_fleet(site: DeviceSite, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ from gateway.devices.agent.probe.telemetry import (
     parsed,
 )
 from gateway.devices.fleet.facts import MAX_TEXT, NOT_INSTALLED
-from gateway.devices.fleet.uses import UseMemory
+from gateway.devices.fleet.uses import OWN_CALL_S, UseMemory
 from spool.record import moment
 
 GRPC: Final = "grpc"
@@ -241,7 +241,7 @@ class _Look:
             nobody = UserHome(folder=GuardedFolder(self._machine.root.path / "nonexistent"))
             alone = self._facts(nobody, common, version, looks_at_use=False)
             facts = [(None, replace(alone, is_installed=is_on_machine))]
-        found_homes = [self._home(user, each) for user, each in facts]
+        found_homes = [self._home(user, each) for user, each in self._with_calls(facts)]
         worst = of_machine(found_homes, now=self._now)
         found: dict[str, Any] = {
             "state": worst.state,
@@ -253,23 +253,43 @@ class _Look:
             found["version"] = version
         used_at = max((each.used_at for each in found_homes if each.used_at is not None), default=None)
         if USE in report and worst.state != NOT_INSTALLED:
-            times = {
-                "used_at": used_at,
-                "state_since": worst.memory.since,
-                "unheard_since": worst.memory.unheard,
-                "heard_at": self._link.calls.get(self._managed.name),
-            }
+            memory = worst.memory
+            times = {"used_at": used_at, "state_since": memory.since}
+            if not worst.is_direct:  # else only the gateway knows the calls
+                times |= {
+                    "unheard_since": memory.unheard,
+                    "heard_at": self._link.calls.get(self._managed.name),
+                }
+                found["use"] = memory.use(now=self._now)
             found |= {name: _hour(at) for name, at in times.items() if at is not None}
-            found["use"] = worst.memory.use(now=self._now)
         if ENDPOINT in report and (host := host_of(self._endpoint)):
             found["endpoint"] = host[:MAX_TEXT]
         return found
 
+    def _with_calls(
+        self, homes: Sequence[tuple[int | None, AssistantFacts]]
+    ) -> Iterator[tuple[int | None, AssistantFacts]]:
+        """
+        Yield the facts with the newest call of each home. The agent knows the newest call of all homes. If a home was
+        used when this call ended, other homes keep their earlier call.
+        """
+        newest = self._link.calls.get(self._managed.name)
+        least = 0.0 if newest is None else newest - OWN_CALL_S
+        makers = {user for user, facts in homes if facts.used_at is not None and facts.used_at >= least}
+        for user, facts in homes:
+            is_own = not makers or user in makers
+            yield user, replace(facts, newest_call=newest if is_own else self._memory(user).heard)
+
     def _home(self, user: int | None, facts: AssistantFacts) -> HomeState:
-        key = f"{self._managed.name} {'' if user is None else user}"
-        home = evaluate(facts, self._memories.get(key, UseMemory()), now=self._now, user=user)
-        self._memories[key] = home.memory
+        home = evaluate(facts, self._memory(user), now=self._now, user=user)
+        self._memories[self._key(user)] = home.memory
         return home
+
+    def _memory(self, user: int | None) -> UseMemory:
+        return self._memories.get(self._key(user), UseMemory())
+
+    def _key(self, user: int | None) -> str:
+        return f"{self._managed.name} {'' if user is None else user}"
 
     def _is_on_machine(self) -> bool:
         system, root = self._machine.system, self._machine.root
@@ -330,7 +350,6 @@ class _Look:
         name = self._managed.name
         common = AssistantFacts(
             used_at=self._used_at(home.folder) if looks_at_use else None,
-            newest_call=self._link.calls.get(name),
             waits=self._link.waits(name),
         )
         try:
@@ -365,6 +384,7 @@ class _Look:
             lacks_policy=self._policy is not None and target in self._policy.lacking,
             changed_at=found.endpoint.changed_at if found.endpoint and by_policy else None,
             running_since=self._machine.started_at(self._places.program, home.user) if by_policy else None,
+            is_direct=bool(is_ours) and host_of(endpoint or "") != LOOPBACK,
             path=self._path(endpoint, variables),
         )
 

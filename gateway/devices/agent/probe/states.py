@@ -56,7 +56,8 @@ class AssistantFacts:
     - `hides`: the source that hides a policy file with our endpoint.
     - `lacks_policy`: a policy was applied on this machine, but its file is missing or changed.
     - `changed_at`, `running_since`: the change of the file with the endpoint, and the start of the oldest process.
-    - `used_at`: the last use. `newest_call`: the end of the newest call that the agent has.
+    - `used_at`: the last use. `newest_call`: the end of the home's newest call that the agent has.
+    - `is_direct`: calls go to the gateway, so the agent does not know them.
     - `path`: why calls do not reach the agent. `waits`: why the newest calls wait at the agent.
     """
 
@@ -72,6 +73,7 @@ class AssistantFacts:
     running_since: float | None = None
     used_at: float | None = None
     newest_call: float | None = None
+    is_direct: bool = False
     path: str = ""
     waits: str = ""
 
@@ -88,21 +90,22 @@ class HomeState(NamedTuple):
     memory: UseMemory
     used_at: float | None = None
     user: int | None = None
+    is_direct: bool = False
 
 
 def evaluate(facts: AssistantFacts, before: UseMemory, *, now: float, user: int | None = None) -> HomeState:
     """Return the state and its cause. The cause is "" if the state has none, or if none was found."""
     bad = _bad_setting(facts)
     setting = "configured" if bad is None else bad[0]
-    heard = facts.newest_call
     look = UseLook(
         setting=setting,
         is_bad=bad is not None,
         is_cut=bool(facts.path),
-        used=facts.used_at,
-        heard=heard,
+        used=None if facts.is_direct else facts.used_at,
+        heard=facts.newest_call,
     )
     memory = followed(before, look, now=now)
+    heard = memory.heard
     is_disproved = heard is not None and heard >= memory.since
     is_losing = memory.use(now=now) == LOSING
     if bad is not None and (is_losing or not is_disproved):
@@ -114,7 +117,7 @@ def evaluate(facts: AssistantFacts, before: UseMemory, *, now: float, user: int 
     else:
         is_recent = heard is not None and now - heard <= RECENT_S
         state, cause = (REPORTING if is_recent else UNUSED), ""
-    return HomeState(state, cause, memory, facts.used_at, user)
+    return HomeState(state, cause, memory, facts.used_at, user, facts.is_direct)
 
 
 def _bad_setting(facts: AssistantFacts) -> tuple[str, str] | None:
@@ -139,7 +142,8 @@ def of_machine(homes: Sequence[HomeState], *, now: float) -> HomeState:
     used = [home for home in homes if home.used_at is not None and now - home.used_at <= RECENT_S]
     people = [home for home in homes if home.user != ROOT]
     return min(
-        used or people or homes, key=lambda home: (not home.memory.is_losing, _WORST.index(home.state))
+        used or people or homes,
+        key=lambda home: (home.memory.use(now=now) != LOSING, _WORST.index(home.state)),
     )
 
 

@@ -21,6 +21,8 @@ class Day(NamedTuple):
     calls: Sequence[float]
     bad: tuple[float, float] | None = None  # when the settings were wrong
     asleep: tuple[float, float] | None = None
+    cut: tuple[float, float] | None = None  # when the agent was stopped
+    set_back: tuple[float, float] | None = None  # when the clock was set back, and by how much
 
 
 def states(day: Day, hours: float) -> dict[float, str]:
@@ -34,12 +36,19 @@ def states(day: Day, hours: float) -> dict[float, str]:
         look = UseLook(
             setting="not_configured" if is_bad else "configured",
             is_bad=is_bad,
-            used=max((at for at in day.uses if at <= now), default=None),
-            heard=max((at for at in day.calls if at <= now), default=None),
+            is_cut=day.cut is not None and day.cut[0] <= now < day.cut[1],
+            used=max((shown(day, at) for at in day.uses if at <= now), default=None),
+            heard=max((shown(day, at) for at in day.calls if at <= now), default=None),
         )
-        memory = msgspec.json.decode(msgspec.json.encode(followed(memory, look, now=now)), type=UseMemory)
-        found[now] = memory.use(now=now)
+        local = shown(day, now)
+        memory = msgspec.json.decode(msgspec.json.encode(followed(memory, look, now=local)), type=UseMemory)
+        found[now] = memory.use(now=local)
     return found
+
+
+def shown(day: Day, at: float) -> float:
+    """Return what the laptop's clock showed at a true time."""
+    return at - day.set_back[1] if day.set_back is not None and at >= day.set_back[0] else at
 
 
 def every(least: float, most: float, step: float) -> list[float]:
@@ -85,9 +94,12 @@ def test_a_wrong_setting_is_a_loss_with_the_next_look() -> None:
         ([0, 5, 10], True),
         ([0, 29, 61], False),
         ([0, 30, 60], True),
+        ([0, 90, 240, 330, 331], False),
+        ([0, 90, 240, 330, 420], True),
+        ([0, 1500, 3000, 4500, 5900], True),
     ],
 )
-def test_three_uses_of_an_hour_are_a_loss(uses: Sequence[float], is_loss: bool) -> None:
+def test_three_uses_of_an_hour_or_five_of_any_time_are_a_loss(uses: Sequence[float], is_loss: bool) -> None:
     """Some programs write to their session when they are opened and closed, and time alone makes no loss."""
     found = states(Day([HOUR + at * MINUTE for at in uses], []), 100)
     assert ("losing" if is_loss else "waiting") == found[100 * HOUR]
@@ -108,3 +120,36 @@ def test_a_tool_that_reports_its_progress_is_no_loss(start_s: int) -> None:
     found = states(Day(uses, [start, start + 640]), 3)
     assert {"none", "heard", "waiting"} >= set(found.values())
     assert "heard" == found[3 * HOUR]
+
+
+def test_a_use_from_before_the_agent_stopped_waits_for_no_call() -> None:
+    """A program was opened without a prompt, and later the agent is stopped while the probe looks, as in an upgrade."""
+    calls = every(HOUR, 2 * HOUR, 90)
+    opened = 2 * HOUR + 20 * MINUTE
+    found = states(Day([*calls, opened], calls, cut=(2.5 * HOUR, 2.6 * HOUR)), 9)
+    assert "losing" not in found.values()
+    used = states(Day([*calls, opened, 2.6 * HOUR], calls, cut=(2.5 * HOUR, 5 * HOUR)), 9)
+    assert "losing" == used[3 * HOUR]
+
+
+def test_a_clock_that_is_set_back_makes_no_loss_and_hides_none() -> None:
+    """Files and calls from before have times in the future."""
+    uses = every(HOUR, 6 * HOUR, 90)
+    calls = [at + 10 for at in uses]
+    fine = states(Day(uses, calls, set_back=(3 * HOUR, 2 * HOUR)), 9)
+    assert {"none", "heard"} == set(fine.values())
+    lost = [at for at in calls if at < 4 * HOUR]
+    found = states(Day(uses, lost, set_back=(3 * HOUR, 2 * HOUR)), 9)
+    assert "losing" == found[5 * HOUR + 30 * MINUTE]
+
+
+def test_the_third_loss_of_a_day_lasts_until_a_day_without_a_loss() -> None:
+    lost = [every(start, start + HOUR, 90) for start in (HOUR, 4 * HOUR, 7 * HOUR)]
+    calls = [3 * HOUR, 6 * HOUR, 9 * HOUR]
+    uses = sorted([*lost[0], *lost[1], *lost[2], *calls])
+    twice = states(Day([at for at in uses if at < 6.5 * HOUR], calls), 40)
+    assert ("losing", "heard", "losing") == (twice[2 * HOUR], twice[4 * HOUR], twice[5 * HOUR])
+    assert "heard" == twice[8 * HOUR]
+    found = states(Day(uses, calls), 40)
+    assert {"losing"} == {found[at] for at in every(9 * HOUR, 31 * HOUR, HOUR)}
+    assert "heard" == found[34 * HOUR]

@@ -19,6 +19,7 @@ from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import LEAST_OF_SESSION, AgentLink, UserHome
 from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.fleet.facts import read_facts
+from gateway.devices.fleet.uses import UseMemory
 from tests.gateway.devices.agent.probe.trees import OTHER, OURS, Tree
 
 NAMES = tuple(PLACES)
@@ -484,3 +485,31 @@ def test_a_look_changes_nothing(tree: Tree) -> None:
     assert {path: (one.st_mtime_ns, one.st_ino) for path, one in before.items()} == {
         path: (one.st_mtime_ns, one.st_ino) for path, one in after.items()
     }
+
+
+def test_calls_belong_to_the_home_that_was_used_when_they_ended(tree: Tree) -> None:
+    """Uses of bob without a call are no better for the calls of ada, who works later on the same machine."""
+    now = time.time()
+    (tree.root / "home/bob").mkdir()
+    tree.homes["bob"] = UserHome(folder=GuardedFolder(tree.root / "home/bob"), user=1001)
+    tree.apply_policy("codex")
+    tree.memories["codex 1001"] = UseMemory(
+        setting="configured", used=now - 7200, unheard=now - 9000, newest=(now - 9000, now - 7200)
+    )
+    tree.use(f"home/bob/{SESSIONS['codex']}", age_s=6000)
+    tree.use(f"home/ada/{SESSIONS['codex']}", age_s=60)
+    link = AgentLink(calls={"codex": now - 50})
+    assert ("unreachable", "") == tree.state("codex", link)
+    assert "losing" == tree.look(link)["assistants"]["codex"]["use"]
+    tree.use(f"home/bob/{SESSIONS['codex']}", age_s=55)
+    assert ("reporting", "") == tree.state("codex", link)
+
+
+def test_calls_that_go_to_the_gateway_are_compared_there(tree: Tree) -> None:
+    """The agent does not hear them, so it states the use of the assistant without a judgement."""
+    tree.apply_policy("codex", "https://tollhouse.example.com/v1/logs")
+    tree.use(f"home/ada/{SESSIONS['codex']}")
+    tree.remember_uses("codex")
+    found = tree.look()["assistants"]["codex"]
+    assert ("unused", True) == (found["state"], "used_at" in found)
+    assert not {"use", "unheard_since"} & found.keys()

@@ -22,7 +22,7 @@ FINE = AssistantFacts(
     is_enabled=True, is_ours=True, enabled_by=SettingsSource.FILE, endpoint_by=SettingsSource.FILE
 )
 USED = replace(FINE, used_at=NOW - 3600)
-CONFIGURED = UseMemory(setting="configured", since=NOW - 30 * 86_400)
+CONFIGURED = UseMemory(setting="configured", since=NOW - 30 * 86_400, cut_since=NOW - 30 * 86_400)
 # earlier looks saw two uses without a call, five and ten minutes before the use that this look sees
 LOSING = replace(FINE, used_at=NOW - 300)
 UNHEARD = msgspec.structs.replace(

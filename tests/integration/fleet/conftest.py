@@ -1,0 +1,1 @@
+from tests.spool.disks.flushing import unflushed as unflushed

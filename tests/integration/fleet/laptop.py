@@ -1,0 +1,238 @@
+"""A made-up laptop: the real probe on a tree of files, and the real reporter over HTTP, with a moved clock."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from exporters.device_reporter import DeviceReporter
+from exporters.secret_source import SecretSource
+from exporters.service.paths import Paths
+from exporters.service.upstream_client import client_of
+from exporters.settings import UpstreamSettings
+from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
+from gateway.devices.agent.link import BACKLOG_S, STATES_FILE, USES_FILE, HeartbeatNumbers, ProbedStates
+from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
+from gateway.devices.agent.probe.folders import GuardedFolder, store
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, look
+from gateway.devices.fleet.uses import UseMemory
+from spool.record import moment
+from tests.integration.fleet import history
+from tests.integration.fleet.history import ASSISTANTS, USERS, Call, History, Key
+from tests.integration.payloads import json_span
+from tests.moved_clock import MovedClock
+
+OURS = "http://127.0.0.1:4318"
+OTHER = "https://collector.example.net:4318"
+SESSIONS = {
+    "gemini-cli": ".gemini/tmp/work/chats/one.jsonl",
+    "copilot": ".copilot/session-state/a/events.jsonl",
+}
+GEMINI = {"event.name": "gemini_cli.api_response", "model": "gemini-2.5-pro", "input_token_count": "120"}
+
+
+class Laptop:
+    """One laptop with its history. `step` lets five minutes happen, after the clock was moved."""
+
+    def __init__(self, place: Path, name: str, past: History, clock: MovedClock) -> None:
+        self.past = past
+        self.name = name
+        self.root = place / "root"
+        self.data = place / "data"
+        self.data.mkdir(parents=True)
+        self._clock = clock
+        self._homes = [
+            UserHome(folder=GuardedFolder(self.root / "home" / user), user=1000 + number)
+            for number, user in enumerate(USERS)
+        ]
+        for home in self._homes:
+            home.folder.path.mkdir(parents=True)
+        self._waiting: list[tuple[Key, Call]] = []
+        self._heard: dict[str, float] = {}  # ends of the newest calls that the agent has, by its clock
+        self._awake_s = 0.0
+        self._settled_at = clock.now()
+        self._settings: dict[str, str] = {}
+        self.is_online = False
+        self.words: list[str] = []  # what the gateway said after each look, and when losses began
+        self.losses: list[float] = []
+
+    def connect(self, url: str, enrolment_key: Path) -> None:
+        """Start the agent's process, with nothing in its memory."""
+        self._url = url
+        self.who: DeviceIdentity = identity(self.data, device_id=self.name)
+        self._numbers = HeartbeatNumbers(self.data)
+        self._probed = ProbedStates(
+            self.data, is_full=lambda: self._is(history.DISK_FULL), monotonic=lambda: self._awake_s
+        )
+        key_file = self.data / KEY_FILE
+        settings = UpstreamSettings(base_url=url, kind="tollhouse")
+        self.reporter = DeviceReporter(
+            client_of(settings, clock=self._clock),
+            Paths(settings),
+            facts=lambda: {
+                "device_id": self.who.device_id,
+                "fingerprint": self.who.fingerprint,
+                **self._probed.fields(),
+            },
+            report=self._report,
+            version=self._probed.version,
+            enrolment_key=SecretSource("the enrolment key", file=enrolment_key),
+            key_file=key_file,
+            keep_key=lambda key: write_private(key_file, key + "\n"),
+            keep_word=self._numbers.keep,
+        )
+
+    @property
+    def key(self) -> str:
+        return (self.data / KEY_FILE).read_text().strip()
+
+    def take_calls(self) -> None:
+        """Let the programs write their sessions, and the agent hear the calls of the last five minutes."""
+        now = self._clock.now()
+        self._settle()
+        for key in self.past.calls:
+            used = self.past.newest_use(key, now)
+            if used is not None and used > self._settled_at:
+                self._write_session(key, used)
+            for call in self.past.calls[key]:
+                if self._settled_at < call.heard_at <= now:
+                    self._waiting.append((key, call))
+                    ended = call.ended + self.past.offset_s(call.ended)
+                    self._heard[key.assistant] = max(ended, self._heard.get(key.assistant, 0.0))
+        self._settled_at = now
+
+    def probe(self) -> None:
+        """Look, and store what was found, as `tollhouse agent probe` does."""
+        self._awake_s += history.LOOK_S
+        if self._is(history.NO_PROBE) or self._is(history.DISK_FULL):
+            return
+        oldest = self._oldest_s()
+        now = self._local()
+        link = AgentLink(
+            path="agent_down" if self._is(history.AGENT_DOWN) else "",
+            forward="backlog" if oldest > BACKLOG_S else "",
+            oldest_at=(now - oldest) // BACKLOG_S * BACKLOG_S if oldest > BACKLOG_S else None,
+            calls=self._heard,
+        )
+        seen = ProbedMachine(
+            system=LINUX, root=GuardedFolder(self.root), homes=self._homes, ours=[OURS], only_http=[OURS]
+        )
+        memories = self._memories()
+        found = look(seen, link, ("user", "use"), now=now, memories=memories)
+        store(self.data, STATES_FILE, json.dumps(found))
+        store(self.data, USES_FILE, msgspec.json.encode(memories).decode())
+
+    async def report(self) -> None:
+        """Send what is due. The laptop was online if the gateway heard it."""
+        self.is_online = False
+        if self._is(history.OFFLINE) or self._is(history.AGENT_DOWN):
+            return
+        if not (self.data / KEY_FILE).exists():
+            await self.reporter.report_once()
+        await self.reporter.report_once()
+        self.is_online = self.reporter.reason is None
+
+    def deliver(self) -> list[bytes]:
+        """Return the bodies that the agent can send now. They no longer wait."""
+        if any(map(self._is, (history.OFFLINE, history.AGENT_DOWN, history.BLOCKED))):
+            return []
+        sent, self._waiting = self._waiting, []
+        return [self._body(key, call) for key, call in sent]
+
+    def install_again(self, name: str) -> None:
+        """Lose the data directory, as a new system does."""
+        shutil.rmtree(self.data)
+        self.data.mkdir()
+        self.name, self._waiting = name, []
+
+    def _is(self, kind: str) -> bool:
+        return self.past.has(kind, self._clock.now())
+
+    def _local(self) -> float:
+        return self._clock.now() + self.past.offset_s(self._clock.now())
+
+    def _oldest_s(self) -> float:
+        return max((self._clock.now() - call.heard_at for _, call in self._waiting), default=0.0)
+
+    def _facts(self) -> Mapping[str, object]:
+        who = self.who
+        return {"device_id": who.device_id, "fingerprint": who.fingerprint, **self._probed.fields()}
+
+    async def _report(self) -> Mapping[str, object]:
+        return {
+            "sent_at": moment(self._local()),
+            "spool": {"records": len(self._waiting), "oldest_age_s": self._oldest_s()},
+            **self._numbers.begin(),
+        }
+
+    def _memories(self) -> dict[str, UseMemory]:
+        path = self.data / USES_FILE
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, UseMemory]) if path.exists() else {}
+
+    def _settle(self) -> None:
+        """Write the settings that hold now, if they changed."""
+        for assistant in ASSISTANTS:
+            managed = MANAGED[assistant]
+            kinds = [
+                kind for kind in (history.OVERRIDDEN, history.UNSET) if self._has_setting(kind, assistant)
+            ]
+            text = managed.content(Destination(endpoint=OTHER if history.OVERRIDDEN in kinds else OURS))
+            self._put(managed.files[LINUX], None if history.UNSET in kinds else text)
+        for user in USERS:
+            is_own = self.past.has(history.OVERRIDDEN, self._clock.now(), Key(history.OWN_VARIABLES, user))
+            self._put(f"home/{user}/.profile", VARIABLE if is_own else None)
+
+    def _has_setting(self, kind: str, assistant: str) -> bool:
+        """Return whether a setting is wrong for all users."""
+        now = self._clock.now()
+        return all(self.past.has(kind, now, Key(assistant, user)) for user in USERS)
+
+    def _put(self, path: str, text: str | None) -> None:
+        if self._settings.get(path, "") == text:
+            return
+        file = self.root / path.lstrip("/")
+        self._settings[path] = text or ""
+        if text is None:
+            file.unlink(missing_ok=True)
+        else:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            os.utime(file, (self._local(),) * 2)
+
+    def _write_session(self, key: Key, used: float) -> None:
+        file = self.root / "home" / key.user / SESSIONS[key.assistant]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("a prompt" * 40)
+        os.utime(file, (used + self.past.offset_s(used),) * 2)
+
+    def _body(self, key: Key, call: Call) -> bytes:
+        ended = int((call.ended + self.past.offset_s(call.ended)) * 1e9)
+        begun = ended - 1_000_000
+        if key.assistant == "gemini-cli":
+            facts = {**GEMINI, "prompt_id": f"{self.name} {call.at}", "event.timestamp": moment(ended / 1e9)}
+            item = {"timeUnixNano": str(ended), "attributes": _attributes(facts)}
+            return _request("resourceLogs", "scopeLogs", "logRecords", "gemini-cli", item)
+        span = json_span(startTimeUnixNano=str(begun), endTimeUnixNano=str(ended))
+        return _request("resourceSpans", "scopeSpans", "spans", "github-copilot", span)
+
+
+VARIABLE = f"export GEMINI_TELEMETRY_OTLP_ENDPOINT={OTHER}\n"
+
+
+def path_of(body: bytes) -> str:
+    return "/v1/logs" if b"resourceLogs" in body else "/v1/traces"
+
+
+def _request(resources: str, scopes: str, items: str, service: str, item: Mapping[str, Any]) -> bytes:
+    resource = {"attributes": _attributes({"service.name": service})}
+    return json.dumps({resources: [{"resource": resource, scopes: [{items: [item]}]}]}).encode()
+
+
+def _attributes(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": name, "value": {"stringValue": str(value)}} for name, value in facts.items()]
