@@ -240,6 +240,8 @@ class DeviceSync:
             own["sent_at"] = self._clock.now() + device.clock_offset_s
         elif self._is_only_alive(device):
             own.pop("sent_at", None)
+        if self._tells_changes and device.left_at is not None:
+            own["leaving"] = "removed"
         body = {"device_id": device.upstream_id or device.id, **_facts(device), **own}
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._worked()

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class AgentCommands(click.Group):
-    """The commands of `tollhouse agent`. The modules of `policy` and `test` are loaded when they are called."""
+    """The commands of `tollhouse agent`. Some modules are loaded only when their commands are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "policy", "test"])
+        return sorted([*super().list_commands(ctx), "policy", "test", "unenrol"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "policy":
@@ -38,6 +38,10 @@ class AgentCommands(click.Group):
             from gateway.cli.agent_test import test
 
             return test
+        if cmd_name == "unenrol":
+            from gateway.cli.agent_unenrol import unenrol
+
+            return unenrol
         return super().get_command(ctx, cmd_name)
 
 

@@ -156,7 +156,7 @@ class DeviceLifecycle:
                 return device
             # a token also pays for the first key of a device that was known before
             token = device.token or ("" if device.has_key else bearer.token or "")
-            return replace(device, has_key=True, token=token)
+            return replace(device, has_key=True, token=token, left_at=None)
 
         device = await self._keep(report.id, enrolled, bearer, audited)
         await self._replace_earlier(device, bearer, address)
@@ -181,6 +181,8 @@ class DeviceLifecycle:
         device_before = await self._expect(device_before, report, bearer, address)
         reported, audited = await self._contact(device_before, report, bearer, address)
         now = self._clock.now()
+        if report.leaving and audited is None:
+            audited = AuditedChange(actor=_actor(bearer, address), action="device.leave", target=report.id)
 
         turn = WordTurn(WordNumbers())
 
@@ -188,16 +190,19 @@ class DeviceLifecycle:
             nonlocal turn
             device = reported(newest)
             turn = WordTurn(WordNumbers.of(device))
-            if is_from(device, report, bearer):  # another machine must not rotate the words of this one
+            is_own = is_from(device, report, bearer)
+            if is_own:  # another machine must not rotate the words of this one
                 turn = self._words.turn(device, report)
-                device = replace(device, words=str(turn.numbers) if any(turn.numbers) else "")
+                words = str(turn.numbers) if any(turn.numbers) else ""
+                device = replace(device, words=words, left_at=None)
             offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
             heartbeat = with_earlier(device.heartbeat, report.heartbeat)
             if report.instances is not None:
                 heartbeat = with_instances(heartbeat, report.instances)
             device = replace(device, clock_offset_s=offset)
             uses = remembered(device, heartbeat, now=now)
-            return device.updated(last_heartbeat=now, last_seen=now, heartbeat=heartbeat, uses=uses)
+            device = device.updated(last_heartbeat=now, last_seen=now, heartbeat=heartbeat, uses=uses)
+            return states.left(device, report.leaving, now) if is_own and report.leaving else device
 
         device = await self._keep(report.id, beaten, bearer, audited)
         if turn.is_copy and device.copied_at is None:
@@ -343,9 +348,10 @@ class DeviceLifecycle:
         return {"replaces": replaced, "same_hardware": same}
 
     def _same_hardware(self, hardware_id: str, id: str) -> list[Device]:
-        """Return the other devices, which are not revoked, with this hardware id."""
+        """Return the other devices, which are neither revoked nor left, with this hardware id."""
         devices = self.table.of_hardware(hardware_id)
-        return [device for device in devices if device.id != id and device.state != REVOKED]
+        here = (device for device in devices if device.state != REVOKED and device.left_at is None)
+        return [device for device in here if device.id != id]
 
     async def _replace_earlier(self, device: Device, bearer: Bearer, address: str) -> None:
         """
@@ -566,11 +572,21 @@ class DeviceLifecycle:
             await self.table.delete([device.id for device in silent], changes)
         return len(silent)
 
+    async def end_keys_of_left(self) -> None:
+        """End the keys of devices that left a week ago, and did not return."""
+        now = self._clock.now()
+        actor = Actor("devices that left", "")
+        over = [device.id for device in self.table.all() if states.is_key_over(device, now)]
+        await asyncio.gather(
+            *(self._change(id, states.with_ended_key(now), "device.end_key", actor) for id in over)
+        )
+
     async def run(self) -> None:
-        """Call `forget_silent` regularly while the server runs."""
+        """Call `forget_silent` and `end_keys_of_left` regularly while the server runs."""
         while True:
             await asyncio.sleep(FORGET_EVERY_S)
             try:
+                await self.end_keys_of_left()
                 count = await self.forget_silent()
                 if count:
                     extra: dict[str, object] = {"action": "devices_forgotten", "count": count}

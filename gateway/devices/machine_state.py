@@ -36,6 +36,7 @@ from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.registry.tables.inventory import Machine
 
 REPLACED = "replaced"  # the same machine enrolled under another id
+LEFT = "left"  # its agent said that it was removed
 COPIED = "copied"  # two machines seem to use the disk of this device
 MISSING = "missing"  # the machine is expected, and never reported
 AGENT_STOPPED = "agent_stopped"  # the MDM still sees the machine, and its agent no longer reports
@@ -44,8 +45,8 @@ UNHEALTHY = "unhealthy"  # an OpAMP agent or the agent of a cluster says that it
 COLLECTOR = "collector"  # an OpAMP agent or the agent of a cluster, which has no coding assistants
 # The first word that applies is the word of a machine.
 WORDS = (
-    REPLACED, REVOKED, PENDING, COPIED, MISSING, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, DELAYED, REPORTING, UNUSED,
-    UNHEALTHY, COLLECTOR,
+    REPLACED, REVOKED, LEFT, PENDING, COPIED, MISSING, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, DELAYED, REPORTING,
+    UNUSED, UNHEALTHY, COLLECTOR,
 )  # fmt: skip
 OTHER_AGENTS = frozenset({UNHEALTHY, COLLECTOR})  # words of devices that the fleet does not list
 COVERED = frozenset({DELAYED, REPORTING, UNUSED})
@@ -133,6 +134,10 @@ def _word(
     device = evidence.device
     if device.replaced_by:
         return REPLACED, ()
+    if device.state == REVOKED:
+        return REVOKED, ()
+    if device.left_at is not None:
+        return LEFT, ()
     if device.state != ENROLLED:
         return device.state, ()
     if device.copied_at is not None:

@@ -32,6 +32,7 @@ class DeviceReport:
     seq: int | None = None  # number of the heartbeat
     word: str = ""  # the word of the last answer, see gateway.devices.words
     want_key: bool = False
+    leaving: str = ""  # how the agent leaves, see gateway.devices.states
     revoked: bool = False  # set only by another Tollhouse that revoked or reset the device
     reset: bool = False
     sent_at: float | None = None

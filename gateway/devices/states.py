@@ -14,6 +14,9 @@ from spool.devices.device import ENROLLED, REVOKED, Device
 
 NOT_EXPECTED = "not_expected"  # cause of a pending device: it is not in the inventory
 SAME_HARDWARE = "same_hardware"  # cause of a pending device: another device has its hardware id
+REMOVED, UNENROLLED = "removed", "unenrolled"  # how an agent leaves; the second also ends its key
+KEY_AFTER_LEAVING_S = 7 * 86_400.0  # for an agent that is installed again
+LEAVINGS = frozenset({REMOVED, UNENROLLED})
 
 
 def begun(id: str, now: float, by: str, **fields: Any) -> Device:
@@ -27,7 +30,10 @@ def begun(id: str, now: float, by: str, **fields: Any) -> Device:
 
 
 def approved(device: Device, now: float) -> Device:
-    settled: dict[str, Any] = {"cause": "", "replaced_by": "", "words": "", "copied_at": None}
+    settled: dict[str, Any] = {
+        **dict.fromkeys(("cause", "replaced_by", "words"), ""),
+        **dict.fromkeys(("copied_at", "left_at")),
+    }
     return device.updated(facts=True, state=ENROLLED, revoked_by="", held=None, enrolled_at=now, **settled)
 
 
@@ -36,6 +42,7 @@ def reset(device: Device, now: float) -> Device:
     forgotten: dict[str, Any] = {
         **dict.fromkeys(("fingerprint", "token", "serial", "hardware_id", "words"), ""),
         "copied_at": None,
+        "left_at": None,
         "heartbeat": b"",
         "newest_calls": {},
         "uses": {},
@@ -47,6 +54,27 @@ def reset(device: Device, now: float) -> Device:
 def _without_key(device: Device, **changes: Any) -> Device:
     generation = device.generation + device.has_key
     return device.updated(facts=True, generation=generation, has_key=False, key_used=False, **changes)
+
+
+def left(device: Device, leaving: str, now: float) -> Device:
+    """Return a device whose agent leaves. Of a copied device, nobody knows which machine leaves."""
+    if device.copied_at is not None:
+        return device
+    after = replace(device, left_at=now)
+    return _without_key(after) if leaving == UNENROLLED else after
+
+
+def with_ended_key(now: float) -> Callable[[Device], Device]:
+    """Return a change that ends the key of a device that left long ago."""
+
+    def changed(device: Device) -> Device:
+        return _without_key(device) if is_key_over(device, now) else device
+
+    return changed
+
+
+def is_key_over(device: Device, now: float) -> bool:
+    return device.has_key and device.left_at is not None and now - device.left_at > KEY_AFTER_LEAVING_S
 
 
 def revoked_by(name: str) -> Callable[[Device], Device]:

@@ -69,6 +69,9 @@ class Device:
     replaced_by: str = ""  # id of the device that the same machine became; the state is then REVOKED
     words: str = ""  # state of the words of its heartbeats, see gateway.devices.words
     copied_at: float | None = None  # time at which a heartbeat returned an older word
+    left_at: float | None = (
+        None  # time at which its agent said that it was removed; a later heartbeat ends this
+    )
 
     @property
     def all_labels(self) -> Mapping[str, str]:

@@ -9,5 +9,9 @@ remove | 0)
 		fi
 		systemctl disable "$unit" >/dev/null 2>&1 || true
 	done
+	# the gateway shows the machine as `left`; its key stays valid for a week, and records stay until it returns
+	if [ -e /etc/tollhouse/agent.toml ] && [ -e /var/lib/private/tollhouse-agent/device.key ]; then
+		tollhouse agent unenrol --keep-key --wait 10 --config /etc/tollhouse/agent.toml --data /var/lib/private/tollhouse-agent || true
+	fi
 	;;
 esac

@@ -14,8 +14,8 @@ UNENROLLED_COLUMNS = ("name", "key", "count", "first_seen", "last_seen")
 
 
 _STATES = (
-    "replaced, revoked, pending, copied, missing, losing, agent_stopped, unknown, at_risk, delayed, reporting, unused, "
-    "unhealthy or collector"
+    "replaced, revoked, left, pending, copied, missing, losing, agent_stopped, unknown, at_risk, delayed, reporting, "
+    "unused, unhealthy or collector"
 )
 
 

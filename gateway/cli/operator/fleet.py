@@ -33,7 +33,8 @@ CAUSE_COLUMNS = ("state", "cause", "devices", "assistants", "repair")
 SOURCES = ("jamf", "intune", "kandji", "csv")
 MAX_LIST = 32 * 1024 * 1024
 _STATES = (
-    "revoked, pending, copied, missing, losing, agent_stopped, unknown, at_risk, delayed, reporting or unused"
+    "revoked, left, pending, copied, missing, losing, agent_stopped, unknown, at_risk, delayed, reporting or "
+    "unused"
 )
 _FILTERS = {
     "id": "",

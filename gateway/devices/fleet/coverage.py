@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gateway.devices.fleet.assistant_states import FINE, AssistantState
 from gateway.devices.machine_state import (
+    LEFT,
     MISSING,
     OFFLINE,
     OTHER_AGENTS,
@@ -27,7 +28,7 @@ STATES = tuple(
     word for word in reversed(WORDS) if word not in (REPLACED, *OTHER_AGENTS)
 )  # the best word first
 _UNKNOWN_ASSISTANTS = frozenset(
-    {PENDING, REVOKED, MISSING}
+    {PENDING, REVOKED, LEFT, MISSING}
 )  # words of machines that have no current assistants
 
 
@@ -143,8 +144,8 @@ class CauseCount:
 class FleetCoverage:
     """
     The figures of the fleet. If there is an inventory, they count the expected machines, and otherwise all devices
-    that are not revoked. Machines of which nothing was heard for `coverage_days` are only in `away`. `offline` counts
-    machines that are in the other figures as well, with the word of their last report.
+    that neither left nor are revoked. Machines of which nothing was heard for `coverage_days` are only in `away`.
+    `offline` counts machines that are in the other figures as well, with the word of their last report.
 
     `unexpected` counts devices that are not in the inventory. `assistants` counts all devices that are not away.
     """
@@ -163,8 +164,9 @@ class FleetCoverage:
 
 
 def machines_in_figures(rows: Iterable[FleetRow], *, has_inventory: bool) -> list[FleetRow]:
-    """Return the machines that the figures count: the expected ones, or without a list all but the revoked ones."""
-    return [row for row in rows if row.machine is not None or not (has_inventory or row.state == REVOKED)]
+    """Return the machines that the figures count: the expected ones, or without a list all that did not leave."""
+    gone = (REVOKED, LEFT)
+    return [row for row in rows if row.machine is not None or not (has_inventory or row.state in gone)]
 
 
 def coverage_of(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCoverage:

@@ -84,6 +84,7 @@ def details(row: Shown) -> dict[str, object]:
         "cause": device.cause or None,
         "replaced_by": device.replaced_by or None,
         "copied": moment(device.copied_at),
+        "left": moment(device.left_at),
         "last_heartbeat": moment(device.last_heartbeat),
         "last_telemetry": moment(device.last_telemetry),
         "clock_offset_s": device.clock_offset_s,

@@ -18,6 +18,7 @@ from gateway.core.schemas import TEXT, Schema, closed
 from gateway.devices.fleet.facts import FACTS, hardware_id_of, read_facts
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
+from gateway.devices.states import LEAVINGS
 from gateway.http.address import WRITE, Address, BodyLimit
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
@@ -78,6 +79,7 @@ class Report(Named, kw_only=True):
     hardware_id: Any = None
     seq: Any = None
     next: Any = None
+    leaving: Any = None
     opamp: Any = None
 
 
@@ -177,6 +179,7 @@ def _facts(report: Report, bearer: Bearer) -> DeviceReport:
         serial=claimed.get("serial", ""),
         serial_hash=claimed.get("serial_hash", ""),
         want_key=report.want_key,
+        leaving=report.leaving if report.leaving in tuple(LEAVINGS) else "",
         revoked=report.state == REVOKED,
         reset=report.reset,
         sent_at=_moment(report.sent_at),

@@ -37,6 +37,7 @@ CREATE TABLE {schema}.devices (
     replaced_by     text COLLATE "C" NOT NULL,
     words           text COLLATE "C" NOT NULL,
     copied_at       float8,
+    left_at         float8,
     row_version     bigint NOT NULL,
     written_at      float8 NOT NULL
 ) WITH (fillfactor = 70);

@@ -36,7 +36,8 @@ CREATE TABLE devices (
     cause           TEXT    NOT NULL,
     replaced_by     TEXT    NOT NULL,
     words           TEXT    NOT NULL,
-    copied_at       REAL
+    copied_at       REAL,
+    left_at         REAL
 ) STRICT, WITHOUT ROWID;
 
 -- Device names from telemetry under keys that may not enrol devices.

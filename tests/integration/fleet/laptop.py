@@ -59,12 +59,13 @@ class Laptop:
         self._settled_at = clock.now()
         self._settings: dict[str, str] = {}
         self.is_online = False
+        self.more: Mapping[str, object] = {}  # further facts of reports
         self.words: list[str] = []  # what the gateway said after each look, and when losses began
         self.losses: list[float] = []
 
     def connect(self, url: str, enrolment_key: Path) -> None:
         """Start the agent's process, with nothing in its memory."""
-        self._url = url
+        self.url, self.enrolment_key = url, enrolment_key
         self.who: DeviceIdentity = identity(self.data, device_id=self.name)
         self._numbers = HeartbeatNumbers(self.data)
         self._probed = ProbedStates(
@@ -75,11 +76,7 @@ class Laptop:
         self.reporter = DeviceReporter(
             client_of(settings, clock=self._clock),
             Paths(settings),
-            facts=lambda: {
-                "device_id": self.who.device_id,
-                "fingerprint": self.who.fingerprint,
-                **self._probed.fields(),
-            },
+            facts=self._facts,
             report=self._report,
             version=self._probed.version,
             enrolment_key=SecretSource("the enrolment key", file=enrolment_key),
@@ -162,7 +159,12 @@ class Laptop:
 
     def _facts(self) -> Mapping[str, object]:
         who = self.who
-        return {"device_id": who.device_id, "fingerprint": who.fingerprint, **self._probed.fields()}
+        return {
+            "device_id": who.device_id,
+            "fingerprint": who.fingerprint,
+            **self._probed.fields(),
+            **self.more,
+        }
 
     async def _report(self) -> Mapping[str, object]:
         return {

@@ -67,6 +67,7 @@ def made(dice: random.Random, number: int, now: float) -> Device:
         state=dice.choice((ENROLLED,) * 8 + (PENDING, REVOKED)),
         replaced_by=dice.choice(("",) * 19 + ("other",)),
         copied_at=dice.choice((None,) * 9 + (now,)),
+        left_at=dice.choice((None,) * 14 + (now,)),
         enrolled_at=heard - DAY_S,
         enrolled_by="fleet",
         last_seen=dice.choice((heard,) * 9 + (0.0,)),

@@ -11,7 +11,7 @@ import {DeviceFacts, FleetTabs} from "./fleet_parts.mjs";
 
 const PATH = "/fleet";
 const CLASSES = {reporting: "good", unused: "idle", delayed: "idle", losing: "bad", agent_stopped: "bad", copied: "bad", unknown: "warn", at_risk: "warn",
-  missing: "none", pending: "none", revoked: "none"};
+  missing: "none", pending: "none", left: "none", revoked: "none"};
 const TITLES = {"claude-code": "Claude Code", codex: "Codex", copilot: "Copilot", "gemini-cli": "Gemini CLI", "qwen-code": "Qwen Code", opencode: "opencode"};
 const titleOf = (assistant) => TITLES[assistant] ?? assistant;
 /** The name of a machine that never reported is its hostname, because its serial number says little. */

@@ -139,6 +139,7 @@ def test_the_word_of_a_machine() -> None:
     cases: list[tuple[Device, str, bool]] = [
         (device("d", state=REVOKED, replaced_by="e"), "replaced", False),
         (device("d", state=REVOKED, assistants=codex), "revoked", False),
+        (device("d", state=PENDING, left_at=NOW, assistants=codex, newest_calls=calls), "left", False),
         (device("d", state=PENDING, assistants=codex, newest_calls=calls), "pending", False),
         (device("d", copied_at=NOW, assistants=codex, newest_calls=calls), "copied", False),
         (device("d", last_heartbeat=None, last_seen=0.0), "missing", False),

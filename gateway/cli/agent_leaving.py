@@ -1,0 +1,67 @@
+"""What a device does before it leaves its gateway: it delivers the records that wait, and says that it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Final
+
+import msgspec
+
+from exporters.errors import SendError
+from exporters.secret_source import SecretSource
+from exporters.service.paths import Paths
+from exporters.service.upstream_client import client_of
+from gateway.cli.agent_run import forwarding
+from gateway.configuration.sections import Config
+from gateway.devices.agent.identity import KEY_FILE, identity
+from gateway.devices.states import REMOVED, UNENROLLED
+from gateway.service.app import App
+from spool.clock import SteadyClock, SystemClock
+
+LOOK_S: Final = 0.2  # seconds between two looks whether records still wait
+ENDED: Final = (401, 404, 410)  # the gateway no longer knows this key
+
+
+async def deliver(config: Config, wait_s: float) -> int:
+    """Deliver what waits. Return the number of records that still wait. Raises SpoolError if the agent runs."""
+    clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
+    # nobody sends any more, so no record waits for further reports of its call
+    closed = replace(config, spool=replace(config.spool, hold=0, counter_wait=0))
+    quiet = replace(closed, server=replace(config.server, listen="127.0.0.1:0", grpc_listen=""))
+    app = App(forwarding(quiet), version=version("tollhouse"), clock=clock)
+    await app.start()
+    try:
+        for _ in range(round(wait_s / LOOK_S)):
+            if not await _waiting(app):
+                break
+            await asyncio.sleep(LOOK_S)
+        return await _waiting(app)
+    finally:
+        await app.stop()
+
+
+async def _waiting(app: App) -> int:
+    return sum(route.queued for route in await app.services.storage.deliveries.routes())
+
+
+async def say_goodbye(config: Config, *, keep_key: bool) -> str:
+    """Tell the gateway that this device leaves. Return why it does not know it, or ""."""
+    upstream, who = forwarding(config).upstream, identity(config.data_dir, device_id=config.agent.device_id)
+    body = {
+        "device_id": who.device_id,
+        "fingerprint": who.fingerprint,
+        "leaving": REMOVED if keep_key else UNENROLLED,
+    }
+    async with client_of(upstream, clock=SystemClock()) as client:
+        try:
+            await client.send(
+                Paths(upstream).needed("heartbeat"),
+                msgspec.json.encode(body),
+                content_type="application/json",
+                authorization=SecretSource("the device's key", file=config.data_dir / KEY_FILE).value(),
+            )
+        except SendError as error:
+            return "" if error.status in ENDED else str(error)
+    return ""

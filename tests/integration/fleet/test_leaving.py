@@ -1,0 +1,197 @@
+"""Laptops that leave: by a command, with their package, and together with copies, losses and new installations."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest_asyncio
+
+from exporters.settings import UpstreamSettings
+from gateway.cli.agent_leaving import deliver, say_goodbye
+from gateway.cli.agent_run import forwarding
+from gateway.configuration.sections import AgentSettings, Config, ServerSettings
+from gateway.devices.agent.identity import KEY_FILE
+from gateway.devices.agent.link import HEARTBEATS_FILE
+from gateway.devices.states import KEY_AFTER_LEAVING_S
+from gateway.people.authentication.access import Bearer
+from gateway.service.app import App
+from spool.registry.scopes import INGEST
+from spool.settings import SpoolSettings
+from tests.free_ports import free_port
+from tests.integration.conftest import ACTOR, Serving
+from tests.integration.fleet.gateway import Gateway
+from tests.integration.fleet.history import HOUR, History, Key
+from tests.integration.fleet.laptop import Laptop
+from tests.integration.payloads import json_span, json_traces
+from tests.moved_clock import MovedClock
+
+
+@pytest_asyncio.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    opened = Gateway(tmp_path, MovedClock())
+    await opened.start()
+    yield opened
+    await opened.stop()
+
+
+def laptop_of(gateway: Gateway, place: Path, name: str = "laptop", *, data: Path | None = None) -> Laptop:
+    """Return a laptop on which nothing happens. `data` is a data directory that it copies."""
+    now = gateway.clock.now()
+    keys = [Key(assistant, user) for assistant in ("gemini-cli", "copilot") for user in ("ada", "bob")]
+    past = History(now + HOUR, [(0.0, 0.0)], {key: [] for key in keys}, {key: [] for key in keys})
+    made = Laptop(place, name, past, gateway.clock)
+    if data is not None:
+        shutil.copytree(data, made.data, dirs_exist_ok=True)
+    made.connect(gateway.app.url, gateway.key_file)
+    return made
+
+
+async def beat(laptop: Laptop) -> None:
+    laptop.connect(laptop.url, laptop.enrolment_key)  # a new process begins with a heartbeat
+    await laptop.report()
+    await laptop.reporter.close()
+
+
+def settings(laptop: Laptop) -> Config:
+    return Config(
+        data_dir=laptop.data,
+        agent=AgentSettings(gateway=laptop.url),
+        upstream=UpstreamSettings(base_url=laptop.url),
+        spool=SpoolSettings(hold=0, counter_wait=0),
+        server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
+    )
+
+
+async def test_a_removed_agent_may_come_back_for_a_week(gateway: Gateway, tmp_path: Path) -> None:
+    """Without an inventory, the machine no longer counts. Its next heartbeat ends the state."""
+    laptop = laptop_of(gateway, tmp_path / "one")
+    await beat(laptop)
+    assert "" == await say_goodbye(settings(laptop), keep_key=True)
+    assert ("left", False) == (gateway.state(laptop).word, gateway.state(laptop).covered)
+    fleet = gateway.app.services.operators.senders.require_fleet()
+    assert 0 == fleet.coverage_of(await fleet.rows()).machines
+    gateway.clock.move(KEY_AFTER_LEAVING_S)
+    await gateway.lifecycle.end_keys_of_left()
+    await beat(laptop)
+    assert laptop.is_online
+    assert "unknown" == gateway.state(laptop).word  # no probe looked yet
+
+
+async def test_a_key_ends_a_week_after_its_device_left(gateway: Gateway, tmp_path: Path) -> None:
+    """The same machine can then enrol again, and gets another key."""
+    laptop = laptop_of(gateway, tmp_path / "one")
+    await beat(laptop)
+    key = laptop.key
+    await say_goodbye(settings(laptop), keep_key=True)
+    gateway.clock.move(KEY_AFTER_LEAVING_S + 1)
+    await gateway.lifecycle.end_keys_of_left()
+    await beat(laptop)
+    assert laptop.key != key
+    await beat(laptop)
+    assert (True, "unknown") == (laptop.is_online, gateway.state(laptop).word)
+
+
+async def test_an_unenrolled_device_has_no_key(gateway: Gateway, tmp_path: Path) -> None:
+    laptop = laptop_of(gateway, tmp_path / "one")
+    await beat(laptop)
+    assert "" == await say_goodbye(settings(laptop), keep_key=False)
+    assert "left" == gateway.state(laptop).word
+    device = gateway.lifecycle.table.find("laptop")
+    assert device is not None
+    assert not device.has_key
+    assert "" == await say_goodbye(
+        settings(laptop), keep_key=False
+    )  # the key is over, so nothing is left to end
+
+
+async def test_a_copied_device_does_not_leave(gateway: Gateway, tmp_path: Path) -> None:
+    """Nobody knows which of two machines leaves, so neither loses its key."""
+    laptop = laptop_of(gateway, tmp_path / "one")
+    await beat(laptop)
+    await beat(laptop)
+    copy = laptop_of(gateway, tmp_path / "two", data=laptop.data)
+    await beat(laptop)
+    await beat(laptop)
+    await beat(copy)
+    assert "copied" == gateway.state(laptop).word
+    await say_goodbye(settings(copy), keep_key=False)
+    assert "copied" == gateway.state(laptop).word
+    await beat(laptop)
+    assert laptop.is_online
+    await gateway.lifecycle.approve("laptop", ACTOR)
+    (laptop.data / HEARTBEATS_FILE).unlink()
+    await say_goodbye(settings(laptop), keep_key=True)
+    assert "left" == gateway.state(laptop).word
+
+
+async def test_a_machine_that_left_may_be_installed_again(gateway: Gateway, tmp_path: Path) -> None:
+    """Its hardware id is no reason to wait for an operator, unless the earlier device still reports."""
+    hardware = {"hardware_id": "ab" * 32}
+    names = ("first", "second", "third")
+    one, two, three = (laptop_of(gateway, tmp_path / name, name) for name in names)
+    for laptop in (one, two, three):
+        laptop.more = hardware
+    await beat(one)
+    await say_goodbye(settings(one), keep_key=True)
+    await beat(two)
+    assert "unknown" == gateway.state(two).word
+    await beat(three)
+    assert "pending" == gateway.state(three).word
+
+
+async def test_a_loss_goes_on_after_a_machine_is_installed_again(gateway: Gateway, tmp_path: Path) -> None:
+    laptop = laptop_of(gateway, tmp_path / "one")
+    laptop.more = {"assistants": {"codex": {"state": "overridden", "use": "losing"}}}
+    await beat(laptop)
+    assert "losing" == gateway.state(laptop).word
+    await say_goodbye(settings(laptop), keep_key=True)
+    assert "left" == gateway.state(laptop).word
+    await beat(laptop)
+    assert "losing" == gateway.state(laptop).word
+
+
+async def test_a_revoked_device_stays_revoked(gateway: Gateway, tmp_path: Path) -> None:
+    laptop = laptop_of(gateway, tmp_path / "one")
+    await beat(laptop)
+    await say_goodbye(settings(laptop), keep_key=True)
+    await gateway.lifecycle.revoke("laptop", ACTOR)
+    assert "" == await say_goodbye(settings(laptop), keep_key=False)
+    assert "revoked" == gateway.state(laptop).word
+    await gateway.lifecycle.approve("laptop", ACTOR)
+    assert "unknown" == gateway.state(laptop).word
+
+
+async def test_another_key_lets_no_device_leave(gateway: Gateway, tmp_path: Path) -> None:
+    """A fleet's key is on every laptop. Unknown words are left out."""
+    laptop = laptop_of(gateway, tmp_path / "one")
+    await beat(laptop)
+    fleet = gateway.key_file.read_text()
+    for key, leaving in ((fleet, "removed"), (laptop.key, "now"), (laptop.key, True), (laptop.key, [])):
+        await gateway.post_json(
+            "/v1/ai-control-plane/heartbeat", {"device_id": "laptop", "leaving": leaving}, key
+        )
+        assert "unknown" == gateway.state(laptop).word
+
+
+async def test_waiting_records_are_delivered_before_the_end(gateway: Gateway, tmp_path: Path) -> None:
+    """Records that cannot be delivered are counted, so that the command does not end the key."""
+    laptop = laptop_of(gateway, tmp_path / "one")
+    await beat(laptop)
+    there = settings(laptop)
+    unreachable = replace(there, agent=AgentSettings(gateway=f"http://127.0.0.1:{free_port()}"))
+    local = Bearer("this machine", frozenset({INGEST}), device="laptop", is_local=True)
+    app = App(forwarding(unreachable), version="0", local=local)
+    await app.start()
+    async with gateway.client.post(
+        f"{app.url}/v1/traces", data=json_traces(json_span()), headers={"Content-Type": "application/json"}
+    ) as answer:
+        assert 200 == answer.status
+    await app.stop()
+    assert 1 == await deliver(unreachable, 0.4)
+    assert 0 == await deliver(there, 60)
+    records = await Serving(app=gateway.app, key="", client=gateway.client).records()
+    assert ["laptop"] == [record.device for record in records]
+    assert (laptop.data / KEY_FILE).exists()
