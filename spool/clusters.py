@@ -7,25 +7,28 @@ This module knows no protocol and no policy. The gateway decides who may report 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from hashlib import sha256
 from typing import Any, Protocol
 
 from spool.clock import Clock
-from spool.errors import Invalid, NotThere, SpoolFull
+from spool.errors import NotThere, SpoolFull, SpoolUnavailable
 from spool.log.partial_reports import Expectation
-from spool.registry.audit import AuditedChange, Auditor
-from spool.registry.keys import check_labels
 from spool.registry.operators import Actor
+from spool.registry.tables.cluster_settings import (
+    MAX_TEXT,
+    SET_FIELDS,
+    ClusterChange,
+    ClusterName,
+    ClusterSettingsTable,
+    check_name,
+    cluster_id,
+)
 from spool.shares import may_add
 
 MAX_CLUSTERS = 1000
-MAX_TEXT = 256
 MAX_CHECKS = 100
 MAX_ERROR = 1000
-MAX_CONFIG_BYTES = 16 * 1024
 FULL_RETRY_S = 3600
 
 
@@ -70,8 +73,8 @@ class ReportedCluster:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """
-    One cluster: its last report, and the settings of operators. The row is never modified; a change creates
-    a new row.
+    One cluster: its last report, and its settings, which are stored in the registry. The row is never modified; a
+    change creates a new row.
     """
 
     id: str
@@ -93,19 +96,17 @@ class Cluster:
     display_name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     enabled: bool = True
-    config: Mapping[str, Any] = field(default_factory=dict)  # configuration of the agent, a JSON object
-    updated_at: float | None = None  # time of the last change by an operator; `updated_by` names the operator
+    config: Mapping[str, Any] = field(default_factory=dict)
+    updated_at: float | None = None
     updated_by: str = ""
 
+    @property
+    def identity(self) -> ClusterName:
+        return self.account, self.region, self.name
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterChange:
-    """Change by an operator. None leaves a field unchanged. A label with the value None is removed."""
 
-    display_name: str | None = None
-    labels: Mapping[str, str | None] | None = None
-    enabled: bool | None = None
-    config: Mapping[str, Any] | None = None
+# the fields of a cluster that are those of its `ConfiguredCluster`
+FROM_SETTINGS = (*SET_FIELDS, "updated_at", "updated_by")
 
 
 class TooManyClusters(SpoolFull):
@@ -140,7 +141,8 @@ class ClusterRows(Protocol):
 
 class ClusterTable:
     """
-    All clusters of one storage. `max` limits their number. `auditor` adds the audit row before each change.
+    All clusters that reported, each with its settings. `max` limits their number. `settings` are None while the
+    registry is damaged.
     """
 
     def __init__(self, rows: ClusterRows, clock: Clock) -> None:
@@ -152,8 +154,8 @@ class ClusterTable:
         # lock that is held from reading a row until its replacement is written
         self._writing = asyncio.Lock()
         self.max = MAX_CLUSTERS
-        self.auditor: Auditor | None = None
-        self.version = 0  # increases with every change of a cluster
+        self.settings: ClusterSettingsTable | None = None
+        self._version = 0
 
     @classmethod
     async def open(cls, rows: ClusterRows, *, clock: Clock) -> ClusterTable:
@@ -161,14 +163,26 @@ class ClusterTable:
         table._clusters = {cluster.id: cluster for cluster in await rows.load()}
         return table
 
+    @property
+    def version(self) -> int:
+        """Return a counter that grows with every change of a cluster."""
+        return self._version + (0 if self.settings is None else self.settings.version)
+
     def all(self) -> list[Cluster]:
-        return list(self._clusters.values())
+        return [self._with_settings(cluster) for cluster in self._clusters.values()]
 
     def find(self, id: str) -> Cluster | None:
-        return self._clusters.get(id)
+        reported = self._clusters.get(id)
+        return None if reported is None else self._with_settings(reported)
 
     def named(self, account: str, region: str, name: str) -> Cluster | None:
-        return self._clusters.get(cluster_id(account, region, name))
+        return self.find(cluster_id(account, region, name))
+
+    def _with_settings(self, reported: Cluster) -> Cluster:
+        found = None if self.settings is None else self.settings.find(reported.id)
+        if found is None:
+            return reported
+        return replace(reported, **{name: getattr(found, name) for name in FROM_SETTINGS})
 
     def __len__(self) -> int:
         return len(self._clusters)
@@ -179,15 +193,10 @@ class ClusterTable:
         """
         Store the report of a cluster. It is on disk when this returns.
 
-        Raises Invalid if its name is missing, or if its name, account or region is too long. Longer texts in
-        other fields are cut. Raises KeyEnded if the sending key has ended. Raises SpoolFull if the cluster is
-        new and would exceed `max` or the share of `key`.
+        Raises Invalid as `check_name` does. Longer texts in other fields are cut. Raises KeyEnded if the sending
+        key has ended. Raises SpoolFull if the cluster is new and would exceed `max` or the share of `key`.
         """
-        if not cluster.name or max(map(len, (cluster.account, cluster.region, cluster.name))) > MAX_TEXT:
-            raise Invalid(
-                f"a cluster needs a name. Its name, account and region have at most {MAX_TEXT} "
-                "characters each"
-            )
+        check_name((cluster.account, cluster.region, cluster.name))
         async with self._writing:
             now = self._clock.now()
             known = self._clusters.get(cluster.id)
@@ -210,34 +219,26 @@ class ClusterTable:
 
     async def change(self, id: str, change: ClusterChange, actor: Actor) -> Cluster:
         """
-        Change the operators' fields. Raises NotThere if there is no such cluster, Invalid if a value
-        is not allowed.
+        Change the settings of a cluster that reported. Raises NotThere if there is no such cluster, Invalid if a
+        value is not allowed, and SpoolUnavailable while the registry is damaged.
         """
         async with self._writing:
             known = self._known(id)
-            changes = _check_change(change, known)
-            if changes == _describe(known, changes):
-                # an unchanged row is written as well, because the result must be durable
-                await self._rows.write(known, expects=actor.expects)
-                return known
-            await self._audit("cluster.update", known, actor, _describe(known, changes), changes)
-            changed = replace(known, updated_at=self._clock.now(), updated_by=actor.name, **changes)
-            await self._rows.write(changed, expects=actor.expects)
-            self._take(changed)
-            return self._clusters[id]
+            await self._require_settings().change(known.identity, change, actor=actor)
+            return self._with_settings(known)
 
     async def delete(self, id: str, actor: Actor) -> None:
         """
-        Delete a cluster. If it reports again, it is stored as a new cluster. Raises NotThere if there is
-        no such cluster.
+        Delete a cluster and its settings. If it reports again, it is stored as a new cluster. Raises NotThere if
+        there is no such cluster, Managed if a file states its settings, and SpoolUnavailable as `change` does.
         """
         async with self._writing:
             known = self._known(id)
-            await self._audit("cluster.delete", known, actor, _describe(known, _OURS), None)
+            await self._require_settings().delete(known.identity, actor=actor)
             await self._rows.delete(id)
             del self._clusters[id]
             self._brought.pop(id, None)
-            self.version += 1
+            self._version += 1
 
     async def follow(self) -> None:
         """Update memory with rows that other processes wrote or deleted."""
@@ -245,7 +246,7 @@ class ClusterTable:
             stored = {cluster.id: cluster for cluster in await self._rows.load()}
             if stored != self._clusters:
                 self._clusters = stored
-                self.version += 1
+                self._version += 1
 
     def brought(self) -> Iterator[str]:
         """Yield, for each cluster that is new since the start, the key that first reported it."""
@@ -264,28 +265,14 @@ class ClusterTable:
             raise NotThere(f"there is no cluster {id!r}")
         return known
 
-    async def _audit(
-        self,
-        action: str,
-        cluster: Cluster,
-        actor: Actor,
-        before: dict[str, Any],
-        after: dict[str, Any] | None,
-    ) -> None:
-        if self.auditor is not None:
-            target = f"{cluster.name} ({cluster.id})"
-            await self.auditor(
-                [AuditedChange(actor=actor, action=action, target=target, before=before, after=after)]
-            )
+    def _require_settings(self) -> ClusterSettingsTable:
+        if self.settings is None:
+            raise SpoolUnavailable("the registry is damaged, so settings of clusters cannot be changed")
+        return self.settings
 
     def _take(self, cluster: Cluster) -> None:
         self._clusters[cluster.id] = cluster
-        self.version += 1
-
-
-def cluster_id(account: str, region: str, name: str) -> str:
-    """Return the id of a cluster. Every installation computes the same id."""
-    return sha256(json.dumps([account, region, name]).encode()).hexdigest()[:24]
+        self._version += 1
 
 
 _FACTS = tuple(
@@ -306,24 +293,3 @@ def _news(cluster: ReportedCluster) -> dict[str, Any]:
             for check in cluster.checks[:MAX_CHECKS]
         )
     return changed_fields
-
-
-_OURS = tuple(attribute.name for attribute in fields(ClusterChange))
-
-
-def _describe(cluster: Cluster, names: Iterable[str]) -> dict[str, Any]:
-    return {name: getattr(cluster, name) for name in names}
-
-
-def _check_change(change: ClusterChange, cluster: Cluster) -> dict[str, Any]:
-    """Return the changed fields in stored form. Raises Invalid with the rule that a value breaks."""
-    changes = {name: value for name in _OURS if (value := getattr(change, name)) is not None}
-    name = changes.get("display_name", "")
-    if len(name) > MAX_TEXT or not name.isprintable():
-        raise Invalid(f"display_name must have at most {MAX_TEXT} characters and no control characters")
-    if change.labels is not None:
-        merged = {**cluster.labels, **change.labels}
-        changes["labels"] = check_labels({name: text for name, text in merged.items() if text is not None})
-    if change.config is not None and len(json.dumps(change.config).encode()) > MAX_CONFIG_BYTES:
-        raise Invalid(f"config must have at most {MAX_CONFIG_BYTES} bytes as JSON")
-    return changes

@@ -159,6 +159,9 @@ class Storage:
     overwrite: Callable[[], Awaitable[str]]
     health: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
 
+    def __post_init__(self) -> None:
+        self.clusters.settings = None if self.registry is None else self.registry.cluster_settings
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered:

@@ -14,6 +14,13 @@ import yaml
 
 from gateway.core.faults import Fault, Faults, InvalidDefinition, Path
 
+
+class PlainText(str):
+    """A text without quotes, which YAML may read as a number or as true or false."""
+
+    __slots__ = ()
+
+
 Node: TypeAlias = "str | list[Node] | dict[str, Node] | None"
 # Line and column (both from 1) of each value. A value in a mapping has the place of its key.
 Places: TypeAlias = "dict[Path, tuple[int, int]]"
@@ -22,14 +29,14 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
-def read(text: bytes, faults: Faults, places: Places | None = None) -> Node:
+def read(text: bytes, faults: Faults, places: Places | None = None, *, marks_plain: bool = False) -> Node:
     """
-    Read the only document of a text. Repeated keys are faults. `places` gets the place of each value. Raises
-    InvalidDefinition if the text is not readable.
+    Read the only document of a text. Repeated keys are faults. `places` gets the place of each value. With
+    `marks_plain`, values without quotes are PlainText. Raises InvalidDefinition if the text is not readable.
     """
     try:
         events = yaml.parse(text.decode("utf-8-sig"), Loader=_LOADER)
-        return _document(events, faults, {} if places is None else places)
+        return _document(events, faults, {} if places is None else places, PlainText if marks_plain else str)
     except UnicodeDecodeError as error:
         raise _unreadable(f"the text must be UTF-8, but byte {error.start} is not") from None
     except yaml.YAMLError as error:
@@ -38,7 +45,7 @@ def read(text: bytes, faults: Faults, places: Places | None = None) -> Node:
         raise _unreadable(f"this is not YAML: {_reason(error)}", place=place) from None
 
 
-def _document(events: Iterator[yaml.Event], faults: Faults, places: Places) -> Node:
+def _document(events: Iterator[yaml.Event], faults: Faults, places: Places, plain: type[str]) -> Node:
     root: list[Node] = []
     # incomplete nodes from the root down, each with its path
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]] = []
@@ -68,7 +75,7 @@ def _document(events: Iterator[yaml.Event], faults: Faults, places: Places) -> N
             keys[-1] = event.value
             places[*path, event.value] = _mark(event)
             continue
-        node = _node(event)
+        node = _node(event, plain)
         path = _place(node, root, open_nodes, keys)
         places.setdefault(path, _mark(event))
         if isinstance(node, dict | list):
@@ -105,14 +112,14 @@ def _mark(event: yaml.Event) -> tuple[int, int]:
     return (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
 
 
-def _node(event: yaml.NodeEvent) -> Node:
+def _node(event: yaml.NodeEvent, plain: type[str]) -> Node:
     if isinstance(event, yaml.MappingStartEvent):
         return {}
     if isinstance(event, yaml.SequenceStartEvent):
         return []
     assert isinstance(event, yaml.ScalarEvent)
-    is_null = event.style is None and event.value in _NULLS
-    return None if is_null else str(event.value)
+    is_plain = not event.style
+    return None if is_plain and event.value in _NULLS else (plain if is_plain else str)(event.value)
 
 
 def _check_plain(event: yaml.NodeEvent) -> None:

@@ -22,6 +22,7 @@ from spool.registry.org_context import OrgContextTable
 from spool.registry.registry_rows import RegistryRows, RegistryStore
 from spool.registry.roles import RoleTable
 from spool.registry.tables.cluster_configs import ClusterConfigTable
+from spool.registry.tables.cluster_settings import ClusterSettingsTable
 from spool.registry.tables.connections import ConnectionTable
 from spool.registry.tables.enforcers import EnforcerTable
 from spool.registry.tables.expired_tries import ExpiredTryTable
@@ -95,6 +96,7 @@ class Registry:
         self.export_tests = ExportTestTable(changes)
         self.expired_tries = ExpiredTryTable(changes)
         self.cluster_configs = ClusterConfigTable(changes)
+        self.cluster_settings = ClusterSettingsTable(changes)
         self.inventory = InventoryTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
@@ -145,6 +147,7 @@ class Registry:
             self.keys,
             self.assistant_tools,
             self.cluster_configs,
+            self.cluster_settings,
             self.inventory,
             self.frozen_rates,
             self.billed_invoices,

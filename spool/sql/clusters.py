@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from spool.clusters import Cluster, ClusterCheck
+from spool.clusters import FROM_SETTINGS, Cluster, ClusterCheck
 from spool.log.partial_reports import Expectation
 from spool.sql.columns import Columns, Form, select, upsert
 from spool.sql.connection import SqlTransactions
@@ -19,14 +19,7 @@ def _json(kind: Any) -> Form:
     return Form(lambda value: msgspec.json.encode(value).decode(), decoder.decode)
 
 
-CLUSTER = Columns(
-    Cluster,
-    forms={
-        "checks": _json(tuple[ClusterCheck, ...]),
-        "labels": _json(dict[str, str]),
-        "config": _json(dict[str, object]),
-    },
-)
+CLUSTER = Columns(Cluster, forms={"checks": _json(tuple[ClusterCheck, ...])}, without=FROM_SETTINGS)
 CLUSTERS = select("clusters", CLUSTER.names)
 PUT = upsert("clusters", CLUSTER.names, "id")
 DELETE = "DELETE FROM {schema}.clusters WHERE id = :id"

@@ -118,6 +118,7 @@ def test_a_cluster_is_worked_on(house: Tollhouse, open_console: OpenConsole) -> 
     expect(row).to_contain_text("The yard")
     for action in ("Disable", "Enable"):
         row.get_by_role("link").click()
+        expect(dialog.get_by_text("Copy as YAML")).to_be_visible()
         dialog.get_by_role("button", name=action).click()
         dialog.get_by_role("button", name=action).click()
         (expect(row).to_contain_text if action == "Disable" else expect(row).not_to_contain_text)("disabled")

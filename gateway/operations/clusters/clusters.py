@@ -23,13 +23,14 @@ from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
-from spool.clusters import Cluster, ClusterChange
+from spool.clusters import Cluster
 from spool.container_files.values import KINDS, STATES, ClusterFiles, ContainerFile
 from spool.errors import Invalid, NotThere
 from spool.listing import SortField
 from spool.record import moment
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 from spool.registry.tables.cluster_configs import RunConfig
+from spool.registry.tables.cluster_settings import ClusterChange
 
 UNKNOWN = "unknown"
 SILENCE = ("false", "true")

@@ -33,6 +33,7 @@ MODULES = (
     "gateway.operations.installation.assistant_tools",
     "gateway.operations.money.recommendation_types",
     "gateway.operations.devices.tokens",
+    "gateway.operations.clusters.in_files",
     "gateway.operations.bills.connections",
     "gateway.operations.money.published_allocation",
     "gateway.operations.money.channels",

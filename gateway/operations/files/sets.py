@@ -17,7 +17,7 @@ from urllib.parse import quote
 from gateway.core.faults import Faults, InvalidDefinition, Path
 from gateway.core.yaml_text import Node, Places, read
 from gateway.operations.files.kinds import FileKind, Key, file_kinds, label
-from gateway.operations.files.text import near, struct_of, typed, write, write_fields
+from gateway.operations.files.text import near, pruned, struct_of, typed, write, write_fields
 from spool.errors import Invalid
 from spool.registry.file_owners import FileOwner, owner_id
 from spool.registry.registry import Registry
@@ -156,14 +156,14 @@ def _object(kind: FileKind, file: str, item: Node, own: Places, problems: list[P
     if faults.found:
         return None
     key = kind.key_of(fields)
-    return Stated(kind=kind, key=key, fields=fields, places=own, secret_file=secret_file, file=file)
+    return Stated(kind=kind, key=key, fields=fields, places=own, secret_file=str(secret_file), file=file)
 
 
 def _read(file: str, text: str, problems: list[Problem]) -> tuple[Node, Places]:
     faults = Faults()
     places: Places = {}
     try:
-        node = read(text.encode(), faults, places)
+        node = read(text.encode(), faults, places, marks_plain=True)
     except InvalidDefinition as error:
         line, column = error.place
         message = str(error).partition(" (line ")[0]
@@ -226,7 +226,9 @@ def _short(
 ) -> Mapping[str, Any]:
     """Return the fields of an object without those that have their default, and the name of its secret's file."""
     short = {
-        name: value for name, value in fields.items() if not kind.are_defaults(registry, row, {name: value})
+        name: pruned(value, kind.types[name])
+        for name, value in fields.items()
+        if not kind.are_defaults(registry, row, {name: value})
     }
     secret_file = owner.secret_file if owner is not None else ""
     if not secret_file and kind.needs_secret(row):

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
 import msgspec
 from msgspec import NODEFAULT
 from msgspec.inspect import (
+    AnyType,
     BoolType,
     DictType,
     FloatType,
@@ -32,12 +34,13 @@ from msgspec.inspect import (
 )
 
 from gateway.core.faults import Faults, Path
-from gateway.core.yaml_text import Node
+from gateway.core.yaml_text import Node, PlainText
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@+-]*( [A-Za-z0-9_./@+-]+)*")
 _NOT_TEXTS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
+_JSON_SCALAR = re.compile(r"true|false|-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 
 
 def write(objects: Sequence[Mapping[str, Any]]) -> str:
@@ -136,7 +139,7 @@ def pruned(value: Any, kind: Type) -> Any:
     return {
         field.name: pruned(value[field.name], field.type)
         for field in kind.fields
-        if field.name not in defaults or defaults[field.name] != value[field.name]
+        if field.name in value and (field.name not in defaults or defaults[field.name] != value[field.name])
     }
 
 
@@ -183,6 +186,8 @@ def _typed(node: Node, kind: Type, faults: Faults, path: Path) -> Any:
         return _typed(node, kind.type, faults, path)
     if isinstance(kind, UnionType):
         return _one_of(node, kind, faults, path)
+    if isinstance(kind, AnyType):
+        return _untyped(node)
     if isinstance(kind, ListType | VarTupleType):
         if isinstance(node, list):
             return [_typed(item, kind.item_type, faults, (*path, i)) for i, item in enumerate(node)]
@@ -198,6 +203,18 @@ def _typed(node: Node, kind: Type, faults: Faults, path: Path) -> Any:
             None if isinstance(kind, NoneType) and node is None else _wrong(_word(kind), node, faults, path)
         )
     return _of_text(node, kind, faults, path)
+
+
+def _untyped(node: Node) -> Any:
+    """Return a value of any type. A text without quotes that JSON reads as a number, true or false is that value."""
+    if isinstance(node, dict):
+        return {name: _untyped(item) for name, item in node.items()}
+    if isinstance(node, list):
+        return [_untyped(item) for item in node]
+    if isinstance(node, PlainText) and _JSON_SCALAR.fullmatch(node):
+        with suppress(msgspec.DecodeError):  # a number beyond all limits stays a text
+            return msgspec.json.decode(node.encode())
+    return None if node is None else str(node)
 
 
 def _one_of(node: Node, kind: UnionType, faults: Faults, path: Path) -> Any:
@@ -221,7 +238,7 @@ def _of_text(text: str, kind: Type, faults: Faults, path: Path) -> Any:
     if isinstance(kind, LiteralType) and text not in kind.values:
         known = [str(value) for value in kind.values]
         return _wrong(f"one of {', '.join(known)}", text, faults, path, near(text, known))
-    return text
+    return str(text)
 
 
 def _word(kind: Type) -> str:

@@ -107,7 +107,7 @@ async def open_storage(
     try:
         if storage.registry is not None:
             storage.registry.set_emails(config.privacy.emails)
-            storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all
+            storage.devices.auditor = storage.registry.note_all
         yield storage
     finally:
         await storage.close()

@@ -51,7 +51,7 @@ CREATE TABLE {schema}.unenrolled (
     key        text COLLATE "C" NOT NULL
 ) WITH (fillfactor = 70);
 
--- Clusters. The columns are the fields of spool.clusters.Cluster.
+-- Clusters that reported. The columns are the fields of spool.clusters.Cluster, without those of their settings.
 CREATE TABLE {schema}.clusters (
     id                text COLLATE "C" PRIMARY KEY,
     account           text COLLATE "C" NOT NULL,
@@ -68,11 +68,5 @@ CREATE TABLE {schema}.clusters (
     device            text COLLATE "C" NOT NULL,
     checks            text NOT NULL,
     first_seen        float8 NOT NULL,
-    last_seen         float8 NOT NULL,
-    display_name      text COLLATE "C" NOT NULL,
-    labels            text NOT NULL,
-    enabled           boolean NOT NULL,
-    config            text NOT NULL,
-    updated_at        float8,
-    updated_by        text COLLATE "C" NOT NULL
+    last_seen         float8 NOT NULL
 ) WITH (fillfactor = 70);

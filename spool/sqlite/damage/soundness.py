@@ -173,10 +173,7 @@ def _device(row: Row) -> bool:
 
 
 def _cluster(row: Row) -> bool:
-    checks = json.loads(row["checks"])
-    return isinstance(checks, list) and all(
-        isinstance(json.loads(row[name]), dict) for name in ("labels", "config")
-    )
+    return isinstance(json.loads(row["checks"]), list)
 
 
 def _stream(row: Row) -> bool:

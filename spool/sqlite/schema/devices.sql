@@ -49,7 +49,7 @@ CREATE TABLE unenrolled (
     key        TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Clusters. The columns are the fields of spool.clusters.Cluster.
+-- Clusters that reported. The columns are the fields of spool.clusters.Cluster, without those of their settings.
 CREATE TABLE clusters (
     id                TEXT    PRIMARY KEY,
     account           TEXT    NOT NULL,
@@ -66,11 +66,5 @@ CREATE TABLE clusters (
     device            TEXT    NOT NULL,
     checks            TEXT    NOT NULL,
     first_seen        REAL    NOT NULL,
-    last_seen         REAL    NOT NULL,
-    display_name      TEXT    NOT NULL,
-    labels            TEXT    NOT NULL,
-    enabled           INTEGER NOT NULL,
-    config            TEXT    NOT NULL,
-    updated_at        REAL,
-    updated_by        TEXT    NOT NULL
+    last_seen         REAL    NOT NULL
 ) STRICT, WITHOUT ROWID;

@@ -158,7 +158,7 @@ async def operator_server(
     storage = await open_storage(options, engine=engine)
     assert storage.registry is not None
     access = Access(storage.registry, ServerSettings(api_key_file=api_key_file), clock=clock)
-    storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all
+    storage.devices.auditor = storage.registry.note_all
     inventory = storage.registry.inventory
     devices = DeviceLifecycle(
         storage.devices,

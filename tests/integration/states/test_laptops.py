@@ -19,10 +19,11 @@ from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.fleet.facts import CAUSES
 from gateway.devices.fleet.repairs import repair_of
 from gateway.devices.machine_state import WORDS
-from spool.clusters import ClusterChange, ClusterTable, ReportedCluster
+from spool.clusters import ClusterTable, ReportedCluster
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.registry.operators import Actor
+from spool.registry.tables.cluster_settings import ClusterChange
 from spool.registry.tables.inventory import Machine
 from tests.integration.conftest import Serve
 from tests.integration.states.conftest import Faces, faces_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +11,8 @@ import pytest
 
 from spool.clusters import (
     MAX_CHECKS,
-    MAX_CONFIG_BYTES,
     MAX_ERROR,
-    MAX_TEXT,
     Cluster,
-    ClusterChange,
     ClusterCheck,
     ClusterRows,
     ClusterTable,
@@ -24,16 +21,17 @@ from spool.clusters import ReportedCluster as Reported
 from spool.errors import Invalid, NotThere, SpoolFull, SpoolUnavailable
 from spool.log.partial_reports import Expectation
 from spool.postgres.devices import PostgresClusters
-from spool.registry.audit import AuditedChange
-from spool.registry.keys import MAX_LABELS
 from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.tables.cluster_settings import MAX_TEXT, ClusterChange
 from spool.sql.clusters import SqlClusters
+from spool.sqlite import in_memory
 from spool.sqlite.database import Database, SqliteTransactions
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
 from spool.sqlite.migrations import migrate, script
 from tests.moved_clock import MovedClock
-from tests.spool.contract.conftest import EVERY_ENGINE, migrated
+from tests.spool.contract.conftest import EVERY_ENGINE, SECRET, migrated
 from tests.spool.ledger.engines import POOLED, POSTGRES, schemas_of
 
 WHOLE = Reported(
@@ -59,26 +57,21 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 async def opened(rows: ClusterRows, clock: MovedClock) -> ClusterTable:
-    return await ClusterTable.open(rows, clock=clock)
+    table = await ClusterTable.open(rows, clock=clock)
+    registry = await Registry.open(in_memory.new_registry(), secret=SECRET, clock=clock)
+    table.settings = registry.cluster_settings
+    return table
 
 
 async def test_a_reported_cluster_outlives_the_process(rows: ClusterRows, clock: MovedClock) -> None:
-    """Every field of a cluster survives a restart, even fields that operators set."""
     table = await opened(rows, clock)
     await table.report(WHOLE)
-    change = ClusterChange(
-        display_name="Mill", labels={"team": "search"}, enabled=False, config={"every": [1, None]}
-    )
-    changed = await table.change(WHOLE.id, change, ADA)
     kept = (await opened(rows, clock)).named("123", "eu", "mill")
-    assert changed == kept == table.find(WHOLE.id)
+    assert kept == table.find(WHOLE.id)
     assert kept is not None
     assert WHOLE.checks == kept.checks
     assert WHOLE.device == kept.device
-    assert kept.enabled is False
     assert clock.now() == kept.first_seen
-    assert clock.now() == kept.updated_at
-    assert kept.updated_by == "ada"
 
 
 async def test_what_a_report_leaves_out_stays(rows: ClusterRows, clock: MovedClock) -> None:
@@ -111,19 +104,14 @@ async def test_account_region_and_name_tell_clusters_apart(rows: ClusterRows, cl
     }
 
 
-async def test_simultaneous_reports_and_changes_lose_nothing(rows: ClusterRows, clock: MovedClock) -> None:
-    """Simultaneous changes are each applied to the result of the one before."""
+async def test_simultaneous_reports_lose_nothing(rows: ClusterRows, clock: MovedClock) -> None:
+    """Simultaneous reports are each applied to the result of the one before."""
     table = await opened(rows, clock)
     await table.report(WHOLE)
     await asyncio.gather(
-        table.change(WHOLE.id, ClusterChange(display_name="Mill"), ADA),
-        table.report(replace(HEARD, namespace="other")),
-        table.change(WHOLE.id, ClusterChange(enabled=False), ADA),
-        table.report(replace(HEARD, k8s_version="1.32")),
+        table.report(replace(HEARD, namespace="other")), table.report(replace(HEARD, k8s_version="1.32"))
     )
     [kept] = await rows.load()
-    assert kept.display_name == "Mill"
-    assert kept.enabled is False
     assert kept.namespace == "other"
     assert kept.k8s_version == "1.32"
 
@@ -185,107 +173,22 @@ async def test_an_unknown_cluster_is_not_changed(rows: ClusterRows, clock: Moved
         await table.delete("none", ADA)
 
 
-async def test_labels_are_merged_and_a_configuration_replaced(rows: ClusterRows, clock: MovedClock) -> None:
-    """A label with the value None is deleted."""
-    table = await opened(rows, clock)
-    await table.report(WHOLE)
-    await table.change(WHOLE.id, ClusterChange(labels={"a": "1", "b": "2"}, config={"x": 1}), ADA)
-    await table.change(WHOLE.id, ClusterChange(labels={"a": None, "c": "3"}, config={"y": 2}), ADA)
-    [kept] = await rows.load()
-    assert kept.labels == {"b": "2", "c": "3"}
-    assert kept.config == {"y": 2}
-
-
-@pytest.mark.parametrize(
-    ("allowed", "refused"),
-    [
-        (ClusterChange(display_name="n" * MAX_TEXT), ClusterChange(display_name="n" * (MAX_TEXT + 1))),
-        (ClusterChange(display_name=""), ClusterChange(display_name="a\nb")),
-        (
-            ClusterChange(config={"a": "x" * (MAX_CONFIG_BYTES - len('{"a": ""}'))}),
-            ClusterChange(config={"a": "x" * (MAX_CONFIG_BYTES - len('{"a": ""}') + 1)}),
-        ),
-        (
-            ClusterChange(labels={f"l{n}": "x" for n in range(MAX_LABELS)}),
-            ClusterChange(labels={f"l{n}": "x" for n in range(MAX_LABELS + 1)}),
-        ),
-    ],
-)
-async def test_what_operators_set_is_bounded(
-    rows: ClusterRows, clock: MovedClock, allowed: ClusterChange, refused: ClusterChange
-) -> None:
-    table = await opened(rows, clock)
-    await table.report(WHOLE)
-    kept = await table.change(WHOLE.id, allowed, ADA)
-    with pytest.raises(Invalid):
-        await table.change(WHOLE.id, refused, ADA)
-    assert kept == table.find(WHOLE.id)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        ClusterChange(enabled=False),
-        ClusterChange(display_name="Mill"),
-        ClusterChange(labels={"a": "1", "none": None}),
-        ClusterChange(config={"x": 1}),
-        ClusterChange(),
-    ],
-)
-async def test_what_changes_nothing_leaves_no_trace(
-    rows: ClusterRows, clock: MovedClock, change: ClusterChange
-) -> None:
-    """A repeated change, even by another person later, changes no time and no name, and adds no audit row."""
-    table = await opened(rows, clock)
-    await table.report(WHOLE)
-    told: list[AuditedChange] = []
-
-    async def note(changes: Sequence[AuditedChange]) -> None:
-        told.extend(changes)
-
-    table.auditor = note
-    done = await table.change(WHOLE.id, change, ADA)
-    audited = len(told)
-    clock.move(60)
-    assert done == await table.change(WHOLE.id, change, replace(ADA, name="ben"))
-    assert len(told) == audited
-    assert list(await rows.load()) == [done]
-    assert (change != ClusterChange()) == (audited == 1)
-
-
-async def test_changes_are_audited_first(rows: ClusterRows, clock: MovedClock) -> None:
-    """
-    The change of a cluster is written to the audit list before it is made, with the earlier values. A change
-    that cannot be audited is not made.
-    """
-    table = await opened(rows, clock)
-    await table.report(WHOLE)
-    told: list[AuditedChange] = []
-
-    async def note(changes: Sequence[AuditedChange]) -> None:
-        if len(told) == 2:
-            raise SpoolUnavailable("the audit list cannot be written")
-        told.extend(changes)
-
-    table.auditor = note
-    await table.change(WHOLE.id, ClusterChange(enabled=False), ADA)
-    await table.change(WHOLE.id, ClusterChange(display_name="Mill"), ADA)
-    with pytest.raises(SpoolUnavailable):
-        await table.delete(WHOLE.id, ADA)
-    assert [({"enabled": True}, {"enabled": False}), ({"display_name": ""}, {"display_name": "Mill"})] == [
-        (each.before, each.after) for each in told
-    ]
-    assert {("cluster.update", f"mill ({WHOLE.id})", ADA)} == {
-        (each.action, each.target, each.actor) for each in told
-    }
-    assert 1 == len(table) == len(await rows.load())
-
-
 class _Full(SqlClusters):
     async def write(
         self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
     ) -> None:
         raise SpoolUnavailable("the disk is full")
+
+
+async def test_settings_need_the_registry(rows: ClusterRows, clock: MovedClock) -> None:
+    """Without its registry, a cluster reports as before, but nobody changes or deletes it."""
+    table = await ClusterTable.open(rows, clock=clock)
+    await table.report(WHOLE)
+    with pytest.raises(SpoolUnavailable, match="the registry is damaged"):
+        await table.change(WHOLE.id, ClusterChange(enabled=False), ADA)
+    with pytest.raises(SpoolUnavailable, match="the registry is damaged"):
+        await table.delete(WHOLE.id, ADA)
+    assert table.all() == list(await rows.load())
 
 
 async def test_what_is_not_on_disk_is_not_shown(clock: MovedClock) -> None:

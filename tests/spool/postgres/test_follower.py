@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from spool.clusters import ClusterChange, ClusterTable, ReportedCluster
+from spool.clusters import ClusterTable, ReportedCluster
 from spool.container_files.files import ContainerFiles
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.devices.device import Device
@@ -26,6 +26,7 @@ from spool.postgres.streams import PostgresStreamRows, PostgresStreams
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
+from spool.registry.tables.cluster_settings import ClusterChange
 from spool.settings import ContainerSettings
 from spool.streams import ALLOCATION, Stream, StreamBook
 from tests.moved_clock import MovedClock
@@ -52,10 +53,13 @@ async def opened(database: Database, clock: MovedClock) -> Node:
     await migrate(database)
     streams = await PostgresStreams.open(database, clock)
     rows, contents = PostgresContainerRows(database), PostgresContents(database)
+    registry = await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=clock)
+    clusters = await ClusterTable.open(PostgresClusters(database), clock=clock)
+    clusters.settings = registry.cluster_settings
     shared = FollowedRows(
-        registry=await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=clock),
+        registry=registry,
         devices=await DeviceTable.open(PostgresDevices(database)),
-        clusters=await ClusterTable.open(PostgresClusters(database), clock=clock),
+        clusters=clusters,
         streams=streams,
         book=StreamBook(await streams.streams()),
         container_files=await ContainerFiles.open(rows, contents, ContainerSettings(), clock),

@@ -39,6 +39,7 @@ KEPT: Mapping[str, Mapping[str, Any]] = {
         "id": "t", "name": "jamf", "uses": 1, "expires_at": 1.0, "digest": "d", "created_by": "ada", **_MADE,
     },
     "event_mapping": {"id": "e", "event_type": "order", "stream": "orders", "author": "ada", **_MADE},
+    "cluster_settings": {"id": "c", "account": "1", "region": "eu", "name": "mill"},
     "contract": {"id": "c", "name": "Deal", "provider": "openai", "since": "2026-11-01", **_MADE},
     "plan": {"id": "p", "name": "Team", "view_id": "v", **_MADE},
     "price": {"id": "p", "model": "acme-large", "author": "ada", **_MADE},

@@ -66,12 +66,13 @@ const UNENROLLED = {
 const FILE_STATES = {uploaded: "wait", announced: "wait", damaged: "bad", discarded: "bad", expired: "bad"};
 
 const cluster = (id) => `/clusters/${encodeURIComponent(id)}`;
+const isConfigured = (row) => row.display_name || row.config_version || Object.keys(row.labels).length > 0;
 const change = (row, changes) => send("PATCH", cluster(row.id), changes).then(() => null);
 
 const CLUSTERS = {
   path: "/clusters", root: "clusters", at: PATH, caption: "clusters", what: ["devices"],
   identity: (row) => row.id, heading: (row) => row.display_name || row.name,
-  show: cluster, one: (answer) => answer.cluster,
+  show: cluster, one: (answer) => answer.cluster, file: (row) => isConfigured(row) && ["clusters", row.id],
   columns: [
     {title: "Cluster", value: (row) => row.display_name || row.name, sort: "name"},
     {title: "State", value: (row) => html`<${State} word=${row.enabled ? row.silent ? "silent" : row.state : "disabled"} />`},

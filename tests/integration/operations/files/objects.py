@@ -154,6 +154,18 @@ TOKEN = {
     "labels": {"office": "no"},
     "serial": "1e3",
 }
+CLUSTER: dict[str, Any] = {
+    "name": "no",
+    "account": "0123",
+    "region": "on",
+    "display_name": "yes: the mill",
+    "labels": {"team": "1e3"},
+    "config": {
+        "scrape_interval": "60s",
+        "labels": {"pods": ["app", "1"]},
+        "x_own": [1, -2.5, True, None, "true", "1", "0x10", " x", {"no": []}, {}],
+    },
+}
 CONNECTION = {
     "name": "null",
     "cloud_provider": "yes: MongoDB",
@@ -198,6 +210,7 @@ OBJECTS: Mapping[str, list[dict[str, Any]]] = {
     "contracts": [CONTRACT],
     "scheduled-reports": [REPORT],
     "enrolment-tokens": [TOKEN],
+    "clusters": [CLUSTER],
     "connections": [CONNECTION],
     "namespaces": [NAMESPACE, NAMED_BY_ID],
     "allocation": DEFINITIONS,
@@ -246,6 +259,14 @@ def generated(rng: Random) -> dict[str, list[dict[str, Any]]]:
         "enrolment-tokens": named(
             4, expires_at="2027-06-01T00:00:00.000Z", labels={"a": rng.choice(HOSTILE)}
         ),
+        "clusters": [
+            {
+                **one,
+                "account": rng.choice(HOSTILE),
+                "config": {"x_own": some(3), f"x_{one['name']}": rng.choice(HOSTILE)},
+            }
+            for one in named(6)
+        ],
         "connections": [
             {**one, "connection_id": f"c{number}"}
             for number, one in enumerate(named(6, cloud_provider=rng.choice(HOSTILE)))

@@ -10,10 +10,11 @@ import pytest
 import pytest_asyncio
 
 from gateway.money.allocation.declared import AllocationTable
+from spool.clusters import ReportedCluster
 from spool.errors import Managed
 from spool.registry.enrolment_tokens import new_token
 from tests.integration.conftest import ACTOR
-from tests.integration.operations.files.objects import CONNECTION, NOTES, TOKEN, TOOL, TYPE, files_of
+from tests.integration.operations.files.objects import CLUSTER, CONNECTION, NOTES, TOKEN, TOOL, TYPE, files_of
 from tests.integration.operations.files.test_apply import apply, texts
 from tests.integration.operations.server import OperatorServer, operator_server
 
@@ -144,6 +145,65 @@ async def test_a_file_names_a_usable_token(server: OperatorServer) -> None:
         "POST", "/fleet/tokens", {"name": "Laptops", "expires_at": "2027-05-01", "serials": ["1E3"]}
     )
     assert same.status == 409
+
+
+MILL = ReportedCluster(account=CLUSTER["account"], region=CLUSTER["region"], name=CLUSTER["name"])
+
+
+async def test_a_cluster_is_configured_before_it_reports(server: OperatorServer) -> None:
+    """From its first report on, it has the settings of its file, which alone changes them. It can be disabled."""
+    await apply(server, files_of({"clusters": [CLUSTER]}))
+    clusters = server.services.senders.require_clusters().table
+    assert clusters.all() == []
+    await clusters.report(MILL)
+    path = f"/clusters/{MILL.id}"
+    shown = (await server.ask("GET", path)).payload["cluster"]
+    assert {name: shown[name] for name in ("display_name", "labels", "config", "config_state")} == {
+        **{name: CLUSTER[name] for name in ("display_name", "labels", "config")},
+        "config_state": "pending",
+    }
+    for method, query, body in (
+        ("PATCH", "", {"config": {}}),
+        ("PATCH", "", {"labels": {"team": None}, "enabled": False}),
+        ("DELETE", f"?confirm={MILL.id}", None),
+    ):
+        answer = await server.ask(method, path + query, body)
+        assert (answer.status, MANAGED in answer.error[2]) == (409, True), (method, body)
+    assert 200 == (await server.ask("PATCH", path, {"enabled": False})).status
+    planned = await apply(server, files_of({"clusters": [CLUSTER]}), dry_run=True)
+    assert texts(planned) == [". cluster no/0123/on: disabled, and stays disabled"]
+    changed = {**CLUSTER, "labels": {"team": "1e4", "no": "x"}, "display_name": ""}
+    planned = await apply(server, files_of({"clusters": [changed]}))
+    assert texts(planned)[:1] == [
+        "~ cluster no/0123/on: display_name yes: the mill -> ''; labels.team 1e3 -> 1e4; labels.no x added"
+    ]
+    assert {"team": "1e4", "no": "x"} == clusters.all()[0].labels
+    assert texts(await apply(server, files_of({}))) == ["- cluster no/0123/on"]
+    [mill] = clusters.all()
+    assert (mill.display_name, mill.labels, mill.config, mill.enabled) == ("", {}, {}, False)
+    assert 200 == (await server.ask("PATCH", path, {"config": CLUSTER["config"]})).status
+    assert (await server.ask("GET", "/files")).payload["files"]["clusters.yaml"].count("- name: ") == 1
+
+
+async def test_faults_of_clusters_have_their_place(server: OperatorServer) -> None:
+    server.services.installation.most = lambda _: 1
+    wrong: list[dict[str, Any]] = [
+        {"name": "a"},
+        {"name": "b", "config": {"scrape_intervall": "60s"}},
+        {"name": "c", "config": {"log_level": 1}},
+        {"name": "", "display_name": "x"},
+        {"name": "d", "display_name": "x"},
+        {"name": "e", "display_name": "x"},
+    ]
+    assert [problem.partition(";")[0] for problem in await apply(server, files_of({"clusters": wrong}))] == [
+        "clusters.yaml:1:3: a cluster needs a name. Its name, account and region have at most 256 characters each",
+        "clusters.yaml:3:3: name: this cluster has no settings",
+        "clusters.yaml:5:3: config has no field scrape_intervall: did you mean scrape_interval? its fields are "
+        "scrape_interval, upload_interval, metrics, labels, namespaces, log_level, and names of your own that begin "
+        "with x_",
+        "clusters.yaml:8:3: config.log_level must be one of debug, info, warn, error",
+        "clusters.yaml:12:3: the limit of 1 clusters (clusters.max) is reached: remove one first",
+    ]
 
 
 async def test_names_of_settings_with_a_default_are_known(server: OperatorServer) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import orjson
 
 from spool.billing import BILLING_DROPS, BILLING_HOURS, SentHour
-from spool.clusters import ClusterChange, ReportedCluster
+from spool.clusters import ReportedCluster
 from spool.container_files.container_rows import CONTAINER_USAGE, UsageDocument
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import PARKED, RUNNING, Delivery, RouteSpec
@@ -25,6 +25,7 @@ from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
+from spool.registry.tables.cluster_settings import ClusterChange
 from spool.registry.views import ViewDraft
 from spool.storage import Storage
 from tests.spool.contract.examples import call, point, submission

@@ -9,11 +9,14 @@ import asyncio
 
 import pytest
 
-from spool.clusters import ClusterChange, ClusterTable, ReportedCluster, TooManyClusters
+from spool.clusters import ClusterTable, ReportedCluster, TooManyClusters
 from spool.errors import KeyEnded
 from spool.postgres.devices import PostgresClusters
+from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.bearers import key_is_good
 from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.tables.cluster_settings import ClusterChange
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import migrated
 from tests.spool.postgres_cluster import Schema
@@ -52,6 +55,8 @@ async def test_a_key_that_has_ended(fresh_schema: Schema) -> None:
             await table.report(named("new"), expects=[ENDED])
         await table.report(named("old"))
         [cluster] = table.all()
+        registry = await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=MovedClock())
+        table.settings = registry.cluster_settings
         with pytest.raises(KeyEnded):
             await table.change(cluster.id, ClusterChange(enabled=False), Actor("key", "127.0.0.1", (ENDED,)))
         await table.follow()

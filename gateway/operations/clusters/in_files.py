@@ -1,0 +1,92 @@
+"""Names, labels and configurations of clusters as a file. A cluster may be in it before it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.clusters.agent_config import check_config
+from gateway.operations.files.declared import InFiles
+from gateway.operations.files.kinds import Asking, FileKind
+from gateway.operations.requests.requests import RequestBody
+from spool.errors import Invalid, NotAllowed
+from spool.registry.permission_sets import VIEW_OPERATION
+from spool.registry.registry import Registry
+from spool.registry.tables.cluster_settings import (
+    ACTION,
+    ClusterChange,
+    ConfiguredCluster,
+    check_name,
+    cluster_id,
+)
+
+LIMIT = "clusters.max"
+
+
+class ClusterInFile(RequestBody):
+    name: str
+    account: str = ""
+    region: str = ""
+    display_name: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class ClusterKind(FileKind):
+    """
+    The settings of clusters. A cluster without a name to show, a label and a configuration is no object. Whether a
+    cluster may report is in no file, so a disabled one stays disabled.
+    """
+
+    files = InFiles(name="clusters", key=("name", "account", "region"), ignores_case=False)
+    noun = "cluster"
+    action = ACTION
+    new = ClusterInFile
+    reads = VIEW_OPERATION
+
+    async def rows(self, registry: Registry) -> Mapping[str, ConfiguredCluster]:
+        settings = registry.cluster_settings.all()
+        return {id: row for id, row in settings.items() if row.display_name or row.labels or row.config}
+
+    async def find(self, registry: Registry, id: str) -> ConfiguredCluster:
+        return registry.cluster_settings.all()[id]
+
+    async def create(self, asking: Asking, given: ClusterInFile, secret: str | None) -> str:
+        identity, table = (given.account, given.region, given.name), asking.registry.cluster_settings
+        check_name(identity)
+        if not (given.display_name or given.labels or given.config):
+            raise Invalid("name: this cluster has no settings; remove this item instead")
+        id, most = cluster_id(*identity), asking.shared.most(LIMIT)
+        row = table.find(id)
+        change = _stated(given, row)
+        if row is None and len(table.all()) >= most:
+            raise NotAllowed(f"the limit of {most} clusters ({LIMIT}) is reached: remove one first")
+        await table.change(identity, change, actor=asking.actor)
+        return id
+
+    async def change(
+        self, asking: Asking, row: ConfiguredCluster, given: ClusterInFile, secret: str | None
+    ) -> None:
+        await self.create(asking, given, None)
+
+    async def delete(self, asking: Asking, row: ConfiguredCluster) -> None:
+        identity = (row.account, row.region, row.name)
+        nothing = _stated(ClusterInFile(name=row.name), row)
+        await asking.registry.cluster_settings.change(identity, nothing, actor=asking.actor)
+
+    def remark(self, row: ConfiguredCluster) -> str:
+        return "" if row.enabled else "disabled, and stays disabled"
+
+
+def _stated(given: ClusterInFile, row: ConfiguredCluster | None) -> ClusterChange:
+    """Return the change that makes the settings of a cluster equal to those of a file."""
+    check_config(given.config)
+    removed = dict.fromkeys(row.labels if row is not None else ())
+    return ClusterChange(
+        display_name=given.display_name, labels={**removed, **given.labels}, config=given.config
+    )
+
+
+CLUSTER_KIND = ClusterKind()

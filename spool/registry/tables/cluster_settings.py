@@ -1,0 +1,185 @@
+"""The settings of clusters, which people, keys and files state. A cluster may have settings before it reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+from spool.errors import Invalid
+from spool.registry.changes import Changes
+from spool.registry.documents import DocumentKind, edited, stored
+from spool.registry.file_owners import check_unmanaged
+from spool.registry.following import Subject
+from spool.registry.keys import check_labels
+from spool.registry.operators import Actor
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.tables import cluster_configs
+
+MAX_TEXT = 256
+MAX_CONFIG_BYTES = 16 * 1024
+MAX_CONFIG_DEPTH = 16  # maximum depth of nested objects and lists in a configuration
+ACTION = "cluster"  # the part of the audit actions before the dot
+ClusterName: TypeAlias = tuple[str, str, str]  # account, region and name, which identify a cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredCluster:
+    """The settings of one cluster. The row is never modified; a change creates a new row."""
+
+    id: str
+    account: str
+    region: str
+    name: str
+    display_name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    enabled: bool = True
+    config: Mapping[str, Any] = field(default_factory=dict)  # configuration of the agent, a JSON object
+    updated_at: float | None = None  # time of the last change; `updated_by` names who made it
+    updated_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterChange:
+    """A change of settings. None leaves a field unchanged. A label with the value None is removed."""
+
+    display_name: str | None = None
+    labels: Mapping[str, str | None] | None = None
+    enabled: bool | None = None
+    config: Mapping[str, Any] | None = None
+
+
+SET_FIELDS = tuple(each.name for each in fields(ClusterChange))
+SETTINGS = DocumentKind("cluster_settings", ConfiguredCluster, "configuration of a cluster")
+
+
+def cluster_id(account: str, region: str, name: str) -> str:
+    """Return the id of a cluster. Every installation computes the same id."""
+    return sha256(json.dumps([account, region, name]).encode()).hexdigest()[:24]
+
+
+def check_name(name: ClusterName) -> None:
+    """Raise Invalid if the name is missing, or if the name, the account or the region is too long."""
+    if not name[2] or max(map(len, name)) > MAX_TEXT:
+        raise Invalid(
+            f"a cluster needs a name. Its name, account and region have at most {MAX_TEXT} characters each"
+        )
+
+
+class ClusterSettingsTable:
+    """The settings by cluster id, all in memory. Each change is one transaction with its audit row."""
+
+    about: tuple[Subject, ...] = (SETTINGS.about,)
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._settings: Mapping[str, ConfiguredCluster] = {}
+        self.version = 0  # grows with every change
+
+    async def load(self) -> None:
+        self._set(await self._changes.read(SETTINGS.all))
+
+    def all(self) -> Mapping[str, ConfiguredCluster]:
+        return self._settings
+
+    def find(self, id: str) -> ConfiguredCluster | None:
+        return self._settings.get(id)
+
+    async def change(self, name: ClusterName, change: ClusterChange, *, actor: Actor) -> None:
+        """
+        Change the settings of a cluster, which may not have reported yet. If nothing differs, nothing is stored.
+
+        Raises Invalid if a value is not allowed, and Managed if a file states the settings. Only `enabled` can
+        then be changed.
+        """
+        now = self._changes.now()
+
+        def work(rows: RegistryRows) -> ConfiguredCluster | None:
+            before = _found(rows, name)
+            changes = _checked(change, before)
+            after = edited(before, replace(before, **changes), updated_at=now, updated_by=actor.name)
+            if after is before:
+                rows.check_actor(actor)
+                return self.find(before.id)
+            names = [field for field in SET_FIELDS if getattr(after, field) != getattr(before, field)]
+            if names != ["enabled"]:
+                check_unmanaged(self._changes, rows, ACTION, before.id)
+            is_stored = _must_be_stored(rows, after)
+            if is_stored:
+                SETTINGS.put(rows, after)
+            else:
+                SETTINGS.delete(rows, after.id)
+            old, new = _shown(before, names), _shown(after, names)
+            rows.add_audit(now, actor, f"{ACTION}.update", _target(before), before=old, after=new)
+            return after if is_stored else None
+
+        await self._changes.change(work, lambda row: self._remember(cluster_id(*name), row))
+
+    async def delete(self, name: ClusterName, *, actor: Actor) -> None:
+        """Delete the settings of a cluster, if it has any. Raises Managed if a file states them."""
+        now = self._changes.now()
+
+        def work(rows: RegistryRows) -> None:
+            before = _found(rows, name)
+            check_unmanaged(self._changes, rows, ACTION, before.id)
+            SETTINGS.delete(rows, before.id)
+            old = _shown(before, SET_FIELDS)
+            rows.add_audit(now, actor, f"{ACTION}.delete", _target(before), before=old)
+
+        await self._changes.change(work, lambda _: self._remember(cluster_id(*name), None))
+
+    def _remember(self, id: str, row: ConfiguredCluster | None) -> None:
+        others = {other: each for other, each in self._settings.items() if other != id}
+        self._set(others if row is None else {**others, id: row})
+
+    def _set(self, settings: Mapping[str, ConfiguredCluster]) -> None:
+        self._settings = settings
+        self.version += 1
+
+
+def _found(rows: RegistryRows, name: ClusterName) -> ConfiguredCluster:
+    account, region, own = name
+    id = cluster_id(*name)
+    return SETTINGS.find(rows, id) or ConfiguredCluster(id=id, account=account, region=region, name=own)
+
+
+def _must_be_stored(rows: RegistryRows, settings: ConfiguredCluster) -> bool:
+    """
+    Return whether settings must be stored. Default settings need only be stored if the cluster reports what it
+    runs, because `updated_at` says since when it should run nothing.
+    """
+    is_set = bool(settings.display_name or settings.labels or settings.config) or not settings.enabled
+    return is_set or rows.document(cluster_configs.KIND, settings.id) is not None
+
+
+def _target(settings: ConfiguredCluster) -> str:
+    return f"{settings.name} ({settings.id})"
+
+
+def _shown(settings: ConfiguredCluster, names: Sequence[str]) -> Mapping[str, Any]:
+    body = stored(settings)
+    return {name: body[name] for name in names}
+
+
+def _checked(change: ClusterChange, before: ConfiguredCluster) -> dict[str, Any]:
+    """Return the changed fields in stored form. Raises Invalid with the rule that a value breaks."""
+    changes = {name: value for name in SET_FIELDS if (value := getattr(change, name)) is not None}
+    name = changes.get("display_name", "")
+    if len(name) > MAX_TEXT or not name.isprintable():
+        raise Invalid(f"display_name must have at most {MAX_TEXT} characters and no control characters")
+    if change.labels is not None:
+        merged = {**before.labels, **change.labels}
+        changes["labels"] = check_labels({name: text for name, text in merged.items() if text is not None})
+    if change.config is not None:
+        if _depth(change.config) > MAX_CONFIG_DEPTH:
+            raise Invalid(f"config must have at most {MAX_CONFIG_DEPTH} levels of objects and lists")
+        if len(json.dumps(change.config).encode()) > MAX_CONFIG_BYTES:
+            raise Invalid(f"config must have at most {MAX_CONFIG_BYTES} bytes as JSON")
+    return changes
+
+
+def _depth(value: object) -> int:
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
