@@ -7,7 +7,7 @@ deleted. Objects of other sets, or made by hand, are never changed unless they a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ from gateway.core.faults import InvalidDefinition, Path
 from gateway.money.allocation.declared import AllocationTable
 from gateway.operations.files.kinds import Asking, Fields, FileKind, Key, file_kinds, label
 from gateway.operations.files.sets import FileSet, Problem, Stated, secret_path
-from gateway.operations.files.text import near
+from gateway.operations.files.text import near, pruned
 from gateway.operations.managed import Asker
 from gateway.operations.services import OperatorServices
 from spool.errors import NotAllowed, NotThere
@@ -140,20 +140,53 @@ class _Applying:
             self._stated[one.kind.files.name][one.kind.matched(one.key)] = one
 
     async def run(self) -> ApplyOutcome:
+        """
+        Delete first, because a deleted object makes room for others, and frees its secret and its terms. An object
+        that others name is deleted when they name it no longer.
+        """
+        named = [each for each in await self._leaving() if await self._delete(*each)]
+        deleted, self._outcome.differences = self._outcome.differences, []
         for name, kind in file_kinds().items():
-            rows = await kind.rows(self._draft)
-            written = {id: await kind.written(self._draft, row) for id, row in rows.items()}
-            self._ids[name] = {kind.matched(kind.key_of(fields)): id for id, fields in written.items()}
-            for key, one in self._stated[name].items():
-                id = self._ids[name].get(key)
-                await self._apply(one, id, written.get(id or "", {}))
-        for name, kind in reversed(tuple(file_kinds().items())):
-            for key, id in self._ids[name].items():
-                owner = self._draft.file_owners.all().get(owner_id(kind.action, id))
-                if owner is not None and owner.set == self._files.name and key not in self._stated[name]:
-                    await self._delete(kind, id, owner)
+            await self._apply_all(name, kind)
+        self._outcome.differences += deleted
+        for each in named:
+            self._outcome.problems.extend(await self._delete(*each))
         await self._check_all()
         return self._outcome
+
+    async def _leaving(self) -> Sequence[tuple[FileKind, str, FileOwner]]:
+        """Return the objects of this set that no file states any more. Those that name others come first."""
+        owners = self._draft.file_owners.all()
+        found = []
+        for name, kind in reversed(tuple(file_kinds().items())):
+            for id, row in (await kind.rows(self._draft)).items():
+                owner = owners.get(owner_id(kind.action, id))
+                if owner is None or owner.set != self._files.name:
+                    continue
+                key = kind.matched(kind.key_of(await kind.written(self._draft, row)))
+                if key not in self._stated[name]:
+                    found.append((kind, id, owner))
+        return found
+
+    async def _apply_all(self, name: str, kind: FileKind) -> None:
+        """
+        Give all objects of a kind the fields of their files. A refused object is tried again after the others,
+        because one of them may have what it needs.
+        """
+        rows = await kind.rows(self._draft)
+        written = {id: await kind.written(self._draft, row) for id, row in rows.items()}
+        self._ids[name] = {kind.matched(kind.key_of(fields)): id for id, fields in written.items()}
+        waiting, tried = self._stated[name], 0
+        problems: list[Problem] = []
+        while len(waiting) != tried:
+            tried, problems, refused = len(waiting), [], {}
+            for key, one in waiting.items():
+                id = self._ids[name].get(key)
+                if found := await self._apply(one, id, written.get(id or "", {})):
+                    problems += found
+                    refused[key] = one
+            waiting = refused
+        self._outcome.problems.extend(problems)
 
     async def _check_all(self) -> None:
         for name, kind in file_kinds().items():
@@ -165,19 +198,18 @@ class _Applying:
                 message = "; ".join(fault.error for fault in error.faults)
                 self._outcome.problems.append(Problem(file=file, line=1, column=1, message=message))
 
-    async def _apply(self, one: Stated, id: str | None, were: Fields) -> None:
+    async def _apply(self, one: Stated, id: str | None, were: Fields) -> Sequence[Problem]:
+        """Give an object the fields of its file, or return what is wrong."""
         unknown = list(self._unknown(one))
-        self._outcome.problems.extend(unknown)
         if unknown or self._follows_a_fault(one):
-            return
+            return unknown
         try:
             await (self._create(one) if id is None else self._change(one, id, were))
         except InvalidDefinition as error:
-            self._outcome.problems.extend(
-                one.problem(fault.error, tuple(fault.path)) for fault in error.faults
-            )
+            return [one.problem(fault.error, tuple(fault.path)) for fault in error.faults]
         except _REFUSED as error:
-            self._outcome.problems.append(one.problem(str(error), _field_of(one, str(error))))
+            return [one.problem(str(error), _field_of(one, str(error)))]
+        return ()
 
     def _unknown(self, one: Stated) -> Iterator[Problem]:
         """Return a problem for each name of an object that does not exist, and that no file states."""
@@ -244,10 +276,15 @@ class _Applying:
     def _is_as_stated(self, one: Stated, row: Any, were: Fields) -> bool:
         """Return whether an object equals its file. Such an object is not checked again."""
         left_out = {name: value for name, value in were.items() if name not in one.fields}
-        is_equal = all(were.get(name) == value for name, value in one.fields.items())
+        kinds = one.kind.types
+        is_equal = all(
+            pruned(were[name], kinds[name]) == pruned(value, kinds[name])
+            for name, value in one.fields.items()
+        )
         return is_equal and one.kind.are_defaults(self._draft, row, left_out)
 
-    async def _delete(self, kind: FileKind, id: str, owner: FileOwner) -> None:
+    async def _delete(self, kind: FileKind, id: str, owner: FileOwner) -> Sequence[Problem]:
+        """Delete an object, or return why it stays."""
         row = await kind.find(self._draft, id)
         key = kind.key_of(await kind.written(self._draft, row))
         try:
@@ -256,12 +293,10 @@ class _Applying:
             message = (
                 f"the {kind.noun} {label(key)!r} is no longer in the files, but cannot be deleted: {error}"
             )
-            self._outcome.problems.append(
-                Problem(file=owner.file, line=owner.line, column=1, message=message)
-            )
-            return
+            return [Problem(file=owner.file, line=owner.line, column=1, message=message)]
         await self._draft.file_owners.delete(owner.id)
         self._note(DELETED, kind, key)
+        return ()
 
     def _note(self, action: str, kind: FileKind, key: Key, words: str = "") -> None:
         self._outcome.differences.append(
@@ -285,7 +320,8 @@ class _Applying:
         path = secret_path(kind, one.key)
         if path in secrets:
             return secrets[path].strip("\r\n")
-        self._outcome.new_secrets.append(path)
+        if path not in self._outcome.new_secrets:
+            self._outcome.new_secrets.append(path)
         if self._how.dry_run:
             return kind.new_secret()
         raise NotAllowed(
