@@ -117,7 +117,8 @@ class Case:
     model. `own_keys`: tokens by day of our keys without a known counterpart. `hours`: counted tokens by hour,
     including one day before and after. `precision`: the last digit of the bill's amounts, by day.
     `are_failed_known`: the tokens prove which failed calls the bill leaves out. `uses`: the counted uses, under their
-    own keys. `commitments`: the capacity that contracts with the provider state.
+    own keys. `commitments`: the capacity that contracts with the provider state. `late_days`: days to which the bill
+    added the rows of earlier days.
     """
 
     split: Split
@@ -130,6 +131,7 @@ class Case:
     are_failed_known: bool = True
     uses: Sequence[CountedUse] = ()
     commitments: Sequence[Commitment] = ()
+    late_days: Collection[int] = ()
 
     def is_rounded(self, entry: Entry, worth: int | None = None) -> bool:
         """

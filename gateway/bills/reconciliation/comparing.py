@@ -304,6 +304,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
             replace(each, models={name for name, own in spelled.items() if any(map(each.term.is_of, own))})
             for each in facts.commitments
         ],
+        late_days={*late.posted.values()},
     )
     found = [billed_at.as_hint_if_unclear(claim) for claim in claims(case)]
     if late.posted:

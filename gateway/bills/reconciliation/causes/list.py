@@ -79,13 +79,14 @@ def claims(case: Case) -> list[Claim]:
     """
     Run all checks. Return the claims, largest first, each with the causes that would explain the same amounts.
     """
-    all_claims = month.tested([claim for test in TESTS for claim in test(case)], case)
-    all_claims = [_named(claim, all_claims, case) for claim in all_claims]
-    return sorted(all_claims, key=lambda item: (-item.moved, -abs(item.tokens), item.cause))
+    found = [claim for test in TESTS for claim in test(case)]
+    named_claims = [_named(claim, found, case) for claim in found]
+    tested = map(_worded, month.tested(named_claims, case))
+    return sorted(tested, key=lambda item: (-item.moved, -abs(item.tokens), item.cause))
 
 
 def _named(claim: Claim, all_claims: Sequence[Claim], case: Case) -> Claim:
-    """Replace placeholders in `beside` by the names of causes, and add them to the evidence."""
+    """Replace placeholders in `beside` by the names of causes."""
     names: list[str] = []
     for cause_name in claim.beside:
         if cause_name in (OTHERS, KINDS):
@@ -99,10 +100,15 @@ def _named(claim: Claim, all_claims: Sequence[Claim], case: Case) -> Claim:
             names += _prices(claim, all_claims, case)
         else:
             names.append(cause_name)
-    beside = tuple(sorted(set(names) - {claim.cause} - _NO_CAUSE))
-    if not beside:
-        return replace(claim, beside=())
-    cause_text = " and ".join(spaced(name) for name in (claim.cause, *beside))
+    return replace(claim, beside=tuple(sorted(set(names) - {claim.cause} - _NO_CAUSE)))
+
+
+def _worded(claim: Claim) -> Claim:
+    """Add the other causes that would explain the same amounts to the evidence."""
+    if not claim.beside:
+        return claim
+    beside = tuple(sorted(set(claim.beside) - {claim.cause}))
+    cause_text = " and ".join(map(spaced, (claim.cause, *beside)))
     return replace(
         claim, beside=beside, evidence=f"{claim.evidence}; {cause_text} cannot be distinguished here"
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import groupby, pairwise
 from statistics import median
 
-from gateway.bills.reconciliation.claims import OF_PRICES, WEAK, Case, Claim
+from gateway.bills.reconciliation.claims import OF_PRICES, TIER_NOT_GIVEN, WEAK, Case, Claim
 from gateway.bills.reconciliation.limits import COARSEST, LARGE_SHARE, LEAST_DAYS, NOTHING, SAME
 from gateway.bills.reconciliation.sides import DAY_S, OUTPUT, RATE, VOLUME, Cell, Place
 from gateway.intake.rate_cards.names import family
@@ -40,7 +41,8 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
       They must not be only on days without any call.
     - A day that only one side has must not be next to a day with the opposite difference.
     - A price of a model must explain its amounts, on at least LEAST_DAYS days, and the bill must not name another
-      reason for them. A price of some days may be a price that changed within a bucket of several days.
+      reason for them. A price of some days may be a price that changed within a bucket of several days, or while rows
+      were posted late. The standard price of a tier may be its discount that was not given.
     - Rounding must not explain half of a claim about amounts.
     - A claim of nothing must not leave an amount at the same places, and a claim about tokens not the opposite amount.
     """
@@ -63,13 +65,33 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
     doubtful = {
         model for claim in results if claim.is_hint and claim.cause in OF_PRICES for model in claim.models
     }
-    return [_beside_fee(claim, doubtful) for claim in results]
+    return [_beside_fee(claim, case, doubtful) for claim in results]
 
 
-def _beside_fee(claim: Claim, doubtful: set[str]) -> Claim:
-    """Doubt a price of all days if other models have a price that is only likely: a fee may be on every line."""
-    is_fee = claim.cause == "price_change" and not claim.since and not doubtful <= {*claim.models}
+def _beside_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
+    """
+    Doubt a price of all days if other models have a price that is only likely, or no money at all: a fee may be on every
+    line.
+    """
+    is_fee = (
+        claim.cause == "price_change"
+        and not claim.since
+        and (not doubtful <= {*claim.models} or _is_on_all_money(claim, case))
+    )
     return replace(claim, beside=(*claim.beside, "fee")) if is_fee and not claim.is_hint else claim
+
+
+def _is_on_all_money(claim: Claim, case: Case) -> bool:
+    """Return whether all money is of the claim's models at one factor, while other models have tokens without money."""
+    paid = {cell.model for (cell, _), amount in case.split.paid.items() if amount}
+    models = {cell.model for (cell, _), worth in case.split.worth.items() if worth > 0}
+    amounts, worths = Counter[str](), Counter[str]()
+    for (part, cell, meter), portion in claim.parts.items():
+        amounts[meter] += portion.amount if part == RATE else 0
+        worths[meter] += case.split.worth[cell, meter] if part == RATE else 0
+    factors = [Fraction(amounts[meter], worth) for meter, worth in worths.items() if worth]
+    is_one = len(factors) > 1 and max(factors) - min(factors) <= Fraction(SAME)
+    return is_one and paid <= {*claim.models} and not models <= paid
 
 
 def _tested(
@@ -108,7 +130,8 @@ def _beside_tokens(claim: Claim, case: Case, by_kind: Counter[_Kind], silent: se
     if claim.cause in MISSING and not _are_lacking(own, by_kind):
         yield "time_edge"
     elif not _are_lacking(of_any_key, by_kind):
-        yield "keys_exchanged"
+        counted_models = {cell.model for cell in case.split.counted}
+        yield "other_model" if counted_models.isdisjoint(claim.models) else "keys_exchanged"
     days = {cell.day for (cell, _), _ in _tokens(claim)}
     counted = {cell.day for cell, sums in case.split.counted.items() if sums.calls}
     if days and counted and days.isdisjoint(counted):
@@ -140,8 +163,18 @@ def _beside_price(claim: Claim, case: Case) -> Iterator[str]:
         yield "output_missing"
     if claim.cause == "price_on_days" and _may_be_again(claim, case):
         yield "billed_twice"
-    if claim.cause == "price_on_days" and not _last_days(case).isdisjoint(claim.days):
+    if claim.cause == "price_on_days" and not {*_last_days(case), *case.late_days}.isdisjoint(claim.days):
         yield "price_change"
+    if claim.cause in _ONE_PRICE and _is_without_discount(claim, case):
+        yield TIER_NOT_GIVEN
+
+
+def _is_without_discount(claim: Claim, case: Case) -> bool:
+    """Return whether the amounts are those of the standard tier, although both sides have a tier with a discount."""
+    places = [(cell, meter) for part, cell, meter in claim.parts if part == RATE]
+    full = sum(case.split.full[place] for place in places)
+    worth = sum(case.split.worth[place] for place in places)
+    return full > worth and abs(full - worth - claim.amount) <= int(full * SAME)
 
 
 def _days_beside_silence(claims: Sequence[Claim], case: Case) -> set[int]:

@@ -99,7 +99,10 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
     split, remainder = case.split, case.remainder
     for model in case.models():
         usual_of = usual_ratios(
-            split, model, remainder.paid, lambda *place: split.full[place] <= split.worth[place]
+            split,
+            model,
+            remainder.paid,
+            lambda *place: split.full[place] <= split.worth[place] and place[0].tier == STANDARD,
         )
         portions: dict[Entry, Portion] = {}
         number = 0
@@ -122,7 +125,10 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
                     portions[entry] = Portion(round(paid - worth * usual))
                     is_only_here |= not are_of_day
                     break
-        if len({cell.day for _, cell, _ in portions}) >= LEAST_DAYS and len(portions) * 2 > number:
+        days = {cell.day for _, cell, _ in portions}
+        if len(days) >= LEAST_DAYS and len(portions) * 2 > number:
+            # large inputs at twice the price would give the same amounts as half a discount
+            are_large = len({cell.day for _, cell, _ in portions if not cell.context}) < LEAST_DAYS
             yield from case.taken(
                 TIER_NOT_GIVEN,
                 [*portions],
@@ -132,7 +138,10 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
                 CLAIM_IT,
                 portions=portions,
                 # twice the price on these days would give the same amounts as half a discount
-                beside=["price_on_days"] if is_given and is_only_here else (),
+                beside=[
+                    *["price_on_days"] * (is_given and is_only_here),
+                    *["long_context"] * are_large,
+                ],
             )
 
 

@@ -27,7 +27,7 @@ from tests.gateway.bills.reconciliation.judging import (
     sums_of,
 )
 from tests.gateway.bills.reconciliation.plants import PLANTS, Calls, Plant, planted
-from tests.gateway.bills.reconciliation.simulator import ALL_PROVIDERS, DAYS, KEYS, Call
+from tests.gateway.bills.reconciliation.simulator import ALL_PROVIDERS, AZURE, DAYS, KEYS, Call
 from tests.gateway.bills.reconciliation.test_failed_and_late import agrees_with_the_month
 from tests.rounds import IS_LONG, part
 
@@ -91,6 +91,16 @@ ONCE_WRONG = (
     (2719, "gcp.vertex_ai", "free kind", "discount"),
     # the tokens of another snapshot, moved by a clock, were mistaken for unreported ones
     (13, "openai", "some snapshot", "local hours"),
+    # large inputs of batches at twice the price were mistaken for batches at the standard price
+    (30004, "anthropic", "long", "rounded up"),
+    # the mean of a paid day and free days after it was mistaken for a price of that day
+    (30005, AZURE, "free since", "weekend posted late"),
+    # tokens of another snapshot in another tier were mistaken for unreported ones
+    (30005, "anthropic", "flex untold", "some snapshot"),
+    # large inputs of batches at the standard price were mistaken for those of a more expensive tier
+    (30006, "anthropic", "batch without discount", "flex"),
+    # a fee on all money was mistaken for a price of the only model that was paid
+    (40001, AZURE, "fee", "free model"),
 )
 
 
