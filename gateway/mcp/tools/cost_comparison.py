@@ -87,7 +87,12 @@ class ChangeLine(ToolOutput):
     more_calls: str | None
     larger_calls: str | None
     other_kinds: str | None
+    large_inputs: str | None
+    other_tiers: str | None
+    other_regions: str | None
+    reported_costs: str | None
     prices: str | None
+    unit_cost: str | None
     new: str | None
     gone: str | None
     tokens: int

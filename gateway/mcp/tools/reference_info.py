@@ -44,7 +44,12 @@ _CHANGES = {
     "more_calls": "more or fewer calls of a group, at its earlier cost per call",
     "larger_calls": "more or fewer tokens per call, at the group's earlier cost per token",
     "other_kinds": "other models or token types, such as more output, each at its earlier price",
-    "prices": "the same token type of the same model costs more or less",
+    "large_inputs": "more or fewer tokens in inputs that are large enough for a higher price",
+    "other_tiers": "more or fewer tokens in a tier with another price, such as batch",
+    "other_regions": "more or fewer tokens in a region with another price",
+    "reported_costs": "more or fewer tokens with a cost that their source reported",
+    "prices": "an entry of the price list, an own price or a reported cost per token changed",
+    "unit_cost": "the cost per token changed for another reason",
     "new": "groups with calls only in the later range",
     "gone": "groups with calls only in the earlier range",
 }

@@ -13,17 +13,17 @@ import msgspec
 from gateway.intake.prices import PriceBook
 from gateway.money.comparison.old_prices import (
     KINDS,
+    OldPrices,
     Row,
     added_up,
-    at_old_prices,
     by_group,
-    changed_price,
     list_prices,
     without,
 )
 from gateway.money.comparison.split import (
     Driver,
     Group,
+    Repriced,
     Spending,
     added,
     changes,
@@ -104,7 +104,8 @@ async def compare(
     if query.arranged:
         of_kinds = [replace(side, group_by=_with_kinds(query)) for side in sides]
         old_usages, new_usages = [await _with_bills(ledger, side) for side in of_kinds]
-        return await asyncio.to_thread(_of_bills, old_usages, new_usages, query, top, prices)
+        at_prices = OldPrices.of(prices, baseline, query)
+        return await asyncio.to_thread(_of_bills, old_usages, new_usages, query, top, at_prices)
     if query.currency == CURRENCY and not set(query.group_by).isdisjoint(OF_MODELS):
         of_kinds = [replace(side, group_by=_with_kinds(query)) for side in sides]
         old_usages, new_usages = await ledger.usages_of(of_kinds)
@@ -112,9 +113,7 @@ async def compare(
     before, now = await ledger.usages_of(sides)
     found = await asyncio.to_thread(_changes, before, now, top)
     old, new = await _kinds(ledger, sides, found)
-    return await asyncio.to_thread(
-        found.compared, old, new, prices, baseline.since.timestamp(), query.since.timestamp()
-    )
+    return await asyncio.to_thread(found.compared, old, new, OldPrices.of(prices, baseline, query))
 
 
 async def not_compared(ledger: ComparedLedger, query: CostQuery, *, top: int = DEFAULT_TOP) -> Comparison:
@@ -122,11 +121,10 @@ async def not_compared(ledger: ComparedLedger, query: CostQuery, *, top: int = D
     side = replace(query, granularity=TOTAL)
     if query.arranged:
         usages = await _with_bills(ledger, replace(side, group_by=_with_kinds(query)))
-        return await asyncio.to_thread(_of_bills, {}, usages, query, top, None)
+        return await asyncio.to_thread(_of_bills, {}, usages, query, top, OldPrices.of(None, query, query))
     [usages] = await ledger.usages_of([side])
     found = await asyncio.to_thread(_changes, {}, usages, top)
-    at = query.since.timestamp()
-    return found.compared(_Kinds({}, []), _Kinds({}, []), None, at, at)
+    return found.compared(_Kinds({}, []), _Kinds({}, []), OldPrices.of(None, query, query))
 
 
 async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Usages:
@@ -235,50 +233,29 @@ class _Changes:
         self.apart = self.largest | {group for group, _, _ in (without_kinds if with_kinds else ())}
         self.are_few = bool(rest) and len(self.apart) <= MOST_APART
 
-    def compared(
-        self, old: _Kinds, new: _Kinds, prices: PriceBook | None, before_at: float, at: float
-    ) -> Comparison:
+    def compared(self, old: _Kinds, new: _Kinds, prices: OldPrices) -> Comparison:
         known = {
-            group: at_old_prices(old.separate_rows[group], rows, prices, at)
+            group: prices.repriced(old.separate_rows[group], rows)
             for group, rows in new.separate_rows.items()
             if group in old.separate_rows
         }
-        drivers = [
-            _with_price(
-                weighed(driver, known), new.separate_rows.get(driver.group, ()), prices, before_at, at
-            )
-            for driver in self._largest
-        ]
+        drivers = [weighed(driver, known) for driver in self._largest]
         if self._rest:
             # Of the joined groups, those that were read separately have no kinds of tokens. Old prices change
             # none of their parts, so only `other_rows` are priced.
             other_driver = together(self._rest, group=self._with_kinds.group)
-            drivers.append(
-                self._priced(other_driver, at_old_prices(old.other_rows, new.other_rows, prices, at))
-            )
+            drivers.append(self._priced(other_driver, prices.repriced(old.other_rows, new.other_rows)))
         return Comparison(drivers=drivers, total=together(drivers, group=()))
 
-    def _priced(self, driver: Driver, at_old_prices: int) -> Driver:
-        """
-        Split the change of the smaller groups into the part caused by other kinds of tokens and the part
-        caused by prices. `at_old_prices` is the cost of their tokens at the earlier prices.
-        """
+    def _priced(self, driver: Driver, repriced: Repriced) -> Driver:
+        """Divide the unit cost of the smaller groups into its parts."""
         if not self.kinds:
             return driver
-        kinds = at_old_prices - (self._with_kinds.now.cost - self._with_kinds.parts.prices)
-        parts = driver.parts
-        divided = msgspec.structs.replace(
-            parts, other_kinds=parts.other_kinds + kinds, prices=parts.prices - kinds
-        )
-        return msgspec.structs.replace(driver, parts=divided)
-
-
-def _with_price(
-    driver: Driver, rows: Sequence[Row], prices: PriceBook | None, before_at: float, at: float
-) -> Driver:
-    """Return a driver with the change of a list price that explains its part for prices, if there is one."""
-    text = changed_price(rows, prices, before_at, at, driver.parts.prices) if driver.parts.prices else ""
-    return msgspec.structs.replace(driver, changed_price=text) if text else driver
+        whole = self._with_kinds.parts.unit_cost
+        cost = self._with_kinds.now.cost
+        divided = repriced.parts(cost - whole, cost)
+        divided = {**divided, "unit_cost": driver.parts.unit_cost - whole + divided["unit_cost"]}
+        return msgspec.structs.replace(driver, parts=msgspec.structs.replace(driver.parts, **divided))
 
 
 async def _kinds(ledger: ComparedLedger, sides: Sequence[CostQuery], found: _Changes) -> Sequence[_Kinds]:
@@ -315,11 +292,13 @@ def _at_once(
         )
         for side in (before, now)
     ]
-    return found.compared(old, new, prices, baseline.since.timestamp(), query.since.timestamp())
+    return found.compared(old, new, OldPrices.of(prices, baseline, query))
 
 
 def _with_kinds(query: CostQuery) -> Sequence[str]:
-    return (*query.group_by, *[name for name in KINDS if name not in query.group_by])
+    """Return the dimensions of a query, and those that decide prices. Bills do not state whose costs were reported."""
+    kinds = KINDS[:-1] if query.arranged else KINDS
+    return (*query.group_by, *[name for name in kinds if name not in query.group_by])
 
 
 def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
@@ -344,9 +323,7 @@ def _changes(before: Usages, now: Usages, top: int) -> _Changes:
     return _Changes(_spent(before, width), _spent(now, width), top)
 
 
-def _of_bills(
-    before: Usages, now: Usages, query: CostQuery, top: int, prices: PriceBook | None
-) -> Comparison:
+def _of_bills(before: Usages, now: Usages, query: CostQuery, top: int, prices: OldPrices) -> Comparison:
     """Compare billed money. If the totals have a group OTHER, it is treated as one of the smaller groups."""
     by, width = _with_kinds(query), len(query.group_by)
     unassigned = [_nobodys(usages, width) for usages in (before, now)]
@@ -355,10 +332,7 @@ def _of_bills(
     ]
     old = by_group(before, by, width)
     new = by_group(now, by, width)
-    at = query.since.timestamp()
-    priced = {
-        group: at_old_prices(old[group], rows, prices, at) for group, rows in new.items() if group in old
-    }
+    priced = {group: prices.repriced(old[group], rows) for group, rows in new.items() if group in old}
     drivers = with_nobodys(unranked(_spent(before, width), _spent(now, width), priced), *unassigned)
     largest = first([driver for driver in drivers if set(driver.group) != {OTHER}], top)
     groups = {driver.group for driver in largest}

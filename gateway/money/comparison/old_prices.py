@@ -3,27 +3,79 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.rates import Rate
+from gateway.money.comparison.split import MIXES, Repriced
+from gateway.money.comparison.wording import MILLION, dollars
 from spool.ledger import money
-from spool.ledger.queries import CostRow
+from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.sums import sized
 from spool.ledger.usages import MEASURES, GroupUsage, Usages
+from spool.processing import STANDARD
 from spool.record import NS, decimal_text
 
-KINDS = ("provider", "model")  # dimensions that are added to a query's groups, because prices depend on them
+
+class Priced(NamedTuple):
+    """The values that decide the price of calls, from coarse to fine."""
+
+    provider: str | None
+    model: str | None
+    size: str | None = None
+    mode: str | None = None
+    region: str | None = None
+    cost_source: str | None = None
+
+
+KINDS = Priced._fields  # dimensions that are added to a query's groups, because prices depend on them
 # fields of a row that the weights need
 _WEIGHED = (*MEASURES, "cached_input_tokens", "cached_output_tokens", "calls")
+_LEAST_DEPTH = 2  # number of values of a kind that the first of MIXES distinguishes
+_SMALL = -1  # size of inputs without a list price for large inputs
 
 Rates = Sequence[tuple[int, Rate]]  # result of PriceBook.rates
 AnyUsage = CostRow | GroupUsage
-# provider, model, sums, and their cost in units
-Row = tuple[str | None, str | None, AnyUsage, int]
+_Kind = tuple[Any, ...]  # provider, model, size, mode, region, and whether the cost is reported
+
+
+class Row(NamedTuple):
+    """Sums of calls with the same values, and their cost in units."""
+
+    of: Priced
+    sums: AnyUsage
+    cost: int
+
+
+@dataclass(slots=True)
+class _Sum:
+    """The cost of a kind, its tokens, and their weight at list prices. The weight is None if a price is unknown."""
+
+    cost: int = 0
+    tokens: int = 0
+    weight: int | None = 0
+
+    def add(self, row: Row, rate: Rate | None) -> None:
+        weight = None if rate is None else _weight(row.sums, rate)
+        self.cost += row.cost
+        self.tokens += _tokens(row.sums)
+        self.weight = None if self.weight is None or weight is None else self.weight + weight
+
+    def at_prices_of(self, old: _Sum) -> int:
+        """Return the cost of these tokens at the cost per weighted token of an earlier sum."""
+        before, now = old.weight, self.weight
+        if before is None or now is None or before <= 0:
+            before, now = old.tokens, self.tokens
+        return old.cost * now // before if before > 0 else self.cost
 
 
 async def list_prices(load: Callable[[], PriceBook]) -> PriceBook | None:
@@ -34,62 +86,141 @@ async def list_prices(load: Callable[[], PriceBook]) -> PriceBook | None:
         return None
 
 
-def at_old_prices(before: Sequence[Row], now: Sequence[Row], prices: PriceBook | None, at: float) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldPrices:
     """
-    Return the cost that a group's tokens of `now` would have had at the old prices, in units of money.
+    The costs of later tokens at the prices of an earlier time, and the reasons for the differences.
 
-    List prices of one time are the weights for the kinds of tokens of a model. The old price of a model is
-    its old cost per weighted token. So a changed mix of tokens does not count as a price change, even if
-    the paid prices differ from list prices. A model without earlier calls has no old price, so its current
-    cost is used.
+    List prices of the later time are the weights for the kinds of tokens of a model. The old price is the old cost
+    per weighted token. So a changed mix of tokens does not count as a price change, even if the paid prices differ
+    from list prices. Calls of a kind that is new have no old price, so their current cost is used.
     """
-    old_rows = {(provider, model): (row, cost) for provider, model, row, cost in before}
-    total = 0
-    time = int(at) * NS
-    for provider, model, row, cost in now:
-        if (provider, model) in old_rows:
-            old_row, old_cost = old_rows[provider, model]
-            rates = prices.rates(provider, model, time) if prices is not None else ()
-            old_weight = _weight(old_row, rates)
-            new_weight = _weight(row, rates)
-            if old_weight is None or new_weight is None or old_weight <= 0:
-                old_weight = _tokens(old_row)
-                new_weight = _tokens(row)
-            total += old_cost * new_weight // old_weight if old_weight > 0 else cost
-        else:
-            total += cost
-    return total
 
+    book: PriceBook | None
+    before: int
+    now: int  # both times in nanoseconds
 
-def changed_price(
-    now: Sequence[Row], prices: PriceBook | None, before_at: float, at: float, part: int
-) -> str:
-    """
-    Return the change of a list price that explains at least half of a part for prices, such as
-    "gpt-4.1 input $2, before $1.8", or "".
-    """
-    texts: list[tuple[int, str]] = []
-    whole = 0
-    for provider, model, row, _ in now if prices is not None else ():
-        rates = [prices.rates(provider, model, int(time) * NS) for time in (before_at, at)] if prices else []
-        weights = [_weight(row, side) for side in rates]
-        if weights[0] is None or weights[1] is None or weights[0] == weights[1]:
-            continue
-        whole += weights[1] - weights[0]
-        old, new = (side[-1][1] for side in rates)
-        kind = next(
+    @classmethod
+    def of(cls, book: PriceBook | None, baseline: CostQuery, query: CostQuery) -> OldPrices:
+        before, now = (int(side.since.timestamp()) * NS for side in (baseline, query))
+        return cls(book=book, before=before, now=now)
+
+    def repriced(self, before: Sequence[Row], now: Sequence[Row]) -> Repriced:
+        """Return what a group's later tokens would have cost, by ever finer kinds: see MIXES."""
+        costs: list[int] = []
+        reasons: dict[str, str] = {}
+        for depth, name in enumerate(MIXES, start=_LEAST_DEPTH):
+            old, new = (self._by_kind(rows, depth, self.now) for rows in (before, now))
+            costs.append(sum(sums.at_prices_of(old.get(kind, _Sum())) for kind, sums in new.items()))
+            if name in _SHARES:
+                reasons[name] = _share_words(_SHARES[name], old, new)
+        changed = self._changed_prices(old, new, now)
+        prices = sum(changed.values())
+        if changed:
+            reasons["prices"] = max(changed, key=lambda text: changed[text] * (1 if prices > 0 else -1))
+        return Repriced(costs=tuple(costs), prices=prices, reasons=reasons)
+
+    def _by_kind(self, rows: Sequence[Row], depth: int, time: int) -> dict[_Kind, _Sum]:
+        sums: dict[_Kind, _Sum] = {}
+        for row in rows:
+            kind = self._kind(row.of)[:depth]
+            sums.setdefault(kind, _Sum()).add(row, self._rate(kind, time))
+        return sums
+
+    def _kind(self, of: Priced) -> _Kind:
+        """Return the values that decide a price. The size is that above which a list price applies, or -1."""
+        beyond, _ = sized(int(of.size or 0))
+        tiers = self.book.rates(of.provider, of.model, self.now) if self.book and beyond > 0 else ()
+        size = next((above for above, _ in tiers if beyond >= above), _SMALL)
+        return of.provider, of.model, size, of.mode or STANDARD, of.region, of.cost_source == "reported"
+
+    def _rate(self, kind: _Kind, time: int) -> Rate | None:
+        """Return the list price of a kind. Small inputs and the standard tier apply if it does not state them."""
+        provider, model, size, mode = (
+            (*kind, _SMALL, STANDARD)[:4] if len(kind) == 2 else (*kind, STANDARD)[:4]
+        )
+        if self.book is None or model is None:
+            return None
+        quote = self.book.quote_of(provider, model, mode, time)
+        return next((rate for above, rate in quote.tiers if above == size), quote.rate)
+
+    def _changed_prices(
+        self, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum], rows: Sequence[Row]
+    ) -> dict[str, int]:
+        """Return the amounts that changed prices explain, by the words of each change with its two numbers."""
+        changed: dict[str, int] = {}
+        at_list = self._by_kind(rows, _LEAST_DEPTH + len(MIXES) - 1, self.before)
+        for kind, sums in new.items():
+            if kind not in old:
+                continue
+            rest = sums.cost - sums.at_prices_of(old[kind])
+            listed = (sums.weight or 0) - (at_list[kind].weight or 0)
+            is_listed = rest * listed > 0 and 2 * abs(listed) >= abs(rest)
+            is_reported = kind[-1] and kind[1] and rest and sums.tokens > 0
+            if is_listed or is_reported:
+                text = self._entry(kind) if is_listed else _reported_words(kind, sums, rest)
+                changed[text] = changed.get(text, 0) + rest
+        return changed
+
+    def _entry(self, kind: _Kind) -> str:
+        """Return an entry of the price list that changed, such as "gpt-4.1 input $2, before $1.8"."""
+        old, new = (self._rate(kind, time) for time in (self.before, self.now))
+        name = next(
             (name for name in ("input", "output") if _listed(old, name) != _listed(new, name)), "cache_read"
         )
-        words = f"{model} {kind.replace('_', ' ')} ${_listed(new, kind)}, before ${_listed(old, kind)}"
-        texts.append((abs(weights[1] - weights[0]), words))
-    is_proven = whole * part > 0 and 2 * abs(whole) >= abs(part)
-    return max(texts)[1] if texts and is_proven else ""
+        return f"{kind[1]} {name.replace('_', ' ')} {_listed(new, name)}, before {_listed(old, name)}"
 
 
-def _listed(rate: Rate, kind: str) -> str:
+def _reported_words(kind: _Kind, sums: _Sum, rest: int) -> str:
+    """Return the reported cost per million tokens of a kind, and what the same tokens cost before."""
+    now, before = (dollars(cost * MILLION // sums.tokens) for cost in (sums.cost, sums.cost - rest))
+    return f"{kind[1]} was reported at {now} a million tokens, before {before}"
+
+
+def _share_words(share: _Share, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum]) -> str:
+    """Return the share of a group's tokens that have a value, in both times, for the value that changed most."""
+    shares: list[dict[Any, Fraction]] = []
+    for side in (new, old):
+        whole = max(1, sum(sums.tokens for sums in side.values()))
+        of_value: dict[Any, Fraction] = defaultdict(Fraction)
+        for kind, sums in side.items():
+            of_value[share.value(kind)] += Fraction(sums.tokens, whole)
+        shares.append(of_value)
+    values = sorted(value for value in {*shares[0], *shares[1]} if value)
+    if not values:
+        return ""
+    value = max(values, key=lambda name: abs(shares[0][name] - shares[1][name]))
+    now, before = (of_value[value] for of_value in shares)
+    places = next(
+        (places for places in range(3) if round(100 * now, places) != round(100 * before, places)), 2
+    )
+    words = share.words.format(value)
+    return f"{float(100 * now):.{places}f} % of its tokens {words}, before {float(100 * before):.{places}f} %"
+
+
+class _Share(NamedTuple):
+    """A value of kinds whose share of the tokens is the reason of a part, and its words."""
+
+    value: Callable[[_Kind], Any]
+    words: str
+
+
+_SHARES: Mapping[str, _Share] = {
+    "large_inputs": _Share(lambda kind: kind[2] != _SMALL, "were in large inputs"),
+    "other_tiers": _Share(itemgetter(3), "were in the tier {}"),
+    "other_regions": _Share(itemgetter(4), "were in the region {}"),
+    "reported_costs": _Share(itemgetter(5), "had a reported cost"),
+}
+
+
+def _listed(rate: Rate | None, kind: str) -> str:
     """Return a price in dollars per million tokens."""
-    price = getattr(rate, kind)
-    return "0" if price is None else decimal_text(Decimal(price).scaleb(6 - rate.digits))
+    price = None if rate is None else getattr(rate, kind)
+    return (
+        "without a price"
+        if rate is None or price is None
+        else f"${decimal_text(Decimal(price).scaleb(6 - rate.digits))}"
+    )
 
 
 def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: PriceBook) -> int | None:
@@ -131,14 +262,8 @@ def _size(row: AnyUsage) -> int:
     return max(1, row.input_tokens // max(1, row.calls))
 
 
-def _weight(row: AnyUsage, rates: Rates) -> int | None:
-    """
-    Price the tokens of a row at list prices for small inputs, because sums do not state which calls were large. Return
-    None if a price is unknown.
-    """
-    if not rates:
-        return None
-    _, rate = rates[-1]
+def _weight(row: AnyUsage, rate: Rate) -> int | None:
+    """Price the tokens of a row. Return None if a price is unknown."""
     price, output, read, written = rate[:4]
     if price is None or output is None or read is None or written is None:
         return None
@@ -151,39 +276,38 @@ def _weight(row: AnyUsage, rates: Rates) -> int | None:
 
 
 def by_group(usages: Usages, by: Sequence[str], width: int) -> dict[tuple[str | None, ...], list[Row]]:
-    """Group usage by its first `width` dimensions. Each row of the result is a Row."""
+    """Group usage by its first `width` dimensions."""
     groups: dict[tuple[str | None, ...], list[Row]] = {}
-    provider = by.index("provider")
-    model = by.index("model")
+    indexes = [by.index(name) for name in KINDS if name in by]
     for group, usage in usages.items():
-        groups.setdefault(group[:width], []).append((group[provider], group[model], usage, usage.cost))
+        row = Row(Priced(*(group[index] for index in indexes)), usage, usage.cost)
+        groups.setdefault(group[:width], []).append(row)
     return groups
 
 
 def added_up(parts: Iterable[Sequence[Row]]) -> list[Row]:
-    """Sum the parts by provider and model."""
-    return [_plus(rows[0], rows[1:]) for rows in _by_kind(parts).values()]
+    """Sum the parts by the values that decide prices."""
+    return [_plus(rows[0], rows[1:]) for rows in _rows_by_kind(parts).values()]
 
 
 def without(rows: Sequence[Row], parts: Iterable[Sequence[Row]]) -> list[Row]:
-    """Subtract the parts from the rows, by provider and model."""
-    parts_by_kind = _by_kind(parts)
-    return [_plus(row, parts_by_kind.get(row[:2], ()), sign=-1) for row in rows]
+    """Subtract the parts from the rows, by the values that decide prices."""
+    parts_by_kind = _rows_by_kind(parts)
+    return [_plus(row, parts_by_kind.get(row.of, ()), sign=-1) for row in rows]
 
 
-def _by_kind(parts: Iterable[Sequence[Row]]) -> dict[tuple[str | None, str | None], list[Row]]:
-    rows_by_kind: dict[tuple[str | None, str | None], list[Row]] = {}
+def _rows_by_kind(parts: Iterable[Sequence[Row]]) -> dict[Priced, list[Row]]:
+    rows_by_kind: dict[Priced, list[Row]] = {}
     for part in parts:
         for row in part:
-            rows_by_kind.setdefault(row[:2], []).append(row)
+            rows_by_kind.setdefault(row.of, []).append(row)
     return rows_by_kind
 
 
 def _plus(first: Row, other_rows: Sequence[Row], sign: int = 1) -> Row:
-    provider, model, row, cost = first
-    cost_rows = [cost_row for _, _, cost_row, _ in other_rows]
     sums = {
-        name: getattr(row, name) + sign * sum([getattr(cost_row, name) for cost_row in cost_rows])
+        name: getattr(first.sums, name) + sign * sum([getattr(row.sums, name) for row in other_rows])
         for name in _WEIGHED
     }
-    return provider, model, replace(row, **sums), cost + sign * sum([row[3] for row in other_rows])
+    cost = first.cost + sign * sum([row.cost for row in other_rows])
+    return Row(first.of, replace(first.sums, **sums), cost)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import Decimal
+from functools import partial
 
 from gateway.money.comparison.comparing import Comparison
-from gateway.money.comparison.split import PARTS, Driver, Spending
+from gateway.money.comparison.split import MIXES, PARTS, Driver, Spending
+from gateway.money.comparison.wording import MILLION, dollars
 from gateway.money.costs.past import Past
 from spool.ledger import money
 from spool.ledger.sums import OTHER
 
-MILLION = 10**6
 UNITS = (" a million tokens", " a call")
+_UP_TO_KINDS = ("more_calls", "larger_calls", "other_kinds")
 MOST = 3  # maximum drivers in the sentence
 _FACTOR = 10  # from this factor on, the amounts say more than the factor
 _LITTLE = 20  # drivers smaller than 1/_LITTLE of the largest driver are omitted
@@ -99,7 +101,7 @@ def _needs_amount(driver: Driver) -> bool:
 def because(driver: Driver) -> str:
     """
     Explain the change of one group by its largest part in the same direction, with the two numbers behind it. Prices
-    are a reason only if an entry of the price list changed.
+    are a reason only if an entry of the price list, or a reported unit cost, changed.
     """
     rose = driver.parts.change > 0
     parts = {name: getattr(driver.parts, name) for name in PARTS}
@@ -120,17 +122,27 @@ def _larger(driver: Driver) -> str:
 
 
 def _other_kinds(driver: Driver) -> str:
-    now, before = _unit_costs(driver, driver.now.cost - driver.parts.prices)
+    at_old_prices = driver.before.cost + sum(getattr(driver.parts, name) for name in _UP_TO_KINDS)
+    now, before = _unit_costs(driver, at_old_prices)
     return f"because it used other models or kinds of tokens ({now} at the earlier prices, before {before})"
 
 
-def _dearer(driver: Driver) -> str:
+def _share(driver: Driver, part: str) -> str:
+    return f"because {driver.reasons[part]}" if driver.reasons.get(part) else _at_unit_cost(driver)
+
+
+def _prices(driver: Driver) -> str:
+    words = driver.reasons.get("prices")
+    if not words:
+        return _at_unit_cost(driver)
+    return f"because prices {'rose' if driver.parts.change > 0 else 'fell'}: {words}"
+
+
+def _at_unit_cost(driver: Driver) -> str:
     rose = driver.parts.change > 0
     if not driver.now.calls and not driver.before.calls and not driver.now.tokens:
         amounts = f"{dollars(driver.now.cost)}, before {dollars(driver.before.cost)}"
         return f"because {'more' if rose else 'less'} was billed without known calls ({amounts})"
-    if driver.changed_price:
-        return f"because prices {'rose' if rose else 'fell'}: {driver.changed_price}"
     now, before = _unit_costs(driver, driver.now.cost)
     return f"at {now}, before {before}"
 
@@ -168,7 +180,9 @@ _WHY: Mapping[str, Callable[[Driver], str]] = {
     "more_calls": _more,
     "larger_calls": _larger,
     "other_kinds": _other_kinds,
-    "prices": _dearer,
+    **{name: partial(_share, part=name) for name in MIXES[1:]},
+    "prices": _prices,
+    "unit_cost": _at_unit_cost,
     "new": lambda _: "which is new",
     "gone": lambda _: "which made no more calls",
 }
@@ -176,8 +190,3 @@ _WHY: Mapping[str, Callable[[Driver], str]] = {
 
 def date_words(day: date) -> str:
     return f"{day.day} {day:%b}"
-
-
-def dollars(units: int) -> str:
-    amount = Decimal(money.text(units))
-    return f"${amount:,.2f}" if amount >= Decimal("0.1") or not amount else f"${amount:,.4f}"

@@ -2,15 +2,16 @@
 Split of each group's change of costs between two times into its causes.
 
 The parts are: more calls, at the old cost per call; larger calls, at the old cost per token; other models or
-kinds of tokens, at their old prices; and the remainder, which is prices. Costs are units
-(spool.ledger.money). The parts always add up to the change.
+kinds of tokens, more large inputs, another service tier or region, and more reported costs, each at its old prices;
+changed prices; and the remainder, which is the unit cost. Costs are units (spool.ledger.money). The parts always add
+up to the change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest, nsmallest
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TypeVar
 
 import msgspec
@@ -38,18 +39,48 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     more_calls: int = 0
     larger_calls: int = 0
     other_kinds: int = 0
+    large_inputs: int = 0
+    other_tiers: int = 0
+    other_regions: int = 0
+    reported_costs: int = 0
     prices: int = 0
+    unit_cost: int = 0
     new: int = 0
     gone: int = 0
 
     @property
     def change(self) -> int:
-        known = self.more_calls + self.larger_calls + self.other_kinds + self.prices
-        return known + self.new + self.gone
+        amounts: Sequence[int] = msgspec.structs.astuple(self)
+        return sum(amounts)
+
+
+# parts of which other tokens, calls or places are the cause, from coarse to fine
+MIXES = ("other_kinds", "large_inputs", "other_tiers", "other_regions", "reported_costs")
+
+
+class Repriced(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    The cost that a group's later tokens would have had at earlier prices.
+
+    `costs` has an amount for each of MIXES. Each amount distinguishes the values of its part and of the parts before
+    it. `prices` is the part of the remainder that changed prices explain. `reasons` has words for some parts.
+    """
+
+    costs: tuple[int, ...]
+    prices: int = 0
+    reasons: Mapping[str, str] = {}
+
+    def parts(self, by_tokens: int, cost: int) -> Mapping[str, int]:
+        """Return the parts between the cost by tokens and the later cost."""
+        amounts = (by_tokens, *self.costs)
+        mixes = {
+            name: later - earlier for name, (earlier, later) in zip(MIXES, pairwise(amounts), strict=True)
+        }
+        return {**mixes, "prices": self.prices, "unit_cost": cost - amounts[-1] - self.prices}
 
 
 NOTHING = Spending()
-_NO_PRICES: Mapping[Group, int] = {}
+_NO_PRICES: Mapping[Group, Repriced] = {}
 Pair = tuple[Group, Spending, Spending]  # group, totals before, and totals now
 PARTS = Parts.__struct_fields__
 _Sum = TypeVar("_Sum", Spending, Parts)
@@ -57,15 +88,14 @@ _Sum = TypeVar("_Sum", Spending, Parts)
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
-    A group with its totals before and now, and the parts of its change. `changed_price` is a list price behind the part
-    for prices, with its earlier value; "" if no such entry changed.
+    A group with its totals before and now, the parts of its change, and the words of some parts.
     """
 
     group: Group
     before: Spending
     now: Spending
     parts: Parts
-    changed_price: str = ""
+    reasons: Mapping[str, str] = {}
 
     @property
     def has_kinds(self) -> bool:
@@ -76,19 +106,18 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def split(
     before: Mapping[Group, Spending],
     now: Mapping[Group, Spending],
-    at_old_prices: Mapping[Group, int] | None = None,
+    at_old_prices: Mapping[Group, Repriced] | None = None,
 ) -> list[Driver]:
     """
     Split the change of each group. The largest change is first.
 
-    `at_old_prices` is the cost that the current tokens would have had if each kind of token of each model had
-    its old price. If it is missing, all tokens of a group have one price.
+    If `at_old_prices` lacks a group, all its tokens have one price.
     """
     return ranked(unranked(before, now, at_old_prices or {}))
 
 
 def unranked(
-    before: Mapping[Group, Spending], now: Mapping[Group, Spending], at_old_prices: Mapping[Group, int]
+    before: Mapping[Group, Spending], now: Mapping[Group, Spending], at_old_prices: Mapping[Group, Repriced]
 ) -> list[Driver]:
     """Split the change of each group. The result is not sorted."""
     return list(changes(paired(before, now), at_old_prices))
@@ -100,11 +129,12 @@ def paired(before: Mapping[Group, Spending], now: Mapping[Group, Spending]) -> l
     return pairs + [(group, NOTHING, new) for group, new in now.items() if group not in before]
 
 
-def changes(pairs: Iterable[Pair], at_old_prices: Mapping[Group, int] = _NO_PRICES) -> Iterator[Driver]:
+def changes(pairs: Iterable[Pair], at_old_prices: Mapping[Group, Repriced] = _NO_PRICES) -> Iterator[Driver]:
     """Split the change of each group."""
     for group, old, new in pairs:
-        price = at_old_prices.get(group) if at_old_prices else None
-        yield Driver(group=group, before=old, now=new, parts=_parts(old, new, price))
+        repriced = at_old_prices.get(group)
+        reasons = repriced.reasons if repriced else {}
+        yield Driver(group=group, before=old, now=new, parts=_parts(old, new, repriced), reasons=reasons)
 
 
 def largest_changes(pairs: Sequence[Pair], most: int) -> list[Driver]:
@@ -115,12 +145,10 @@ def largest_changes(pairs: Sequence[Pair], most: int) -> list[Driver]:
     return first(changes(large), most)
 
 
-def weighed(driver: Driver, at_old_prices: Mapping[Group, int]) -> Driver:
+def weighed(driver: Driver, at_old_prices: Mapping[Group, Repriced]) -> Driver:
     """Split a driver again with known old prices. The sum of its parts does not change."""
-    amount = at_old_prices.get(driver.group)
-    if amount is None:
-        return driver
-    return msgspec.structs.replace(driver, parts=_parts(driver.before, driver.now, amount))
+    [result] = changes([(driver.group, driver.before, driver.now)], at_old_prices)
+    return result
 
 
 def ranked(drivers: Iterable[Driver]) -> list[Driver]:
@@ -140,7 +168,7 @@ def _rank(driver: Driver) -> tuple[int, list[str]]:
 def with_nobodys(
     drivers: Iterable[Driver], before: Mapping[Group, int], now: Mapping[Group, int]
 ) -> list[Driver]:
-    """Add money without known calls to the drivers, as a change of prices. The result is not sorted."""
+    """Add money without known calls to the drivers, as a change of the unit cost. The result is not sorted."""
     known = {driver.group: driver for driver in drivers}
     for group in dict.fromkeys((*before, *now)):
         old = before.get(group, 0)
@@ -149,10 +177,11 @@ def with_nobodys(
             group=group,
             before=Spending(cost=old),
             now=Spending(cost=new),
-            parts=Parts(prices=new - old),
+            parts=Parts(unit_cost=new - old),
         )
-        of_group = [known[group], nobodys_driver] if group in known else [nobodys_driver]
-        known[group] = together(of_group, group=group)
+        own = known.get(group, nobodys_driver)
+        of_group = [own, nobodys_driver] if group in known else [own]
+        known[group] = msgspec.structs.replace(together(of_group, group=group), reasons=own.reasons)
     return [*known.values()]
 
 
@@ -175,7 +204,7 @@ def _sum(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:
     return kind(**dict(zip(names, sums([*map(msgspec.structs.astuple, values)], len(names)), strict=True)))
 
 
-def _parts(old: Spending, new: Spending, at_old_prices: int | None) -> Parts:
+def _parts(old: Spending, new: Spending, repriced: Repriced | None) -> Parts:
     if old == NOTHING:
         return Parts(new=new.cost)
     if new == NOTHING:
@@ -184,14 +213,13 @@ def _parts(old: Spending, new: Spending, at_old_prices: int | None) -> Parts:
     has_calls = old.calls > 0 and new.calls > 0
     if not has_tokens:  # calls without tokens, such as images, are measured by the number of calls
         by_calls = old.cost * new.calls // old.calls if old.calls > 0 else old.cost
-        return Parts(more_calls=by_calls - old.cost, prices=new.cost - by_calls)
+        return Parts(more_calls=by_calls - old.cost, unit_cost=new.cost - by_calls)
     by_tokens = old.cost * new.tokens // old.tokens
     # If the number of calls is unknown, as with counters, tokens are the measure.
     by_calls = old.cost * new.calls // old.calls if has_calls else by_tokens
-    priced = by_tokens if at_old_prices is None else at_old_prices
+    repriced = repriced or Repriced(costs=(by_tokens,) * len(MIXES))
     return Parts(
         more_calls=by_calls - old.cost,
         larger_calls=by_tokens - by_calls,
-        other_kinds=priced - by_tokens,
-        prices=new.cost - priced,
+        **repriced.parts(by_tokens, new.cost),
     )

@@ -6,10 +6,9 @@ from datetime import date, timedelta
 
 import pytest
 
+from gateway.money.comparison.split import PARTS
 from spool.ledger.money import units
 from tests.integration.mcp.conftest import Assistant
-
-PARTS = ("more_calls", "larger_calls", "other_kinds", "prices", "new", "gone")
 
 
 async def test_a_change_adds_up(assistant: Assistant) -> None:

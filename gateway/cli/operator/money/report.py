@@ -470,7 +470,8 @@ def _show_change(payload: JsonObject) -> None:
         {name: _group(name, row) for name in names} | {name: column[index] for name, column in texts.items()}
         for index, row in enumerate(rows)
     ]
-    show_table(lines, (*names, "cost", "against", "change", *PARTS), _titles(summary))
+    parts = [name for name in PARTS if any(changes[name])]
+    show_table(lines, (*names, "cost", "against", "change", *parts), _titles(summary))
     unpriced = total["unpriced"] + total["against"]["unpriced"]
     if unpriced:
         click.echo(f"{unpriced:,} calls of both periods have no price and count as 0", err=True)

@@ -30,7 +30,12 @@ const PARTS = {
   more_calls: ["More calls", "at the earlier cost per call"],
   larger_calls: ["Larger calls", "more tokens per call, at the earlier cost per token"],
   other_kinds: ["Other models or token types", "at the earlier price of each"],
-  prices: ["Prices", "the same token of the same model costs more or less"],
+  large_inputs: ["Large inputs", "tokens in inputs with a higher price"],
+  other_tiers: ["Service tier", "tokens in a tier with another price, such as batch"],
+  other_regions: ["Region", "tokens in a region with another price"],
+  reported_costs: ["Reported costs", "tokens with a cost that their source reported"],
+  prices: ["Prices", "a list price, an own price or a reported cost per token changed"],
+  unit_cost: ["Cost per token", "a change that no other part explains"],
   new: ["New", "groups without calls in the earlier period"],
   gone: ["Ended", "groups without calls now"],
 };
@@ -47,13 +52,14 @@ function Change({comparison, rows, total, href}) {
   if (!comparison.against) return html`<p>${comparison.sentence}</p>`;
   const places = placesOf([total.cost]);
   const [plain, change] = [(text) => fixed(text, places), signed((text) => fixed(text, places))];
+  const parts = Object.entries(PARTS).filter(([name]) => rows.some((row) => Number(row[name])));
   const part = (title, of, write = change) => ({title, kind: "number", value: (row) => write(of(row)), exact: (row) => `$${of(row)}`});
   const columns = [
     ...groups(comparison.by, comparison.names),
     part("Cost", (row) => row.cost, plain),
     part("Before", (row) => row.against.cost, plain),
     part("Change", (row) => row.change),
-    ...Object.entries(PARTS).map(([name, [title]]) => part(title, (row) => row[name])),
+    ...parts.map(([name, [title]]) => part(title, (row) => row[name])),
   ];
   const unpriced = total.unpriced + total.against.unpriced;
   return html`
@@ -63,7 +69,7 @@ function Change({comparison, rows, total, href}) {
       ${unpriced > 0 && html` ${counted(unpriced, "call has", "calls have")} no price and ${unpriced === 1 ? "is" : "are"} missing from the totals.`}
       ${comparison.whole_since && html` Totals before ${dayText(comparison.whole_since)} may lack calls.`}</p>
     <dl class="numbers"><div><dt>Change</dt><dd title=${`$${total.change}`}>${change(total.change)}</dd></div>
-      ${Object.entries(PARTS).map(([part, [title, what]]) => html`<div key=${part}><dt>${title}</dt><dd title=${`$${total[part]}`}>${change(total[part])}</dd>
+      ${parts.map(([part, [title, what]]) => html`<div key=${part}><dt>${title}</dt><dd title=${`$${total[part]}`}>${change(total[part])}</dd>
         <dd class="faint">${what}</dd></div>`)}</dl>
     ${rows.length === 0 ? html`<p>No calls in either period.</p>` : html`<${Table} caption="What drives the change" columns=${columns} rows=${rows}
       foot=${{...total, isTotal: true}} identity=${identityBy(comparison.by)}

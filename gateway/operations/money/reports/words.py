@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 from gateway.money.comparison.comparing import Comparison
-from gateway.money.comparison.sentence import dollars, driver_words, named_drivers, sentence
+from gateway.money.comparison.sentence import driver_words, named_drivers, sentence
+from gateway.money.comparison.wording import dollars
 from gateway.money.costs.past import Past
 from gateway.money.insights.findings import named
 from spool.ledger import money

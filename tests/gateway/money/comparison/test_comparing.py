@@ -57,7 +57,7 @@ class MadeUp:
         for values, row in self._sums:
             is_wanted = all((values[name] or "") in wanted for name, wanted in query.include.items())
             if is_wanted and query.since <= row.start < query.until:
-                rows_by_group.setdefault(tuple([values[name] for name in query.group_by]), []).append(row)
+                rows_by_group.setdefault(tuple([values.get(name) for name in query.group_by]), []).append(row)
         return [combined(rows, start=query.since, group=group) for group, rows in rows_by_group.items()]
 
     async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
@@ -139,8 +139,8 @@ async def test_the_others_have_kinds_and_prices_together() -> None:
     )  # fmt: skip
     comparison = await compared(ledger)
     large, others = comparison.drivers
-    assert Parts(prices=money.units("800")) == large.parts
-    assert Parts(other_kinds=money.units("10"), prices=money.units("2")) == others.parts
+    assert Parts(unit_cost=money.units("800")) == large.parts
+    assert Parts(other_kinds=money.units("10"), unit_cost=money.units("2")) == others.parts
     assert all({"team": ("large",)} == dict(query.include) for query in ledger.asked[2:4])
 
 

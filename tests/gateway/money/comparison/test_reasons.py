@@ -57,6 +57,15 @@ async def test_the_reason_has_two_numbers(
     assert driver.now.cost - driver.before.cost == driver.parts.change
 
 
+async def test_a_new_price_is_a_reason() -> None:
+    """A model without a price gets one."""
+    own = ("openai", "own-model")
+    ledger = MadeUp(spent(1, "a", own, "4", 10**6), spent(2, "a", own, "0", 10**6))
+    price = PriceOverride(model="own-model", since="2026-11-01", input=Decimal(3), output=Decimal(6))
+    comparison = await compare(ledger, QUERY, BASELINE, top=5, prices=BOOK.with_own(price))
+    assert "because prices rose: own-model input $3, before without a price" in sentence(comparison, PAST)
+
+
 async def test_large_inputs_are_no_other_models() -> None:
     """
     Of 20 calls with 199,000 or 201,000 input tokens, more are now below the threshold of large inputs. No list price

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.money.comparison.split import Driver, Group, Parts, Spending, split, together
+from gateway.money.comparison.split import MIXES, Driver, Group, Parts, Repriced, Spending, split, together
 from spool.ledger import money
 
 COUNT = st.integers(0, 10**12)
@@ -81,7 +81,7 @@ def test_dearer_tokens_are_prices(before: dict[Group, Spending], times: int) -> 
     """If the same tokens cost a multiple, the whole change is the part for prices."""
     now = {group: replace(spending, cost=spending.cost * times) for group, spending in before.items()}
     total = sum(spending.cost for spending in before.values())
-    assert Parts(prices=total * (times - 1)) == whole(split(before, now)).parts
+    assert Parts(unit_cost=total * (times - 1)) == whole(split(before, now)).parts
 
 
 def test_each_row_says_what_happened_to_it() -> None:
@@ -98,8 +98,8 @@ def test_other_kinds_of_tokens_are_no_prices() -> None:
     """
     group = ("a",)
     old, new = Spending(cost=100, tokens=100, calls=10), Spending(cost=270, tokens=200, calls=20)
-    (driver,) = split({group: old}, {group: new}, {group: 260})
-    assert Parts(more_calls=100, other_kinds=60, prices=10) == driver.parts
+    (driver,) = split({group: old}, {group: new}, {group: Repriced(costs=(260,) * len(MIXES))})
+    assert Parts(more_calls=100, other_kinds=60, unit_cost=10) == driver.parts
 
 
 def test_groups_of_one_time_alone() -> None:
@@ -119,7 +119,7 @@ def test_groups_without_tokens_are_measured_by_calls() -> None:
     """
     image = ("image",)
     (driver,) = split({image: Spending(cost=100, calls=10)}, {image: Spending(cost=450, calls=30)})
-    assert Parts(more_calls=200, prices=150) == driver.parts
+    assert Parts(more_calls=200, unit_cost=150) == driver.parts
 
 
 def test_calls_that_get_a_price_are_price() -> None:
@@ -128,7 +128,7 @@ def test_calls_that_get_a_price_are_price() -> None:
     (driver,) = split(
         {model: Spending(tokens=10, calls=1, unpriced=1)}, {model: Spending(cost=5, tokens=10, calls=1)}
     )
-    assert Parts(prices=5) == driver.parts
+    assert Parts(unit_cost=5) == driver.parts
 
 
 def test_the_largest_change_comes_first() -> None:

@@ -25,8 +25,11 @@ from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call, counted_from
 
+PARTS = (
+    "more_calls", "larger_calls", "other_kinds", "large_inputs", "other_tiers", "other_regions", "reported_costs",
+    "prices", "unit_cost", "new", "gone",
+)  # fmt: skip
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
-PARTS = ("more_calls", "larger_calls", "other_kinds", "prices", "new", "gone")
 # Each row has day, model, tokens and cost. Before: gpt 100 tokens for 1, o3 100 for 10. Now: gpt 150 for 1.5,
 # o3 150 for 30.
 SPENT = (
@@ -203,22 +206,14 @@ def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pyt
     september = ("--from", "2026-09-01", "--to", "2026-09-21")
     span, *lines = report(*september, "--against").splitlines()
     assert "2026-09-01 to 2026-09-21, against 2026-08-01 to 2026-08-21" == span
-    said = "$24.50 more: o3 +$20.00, at $200,000.00 a million tokens, before $100,000.00; came +$4.00, which is new."
+    said = (
+        "$24.50 more: o3 +$20.00, because prices rose: o3 was reported at $200,000.00 a million tokens, before "
+        "$100,000.00; came +$4.00, which is new."
+    )
     assert said == lines.pop(0)
-    columns = "MODEL COST AGAINST CHANGE MORE CALLS LARGER CALLS OTHER KINDS PRICES NEW GONE"
+    columns = "MODEL COST AGAINST CHANGE LARGER CALLS PRICES NEW GONE"
     assert columns.split() == lines[0].split()
-    assert [
-        "o3",
-        "$30.00",
-        "$10.00",
-        "+$20.00",
-        "$0.00",
-        "+$5.00",
-        "$0.00",
-        "+$15.00",
-        "$0.00",
-        "$0.00",
-    ] == lines[1].split()
+    assert ["o3", "$30.00", "$10.00", "+$20.00", "+$5.00", "+$15.00", "$0.00", "$0.00"] == lines[1].split()
     assert ["total", "$35.50", "$11.00", "+$24.50"] == lines[-1].split()[:4]
 
     days = json.loads(report(*september, "--against", "2026-08-29..2026-08-29", "--by", "source", "--json"))

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.money.comparison.split import PARTS
 from gateway.money.costs.past import NONE, PART, WHOLE
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
@@ -43,7 +44,7 @@ def spent_since(first: str) -> Iterator[Any]:
 
 
 def amounts(row: Any) -> set[Any]:
-    names = ("change", "more_calls", "larger_calls", "other_kinds", "prices", "new", "gone", "against")
+    names = ("change", *PARTS, "against")
     return {row[name] for name in names if not isinstance(row[name], dict)}
 
 

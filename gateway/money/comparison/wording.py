@@ -1,0 +1,14 @@
+"""Amounts of money in sentences about a change."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from spool.ledger import money
+
+MILLION = 10**6
+
+
+def dollars(units: int) -> str:
+    amount = Decimal(money.text(units))
+    return f"${amount:,.2f}" if amount >= Decimal("0.1") or not amount else f"${amount:,.4f}"
