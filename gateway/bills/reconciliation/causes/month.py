@@ -70,8 +70,8 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
 
 def _beside_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
     """
-    Doubt a price of all days if other models have a price that is only likely, or no money at all: a fee may be on every
-    line.
+    Doubt a price of all days if other models have a price that is only likely, or no money at all: a fee may be on
+    every line.
     """
     is_fee = (
         claim.cause == "price_change"
