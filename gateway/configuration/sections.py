@@ -534,7 +534,7 @@ class PriceSettings:
     file: Path | None = setting(
         None,
         "file of list prices that replaces the list in the package: [the formats]"
-        "(prices.md#format-of-a-price-list)",
+        "(price-list-format.md)",
     )
     max_file_bytes: Size = setting(
         32 * MIB,

@@ -1,4 +1,4 @@
-"""The format of a price list, as docs/prices.md documents it."""
+"""The format of a price list, as docs/price-list-format.md documents it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from gateway.intake.rate_cards.card import FORMAT, Amounts, Card, Clause, Model,
 from spool.processing import MODES, PROVISIONED
 from tests.gateway.intake.test_prices import call
 
-PAGE = (Path(__file__).parents[4] / "docs" / "prices.md").read_text()
-FORMAT_PART = PAGE.partition("## Format of a price list")[2].partition("## Reference")[0]
-[EXAMPLE] = re.findall(r"```json\n(.*?)```", FORMAT_PART, re.DOTALL)
+PAGE = (Path(__file__).parents[4] / "docs" / "price-list-format.md").read_text()
+[EXAMPLE] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -40,11 +39,11 @@ def test_every_field_is_documented() -> None:
     """Each field of the format is in a table of the page, and each name in the tables is a field."""
     structures = (Card, Seller, Model, Clause, Price, Tier, Amounts)
     fields = {field for structure in structures for field in structure.__struct_fields__}
-    rows = re.findall(r"^\| (`[^|]*`) \|", FORMAT_PART, re.MULTILINE)
+    rows = re.findall(r"^\| (`[^|]*`) \|", PAGE, re.MULTILINE)
     documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert fields - {"above"} == documented  # `above` is in the text of `tiers`
-    assert "`above`" in FORMAT_PART
+    assert "`above`" in PAGE
     assert MODES - {PROVISIONED} == set(
-        re.findall(r"`(\w+)`", re.findall(r"^\| `mode` \|.*$", FORMAT_PART, re.M)[0])
+        re.findall(r"`(\w+)`", re.findall(r"^\| `mode` \|.*$", PAGE, re.M)[0])
     ) - {"mode"}
-    assert f"| `format` | {FORMAT} |" in FORMAT_PART
+    assert f"| `format` | {FORMAT} |" in PAGE
