@@ -1104,7 +1104,7 @@ class ReconciliationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class McpOAuthSettings:
-    """Sign-in of people's assistants with the provider of [oidc]: [people](mcp.md#people)."""
+    """Sign-in of people's assistants with the provider of [oidc]: [people](mcp-sign-in.md#people)."""
 
     resource: str = setting(
         "",

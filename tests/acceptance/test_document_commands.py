@@ -46,7 +46,7 @@ CONFIGURATIONS = sorted(
     and not {"decisions", "reference", "connect"} & set(path.parts)
 )
 BESIDE = {
-    "docs/mcp.md": "docs/sign-in.md"
+    "docs/mcp-sign-in.md": "docs/sign-in.md"
 }  # the settings on the first page work only with those on the second
 
 

@@ -53,7 +53,7 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     in_costs: Annotated[
         bool | None,
         words(
-            "Include the rows in [billed costs](../billed-costs.md#rows-of-billing-connections). "
+            "Include the rows in [billed costs](../billed-rows.md#rows-of-billing-connections). "
             "Default: yes, unless calls or bills of the provider would count them twice."
         ),
     ] = None
