@@ -20,6 +20,7 @@ from spool.people import USER_EMAIL, is_pseudonym, may_be_second
 from spool.record import NS, Correction, Inference, Record, UsageEvent, UsageMetric
 
 FORMAT = 1  # of a file with erasures
+MAX_FILE_BYTES = 64 << 20
 # Times of a call that states none: among stored records it is before an erasure, and on arrival after all of them.
 EVER, NEVER = 0, sys.maxsize
 _HEX = re.compile(r"[0-9a-f]{32}")
@@ -139,6 +140,8 @@ def written(erasures: Iterable[Erasure]) -> dict[str, Any]:
 
 def read(text: bytes) -> list[Erasure]:
     """Read the file of `written`. Raises Invalid."""
+    if len(text) > MAX_FILE_BYTES:
+        raise Invalid(f"the file of erasures has more than {MAX_FILE_BYTES >> 20} MiB")
     try:
         contents = json.loads(text)
         erasures = [Erasure(**erasure) for erasure in contents["erasures"]]

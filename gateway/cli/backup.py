@@ -21,7 +21,7 @@ from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState
 from spool.erasing import erase
-from spool.erasure import Erasure, read
+from spool.erasure import MAX_FILE_BYTES, Erasure, read
 from spool.errors import NotAllowed, SpoolError
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -92,7 +92,7 @@ def restore(
         raise click.UsageError("use either --erasures FILE or --no-erasures")
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     try:
-        later = [] if erasures is None else read(erasures.read())
+        later = [] if erasures is None else read(erasures.read(MAX_FILE_BYTES + 1))
         asyncio.run(_restore(backup, settings, queued, later))
     except (SpoolError, OSError) as error:
         fail_because(error)

@@ -32,7 +32,6 @@ class Changes:
         self.clock = clock
         self.now = clock.now
         self.read = store.read
-        self.overwrite = store.overwrite
         self._store = store
         self.is_shared = store.is_shared  # True if other processes change the same rows
         self._secret = secret
@@ -117,6 +116,9 @@ class Changes:
         if not done.cancelled():
             # retrieve the exception; otherwise asyncio logs it as a defect if the caller was cancelled
             done.exception()
+
+    async def overwrite(self) -> str:
+        return await self._store.overwrite()
 
     async def confirm(self) -> None:
         await self._store.confirm()

@@ -31,9 +31,10 @@ from spool.erasure import new_erasure, written
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
 from spool.listing import ListQuery, SortField
-from spool.people import SECOND_NAME, USER, names_in
+from spool.people import SECOND_NAME, USER, is_address, names_in
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, moment
 from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
+from spool.registry.tables.persons import check_name
 from spool.storage import Storage
 
 DONE, PENDING, ASK = "done", "pending", "ask"
@@ -61,15 +62,12 @@ class ExportPerson(RequestBody):
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPerson:
-    """
-    A person: the name to show, the names in records, and all forms of these names. `words` are the names and forms that
-    can be searched in texts.
-    """
+    """A person: the name to show, the names in records, and all forms of these names."""
 
     label: str
     names: tuple[str, ...]
     forms: tuple[str, ...]
-    words: frozenset[str]
+    is_linked: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +93,7 @@ class ReceiptPlace:
         }
 
 
-@call("POST", "/people/{user}/erase", ANSWER_PRIVACY_REQUESTS, "Erase a person", in_turn=True)
+@call("POST", "/people/{user}/erase", ANSWER_PRIVACY_REQUESTS, "Erase a person")
 async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) -> Result:
     """
     Replace every name of the person by a pseudonym, everywhere, and return a receipt. No sum changes. Refusal 404 if no
@@ -151,7 +149,6 @@ async def list_erasures(request: OperatorRequest[OperatorServices, None]) -> Res
     ANSWER_PRIVACY_REQUESTS,
     "Export what is stored about a person into a directory on the server's machine",
     status=201,
-    in_turn=True,
 )
 async def export_person(request: OperatorRequest[OperatorServices, ExportPerson]) -> Result:
     """
@@ -162,7 +159,7 @@ async def export_person(request: OperatorRequest[OperatorServices, ExportPerson]
     directory = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
     person = await known_person(request)
     contents = await _contents(request, person)
-    if not any(contents[name] for name in ("months", "devices", "seats", "roles", "accounts")):
+    if not (person.is_linked or any(contents[name] for name in _KNOWN_BY)):
         raise NotThere(_NOT_KNOWN)
     await asyncio.to_thread(_make, directory)
     after = {"names": len(person.names)}
@@ -173,6 +170,7 @@ async def export_person(request: OperatorRequest[OperatorServices, ExportPerson]
     return {"export": {"directory": str(directory), "calls": count, "months": len(contents["months"])}}
 
 
+_KNOWN_BY = ("months", "devices", "seats", "roles", "accounts")
 _NOT_KNOWN = (
     "no call, account, device or link has this name: use a name as records have it, or an e-mail address"
 )
@@ -187,6 +185,7 @@ def _storage(request: OperatorRequest[OperatorServices, Any]) -> Storage:
 async def known_person(request: OperatorRequest[OperatorServices, Any]) -> KnownPerson:
     """Return the person of the path, by any name, e-mail address, hash, or the name that the console shows."""
     typed = request.word("user").strip()
+    check_name(typed)
     people = request.shared.people
     linked = await request.registry.persons.all()
     known = {people.identity_of_name(name): person for person in linked for name in person.names}
@@ -198,9 +197,9 @@ async def known_person(request: OperatorRequest[OperatorServices, Any]) -> Known
         person = shown[0] if shown else None
     names = (typed,) if person is None else person.names
     label = "" if person is None else person.label
-    words = {typed, *names} - ({label} if label else set())
-    forms = dict.fromkeys(form for name in words for form in people.forms(name))
-    return KnownPerson(label=label, names=names, forms=tuple(forms), words=frozenset(forms))
+    words = {*names, *(name for name in (typed, label) if name != label or is_address(name))}
+    forms = dict.fromkeys(form for name in sorted(words) for form in people.forms(name))
+    return KnownPerson(label=label, names=names, forms=tuple(forms), is_linked=person is not None)
 
 
 # -- the receipt -----------------------------------------------------------------------------------------------
@@ -315,13 +314,14 @@ async def _outside(
 
 async def _has_waiting(storage: Storage, person: KnownPerson) -> bool:
     """Return whether a waiting report has a name of the person."""
-    words = [word.encode() for word in person.words]
+    words = [word.encode() for word in person.forms]
     return any(word in report.body for report in await storage.partial_reports.load() for word in words)
 
 
 def _settings(request: OperatorRequest[OperatorServices, Any], person: KnownPerson) -> Iterator[str]:
+    forms = frozenset(person.forms)
     for setting in request.shared.settings():
-        if not person.words.isdisjoint(_texts_in(setting.value)):
+        if not forms.isdisjoint(_texts_in(setting.value)):
             yield setting.name
 
 

@@ -199,12 +199,19 @@ class KnownPeople:
 def _checked(person: LinkedPerson) -> LinkedPerson:
     names = tuple(check_text("names", name, MAX_NAME) for name in person.names)
     for name in names:
-        if name in (OTHER, ERASED) or is_pseudonym(name):
-            raise Invalid(f"{name} has the calls of several people, so it cannot be linked")
+        check_name(name)
     label = check_text("name", person.label, MAX_NAME) if person.label else ""
     if not names or (len(names) == 1 and not label):
         raise Invalid("a person needs two names to link, or one name and the name to show")
     return LinkedPerson(names=names, label=label)
+
+
+def check_name(name: str) -> None:
+    """Raise Invalid for a name that stands for several people, or for somebody who was erased."""
+    if name in ("", OTHER, ERASED):
+        raise Invalid(f"{name or 'an empty name'} has the calls of several people, so it names no person")
+    if is_pseudonym(name):
+        raise Invalid(f"{name} is the pseudonym of a person who was erased already")
 
 
 def _audited(names: Sequence[str]) -> Mapping[str, object]:

@@ -15,7 +15,7 @@ import pytest
 from gateway.devices.states import revoked_by
 from spool.deliveries.values import RouteSpec
 from spool.erasing import AGAIN_AFTER_S, erase, follow_once
-from spool.erasure import Erasure, new_erasure, read, written
+from spool.erasure import MAX_FILE_BYTES, Erasure, new_erasure, read, written
 from spool.errors import Invalid, NotAllowed
 from spool.identity import Identity
 from spool.ledger.queries import CostQuery
@@ -298,3 +298,5 @@ def test_a_file_of_erasures_has_no_name() -> None:
     ):
         with pytest.raises(Invalid, match="erasures"):
             read(wrong.encode())
+    with pytest.raises(Invalid, match="64 MiB"):
+        read(bytes(MAX_FILE_BYTES + 1))

@@ -318,6 +318,13 @@ async def channels_and_reports(operators: Operators) -> None:
     await operators.change("link_people", "POST", "/people", people)
     await operators.change("split_person", "POST", "/people/split", {"user": "eve"})
     await operators.change("link_stated_names", "POST", "/people/link-stated", {})
+    granted = {"name": "Privacy", "data_access": "none", "permission_sets": ["answer_privacy_requests"],
+               "members": [ADA]}  # fmt: skip
+    await operators.ask("POST", "/roles", granted)
+    out = operators.services.installation.config().data_dir.parent / "export"
+    await operators.change("export_person", "POST", "/people/Eve/export", {"directory": str(out)})
+    await operators.change("erase_person", "POST", "/people/Eve/erase", {"confirm": "Eve"})
+    await operators.ask("POST", "/people", people)
     await operators.change("forget_people", "POST", "/people/forget", {"all": True})
 
 

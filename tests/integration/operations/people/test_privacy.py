@@ -130,6 +130,9 @@ async def test_only_a_granted_right_erases(serve: Serve) -> None:
         refused = await world.ask("POST", f"/people/{CANARY}/erase", body)
         assert (400, True) == (refused.status, CANARY in refused.payload["error"]["message"])
     assert 404 == (await world.ask("POST", "/people/nobody/erase", {"confirm": "nobody"})).status
+    for name in ("(other)", ERASED, "erased:0123456789abcdef"):
+        refused = await world.ask("POST", f"/people/{name}/erase", {"confirm": name})
+        assert (400, True) == (refused.status, name in refused.payload["error"]["message"])
     assert {CANARY} == (await lines(world)).keys()
     assert {"erasures": [], "format": 1} == checked(await world.ask("GET", "/erasures"))
 
@@ -146,6 +149,8 @@ async def test_recalculated_and_recounted_sums_keep_the_pseudonym(serve: Serve) 
     checked(await world.ask("POST", "/ledger/rebuild", {}))
     await storage.ledger.catch_up(storage.log)
     assert (before, after) == (await whole(world), await lines(world))
+    checked(await world.ask("POST", "/ledger/reprice", {"since": "2026-01-01"}))
+    assert {ERASED: 2, "bob": 1} == {name: calls for name, (calls, _) in (await lines(world)).items()}
     assert {ERASED, "bob"} == after.keys()
 
 
