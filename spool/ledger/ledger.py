@@ -196,6 +196,7 @@ class Ledger:
         # whether all closed records were counted since the ledger was loaded or restarted
         self._is_caught_up = False
         self._work = work
+        self._has_made_rollup = False
         self._unchecked_work = (
             work.ids_per_month
         )  # sums of units that were added since their number was checked
@@ -450,10 +451,16 @@ class Ledger:
             if state["rebuilding"]:
                 return False
             now = int(settled_now(self._clock))
-            if await self._read(lambda rows: rollups.missing(rows, state["daily"], now)) is None:
+            # after a rollup, another one is usually missing, so only the write searches for it
+            if not self._has_made_rollup and not await self._read(
+                lambda rows: rollups.missing(rows, state["daily"], now)
+            ):
                 return False
             # no daily sum changes here, so the dimension numbers that other processes remember stay valid
-            return await self._written(lambda rows: rollups.make_next(rows, state_of(rows)["daily"], now))
+            self._has_made_rollup = await self._written(
+                lambda rows: rollups.make_next(rows, state_of(rows)["daily"], now)
+            )
+            return self._has_made_rollup
 
     async def differing_rollups(self, *, at_ease: bool = False) -> int:
         """
