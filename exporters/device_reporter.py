@@ -35,6 +35,8 @@ GONE = 410
 
 ENROLLED, PENDING, UNKNOWN = "enrolled", "pending", "unknown"
 
+_NO_VERDICTS = b"null"
+
 _log = logging.getLogger(__name__)
 
 
@@ -48,6 +50,7 @@ class _DeviceAnswer(msgspec.Struct):
     device: _Device = msgspec.field(default_factory=_Device)
     key: str | None = None
     next: str = ""
+    verdicts: msgspec.Raw = msgspec.Raw(_NO_VERDICTS)
 
 
 class DeviceReporter:
@@ -57,6 +60,7 @@ class DeviceReporter:
     - `facts` returns the fields of enrolments and heartbeats, and `report` the further fields of a heartbeat.
     - If `version` returns another value than at the last heartbeat, the next one is sent at once.
     - `keep_key` stores the device's key, and `keep_word` the word for the next heartbeat.
+    - `keep_verdicts` gets the verdicts of each answer, as JSON. While there are some, heartbeats replace pings.
     - `accepted` is called after each accepted heartbeat, and `requested` after each request.
 
     `state` is the device's state in the gateway's last response. `reason` is the reason why the last request failed,
@@ -75,6 +79,7 @@ class DeviceReporter:
         key_file: Path,
         keep_key: Callable[[str], None],
         keep_word: Callable[[str], None] = lambda word: None,
+        keep_verdicts: Callable[[bytes], None] = lambda text: None,
         accepted: Callable[[], None] = lambda: None,
         requested: Callable[[], Awaitable[None]] | None = None,
         backoff: Backoff | None = None,
@@ -89,6 +94,8 @@ class DeviceReporter:
         self._keep_key = keep_key
         self._version = version
         self._keep_word = keep_word
+        self._keep_verdicts = keep_verdicts
+        self._has_verdicts = False
         self._accepted = accepted
         self._requested = requested
         self._backoff = backoff or Backoff()
@@ -171,6 +178,7 @@ class DeviceReporter:
     def _is_heartbeat_due(self) -> bool:
         return (
             self._sent_at is None
+            or self._has_verdicts
             or self.state != ENROLLED
             or time.monotonic() - self._sent_at >= HEARTBEAT_S
             or self._version() != self._sent_version
@@ -200,6 +208,9 @@ class DeviceReporter:
             return await self._enrol()  # enrol again, because the key was revoked or reset
         if answer.next:
             self._keep_word(answer.next)
+        verdicts = bytes(answer.verdicts)
+        self._has_verdicts = verdicts != _NO_VERDICTS
+        self._keep_verdicts(verdicts)
         self._sent_at, self._sent_version = time.monotonic(), version
         is_enrolled = answer.device.state == ENROLLED
         self._accepted()

@@ -1,7 +1,26 @@
-"""`python -m gateway` is the same as the command `tollhouse`."""
+"""The command `tollhouse`, also as `python -m gateway`."""
 
 from __future__ import annotations
 
-from gateway.cli import main
+import sys
 
-main()
+
+def answer_hook() -> None:
+    """If this process is `tollhouse agent verdict`, answer and exit, without the modules of other commands."""
+    if sys.argv[1:3] == ["agent", "verdict"]:
+        from gateway.devices.agent.hook import ask, asked_by
+
+        question = asked_by(sys.argv[3:])
+        if question is not None:
+            sys.exit(ask(question))
+
+
+def main() -> None:
+    answer_hook()
+    from gateway.cli import main as commands
+
+    commands(prog_name="tollhouse")
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 import sys
 from pathlib import Path
 
@@ -13,6 +12,8 @@ CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bun
 
 def find_certificates() -> None:
     """Let OpenSSL use the certificates of this system, unless the environment names others."""
+    import ssl  # here, because the hook of an assistant needs to start fast
+
     paths = ssl.get_default_verify_paths()
     is_named = paths.openssl_cafile_env in os.environ or paths.openssl_capath_env in os.environ
     if sys.platform == "win32" or is_named or paths.cafile:  # Python reads the store of Windows by itself
@@ -23,6 +24,9 @@ def find_certificates() -> None:
 
 
 def main() -> None:
+    from gateway.__main__ import answer_hook
+
+    answer_hook()
     find_certificates()
     from gateway.cli import Program, version
     from gateway.cli.agent import agent

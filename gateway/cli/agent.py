@@ -16,8 +16,10 @@ from gateway.cli.agent_settings import (
     directory_option,
     endpoint_of,
     endpoint_option,
+    hook_option,
 )
 from gateway.devices.agent.assistants import ASSISTANTS, Assistant
+from gateway.devices.agent.hook import ADDRESS, HookQuestion, ask
 
 if TYPE_CHECKING:
     from gateway.devices.agent.settings import Edited
@@ -105,6 +107,34 @@ agent.add_command(probe)
 agent.add_command(status)
 
 
+@agent.command()
+@click.option(
+    "--session-limit",
+    metavar="AMOUNT",
+    default="",
+    help="Amount in dollars from which a session is refused, such as 20; default: no limit.",
+)
+@click.option("--closed", "is_closed", is_flag=True, help="Refuse if the agent does not answer within 50 ms.")
+@click.option(
+    "--endpoint",
+    metavar="URL",
+    default=ADDRESS,
+    show_default=True,
+    help="HTTP address of this machine's agent.",
+)
+def verdict(session_limit: str, is_closed: bool, endpoint: str) -> None:
+    """
+    Answer an assistant's hook: may its session go on?
+
+    The hook's JSON is read from standard input, and only its session_id is used. The exit code is 0 (go on) or 2
+    (refuse). Then standard error has the reason.
+    """
+    question = HookQuestion(endpoint, session_limit, is_closed)
+    if question.problem:
+        fail(question.problem, 2)
+    sys.exit(ask(question))
+
+
 # -- settings of assistants ----------------------------------------------------------------------------------
 
 
@@ -115,6 +145,7 @@ agent.add_command(status)
 )
 @click.option("--undo", "do_undo", is_flag=True, help="Undo the changes that --write made.")
 @endpoint_option
+@hook_option
 @click.option(
     "--file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -127,6 +158,7 @@ def setup(
     do_write: bool,
     do_undo: bool,
     endpoint: str | None,
+    hook: str,
     file: Path | None,
     data: Path | None,
     config: Path | None,
@@ -142,6 +174,8 @@ def setup(
         fail("use either --write or --undo, not both", 2)
     if file and len(assistants) > 1:
         fail("--file needs exactly one assistant", 2)
+    if hook and (without := [name for name in assistants if not ASSISTANTS[name].hooks]):
+        fail(f"Tollhouse sets no hook of {', '.join(without)}", 2)
     settings = agent_config(config, data, {})
     directory, endpoint = settings.data_dir, endpoint or endpoint_of(settings)
     failed = False
@@ -152,7 +186,7 @@ def setup(
             if do_undo:
                 edited = undo(directory, assistant, path)
             else:
-                edited = _edit(directory, assistant, path, endpoint, do_write)
+                edited = _edit(directory, assistant, path, endpoint, hook, do_write)
         except (NotEditable, OSError) as error:
             click.echo(f"{name}: {error}", err=True)
             failed = True
@@ -161,10 +195,12 @@ def setup(
     sys.exit(1 if failed else 0)
 
 
-def _edit(directory: Path, assistant: Assistant, path: Path, endpoint: str, do_write: bool) -> Edited:
+def _edit(
+    directory: Path, assistant: Assistant, path: Path, endpoint: str, hook: str, do_write: bool
+) -> Edited:
     from gateway.devices.agent.settings import configured_for, write
 
-    edited = configured_for(assistant, path, endpoint)
+    edited = configured_for(assistant, path, endpoint, hook=hook)
     return write(directory, assistant, edited) if do_write else edited
 
 

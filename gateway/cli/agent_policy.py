@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -15,7 +16,9 @@ import click
 from exporters.errors import Misconfigured
 from exporters.secret_source import SecretSource
 from gateway.cli import CONFIG_HELP, CONFIG_VARIABLE, data_option, fail, found_configuration
+from gateway.cli.agent_settings import hook_option
 from gateway.configuration.values import is_loopback
+from gateway.devices.agent.assistants import ASSISTANTS
 from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, Destination
 from gateway.devices.fleet.facts import MAX_POLICY_NUMBER
 from spool.clock import SystemClock
@@ -90,6 +93,7 @@ def _configuration(ctx: click.Context, param: click.Parameter, named: Path | Non
     default="",
     help="Device id in the macOS profile, usually a variable of the MDM such as '$SERIALNUMBER'.",
 )
+@hook_option
 @click.option(
     "--deb-version", metavar="VERSION", default="", help="Also write a Debian package with this version."
 )
@@ -119,6 +123,7 @@ def policy(
     names: tuple[str, ...],
     has_environment: bool,
     device: str,
+    hook: str,
     deb_version: str,
     rpm_version: str,
     number: int | None,
@@ -150,7 +155,9 @@ def policy(
         destination = Destination(endpoint=_address(gateway or AGENT_ADDRESS))
         if not is_loopback(urlsplit(destination.endpoint).hostname or ""):
             fail("the mode agent sends without a key, so --gateway must be an address of this machine", 2)
-    destination = Destination(endpoint=destination.endpoint, key=destination.key, device=device)
+    if hook and destination.key:
+        fail("--hook is only for --mode agent, because the hook asks the agent", 2)
+    destination = replace(destination, device=device, hook=hook)
     left_out = [
         name
         for name in (names or MANAGED)
@@ -168,6 +175,10 @@ def policy(
         for name, assistant in MANAGED.items()
         if (not names or name in names) and name not in left_out
     ]
+    if hook and not any(
+        ASSISTANTS[assistant.name].hooks for assistant in chosen if assistant.name in ASSISTANTS
+    ):
+        fail("--hook needs --assistant claude-code", 2)
     if has_environment:
         what = "the endpoint and the key" if destination.key else "the endpoint"
         click.echo(f"warning: every program on the machine gets {what} from the environment", err=True)

@@ -30,6 +30,7 @@ from gateway.configuration.reader import load
 from gateway.configuration.sections import Config, ConfigError
 from gateway.configuration.values import is_loopback, split_address
 from gateway.devices.agent.activity import ActivityRecorder
+from gateway.devices.agent.hook import HookQuestion, refusal
 from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
 from gateway.devices.agent.link import (
     BACKLOG_S,
@@ -41,6 +42,7 @@ from gateway.devices.agent.link import (
     resident,
     service,
 )
+from gateway.devices.own_verdicts import KeptVerdicts
 from gateway.monitoring import logs
 from gateway.people.authentication.access import Bearer
 from spool.clock import SteadyClock, SystemClock
@@ -50,6 +52,7 @@ from spool.registry.enrolment_tokens import PREFIX as TOKEN_PREFIX
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 
 DYNAMIC_USERS = range(61184, 65520)  # accounts that systemd makes for services
+FIRST_ANSWER_S = 10.0
 FIRST_LOOK_S = 10.0  # seconds that a first enrolment waits for the probe
 
 # imported late, so that a wrong configuration is reported without loading the server
@@ -151,6 +154,7 @@ async def _linked(
     numbers, link_file, is_full = HeartbeatNumbers(directory), LinkFile(directory), False
     probed = ProbedStates(directory, is_full=lambda: is_full)
     started_at, facts = moment(int(time.time())), _facts(config, who)
+    verdicts = KeptVerdicts(time.time)
 
     async def depth() -> tuple[int, float]:
         """Return the number of records that wait, and the age of the oldest."""
@@ -191,11 +195,16 @@ async def _linked(
         key_file=key_file,
         keep_key=lambda key: write_private(key_file, key + "\n"),
         keep_word=lambda word: _keep(numbers, word),
+        keep_verdicts=verdicts.keep,
         accepted=lambda: _delete_token(config),
         requested=store_link,
     )
 
     async def connect() -> None:
+        # the first answer imports modules, which takes longer than a hook waits
+        await asyncio.to_thread(
+            refusal, HookQuestion(app.url, "0"), b'{"session_id": "none"}', FIRST_ANSWER_S
+        )
         await store_link()
         if service() == DAEMON and not key_file.exists():
             await probed.wait(
@@ -204,6 +213,7 @@ async def _linked(
         await link.run()
 
     app.services.topics.devices.called = recorder.called
+    app.services.topics.devices.own_refusal = verdicts.refusal
     task = asyncio.create_task(connect(), name="gateway connection")
     try:
         yield

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gateway.cli import configured
+from gateway.cli import configured, fail
+from gateway.devices.agent.hook_settings import EXAMPLE, problem_of
 
 # imported late, because the probe is started often and must start fast
 if TYPE_CHECKING:
@@ -19,6 +20,21 @@ endpoint_option = click.option(
     "--endpoint",
     metavar="URL",
     help="HTTP address of this machine's agent; default: the agent's server.listen.",
+)
+
+
+def _checked_hook(ctx: click.Context, param: click.Parameter, command: str) -> str:
+    if command and (problem := problem_of(command)):
+        fail(problem, 2)
+    return command
+
+
+hook_option = click.option(
+    "--hook",
+    metavar="COMMAND",
+    default="",
+    callback=_checked_hook,
+    help=f"Also let the hooks of Claude Code run this command, such as '{EXAMPLE}'; default: no hook.",
 )
 # The agent has its own configuration file, so this option does not search the places of a gateway's file.
 config_option = click.option(

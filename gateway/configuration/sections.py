@@ -378,6 +378,12 @@ class DeviceSettings:
         90 * 86_400.0,
         "time without a report after which a device is deleted, also if it is revoked; 0s means never",
     )
+    verdicts: str = setting(
+        "off",
+        "what the answer to a heartbeat states to a device about budgets of this device and its person: nothing, "
+        "states, or also amounts: [verdicts on a laptop](laptop-verdicts.md#budgets-of-the-device-and-its-person)",
+        choices=("off", "state", "amounts"),
+    )
     opamp: bool = setting(
         False, "whether collectors and supervisors may report as devices over OpAMP, at `/v1/opamp`"
     )

@@ -18,6 +18,7 @@ from aiohttp import ClientResponse, ClientSession
 from aiohttp.web_app import _cached_build_middleware
 
 from gateway.configuration.sections import Config, ServerSettings
+from gateway.people.authentication.access import Bearer
 from gateway.service.app import App
 from gateway.service.assembly import background
 from spool.clock import Clock
@@ -165,6 +166,7 @@ async def servers(place: Path) -> AsyncIterator[Serve]:
         key_name: str = "sender",
         clock: Clock | None = None,
         reread: Callable[[Config], Config] | None = None,
+        local: Bearer | None = None,
         **server: Any,
     ) -> Serving:
         directory = place / f"data-{len(made)}"
@@ -172,7 +174,7 @@ async def servers(place: Path) -> AsyncIterator[Serve]:
         usual = {"listen": "127.0.0.1:0", "grpc_listen": ""}
         settings = dataclasses.replace(base, data_dir=directory, server=ServerSettings(**{**usual, **server}))
         again = None if reread is None else partial(reread, settings)
-        app = App(settings, version="0", clock=clock, reread=again)
+        app = App(settings, version="0", clock=clock, reread=again, local=local)
         await app.start()
         made.append(Serving(app=app, key="", client=ClientSession(auto_decompress=False)))
         made[-1].key = await made[-1].make_key(key_name, use_cases=[SEND_AI_TELEMETRY])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ Keys = Mapping[tuple[str, ...], Any]
 class Assistant:
     """
     A coding assistant. `sources` are the sources of its records. `keys` returns its settings for http://HOST:PORT.
+    `hooks` are the events whose hooks can refuse to go on.
     """
 
     name: str
@@ -31,6 +32,11 @@ class Assistant:
     file: Callable[[], Path]
     editor: Editor
     keys: Callable[[str], Keys]
+    hooks: tuple[str, ...] = ()
+
+    @property
+    def hook_paths(self) -> Sequence[tuple[str, str]]:
+        return [("hooks", event) for event in self.hooks]
 
 
 def _under(variable: str, folder: str, name: str) -> Callable[[], Path]:
@@ -97,6 +103,7 @@ ASSISTANTS = {
             file=_under("CLAUDE_CONFIG_DIR", ".claude", "settings.json"),
             editor=jsonc,
             keys=_claude_code,
+            hooks=("UserPromptSubmit", "PreToolUse"),
         ),
         Assistant(
             name="codex",

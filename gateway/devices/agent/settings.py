@@ -20,6 +20,7 @@ import msgspec
 
 from gateway.devices.agent.assistants import Assistant
 from gateway.devices.agent.edits import MISSING, NotEditable
+from gateway.devices.agent.hook_settings import own_entries, with_hook, without
 from gateway.devices.agent.identity import write_private
 from spool.disks import replace_file
 
@@ -58,14 +59,22 @@ class _Record(msgspec.Struct):
     exact: bool = True
 
 
-def configured_for(assistant: Assistant, path: Path, endpoint: str) -> Edited:
-    """Return the changed text, but write nothing. Raises NotEditable if the file cannot be changed."""
+def configured_for(assistant: Assistant, path: Path, endpoint: str, *, hook: str = "") -> Edited:
+    """
+    Return the changed text, but write nothing. With `hook`, a command, it has the assistant's hooks as well. Raises
+    NotEditable if the file cannot be changed.
+    """
     path = path.resolve()  # if the file is a symbolic link, write to its target, so that the link stays
     before = _read(path)
     text = _text(before)
     for key, value in assistant.keys(endpoint.rstrip("/")).items():
         if assistant.editor.get(text, key) != value:
             text = assistant.editor.put(text, key, value)
+    for event in assistant.hook_paths if hook else ():
+        present = assistant.editor.get(text, event)
+        entries = with_hook(present, hook)
+        if entries != present:
+            text = assistant.editor.put(text, event, entries)
     after = text.encode()
     return Edited(path=path, before=before, after=before if (before or b"") == after else after)
 
@@ -124,7 +133,10 @@ def undo(directory: Path, assistant: Assistant, path: Path) -> Edited:
 
 
 def _values(assistant: Assistant, data: bytes) -> list[tuple[list[str], Any]]:
-    return [(list(key), assistant.editor.get(_text(data), key)) for key in assistant.keys("")]
+    editor, text = assistant.editor, _text(data)
+    hooks = [(event, own_entries(editor.get(text, event))) for event in assistant.hook_paths]
+    values = [*((key, editor.get(text, key)) for key in assistant.keys("")), *hooks]
+    return [(list(key), value) for key, value in values]
 
 
 def _without_ours(
@@ -140,8 +152,10 @@ def _without_ours(
         return None
     editor, text, old = assistant.editor, _text(present), _text(original)
     for key, written in values:
-        old_value = editor.get(old, key)
-        if editor.get(text, key) != written:
+        old_value, present_value = editor.get(old, key), editor.get(text, key)
+        if tuple(key) in assistant.hook_paths:  # other entries of the list stay
+            old_value, written = without(present_value, written), present_value
+        if present_value != written:
             continue  # the user has changed this key since Tollhouse wrote it
         if old_value is MISSING:
             text = editor.remove(text, key)

@@ -52,7 +52,7 @@ MEASURED = 4096  # newest records whose delays are measured
 MAX_SOURCES = 64  # sources with a delay
 LOOK_S = 1.0  # seconds between looks at the stored table
 # dimensions that an enforcer knows before a call, in addition to tags
-KNOWN_BEFORE = frozenset({"api_key", "team", "user", "source", "model", "provider"})
+KNOWN_BEFORE = frozenset({"api_key", "team", "user", "device", "source", "model", "provider"})
 
 _log = logging.getLogger(__name__)
 _ORDER = {OVER: 0, NEAR: 1, WITHIN: 2}
@@ -238,6 +238,11 @@ class VerdictBoard:
                 raise Refusal(503, "no_verdicts", "the totals are being counted again; try again in a minute")
             self._kept[name] = kept
             return kept.signed
+
+    async def table(self, name: str) -> BudgetVerdicts:
+        """Return the table of `current`."""
+        await self.current(name)
+        return self._kept[name].table
 
     async def newer(self, name: str, tag: str, wait_s: float, stopping: asyncio.Event) -> SignedTable:
         """

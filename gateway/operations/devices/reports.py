@@ -6,7 +6,6 @@ Unknown fields are ignored, because an agent may be newer than its gateway. A 20
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.core.errors import BadPayload
-from gateway.core.schemas import TEXT, Schema, closed
+from gateway.core.schemas import TEXT, TEXT_OR_NULL, Schema, array, closed
 from gateway.devices.fleet.facts import FACTS, hardware_id_of, read_facts
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
@@ -83,6 +82,11 @@ class Report(Named, kw_only=True):
     opamp: Any = None
 
 
+_VERDICT = closed(
+    {"name": TEXT, "state": TEXT, "resets_at": TEXT},
+    {"spent": TEXT_OR_NULL, "limit": TEXT_OR_NULL, "currency": TEXT_OR_NULL},
+)
+_VERDICTS = closed({"valid_until": TEXT, "rows": array(_VERDICT)})
 _DEVICE = closed({"id": TEXT, "state": TEXT, "heartbeat_interval_s": {"type": "number"}})
 
 
@@ -123,15 +127,18 @@ async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     HEARTBEAT,
     "devices/heartbeat",
     "Send a heartbeat with the facts and the activity of a device",
-    closed({"device": _DEVICE}, {"next": TEXT}),
+    closed({"device": _DEVICE}, {"next": TEXT, "verdicts": _VERDICTS}),
 )
 async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
     facts = _facts(request.body, request.bearer)
     device, word = await lifecycle.heartbeat_with_word(facts, request.bearer, request.http.remote or "")
     await request.services.clusters.follow(device, request.bearer)
-    answer = _answer(device, lifecycle)
-    return answer if word is None else {**answer, "next": word}
+    # only under the device's own key: another Tollhouse that forwards its heartbeat has no right to them
+    is_own = request.bearer.device == device.id
+    verdicts = await request.services.own_verdicts(device) if is_own else None
+    more = {"next": word, "verdicts": msgspec.to_builtins(verdicts)}
+    return _answer(device, lifecycle) | {name: value for name, value in more.items() if value is not None}
 
 
 @_row(
@@ -214,7 +221,7 @@ def _heartbeat(report: Report) -> bytes:
     return msgspec.json.encode({**fields, **read_facts(facts)})
 
 
-def _answer(device: Device, lifecycle: DeviceLifecycle) -> dict[str, Mapping[str, object]]:
+def _answer(device: Device, lifecycle: DeviceLifecycle) -> dict[str, object]:
     """Return the answer for a device. A device that waits for approval continues to report."""
     interval_s = lifecycle.interval_s
     shown_interval = int(interval_s) if interval_s == int(interval_s) else interval_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gateway.core.first_use import Once
     from gateway.devices.lifecycle import DeviceLifecycle
     from gateway.devices.opamp.instances import OpampInstances
+    from gateway.devices.own_verdicts import OwnVerdicts
     from gateway.http.inflight_bytes import InflightBytes
     from gateway.http.listening.connections import Connections
     from gateway.intake.billing_connections import BillingConnections
@@ -31,7 +32,12 @@ if TYPE_CHECKING:
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.people.authentication.access import Access
     from spool.clock import Clock
+    from spool.devices.device import Device
     from spool.storage import Storage
+
+
+async def no_verdicts(device: Device) -> OwnVerdicts | None:
+    return None
 
 
 @dataclass(kw_only=True)
@@ -68,6 +74,7 @@ class TopicServices:
     Services for devices, clusters, usage events, unit-cost streams and billing drops. They need no registry.
 
     `is_unmapped` returns whether a type of events is not sent because its line in [upstream.events] is missing.
+    `own_verdicts` returns the verdicts that a device may know, or None.
     """
 
     storage: Storage
@@ -78,6 +85,7 @@ class TopicServices:
     stream_admission: StreamAdmission
     billing_connections: BillingConnections
     is_unmapped: Callable[[str], bool] = lambda _: False
+    own_verdicts: Callable[[Device], Awaitable[OwnVerdicts | None]] = no_verdicts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ from gateway.service.addresses.areas import (
     DEMO_AREAS,
     FOR_SENDERS,
     NOT_IN_DEMO,
+    OF_AN_AGENT,
     OPERATOR_AREAS,
     Area,
     AreaResource,
@@ -76,7 +77,8 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
 
     if for_senders:
         metrics = services.receivers.metrics
-        for area in FOR_SENDERS:
+        is_agent = services.receivers.access.local is not None
+        for area in (*FOR_SENDERS, *OF_AN_AGENT) if is_agent else FOR_SENDERS:
             for name in area.endpoints:
                 metrics.expect(name, 200)
             _add_area(app, area, partial(_add_for_senders, area, lambda rows: endpoint(rows, services)))

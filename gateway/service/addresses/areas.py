@@ -149,6 +149,11 @@ FOR_SENDERS = (
     Area(modules=("gateway.operations.people.roles",), paths=("/v2/access-control",), endpoints=("roles",)),
 )
 
+# Only an agent has these addresses, for programs on its own machine.
+OF_AN_AGENT = (
+    Area(modules=("gateway.operations.devices.verdict",), paths=("/v1/agent",), endpoints=("agent/verdict",)),
+)
+
 # OTLP over gRPC: service -> signal that it accepts. Each service has one method, Export. A service with None
 # accepts and ignores all items.
 _COLLECTOR = "opentelemetry.proto.collector"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,12 @@ from gateway.bills.contracts.declared import contracts_of
 from gateway.configuration.sections import Config, KeyOwner
 from gateway.core.first_use import Once, imported
 from gateway.core.mounts import page_link
+from gateway.devices.own_verdicts import AMOUNTS, OFF, OwnVerdicts
 from gateway.money.budgets.declared import BudgetTable
 from gateway.operations.holders.operators import Urls
 from gateway.service.assembly.prices import installed_prices
 from spool.clock import Clock
+from spool.devices.device import Device
 from spool.errors import SpoolError
 from spool.people import People
 from spool.registry.registry import Registry
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
     from gateway.bills.reconciliation.matching import Owner
     from gateway.bills.reconciliation.reconciler import Reconciler
     from gateway.intake.billing_connections import BillingConnections
+    from gateway.money.budgets.device_verdicts import DeviceVerdicts
     from gateway.money.budgets.evaluator import BudgetEvaluator
     from gateway.money.recommendations.adviser import Adviser
+    from gateway.service.assembly.parts import Assembler
     from spool.registry.document_table import PlainDocuments
     from spool.statements import Statements
 
@@ -238,6 +242,30 @@ def budget_evaluator(
         )
 
     return Once(make)
+
+
+def device_verdicts(
+    parts: Assembler, budgets: Once[BudgetEvaluator] | None
+) -> Callable[[Device], Awaitable[OwnVerdicts | None]]:
+    """Return a function that returns the verdicts that a device may know. They are off unless granted."""
+
+    def make() -> DeviceVerdicts:
+        from gateway.money.budgets.device_verdicts import DeviceVerdicts
+
+        assert budgets is not None
+        people = parts.storage.ledger.people or parts.people(parts.config)
+        return DeviceVerdicts(budgets().verdicts, people, lambda: parts.devices.interval_s)
+
+    verdicts = Once(make)
+
+    async def own_verdicts(device: Device) -> OwnVerdicts | None:
+        granted = parts.config.devices.verdicts
+        if granted == OFF or budgets is None:
+            return None
+        await imported("gateway.money.budgets.device_verdicts")
+        return await verdicts().of(device, has_amounts=granted == AMOUNTS)
+
+    return own_verdicts
 
 
 async def evaluate_budgets(evaluator: Once[BudgetEvaluator], registry: Registry) -> None:

@@ -21,7 +21,7 @@ from gateway.monitoring.late_reports import KeptLateReports, LateReportCounter
 from gateway.monitoring.metrics import Metrics
 from gateway.monitoring.sender_hours import KeptSenderHours
 from gateway.operations.holders.operators import Urls
-from gateway.operations.holders.receivers import StatusServices, TopicServices
+from gateway.operations.holders.receivers import StatusServices, TopicServices, no_verdicts
 from gateway.operations.services import Services
 from gateway.people.authentication.access import Bearer
 from gateway.service.assembly import monitoring
@@ -34,6 +34,7 @@ from gateway.service.assembly.background import (
     span_memory,
 )
 from gateway.service.assembly.demo import report_as_laptops
+from gateway.service.assembly.money import device_verdicts
 from gateway.service.assembly.operators import demo_month, load_allocation, operator_services
 from gateway.service.assembly.parts import Assembler, follow_own_prices
 from gateway.service.assembly.reload import Reload
@@ -186,6 +187,7 @@ async def _assemble(
             stream_admission=assembler.stream_admission(),
             billing_connections=assembler.billing_connections,
             is_unmapped=assembler.is_unmapped,
+            own_verdicts=no_verdicts if is_agent else device_verdicts(assembler, operators.money.budgets),
         ),
         status=StatusServices(health=monitoring.health(assembler, receivers, routes), exposition=exposition),
         operators=operators,

@@ -38,6 +38,7 @@ class Gateway:
     interval: float = 7
     word: str = ""
     ping: int = 200  # status of pings
+    verdicts: object = None
 
     def judge(self, request: Received) -> Reply:
         what, secret = request.path.rpartition("/")[2], request.headers["authorization"]
@@ -54,6 +55,8 @@ class Gateway:
             body["key"], self.key = self.key, None
         if what == "heartbeat" and self.word:
             body["next"] = self.word
+        if what == "heartbeat" and self.verdicts is not None:
+            body["verdicts"] = self.verdicts
         return Reply(200, json.dumps(body).encode(), "application/json")
 
 
@@ -65,6 +68,7 @@ class Laptop:
     key_file: Path
     versions: list[int]
     words: list[str]
+    verdicts: list[object]
 
     def asked(self) -> list[tuple[str, str]]:
         return [
@@ -75,7 +79,7 @@ class Laptop:
 @pytest.fixture
 async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
     gateway, key_file, enrolment = Gateway(), tmp_path / "device.key", tmp_path / "enrolment.key"
-    versions, words = [1], list[str]()
+    versions, words, verdicts = [1], list[str](), list[object]()
 
     def keep_key(key: str) -> None:
         key_file.write_text(key)
@@ -95,12 +99,13 @@ async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
             report=report,
             version=lambda: versions[-1],
             keep_word=words.append,
+            keep_verdicts=lambda text: verdicts.append(json.loads(text)),
             enrolment_key=SecretSource("the enrolment key", file=enrolment),
             key_file=key_file,
             keep_key=keep_key,
             backoff=Backoff(first_s=0.5, most_s=1.0),
         )
-        yield Laptop(upstream, gateway, link, key_file, versions, words)
+        yield Laptop(upstream, gateway, link, key_file, versions, words, verdicts)
         await link.close()
 
 
@@ -115,6 +120,20 @@ async def test_enrolment_then_heartbeats_under_its_own_key(laptop: Laptop) -> No
     assert {"device_id": "laptop", "hostname": "mill", "spool": {"records": 3}} == heartbeat
     assert laptop.link.state == "enrolled"
     assert laptop.link.reason is None
+
+
+async def test_heartbeats_replace_pings_while_there_are_verdicts(laptop: Laptop) -> None:
+    """Verdicts expire sooner than a heartbeat would be due. An answer without verdicts ends them."""
+    stated = {"valid_until": "2027-01-01T00:00:00Z", "rows": []}
+    laptop.key_file.write_text("thd_laptop_1_aa")
+    laptop.gateway.verdicts = stated
+    for _ in range(2):
+        await laptop.link.report_once()
+    laptop.gateway.verdicts = None
+    for _ in range(2):
+        await laptop.link.report_once()
+    assert ["heartbeat"] * 3 + ["ping"] == [what for what, _ in laptop.asked()]
+    assert [stated, stated, None] == laptop.verdicts
 
 
 async def test_a_pending_device_asks_again(laptop: Laptop) -> None:

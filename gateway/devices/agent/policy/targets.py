@@ -11,11 +11,12 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from gateway.devices.agent import jsonc
 from gateway.devices.agent.assistants import ASSISTANTS, Keys
 from gateway.devices.agent.edits import Editor
+from gateway.devices.agent.hook_settings import entry
 
 LINUX: Final = "linux"
 MACOS: Final = "macos"
@@ -36,12 +37,14 @@ ENVIRONMENT: Final = "environment"  # the name of the variables of the whole mac
 class Destination:
     """
     An OTLP endpoint over HTTP. `key` is empty if the endpoint is this machine's agent. `device` is a text that
-    becomes the device id of the reports, usually a variable of the MDM.
+    becomes the device id of the reports, usually a variable of the MDM. `hook` is the command of assistants' hooks, or
+    "".
     """
 
     endpoint: str
     key: str = ""
     device: str = ""
+    hook: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +113,12 @@ def _claude_code(destination: Destination) -> Keys:
     more = {"OTEL_LOG_USER_PROMPTS": "0"} | _optional(destination)
     if headers := more.get("OTEL_EXPORTER_OTLP_HEADERS"):
         more |= {f"OTEL_EXPORTER_OTLP_{signal}_HEADERS": headers for signal in ("LOGS", "METRICS")}
-    keys = ASSISTANTS["claude-code"].keys(destination.endpoint)
-    return {**keys, **{("env", name): value for name, value in more.items()}}
+    assistant = ASSISTANTS["claude-code"]
+    keys: dict[tuple[str, ...], Any] = {**assistant.keys(destination.endpoint)}
+    keys |= {("env", name): value for name, value in more.items()}
+    if destination.hook:
+        keys |= {event: [entry(destination.hook)] for event in assistant.hook_paths}
+    return keys
 
 
 def _codex(destination: Destination) -> Keys:

@@ -7,8 +7,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from gateway.cli import main
 from gateway.devices.agent.assistants import ASSISTANTS, Assistant
+from gateway.devices.agent.hook_settings import problem_of
 from gateway.devices.agent.settings import BACKUP, Edited, NotEditable, configured_for, undo, write
 
 ENDPOINT = "http://127.0.0.1:4318"
@@ -201,3 +204,79 @@ def test_codex_reports_its_events_alone(tmp_path: Path) -> None:
     settle(tmp_path / "agent", ASSISTANTS["codex"], path)
     exporter = {"otlp-http": {"endpoint": f"{ENDPOINT}/v1/logs", "protocol": "binary"}}
     assert {"environment": "dev", "exporter": exporter} == tomllib.loads(path.read_text())["otel"]
+
+
+HOOK = "tollhouse agent verdict --session-limit 20"
+OWN_HOOK = {"matcher": "Bash", "hooks": [{"type": "command", "command": "lint"}]}
+LATER_HOOK = {"hooks": [{"type": "command", "command": "tollhouse agent status"}]}
+
+
+def commands(path: Path, event: str) -> list[str]:
+    entries = json.loads(path.read_text()).get("hooks", {}).get(event, [])
+    return [hook["command"] for entry in entries for hook in entry["hooks"]]
+
+
+def hooked(directory: Path, path: Path, hook: str) -> Edited:
+    assistant = ASSISTANTS["claude-code"]
+    return write(directory, assistant, configured_for(assistant, path, ENDPOINT, hook=hook))
+
+
+def test_a_hook_is_written_when_it_is_wanted(tmp_path: Path) -> None:
+    """Without the option there is no hook. A second command replaces the first, and hooks of the user stay."""
+    agent, path = tmp_path / "agent", tmp_path / "settings.json"
+    original = json.dumps({"model": "opus", "hooks": {"PreToolUse": [OWN_HOOK]}}).encode()
+    path.write_bytes(original)
+    settle(agent, ASSISTANTS["claude-code"], path)
+    assert ["lint"] == commands(path, "PreToolUse")
+    hooked(agent, path, HOOK)
+    assert ["lint", HOOK] == commands(path, "PreToolUse")
+    assert [HOOK] == commands(path, "UserPromptSubmit")
+    assert not configured_for(ASSISTANTS["claude-code"], path, ENDPOINT, hook=HOOK).changed
+    hooked(agent, path, f"/usr/bin/{HOOK} --closed")
+    assert ["lint", f"/usr/bin/{HOOK} --closed"] == commands(path, "PreToolUse")
+    undo(agent, ASSISTANTS["claude-code"], path)
+    assert original == path.read_bytes()
+
+
+@pytest.mark.parametrize("own", [{}, {"hooks": {"PreToolUse": [OWN_HOOK]}}])
+def test_a_hook_that_its_owner_wrote_meanwhile_stays(tmp_path: Path, own: dict[str, object]) -> None:
+    """After an edit, undo removes only the entries that Tollhouse wrote."""
+    agent, path = tmp_path / "agent", tmp_path / "settings.json"
+    path.write_text(json.dumps(own))
+    hooked(agent, path, HOOK)
+    edited = json.loads(path.read_text())
+    edited["hooks"]["PreToolUse"].insert(0, LATER_HOOK)
+    path.write_text(json.dumps(edited))
+    hooked(agent, path, HOOK)
+    undo(agent, ASSISTANTS["claude-code"], path)
+    left = ["tollhouse agent status", *(["lint"] if own else [])]
+    assert left == commands(path, "PreToolUse")
+    assert {"hooks": {"PreToolUse"}} == {
+        name: {*value} for name, value in json.loads(path.read_text()).items()
+    }
+
+
+def test_hooks_that_are_no_list_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text('{"hooks": {"PreToolUse": {}}}')
+    with pytest.raises(NotEditable):
+        hooked(tmp_path / "agent", path, HOOK)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf /",
+        "tollhouse agent verdict --sesion-limit 20",
+        "tollhouse agent",
+        "tollhouse 'agent",
+        "mytollhouse agent verdict",
+    ],
+)
+def test_a_command_that_is_no_verdict_is_refused(command: str) -> None:
+    """A command with a mistake would exit with 2, and so block every prompt."""
+    assert problem_of(command)
+    done = CliRunner().invoke(main, ["agent", "setup", "claude-code", "--hook", command])
+    assert (2, True) == (done.exit_code, "is no command such as" in done.stderr)
+    other = CliRunner().invoke(main, ["agent", "setup", "codex", "--hook", HOOK])
+    assert (2, True) == (other.exit_code, "no hook of codex" in other.stderr)

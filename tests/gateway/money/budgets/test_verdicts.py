@@ -195,9 +195,9 @@ async def test_budgets_that_an_enforcer_cannot_follow_are_problems(house: House)
     )
     by_status = await house.budget(failed)
     view = await house.view(name="all")
-    new = NewBudget(name="Devices", view=ViewName(id=view.id), default_amount="1", per="device")
-    per_device = await house.registry.table(BudgetTable).create(
-        new, known=(*KNOWN, "device"), most=9, actor=ADA
+    new = NewBudget(name="Regions", view=ViewName(id=view.id), default_amount="1", per="region")
+    per_region = await house.registry.table(BudgetTable).create(
+        new, known=(*KNOWN, "region"), most=9, actor=ADA
     )
     billed = await house.budget(view, name="Bills", cost_type=next(iter(BILLED_TYPES)))
     fine = await house.budget(
@@ -205,9 +205,9 @@ async def test_budgets_that_an_enforcer_cannot_follow_are_problems(house: House)
     )
     table = await read(house)
     problems = {problem.budget: problem.problem for problem in table.problems}
-    assert {by_status.id, per_device.id, billed.id} == {*problems}
+    assert {by_status.id, per_region.id, billed.id} == {*problems}
     assert "does not know status before a call" in problems[by_status.id]
-    assert "does not know device before a call" in problems[per_device.id]
+    assert "does not know region before a call" in problems[per_region.id]
     assert "billed costs" in problems[billed.id]
     [row] = table.rows
     assert (fine.id, {"tag:service": ["shop"]}, {"team": ["ads"]}) == (

@@ -9,6 +9,7 @@ import re
 import subprocess
 import tomllib
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -84,6 +85,21 @@ def test_a_managed_file_has_the_settings_of_the_agent_setup(name: str) -> None:
     settings = read(target, files[f"linux{target}"])
     for path, value in ASSISTANTS[name].keys(AGENT.endpoint).items():
         assert at(settings, path) == value
+
+
+def test_a_hook_is_in_the_settings_only_if_it_is_wanted() -> None:
+    """Claude Code gets the hook on every system, and no other assistant does."""
+    command = "tollhouse agent verdict --session-limit 20"
+    files = made(replace(AGENT, hook=command))
+    settings = json.loads(files[f"linux{MANAGED['claude-code'].files['linux']}"])
+    entry = {"hooks": [{"type": "command", "command": command}]}
+    assert {event: [entry] for event in ("UserPromptSubmit", "PreToolUse")} == settings["hooks"]
+    payloads = plistlib.loads(files[PROFILE])["PayloadContent"]
+    [claude] = [each for each in payloads if each["PayloadType"] == MANAGED["claude-code"].domain]
+    assert settings["hooks"] == claude["hooks"]
+    others = [name for name in MANAGED if name != "claude-code"]
+    assert not any(b"agent verdict" in files[f"linux{MANAGED[name].files['linux']}"] for name in others)
+    assert not any(b"agent verdict" in content for content in made(AGENT).values())
 
 
 def test_the_key_is_in_each_file_that_can_have_it() -> None:

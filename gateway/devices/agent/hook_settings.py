@@ -1,0 +1,58 @@
+"""The hook of an assistant in its settings: a list for each event, with our entry next to those of the user."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gateway.devices.agent.edits import MISSING, NotEditable
+from gateway.devices.agent.hook import asked_by
+
+COMMAND = ("agent", "verdict")
+EXAMPLE = "tollhouse agent verdict --session-limit 20"
+
+
+def problem_of(command: str) -> str:
+    """Return why a command is no hook, or "". A wrong command could block every prompt."""
+    return "" if _is_hook(command) else f"--hook {command} is no command such as '{EXAMPLE}'"
+
+
+def entry(command: str) -> Mapping[str, Any]:
+    return {"hooks": [{"type": "command", "command": command}]}
+
+
+def with_hook(present: Any, command: str) -> Sequence[Any]:
+    """Return the entries of an event with our entry, which replaces an earlier one. Raises NotEditable."""
+    if present is MISSING:
+        return [entry(command)]
+    if not isinstance(present, list):
+        raise NotEditable("its hooks are no list")
+    return [*(each for each in present if not _is_ours(each)), entry(command)]
+
+
+def own_entries(present: Any) -> Sequence[Any]:
+    return [each for each in present if _is_ours(each)] if isinstance(present, list) else []
+
+
+def without(present: Any, written: Sequence[Any]) -> Any:
+    """Return the entries of an event without those that were written. MISSING if no other is left."""
+    if not written or not isinstance(present, list):
+        return present
+    return [each for each in present if each not in written] or MISSING
+
+
+def _is_ours(found: Any) -> bool:
+    match found:
+        case {"hooks": [{"type": "command", "command": str(command)}]}:
+            return _is_hook(command)
+    return False
+
+
+def _is_hook(command: str) -> bool:
+    try:
+        program, *words = shlex.split(command)
+    except ValueError:
+        return False
+    name = program.replace("\\", "/").rpartition("/")[2].removesuffix(".exe")
+    return (name, *words[:2]) == ("tollhouse", *COMMAND) and asked_by(words[2:]) is not None

@@ -1,0 +1,56 @@
+"""The cost of one session on this machine: the totals, and the records that are still open."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
+from spool.ledger.sums import AHEAD_S
+from spool.ledger.verdicts import verdict_of
+from spool.ledger.work import SESSION
+from spool.log.protocols import Log
+from spool.record import AI_TELEMETRY, Correction, Inference, Record, UsageMetric
+
+LOOK_BACK = timedelta(days=90)
+
+
+async def cost_of(session: str, ledger: Ledger, log: Log, now: float) -> int | None:
+    """
+    Return the cost of a session in units, as `tollhouse work` shows it once all its records are closed. Return None
+    while the totals are counted again.
+    """
+    until = end_of_hour(now) + timedelta(seconds=AHEAD_S)
+    query = CostQuery(
+        since=(until - LOOK_BACK).replace(hour=0),
+        until=until,
+        granularity=TOTAL,
+        include={SESSION: (ledger.digests.as_shown(SESSION, session),)},
+        measures=("cost",),
+    )
+    while True:
+        closed_below = log.closed_below(AI_TELEMETRY)
+        await ledger.catch_up(log)
+        if not await ledger.is_complete():
+            return None
+        rows = await ledger.costs(query)
+        last = log.next_number(AI_TELEMETRY) - 1
+        entries = await log.read(AI_TELEMETRY, closed_below, last, with_open=True)
+        if (
+            log.closed_below(AI_TELEMETRY) == closed_below
+        ):  # otherwise a record counts in both sums or in neither
+            closed = sum(money.units(row.cost) for row in rows)
+            records = (record for entry in entries for record in entry.records if record is not None)
+            return closed + sum(_spend(record, session) for record in records)
+
+
+def _spend(record: Record, session: str) -> int:
+    """Return what an open record adds to the cost of a session."""
+    if isinstance(record, Correction):
+        if record.before.session != session:  # the later report named the session
+            return _spend(record.after, session)
+        return verdict_of(record).spend or 0
+    if not isinstance(record, Inference | UsageMetric) or record.session != session:
+        return 0
+    return verdict_of(record).spend or 0

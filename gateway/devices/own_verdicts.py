@@ -1,0 +1,64 @@
+"""
+The verdicts on budgets that a gateway states to a device in the answer to a heartbeat, and what the agent keeps of
+them. They are kept in memory and end at `valid_until`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+MOST = 100  # rows for one device; rows that are over come first
+OFF, STATE, AMOUNTS = "off", "state", "amounts"  # values of the setting devices.verdicts
+OVER = "over"
+
+
+class OwnVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    name: str  # of the budget
+    state: str
+    resets_at: str
+    spent: str | None = None
+    limit: str | None = None
+    currency: str | None = None
+
+
+class OwnVerdicts(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of a device and its person. A missing row means within."""
+
+    valid_until: str
+    rows: list[OwnVerdict]
+
+
+class KeptVerdicts:
+    """The newest verdicts on this device."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._kept: OwnVerdicts | None = None
+        self._until = 0.0
+
+    def keep(self, text: bytes) -> None:
+        """Replace the verdicts. A text without valid verdicts means that there are none."""
+        self._kept = None
+        try:
+            kept = msgspec.json.decode(text, type=OwnVerdicts | None)
+            if kept is not None:
+                self._until = datetime.fromisoformat(kept.valid_until).timestamp()
+        except (ValueError, RecursionError):
+            return
+        self._kept = kept
+
+    def refusal(self) -> str:
+        """Return why a session of this device may not go on, or ""."""
+        if self._kept is None or self._now() >= self._until:
+            return ""
+        return next((_sentence(row) for row in self._kept.rows if row.state == OVER), "")
+
+
+def _sentence(row: OwnVerdict) -> str:
+    amounts = (
+        "" if row.spent is None else f" ({row.spent} of {row.limit} {row.currency or ''})".replace(" )", ")")
+    )
+    return f"Tollhouse: the budget {row.name} is spent{amounts} until {row.resets_at}."

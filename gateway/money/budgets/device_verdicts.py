@@ -1,0 +1,102 @@
+"""The rows of the table of verdicts that concern one device and its person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from gateway.core.errors import Refusal
+from gateway.devices.own_verdicts import MOST, OwnVerdict, OwnVerdicts
+from gateway.money.budgets.verdicts import (
+    ACTING,
+    OVER,
+    VALID_S,
+    BudgetVerdict,
+    BudgetVerdicts,
+    VerdictBoard,
+    seconds_of,
+)
+from spool.devices.device import ENROLLED, Device
+from spool.ledger.queries import TAG
+from spool.people import USER, People
+from spool.record import moment
+
+DEVICE = "device"
+_OWN = frozenset({DEVICE, USER})  # a row concerns a device only if it names the device or its person
+_FIELDS = frozenset({"team", USER})  # labels that fill a field of a record; others become tags
+
+
+class DeviceVerdicts:
+    """Finds the rows of devices. `interval_s` returns the time between two heartbeats."""
+
+    def __init__(self, board: VerdictBoard, people: People, interval_s: Callable[[], float]) -> None:
+        self._board = board
+        self._people = people
+        self._interval_s = interval_s
+        self._indexed: tuple[object, ...] = ()  # the table and the links of people in the index
+        self._rows: Mapping[tuple[str, str], Sequence[BudgetVerdict]] = {}
+
+    async def of(self, device: Device, *, has_amounts: bool) -> OwnVerdicts | None:
+        """Return the rows of an enrolled device. Return None while the totals are counted again."""
+        if device.state != ENROLLED:
+            return None
+        try:
+            table = await self._board.table(ACTING)
+        except Refusal:
+            return None
+        links = self._people.persons.first
+        if not (self._indexed and self._indexed[0] is table and self._indexed[1] is links):
+            self._rows = await asyncio.to_thread(self._index, table)
+            self._indexed = table, links
+        rows = self._rows_of(self._known(device))
+        until = seconds_of(table.as_of) + max(VALID_S, 2 * self._interval_s())
+        return OwnVerdicts(
+            valid_until=moment(until), rows=[_own(row, has_amounts=has_amounts) for row in rows[:MOST]]
+        )
+
+    def _index(self, table: BudgetVerdicts) -> Mapping[tuple[str, str], Sequence[BudgetVerdict]]:
+        """Return the rows by their one device or person. The sum of several people is that of none of them."""
+        found = defaultdict[tuple[str, str], list[BudgetVerdict]](list)
+        for row in table.rows:
+            for dimension in _OWN & row.match.include.keys():
+                owners = {self._same(dimension, value) for value in row.match.include[dimension]}
+                if len(owners) == 1:
+                    found[dimension, owners.pop()].append(row)
+        return found
+
+    def _known(self, device: Device) -> Mapping[str, str]:
+        """
+        Return what all calls of a device have in common. Only an operator names its person, because a device could
+        state anybody.
+        """
+        labels = {
+            name if name in _FIELDS else f"{TAG}{name}": value for name, value in device.all_labels.items()
+        }
+        person = device.operator_labels.get(USER, "")
+        known = {**labels, USER: person, DEVICE: device.id}
+        return {name: self._same(name, value) for name, value in known.items() if value}
+
+    def _rows_of(self, known: Mapping[str, str]) -> Sequence[BudgetVerdict]:
+        """Return the rows that every call of a device matches, those that are over first."""
+        named = {id(row): row for own in _OWN & known.keys() for row in self._rows.get((own, known[own]), ())}
+        rows = [row for row in named.values() if self._matches(row, known)]
+        return sorted(rows, key=lambda row: (row.state != OVER, row.budget))
+
+    def _matches(self, row: BudgetVerdict, known: Mapping[str, str]) -> bool:
+        def has(name: str, values: Sequence[str]) -> bool:
+            return known[name] in [self._same(name, value) for value in values]
+
+        include, exclude = row.match.include, row.match.exclude
+        if not {*include, *exclude} <= known.keys():
+            return False
+        return all(has(*each) for each in include.items()) and not any(has(*each) for each in exclude.items())
+
+    def _same(self, dimension: str, value: str) -> str:
+        """Return a text that is the same for every name of a person."""
+        return self._people.identity(value) if dimension == USER and value else value
+
+
+def _own(row: BudgetVerdict, *, has_amounts: bool) -> OwnVerdict:
+    amounts = {"spent": row.spent, "limit": row.limit, "currency": row.currency} if has_amounts else {}
+    return OwnVerdict(name=row.name, state=row.state, resets_at=row.resets_at, **amounts)

@@ -1,0 +1,60 @@
+"""The answer of an agent to an assistant's hook: whether a session may go on. Only agents have this address."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from gateway.core.errors import Refusal
+from gateway.core.schemas import TEXT, closed
+from gateway.devices.agent.hook import AMOUNT, MOST_SESSION, PATH
+from gateway.devices.agent.session_meter import cost_of
+from gateway.http.address import WRITE, Address
+from gateway.http.answers import JSON
+from gateway.http.requests import Result, check_json
+from gateway.operations.holders.receivers import TopicServices
+from gateway.operations.requests.key_requests import KeyRequest
+from spool.errors import NotKept
+from spool.ledger import money
+from spool.registry.scopes import INGEST
+
+
+class SessionQuestion(msgspec.Struct, kw_only=True):
+    session_id: Annotated[str, Meta(min_length=1, max_length=MOST_SESSION)]
+    session_limit: Annotated[str, Meta(pattern=f"^({AMOUNT})?$")] = ""
+
+
+@Address(
+    methods=("POST",),
+    path=PATH,
+    summary="Answer whether a session of this machine may go on",
+    endpoint="agent/verdict",
+    scope=INGEST,
+    check=check_json,
+    gives={200: {JSON: closed({"refuse": TEXT})}},
+    refusals=WRITE,
+)
+async def give_verdict(request: KeyRequest[TopicServices, SessionQuestion]) -> Result:
+    """Return in `refuse` why the session may not go on, or "". The answer states nothing about other sessions."""
+    refuse = request.services.devices.own_refusal()
+    if not refuse and request.body.session_limit:
+        refuse = await _over_limit(request)
+    return {"refuse": refuse}
+
+
+async def _over_limit(request: KeyRequest[TopicServices, SessionQuestion]) -> str:
+    session, limit = request.body.session_id, request.body.session_limit
+    storage = request.services.storage
+    try:
+        spent = await cost_of(session, storage.ledger, storage.log, request.receivers.clock.now())
+    except NotKept as error:
+        raise Refusal(503, "no_verdict", "the session is no longer listed") from error
+    if spent is None:
+        raise Refusal(503, "no_verdict", "the totals are being counted again; try again in a minute")
+    if spent < money.units(limit):
+        return ""
+    amount = Decimal(money.text(spent)).quantize(Decimal("0.01"))
+    return f"Tollhouse: this session has cost {amount} USD, and its limit is {limit} USD."
