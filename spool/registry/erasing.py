@@ -17,6 +17,7 @@ from spool.erasure import EVER, Erasure, pseudonyms_by_digest
 from spool.errors import NotAllowed
 from spool.people import ERASED, SECOND_NAME, USER, USER_EMAIL, People, Pseudonyms, is_address
 from spool.registry.changes import Changes
+from spool.registry.file_owners import FILE_OWNERS, owner_id
 from spool.registry.operators import Actor, Operator
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables.operators import delete_operators
@@ -42,13 +43,17 @@ class TextPlace(NamedTuple):
 
 @dataclass(kw_only=True)
 class ErasedRows:
-    """What an erasure changed in the registry. `texts` have a name, and were replaced if the erasure says so."""
+    """
+    What an erasure changed in the registry. `texts` have a name, and were replaced if the erasure says so. `managed`
+    has the places in files of changed objects that files manage.
+    """
 
     people: int = 0
     accounts: int = 0
     rows: int = 0
     texts: list[TextPlace] = field(default_factory=list)
     more_texts: int = 0
+    managed: list[str] = field(default_factory=list)
 
 
 async def erase(
@@ -106,6 +111,7 @@ class _Erasing:
         self._labels = [label for label in labels if label.strip()]
         self._by_digest = pseudonyms_by_digest(erasures)
         self._named = lru_cache(maxsize=65536)(self._found)
+        self._owners = FILE_OWNERS.all(rows)
 
     def run(self, actor: Actor, now: float) -> None:
         if self.named(actor.name) != actor.name:
@@ -148,7 +154,12 @@ class _Erasing:
         after = {
             name: self._value(value, TextPlace(table, id, name), everywhere) for name, value in values.items()
         }
-        self.done.rows += after != dict(values)
+        if after != dict(values):
+            self.done.rows += 1
+            stated = [name for name in values if name not in AUTHORS and not name.endswith("_by")]
+            owner = self._owners.get(owner_id(table, id))
+            if owner and any(after[name] != values[name] for name in stated):
+                self.done.managed.append(owner.place)
         return after
 
     def _value(self, value: Any, place: TextPlace, everywhere: bool) -> Any:

@@ -219,6 +219,13 @@ def _places(erased: Erased, body: ErasePerson, now: float, waits: bool) -> Itera
         count=rows.rows,
         what="rows of roles, seats, filters, authors and the audit list",
     )
+    yield ReceiptPlace(
+        place="settings as files",
+        state=ASK if rows.managed else DONE,
+        count=len(rows.managed),
+        what="files that contain a name; replace it there, because the next apply stores it again",
+        listed=rows.managed,
+    )
     yield _texts(erased, replaced=body.texts)
     yield _devices(erased, erases=body.devices)
     yield ReceiptPlace(

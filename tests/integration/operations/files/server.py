@@ -25,9 +25,11 @@ class Api:
         self.serving = serving
         self._socket = socket
 
-    async def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    async def ask(
+        self, method: str, path: str, body: object = None, *, by: str = "ada@example.com"
+    ) -> tuple[int, Any]:
         url = f"http://tollhouse{OPERATOR_API}{path}"
-        async with self._socket.request(method, url, json=body, headers={AS: "ada@example.com"}) as answer:
+        async with self._socket.request(method, url, json=body, headers={AS: by}) as answer:
             return answer.status, await answer.json()
 
     async def apply(self, files: dict[str, str], **how: Any) -> Any:

@@ -160,6 +160,36 @@ async def test_people_who_are_linked_and_forgotten_stay_in_their_files(one: Api)
         assert exported == await one.files() == files_of(objects)
 
 
+PRIVACY: dict[str, Any] = {
+    "name": "Privacy",
+    "data_access": "none",
+    "permission_sets": ["answer_privacy_requests"],
+    "members": ["dpo@example.com"],
+}
+
+
+async def test_the_receipt_of_an_erasure_lists_files(one: Api) -> None:
+    """Plans show what differs from the old files. The exported files have the pseudonym, and are equal."""
+    people = {"people": [{"users": ["bob@example.com"], "name": "Bob"}]}
+    assert 200 == (await one.ask("POST", "/people", people))[0]
+    seats = [{"user": user, "since": "2026-10-01"} for user in ("bob@example.com", "cy@example.com")]
+    plan = {"name": "Team", "view": "Search", "fee": "25", "seats": seats}
+    objects: Objects = {"views": [VIEW], "plans": [plan], "roles": [PRIVACY]}
+    await applied(one, objects)
+    path, confirmed = "/people/bob@example.com/erase", {"confirm": "Bob"}
+    status, payload = await one.ask("POST", path, confirmed, by="dpo@example.com")
+    assert 200 == status, payload
+    places = {place["place"]: place for place in payload["erasure"]["places"]}
+    assert ["platform, plans.yaml:1"] == places["settings as files"]["listed"]
+    assert "ask" == places["settings as files"]["state"]
+    planned = await one.apply(files_of(objects), dry_run=True)
+    assert ["plan Team"] == [f"{each['kind']} {each['name']}" for each in planned["differences"]]
+    exported = await one.files()
+    assert "bob@" not in str(exported)
+    assert "erased:" in exported["plans.yaml"]
+    assert [] == (await one.apply(exported))["differences"]
+
+
 EVER = CostQuery(
     since=datetime(2020, 1, 1, tzinfo=UTC), until=datetime(2040, 1, 1, tzinfo=UTC), granularity=TOTAL
 )

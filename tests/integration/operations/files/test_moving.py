@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import signal
@@ -10,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.operations.files.kinds import file_kinds
 from tests.integration.operations.files.objects import ROLE, SECRETS, files_of, generated
 from tests.integration.operations.files.server import NEW_SECRET, Api, api
-from tests.integration.test_serve import Run, ended, line, run
+from tests.integration.test_serve import Run, ended, line, port_of, run
 from tests.integration.test_two_gateways import shared_config
 from tests.rounds import part
 from tests.spool.postgres_cluster import Schema
@@ -165,3 +167,40 @@ async def test_a_server_starts_with_files(run: Run, tmp_path: Path) -> None:
     code, _, err = await ended(await run(*words))
     assert 2 == code
     assert "views.yaml:1:3: the field filter is missing" in err
+
+
+async def test_two_gateways_start_at_once_with_files(
+    run: Run, tmp_path: Path, new_schema: Callable[[], Schema]
+) -> None:
+    """One of them applies the files, and the other finds nothing to do. Both accept the key of the files."""
+    schema = new_schema()
+    (tmp_path / "dsn").write_text(schema.dsn)
+    (tmp_path / "secret").write_bytes(b"s" * 32)
+    (tmp_path / "secret").chmod(0o600)
+    keys = [{**KEY, "secret_file": "sender"}]
+    files = written(tmp_path / "files", {**files_of({**SMALL, "keys": keys}), "sender": "s" * 40})
+    servers = []
+    for name in ("one", "other"):
+        config = tmp_path / f"{name}.toml"
+        config.write_text(
+            f'[storage]\nengine = "postgres"\ndsn_file = "{tmp_path}/dsn"\nsecret_file = "{tmp_path}/secret"\n'
+            f'schema = "{schema.name}"\ndurability = "local"\nnode_name = "{name}"\n[spool]\nmax_bytes = "1GiB"\n'
+        )
+        words = ("--config", str(config), "--data", str(tmp_path / name), "--apply", str(files))
+        servers.append(run("--listen", "127.0.0.1:0", "--grpc-listen", "", *words))
+    changes = []
+    for server in await asyncio.gather(*servers):
+        port = port_of(await line(server))
+        async with (
+            ClientSession() as session,
+            session.post(
+                f"http://127.0.0.1:{port}/v1/ai-telemetry", data=b"[]", headers={"Authorization": "s" * 40}
+            ) as answer,
+        ):
+            assert answer.status not in (401, 403)
+        server.send_signal(signal.SIGTERM)
+        code, _, err = await ended(server)
+        assert 0 == code, err
+        logged = [json.loads(each) for each in err.splitlines() if each.startswith("{")]
+        changes += [each["changes"] for each in logged if each.get("action") == "files_applied"]
+    assert [0, 3] == sorted(changes)
