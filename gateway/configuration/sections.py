@@ -539,8 +539,7 @@ class PriceSettings:
 
     file: Path | None = setting(
         None,
-        "file of list prices that replaces the list in the package: [the formats]"
-        "(price-list-format.md)",
+        "file of list prices that replaces the list in the package: [the formats](price-list-format.md)",
     )
     max_file_bytes: Size = setting(
         32 * MIB,
