@@ -83,17 +83,18 @@ async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
 async def calls_of(fleet: Fleet, query: Query) -> int:
     """Count the function calls that one page needs."""
     calls = 0
-    gc.collect()  # collect first, because finalizers of earlier tasks count as calls
 
     def count(frame: FrameType, event: str, arg: object) -> None:
         nonlocal calls
         calls += event in ("call", "c_call")
 
+    gc.disable()  # finalizers of earlier tasks would count as calls
     sys.setprofile(count)
     try:
         await fleet.get(query)
     finally:
         sys.setprofile(None)
+        gc.enable()
     return calls
 
 

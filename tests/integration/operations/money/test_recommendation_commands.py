@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
+from tests.acceptance.conftest import Tollhouse
 
 PLANTED = ("priority-tier", "nightly-job")
 
 
 class Terminal:
-    """Runs commands on one data directory without a server."""
+    """Runs commands on one data directory."""
 
     def __init__(self, directory: Path) -> None:
         self._data = ("--data", str(directory))
@@ -35,13 +37,20 @@ class Terminal:
 
 
 @pytest.fixture(scope="module")
-def terminal(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
-    directory = tmp_path_factory.mktemp("month") / "data"
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    """
+    Start a server with the month, because without one each command takes a second to open a storage of 34,000 calls.
+    """
+    place = tmp_path_factory.mktemp("month")
+    directory = place / "data"
     size = ("--days", "9", "--records", "34000")
     done = CliRunner().invoke(main, ["demo", "--data", str(directory), *size, "--plant", ",".join(PLANTED)])
     assert 0 == done.exit_code, done.output
     assert "2 recommendations" in done.output
-    return Terminal(directory)
+    house = Tollhouse(place, 'data_dir = "data"\n[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\n')
+    house.start()
+    yield Terminal(directory)
+    house.stop()
 
 
 def test_what_was_found(terminal: Terminal) -> None:
