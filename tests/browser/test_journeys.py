@@ -433,6 +433,20 @@ def test_o_which_team_rose_and_why(planted: Tollhouse, open_console: OpenConsole
     ended(console, "o: which team rose and why", most=4)
 
 
+def test_q_a_missing_price(own: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: the calls without a price, the model, Set a price. The field for the price has the focus."""
+    console = open_console(own)
+    dialog = console.page.get_by_role("dialog")
+    console.open("/")
+    console.page.get_by_role("link", name="have no price").click()
+    console.page.locator("section", has_text="Models without a price").locator("tbody a").first.click()
+    expect(dialog.get_by_label("Input")).to_be_focused()
+    console.page.keyboard.type("2.00")
+    dialog.get_by_role("button", name="Set a price").click()
+    expect(dialog).to_contain_text("The price is set. New calls use it at once.")
+    ended(console, "q: a missing price")
+
+
 def test_p_a_key_for_a_contractor(own: Tollhouse, open_console: OpenConsole) -> None:
     """From Overview: the search opens the form, then a use case, the last day, Create a key."""
     console = open_console(own)

@@ -237,7 +237,7 @@ export function Dialog({title, close, children, name, opener, pressed, clicked})
   useLayoutEffect(() => { // before the next frame, so that a panel that shows another row does not flicker
     const [shown, before] = [box.current, opener?.() ?? document.activeElement];
     shown.showModal();
-    shown.querySelector("form :is(input, select, textarea)")?.focus();
+    (shown.querySelector("[autofocus]") ?? shown.querySelector("form :is(input, select, textarea)"))?.focus();
     return () => {
       shown.close();
       before.focus();
@@ -250,7 +250,7 @@ export function Dialog({title, close, children, name, opener, pressed, clicked})
 }
 
 /**
- * A dialog that confirms an action. `fields`: {name, label, type, value, options, note, rows, required}; an option is a value or
+ * A dialog that confirms an action. `fields`: {name, label, type, value, options, note, rows, required, autofocus}; an option is a value or
  * [value, label]. If `type` is a component, it draws checkboxes, and the field's value is the list of checked ones. `exact`: a name
  * that the person must type. `run(values)` may return an element to show afterwards, such as a secret; otherwise the dialog closes.
  */
@@ -284,7 +284,7 @@ export function Confirm({title, text, exact, fields = [], danger, run, close}) {
     <button type="submit" class=${danger ? "main danger" : "main"} disabled=${isBusy}>${title}</button></form>`}<//>`;
 }
 
-function Field({name, label, type, value, options = [], note, rows = 12, required}) {
+function Field({name, label, type, value, options = [], note, rows = 12, required, autofocus}) {
   if (typeof type === "function") return html`<${type} ...${{name, label, note, value, options}} />`;
   const hint = note && html`<span class="faint">${note}</span>`;
   const box = type === "select"
@@ -293,7 +293,7 @@ function Field({name, label, type, value, options = [], note, rows = 12, require
       return html`<option key=${word} value=${word} selected=${word === value}>${title ?? word}</option>`;
     })}</select>`
     : type === "area" ? html`<textarea name=${name} rows=${rows} required=${required} defaultValue=${value} spellcheck=${false}></textarea>`
-      : html`<input name=${name} type=${type ?? "text"} defaultValue=${value} required=${required} autocomplete="off" />`;
+      : html`<input name=${name} type=${type ?? "text"} defaultValue=${value} required=${required} autofocus=${autofocus} autocomplete="off" />`;
   return html`<label>${label} ${hint}${box}</label>`;
 }
 

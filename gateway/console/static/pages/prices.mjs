@@ -37,7 +37,7 @@ const fields = (row) => [
   {name: "model", label: "Model", value: row.model, required: true, note: "a * at the end matches any ending"},
   {name: "provider", label: "Provider", value: row.provider, note: "leave empty for every provider"},
   {name: "tier", label: "Service tier", type: "select", value: row.tier, options: [["", ANY_TIER], ...TIERS]},
-  ...AMOUNTS.map(([name, title]) => ({name, label: title, value: row[name], note: "dollars per million tokens"})),
+  ...AMOUNTS.map(([name, title]) => ({name, label: title, value: row[name], note: "dollars per million tokens", autofocus: name === "input" && row.model !== ""})),
   {name: "since", label: "From", type: "date", value: row.since, note: "leave empty for all days"},
   {name: "preview", type: Preview},
 ];
