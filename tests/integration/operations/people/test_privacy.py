@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gateway.configuration.sections import Config
 from spool.people import ERASED
 from spool.record import pack
 from tests.integration.conftest import Serve
+from tests.integration.payloads import json_span, json_traces
 from tests.integration.receivers.test_second_names import storage_of as storage_of
 from tests.integration.test_linked_names import added, lines, sent, whole, world_of
 from tests.integration.test_one_identity import World, checked
@@ -207,6 +209,9 @@ async def test_a_restored_backup_brings_no_name_back(serve: Serve, tmp_path: Pat
     contents = b"\0".join(contents_of(tmp_path / "restored").values())
     gone = (CANARY, world.people.hashed(ADDRESS), "Canary")
     assert [] == [name for name in gone if name.encode() in contents]
+    words = ["people", "erasures", "--data", str(tmp_path / "restored"), "--as", "root@example.com"]
+    known = await asyncio.to_thread(CliRunner().invoke, main, words)
+    assert json.loads(file.read_text()) == json.loads(known.output)
     assert separate.keys() - {CANARY} | {ERASED} == (await lines(world)).keys()
     assert before == await whole(world)
 
@@ -226,6 +231,32 @@ async def test_an_export_has_everything_about_one_person(serve: Serve, tmp_path:
     assert "already exists" in await run(
         world, "people", "export", "Canary", "--out", str(tmp_path / "out"), code=2
     )
+
+
+async def test_a_late_report_of_an_erased_call_names_nobody(
+    serve: Serve, storage_of: tuple[Config, Callable[[], Iterator[bytes]]]
+) -> None:
+    """The call is closed when the person is erased. A later span of it states the usage, and the name again."""
+    config, outside = storage_of
+    world = await world_of(serve, config)
+    await allow(world)
+    start = int((datetime.now(UTC) - timedelta(minutes=5)).timestamp()) * 10**9
+    span = json_span("gpt-4o", startTimeUnixNano=str(start), endTimeUnixNano=str(start + 10**9))
+    span["attributes"].append({"key": "user.id", "value": {"stringValue": CANARY}})
+    storage = world.serving.app.services.storage
+    for usage in (0, 250):
+        if usage:
+            usages = [{"key": "gen_ai.usage.output_tokens", "value": {"intValue": str(usage)}}]
+            span = {**span, "attributes": span["attributes"] + usages}
+        assert 200 == (await world.serving.send("/v1/traces", json_traces(span))).status
+        await storage.ledger.catch_up(storage.log)
+        if not usage:
+            assert {CANARY: 1} == {name: calls for name, (calls, _) in (await lines(world)).items()}
+            await erased(world)
+        assert CANARY.encode() not in await stored(world, outside)
+    [(name, (calls, cost))] = (await lines(world)).items()
+    assert (ERASED, 1, True) == (name, calls, cost > 0)
+    assert [] == checked(await world.ask("GET", "/verify"))["imbalances"]
 
 
 async def test_a_waiting_report_is_stated_and_does_not_bring_the_name_back(serve: Serve) -> None:
