@@ -97,6 +97,13 @@ async def follow_once(storage: Storage, clock: Clock) -> int:
     return len(due)
 
 
+async def rename_again(storage: Storage) -> None:
+    """Rename all erased people, in records that were imported from elsewhere with the names of that time."""
+    registry = _registry(storage)
+    for erasure in registry.persons.erasures:
+        await storage.rename_records(_renaming(registry.people, erasure))
+
+
 def devices_of(storage: Storage, people: People, erasures: Sequence[Erasure]) -> Sequence[str]:
     """Return the ids of the devices whose user is one of these people."""
     by_digest = pseudonyms_by_digest(erasures)

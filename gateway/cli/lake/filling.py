@@ -19,6 +19,7 @@ from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
+from spool.erasing import rename_again
 from spool.errors import NotAllowed, SpoolError
 from spool.registry.operators import Actor
 
@@ -56,6 +57,7 @@ async def adopted(
             )
             result = await adoption.run(leave=leave, dry_run=dry_run)
             if not dry_run:
+                await rename_again(storage)
                 actor = Actor(local_address(config), "command line")
                 await storage.registry.note(
                     actor, "lake.adopt", settings.name, after={"topic": topic, **asdict(result)}

@@ -219,10 +219,13 @@ async def _recover(config: Config, file: Path) -> Recovered:
 
 
 async def _open(config: Config, *, new_registry: bool) -> str:
-    """Open the storage; return the problem of the registry, or ""."""
+    """Open the storage, and rename erased people in it. Return the problem of the registry, or ""."""
     from gateway.service.assembly.storage import open_storage
+    from spool.erasing import rename_again
 
     async with open_storage(config, clock=SystemClock(), new_registry=new_registry) as storage:
+        if storage.registry is not None:
+            await rename_again(storage)
         return storage.registry_problem
 
 

@@ -285,6 +285,8 @@ async def _outside(
     sent = f"receivers may have calls{months} with the names in records; ask their owners to delete or rename them"
     settings = list(_settings(request, person))
     backups = await _backups(request)
+    directory = request.shared.config().data_dir
+    damaged = await asyncio.to_thread(lambda: sorted(path.name for path in directory.glob("*.damaged-*")))
     below = "agents and gateways that send here have records of their own; erase the person there as well"
     return [
         ReceiptPlace(
@@ -308,6 +310,13 @@ async def _outside(
             count=len(backups),
             what="known backups; delete them, or restore them with --erasures",
             listed=backups,
+        ),
+        ReceiptPlace(
+            place="damaged files",
+            state=ASK if damaged else DONE,
+            count=len(damaged),
+            what="files that were moved aside; delete them when you need them no more",
+            listed=damaged,
         ),
         ReceiptPlace(
             place="other names",

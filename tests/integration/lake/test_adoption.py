@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import sqlite3
+import time
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -18,9 +19,13 @@ from exporters.lake.stores import Folder
 from exporters.lake.verification import DATA, read_manifests, verify
 from exporters.lake.watch import recount
 from gateway.cli.lake.command import lake as command
+from gateway.devices.states import revoked_by
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import PARKED
-from spool.record import NS, Correction, Record
+from spool.erasing import erase
+from spool.erasure import Erasure, new_erasure
+from spool.record import AI_TELEMETRY, NS, Correction, Record
+from spool.registry.operators import Actor
 from tests.exporters.spools import call, calls, counter, record_id
 from tests.integration.lake.lakes import ROUTE, House, configured, opened, query
 from tests.integration.lake.s3 import BUCKET
@@ -104,6 +109,29 @@ def test_a_copy_goes_on_where_its_lake_is(tmp_path: Path) -> None:
     assert found == []
     assert terms["delivered"] == 43
     assert [(43, 43, Decimal("4.3"))] == sums(tmp_path / "lake")
+
+
+def test_records_from_a_lake_bring_no_erased_name_back(tmp_path: Path) -> None:
+    """The lake has records with the name of a person who was erased in the copy."""
+    asyncio.run(restored(tmp_path, calls(21, 35, user="ada", **PAID), []))
+
+    async def erased() -> Erasure:
+        async with opened(tmp_path / "data") as house:
+            assert house.storage.registry is not None
+            erasure = new_erasure([house.storage.registry.people.digest("ada")], time.time())
+            actor = Actor("root@example.com", "local")
+            await erase(house.storage, [erasure], revoked=revoked_by(""), actor=actor)
+            return erasure
+
+    async def users() -> set[str | None]:
+        async with opened(tmp_path / "data") as house:
+            log = house.storage.log
+            found = await log.read(AI_TELEMETRY, 1, log.next_number(AI_TELEMETRY), with_open=True)
+            return {getattr(each, "user", None) for entry in found for each in entry.records}
+
+    erasure = asyncio.run(erased())
+    assert 20 == adopted(tmp_path)[1]
+    assert {None, *erasure.names.values()} == asyncio.run(users())
 
 
 def test_a_copy_goes_on_where_its_lake_is_in_s3(s3: str, tmp_path: Path) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.configuration.sections import Config
+from gateway.service.assembly.storage import open_storage
+from spool.clock import SystemClock
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.engines import recover
+from spool.erasure import new_erasure
 from spool.errors import NotAllowed
 from spool.record import AI_TELEMETRY
+from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool
 from spool.storage import Recovered, StorageOptions
@@ -130,3 +136,21 @@ async def test_the_command_prints_what_was_read(start: Starter, tmp_path: Path) 
     assert "the data directory is usable" in done.output
     done = await asyncio.to_thread(CliRunner().invoke, main, [*words[:2], "gone", *words[3:]])
     assert 2 == done.exit_code
+
+
+async def test_a_recovered_record_brings_no_erased_name_back(start: Starter, tmp_path: Path) -> None:
+    """A file that was moved aside has records with the name of a person who was erased later."""
+    first = await start()
+    await add(first.log, call(1, user="canary-login"))
+    await first.close()
+    aside = tmp_path / "aside.sqlite"
+    (first.directory / "spool.sqlite").rename(aside)
+    async with open_storage(Config(data_dir=first.directory), clock=SystemClock()) as storage:
+        assert storage.registry is not None
+        erasure = new_erasure([storage.registry.people.digest("canary-login")], time.time())
+        await storage.registry.erase([erasure], (), Actor("root@example.com", "local"))
+    words = ["spool", "recover", str(aside), "--data", str(first.directory)]
+    done = await asyncio.to_thread(CliRunner().invoke, main, words)
+    assert 0 == done.exit_code, done.output
+    second = await start()
+    assert [*erasure.names.values()] == [record.user for record in await everything(second.log) if record]  # type: ignore[union-attr]

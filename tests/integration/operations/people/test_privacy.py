@@ -266,8 +266,11 @@ async def test_a_waiting_report_is_stated_and_does_not_bring_the_name_back(serve
     await sent(world, random.Random(6), [CANARY])
     begun = {"id": "e1", "type": "trace-create", "timestamp": "2026-11-20T07:15:06Z",
              "body": {"id": "t1", "userId": CANARY}}  # fmt: skip
+    (world.serving.app.config.data_dir / "ledger.sqlite.damaged-1").write_bytes(b"")
     answer = await world.serving.send("/v1/ai-telemetry/langfuse", json.dumps({"batch": [begun]}).encode())
     assert 207 == answer.status
     receipt = await erased(world)
     [waiting] = [place for place in receipt["places"] if place["place"] == "waiting"]
     assert ("pending", True) == (waiting["state"], waiting["until"] > receipt["at"])
+    [damaged] = [place for place in receipt["places"] if place["place"] == "damaged files"]
+    assert ("ask", ["ledger.sqlite.damaged-1"]) == (damaged["state"], damaged["listed"])
