@@ -5,13 +5,28 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.conftest import installations as installations
+from tests.acceptance.test_devices import FLEET, Agent
 from tests.processes.copied import ROOT
 from tests.releases import public
-from tests.releases.make import CONFIGURATION, UnequalSum, make, manifest_of, totals
+from tests.releases.make import (
+    AGENT_CONFIGURATION,
+    CONFIGURATION,
+    DUMP,
+    NOWHERE,
+    UnequalSum,
+    accepted,
+    make,
+    manifest_of,
+    postgres,
+    restored_dump,
+    totals,
+)
 
 RELEASES = sorted(path.name for path in (ROOT / "tests/releases").glob("*.*.*"))
 NOW = "this build"
@@ -56,6 +71,35 @@ def test_this_build_opens_all_parts_with_equal_totals(stored: Path, tmp_path: Pa
     imported.data.rmdir()
     imported.run("storage", "import", str(stored / "archive"))
     assert expected == totals(imported)
+    shutil.copytree(stored / "lake", killed.directory / "lake")
+    killed.run("lake", "verify", "--data")
+
+
+def test_this_build_opens_the_dump_with_equal_totals(stored: Path, tmp_path: Path) -> None:
+    if not (stored / DUMP).exists():
+        pytest.skip("it was made on a machine without PostgreSQL")
+    manifest = manifest_of(stored)
+    with postgres() as server:
+        restored = restored_dump(stored, tmp_path / "restored", server)
+        assert {name: manifest[name] for name in ("accepted", "rows")} == totals(restored)
+
+
+def test_this_build_delivers_what_an_agent_has(stored: Path, installations: Any, tmp_path: Path) -> None:
+    """The agent's directory is opened, and its call arrives at a gateway once."""
+    manifest = manifest_of(stored)
+    gateway: Tollhouse = installations("gateway")
+    key = gateway.key("fleet", *FLEET)
+    config = (stored / AGENT_CONFIGURATION).read_text().replace(NOWHERE, gateway.start())
+    agent: Agent = installations("laptop", config=config, kind=Agent)
+    (agent.directory / "enrolment.key").write_text(key)
+    shutil.copytree(stored / "agent", agent.data, dirs_exist_ok=True)
+    for path in agent.data.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)  # Git stores other modes
+    assert manifest["agent"] == accepted(agent)
+    agent.start()
+    wait_for(agent.drained, 300, "the call of the agent")
+    arrived = gateway.asked("/books")["topics"]["ai-telemetry"]["accepted"]
+    assert manifest["agent"]["ai-telemetry"] == arrived == 1
 
 
 def test_no_public_name_is_removed(stored: Path) -> None:

@@ -10,6 +10,40 @@ from gateway.operations.files.kinds import ResourceKind, file_kinds
 from tests.integration.operations.every.declared import MANAGED
 from tests.integration.operations.server import operator_server
 
+# Tables of the registry, with their file, or with the row of the page that says why they are in none.
+IN_FILES = {
+    "assistant_tools": "assistant-tools",
+    "cluster_settings": "clusters",
+    "connections": "connections",
+    "connections_in_costs": "connections",
+    "enrolment_tokens": "enrolment-tokens",
+    "kept_channels": "channels",
+    "keys": "keys",
+    "org_context": "organization",
+    "recommendations": "recommendation-types",
+    "roles": "roles",
+    "views": "views",
+    "AllocationTable": "allocation",
+    "BudgetTable": "budgets",
+    "ContractTable": "contracts",
+    "EventMappingTable": "event-mappings",
+    "PlanTable": "plans",
+    "PriceTable": "prices",
+    "ScheduledReportTable": "scheduled-reports",
+}
+PEOPLE, WORK, DATA = "accounts, sessions", "annotations, links", "statements, closed months"
+NOT_IN_FILES = {
+    **dict.fromkeys(("operators", "persons"), PEOPLE),
+    **dict.fromkeys(("AnnotationTable", "WorkLinkTable", "insights"), WORK),
+    **dict.fromkeys(
+        (
+            "billed_invoices", "closed_months", "cluster_configs", "enforcers", "expired_tries", "export_tests",
+            "frozen_rates", "inventory", "late_reports", "notices", "sender_fields", "sender_hours", "statements",
+            "tool_calls", "verdicts",
+        ),
+        DATA,
+    ),
+}  # fmt: skip
 PAGE = Path(__file__).parents[4] / "docs" / "settings-as-files.md"
 RESOURCES = {resource.noun: resource for resource in MANAGED.values()}
 
@@ -44,3 +78,19 @@ def test_a_kind_follows_the_kinds_that_it_names() -> None:
     order = list(file_kinds())
     for name, kind in file_kinds().items():
         assert all(order.index(target) < order.index(name) for target in kind.files.refers.values())
+
+
+async def test_every_table_is_in_files_or_the_page_says_why(tmp_path: Path) -> None:
+    """The owners of objects are no objects, so they are in neither list."""
+    async with operator_server(tmp_path) as server:
+        registry = server.registry
+        tables = {
+            name
+            for name, value in vars(registry).items()
+            if not name.startswith("_") and hasattr(value, "_changes")
+        }
+        declared = {type(table).__name__ for table in registry._declared.values()}
+    assert {*IN_FILES, *NOT_IN_FILES, "file_owners"} == tables | declared
+    assert set(file_kinds()) == {*IN_FILES.values(), "namespaces"}  # namespaces are in the table of definitions
+    for row in set(NOT_IN_FILES.values()):
+        assert f"| {row}" in PAGE.read_text()
