@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -162,6 +163,7 @@ def plain(value: Any) -> Any:
     return {name: plain(item) for name, item in built.items()} if isinstance(built, dict) else built
 
 
+@cache
 def struct_of(kind: type) -> StructType:
     found = type_info(kind)
     assert isinstance(found, StructType)
