@@ -210,7 +210,7 @@ export const isOpen = (session, {needs, isWhole}) => may(session, needs) && !(is
 const STATES = {
   good: ["running", "enrolled", "active", "enabled", "live", "delivered", "resolved", "closed", "accepted", "yes", "reporting", "online", "healthy"],
   bad: ["parked", "refusing", "revoked", "dead", "failed", "lost", "disabled", "expired", "not live", "unpriced", "error", "losing", "agent_stopped", "at_risk", "overridden", "telemetry_off", "not_configured", "unreachable", "copied", "unhealthy"],
-  wait: ["pending", "new", "in_progress", "silent", "offline", "delayed", "unknown", "open", "orphaned", "connecting", "paused", "stopped", "missing", "replaced", "left"],
+  wait: ["pending", "new", "in_progress", "silent", "offline", "delayed", "unknown", "open", "orphaned", "connecting", "paused", "stopped", "missing", "replaced"],
 };
 const ICONS = {good: "✓", bad: "✕", wait: "●", plain: "○"};
 
