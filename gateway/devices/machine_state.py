@@ -12,6 +12,8 @@ from collections.abc import Collection, Sequence
 from math import inf
 from typing import NamedTuple
 
+import msgspec
+
 from gateway.devices.fleet.assistant_states import (
     DELAYED,
     DELAYED_S,
@@ -26,7 +28,6 @@ from gateway.devices.fleet.facts import (
     REPORTING,
     UNKNOWN,
     UNUSED,
-    decoded,
     instances_in,
     is_collector,
     is_of_cluster,
@@ -60,6 +61,17 @@ MISSED = 3  # missed intervals after which a device is offline
 STOPPED_AFTER_S = 3600.0  # a check-in at the MDM must be this much later than the last report
 STOPPED_INTERVALS = 6
 UNHEALTHY_S = 900.0  # an agent that was not heard for this time may be healthy again
+
+
+class _Spool(msgspec.Struct):
+    oldest_age_s: float | None = None
+
+
+class _Heartbeat(msgspec.Struct):
+    """The part of a stored heartbeat that says how long calls wait."""
+
+    spool: _Spool | None = None
+
 
 Cause = tuple[str, str]  # the state of an assistant, and why it has this state
 _NOTHING_KNOWN: Cause = (UNKNOWN, NO_AGENT)
@@ -147,7 +159,10 @@ def _word(
     if not device.last_seen:
         return MISSING, ()
     bad = [each for each in assistants if each.state not in FINE]
-    causes = tuple(dict.fromkeys((each.state, each.cause) for each in bad))
+    # calls that wait for less than a day are no reason why a machine is not covered
+    waits = any(each.use == DELAYED for each in bad) and _waited_s(device) <= DELAYED_S
+    reasons = [each for each in bad if not (waits and each.use == DELAYED)] or bad
+    causes = tuple(dict.fromkeys((each.state, each.cause) for each in reasons))
     uses = {each.use for each in bad}
     if LOSING in uses:
         return LOSING, causes
@@ -193,8 +208,10 @@ def _is_stopped(evidence: Evidence) -> bool:
 
 def _waited_s(device: Device) -> float:
     """Return how long the oldest call waited on the device at its last heartbeat."""
-    spool = decoded(device.heartbeat).get("spool") or {}
-    return float(spool.get("oldest_age_s") or 0.0)
+    if b'"spool"' not in device.heartbeat:
+        return 0.0
+    spool = msgspec.json.decode(device.heartbeat, type=_Heartbeat).spool
+    return 0.0 if spool is None else spool.oldest_age_s or 0.0
 
 
 def _link(evidence: Evidence, now: float) -> tuple[str, float]:

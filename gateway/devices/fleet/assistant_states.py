@@ -130,8 +130,8 @@ def assistants_of(device: Device, *, at: float) -> list[AssistantState]:
 def holds_until(device: Device, *, at: float) -> float:
     """Return the time until which the states of the assistants hold, if the device reports nothing new."""
     times = [time + RECENT_S for time in device.newest_calls.values()]
-    memories = (memory_of(device, name) for name in device.uses)
-    times += [each.unheard + GRACE_S for each in memories if each is not None and each.unheard is not None]
+    unheard = (stored.get("unheard") for stored in device.uses.values())
+    times += [time + GRACE_S for time in unheard if time is not None]
     return min((time for time in times if time >= at), default=inf)
 
 
@@ -170,15 +170,16 @@ def corrected(device: Device, time: float, *, now: float) -> float:
 
 
 def _state(device: Device, name: str, claim: Mapping[str, Any], at: float) -> AssistantState:
-    memory = memory_of(device, name)
+    # read without `Memory`, because a large fleet has 60,000 of them
+    memory = device.uses.get(name) or {}
     newest = device.newest_calls.get(name)
     evidence = AssistantEvidence(
-        claim=claim.get("state", ""),
-        cause=claim.get("cause", ""),
-        use=claim.get("use", ""),
-        newest=newest,
-        since=0.0 if memory is None else memory.since,
-        unheard=None if memory is None else memory.unheard,
+        claim.get("state", ""),
+        claim.get("cause", ""),
+        claim.get("use", ""),
+        newest,
+        memory.get("since", 0.0),
+        memory.get("unheard"),
     )
     state, cause, setting, use = evaluate(evidence, at=at)
     return AssistantState(name, state, cause, claim.get("version", ""), newest, setting, use)

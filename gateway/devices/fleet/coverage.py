@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.devices.fleet.assistant_states import FINE, AssistantState
+from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.machine_state import (
     LEFT,
     MISSING,
@@ -179,7 +179,7 @@ def coverage_of(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCovera
     for row in expected:
         if row.causes:
             for each in row.assistants:
-                if each.state not in FINE:
+                if (each.state, each.cause) in row.causes:
                     assistants_of[each.state, each.cause][each.name] += 1
     assistants: dict[str, dict[str, int]] = defaultdict(dict)
     current = (row for row in rows if not (row.is_away or row.state in _UNKNOWN_ASSISTANTS))

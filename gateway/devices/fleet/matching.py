@@ -62,6 +62,8 @@ class ExpectedMachines:
         be one machine, the enrolled device that reported last is the machine. The others are unexpected. A machine that
         was installed again, and waits for approval, is the machine as well.
         """
+        if not self.machines:
+            return {}, {}
         device_of: dict[int, Device] = {}
         waiting: dict[int, list[Device]] = defaultdict(list)
         ids = set()
