@@ -91,6 +91,7 @@ async def test_every_table_is_in_files_or_the_page_says_why(tmp_path: Path) -> N
         }
         declared = {type(table).__name__ for table in registry._declared.values()}
     assert {*IN_FILES, *NOT_IN_FILES, "file_owners"} == tables | declared
-    assert set(file_kinds()) == {*IN_FILES.values(), "namespaces"}  # namespaces are in the table of definitions
+    # namespaces are in the table of definitions
+    assert set(file_kinds()) == {*IN_FILES.values(), "namespaces"}
     for row in set(NOT_IN_FILES.values()):
         assert f"| {row}" in PAGE.read_text()
