@@ -76,7 +76,7 @@ def _section(context: click.Context, shared: Collection[Row], shown: Shown) -> s
     if own:
         text += "\n| option | |\n|---|---|\n" + "".join(map(_line, own))
     names = ", ".join(f"`{option.name}`" for option in options if option in shared)
-    also = f"Also [shared options](#shared-options): {names}." if names else ""
+    also = f"[Shared options](#shared-options): {names}." if names else ""
     rest = " ".join(filter(None, (others, also)))
     return f"{text}\n{rest}\n" if rest else text
 

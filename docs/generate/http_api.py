@@ -20,7 +20,7 @@ from gateway.core.mounts import OPERATOR_API
 from gateway.http.openapi import document
 from gateway.service.addresses.table import ADDRESSES
 
-_SHORT = 200  # characters of an example that is shown again
+_SHORT = 100  # characters of an example that is shown again
 WIDTH = 96  # maximum columns of a line of JSON
 _STORED = json.loads((Path(__file__).parent / "examples.json").read_text())
 EXAMPLES: Mapping[str, Any] = {**_STORED, **dict(composed(ADDRESSES, without=_STORED.keys()))}

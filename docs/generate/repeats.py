@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-_MIN_ROWS = 4  # fewer rows are repeated, because a link is no shorter
+_MIN_ROWS = 3  # fewer rows are repeated, because a link is no shorter
 
 
 class Row(NamedTuple):
