@@ -17,7 +17,7 @@ from tests.processes.copied import command_in
 DOCUMENTS = (
     "README.md", "docs/quick-start.md", "docs/how-numbers-are-made.md", "docs/upgrade.md", "docs/costs.md",
     "docs/work-costs.md", "docs/compare-costs.md",
-    "docs/roles.md", "docs/billed-costs.md", "docs/connect/index.md", "docs/usage-events.md",
+    "docs/restricted-access.md", "docs/billed-costs.md", "docs/connect/index.md", "docs/usage-events.md",
     "docs/settings-as-files.md",
 )  # fmt: skip
 # pages whose commands another test runs, because they need a store, a broker, another program or a booted machine

@@ -35,7 +35,7 @@ PAGES = (
     "docs/how-numbers-are-made",
     "docs/upgrade",
     "docs/costs",
-    "docs/roles",
+    "docs/restricted-access",
 )
 
 
