@@ -135,7 +135,6 @@ const MACHINES = {
     {title: "User", wide: 2, value: (row) => row.user || "unknown", sort: "user"},
     {title: "Team", wide: 3, value: (row) => row.team || "none", sort: "team"},
     {title: "System", wide: 4, value: (row) => row.os || "unknown", sort: "system"},
-    {title: "Link", wide: 4, value: (row) => row.link && html`<${State} word=${row.link} />`},
     {title: "Last report", wide: 2, value: (row) => (row.last_seen ? ago(row.last_seen) : "never"), exact: (row) => row.last_seen, sort: "last_seen", order: "desc"},
     {title: "Last call", wide: 1, value: (row) => ago(row.last_call), exact: (row) => row.last_call, sort: "last_call", order: "desc"},
   ],

@@ -106,7 +106,7 @@ function grouped(causes) {
     found.set(name, [...(found.get(name) ?? []), each]);
   });
   return [...found.values()].map((each) => (each.length === 1 ? each[0] : {...each[0], each, where: {},
-    amount: sum(each.map((one) => one.amount)), tokens: each.reduce((so_far, one) => so_far + (one.tokens ?? 0), 0)}));
+    amount: sum(each.map((one) => one.amount))}));
 }
 
 /** The evidence and amount of each cause in a joined row, with links to its calls. */
@@ -124,7 +124,6 @@ function Causes({found, month, places}) {
     {title: "Cause", value: (row) => spaced(row.cause), facts: (row) => [row.each ? html`<${Each} ...${{row, found, month, places}} />` : row.evidence && withCode(row.evidence),
       row.advice && withCode(row.advice)]},
     {title: "Amount", kind: "number", value: (row) => fixed(row.shown, places), exact: (row) => `$${row.amount}`},
-    {title: "Tokens", kind: "number", wide: 3, value: (row) => (row.tokens ? count(row.tokens) : "–"), exact: (row) => row.tokens && exactCount(row.tokens)},
     {title: "Confidence", kind: "words", onPhone: "fact", value: (row) => row.sure && html`<${State} word=${row.sure} kind=${CERTAINTY[row.sure]} />`},
   ];
   return html`<${Table} caption=${`Causes of ${found.provider}`} rows=${rows} columns=${columns} identity=${(row) => `${row.cause} ${row.evidence}`} isTwoLines=${true}
