@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -21,7 +22,7 @@ from gateway.service.app import App
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
 from tests.free_ports import free_port
-from tests.integration.conftest import ACTOR, Serving
+from tests.integration.conftest import ACTOR, PATIENT_COMMAND, Serving
 from tests.integration.fleet.gateway import Gateway
 from tests.integration.fleet.history import HOUR, History, Key
 from tests.integration.fleet.laptop import Laptop
@@ -195,3 +196,32 @@ async def test_waiting_records_are_delivered_before_the_end(gateway: Gateway, tm
     records = await Serving(app=gateway.app, key="", client=gateway.client).records()
     assert ["laptop"] == [record.device for record in records]
     assert (laptop.data / KEY_FILE).exists()
+
+
+async def unenrol(laptop: Laptop, gateway: str, *words: str) -> tuple[int, str]:
+    """Run `tollhouse agent unenrol` with a configuration file. Return its exit code and what it printed."""
+    file = laptop.root / "agent.toml"
+    file.write_text(f'data_dir = "{laptop.data}"\n[agent]\ngateway = "{gateway}"\n')
+    command = (*PATIENT_COMMAND, "agent", "unenrol", "--config", str(file), *words)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    printed, _ = await process.communicate()
+    return process.returncode or 0, printed.decode()
+
+
+async def test_the_command_deletes_the_key_only_if_the_gateway_knows(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    laptop = laptop_of(gateway, tmp_path / "one")
+    await beat(laptop)
+    code, printed = await unenrol(laptop, f"http://127.0.0.1:{free_port()}", "--wait", "0")
+    assert (1, True) == (code, "does not know that this device leaves" in printed)
+    assert (laptop.data / KEY_FILE).exists()
+    assert 0 == (await unenrol(laptop, laptop.url, "--wait", "0", "--keep-key"))[0]
+    assert (True, "left") == ((laptop.data / KEY_FILE).exists(), gateway.state(laptop).word)
+    await beat(laptop)
+    code, printed = await unenrol(laptop, laptop.url)
+    assert (0, True) == (code, "its key was deleted" in printed)
+    assert (False, "left") == ((laptop.data / KEY_FILE).exists(), gateway.state(laptop).word)
+    assert (0, True) == ((again := await unenrol(laptop, laptop.url))[0], "no key" in again[1])
