@@ -150,7 +150,7 @@ PERMISSION_SETS: Mapping[str, PermissionSet] = {
 
 # All permission sets, except the one that only a role can grant.
 ALL = frozenset(PERMISSION_SETS) - {ANSWER_PRIVACY_REQUESTS}
-# Permissions of the account roles Member and Operator. An Admin may do everything.
+# Permissions of the account roles Member and Operator. An Admin has ALL.
 OF_MEMBER = frozenset(
     (VIEW_COSTS, VIEW_RECORDS, VIEW_OPERATION, VIEW_RECOMMENDATIONS, VIEW_STREAM_SETTINGS, USE_ASSISTANTS)
 )

@@ -324,8 +324,8 @@ _BUILTIN = (
         id=ORGANIZER_ID,
         name="Organizer",
         description=(
-            "May do everything. Accounts with the role Admin have it, and so do people who work on "
-            "the server itself."
+            "May do everything except answer privacy requests. Accounts with the role Admin have it, and so "
+            "do people who work on the server itself."
         ),
         data_access=FULL,
         permission_sets=tuple(sorted(ALL)),
