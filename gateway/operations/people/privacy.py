@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -446,14 +447,18 @@ async def _write_calls(
     request: OperatorRequest[OperatorServices, Any], person: KnownPerson, path: Path
 ) -> int:
     log, forms = request.services.money.log, frozenset(person.forms)
-    lines: list[bytes] = []
-    for topic in (AI_TELEMETRY, USAGE_EVENTS):
-        for first in range(1, log.next_number(topic), STEP):
-            for entry in await log.read(topic, first, first + STEP - 1, with_open=True):
-                own = [each for each in entry.records if each is not None and _is_of(each, forms)]
-                lines += [json.dumps(describe_record(each), default=str).encode() + b"\n" for each in own]
-    await asyncio.to_thread(_write, path, lines)
-    return len(lines)
+    count = 0
+    with ExitStack() as open_files:
+        file = await asyncio.to_thread(open_files.enter_context, new_file(path))
+        for topic in (AI_TELEMETRY, USAGE_EVENTS):
+            for first in range(1, log.next_number(topic), STEP):
+                for entry in await log.read(topic, first, first + STEP - 1, with_open=True):
+                    own = [each for each in entry.records if each is not None and _is_of(each, forms)]
+                    lines = [json.dumps(describe_record(each), default=str).encode() + b"\n" for each in own]
+                    await asyncio.to_thread(file.writelines, lines)
+                    count += len(lines)
+        await asyncio.to_thread(open_files.close)
+    return count
 
 
 def _is_of(record: Record, forms: frozenset[str]) -> bool:
