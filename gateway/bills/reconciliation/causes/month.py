@@ -42,7 +42,8 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
     - A day that only one side has must not be next to a day with the opposite difference.
     - A price of a model must explain its amounts, on at least LEAST_DAYS days, and the bill must not name another
       reason for them. A price of some days may be a price that changed within a bucket of several days, or while rows
-      were posted late. The standard price of a tier may be its discount that was not given.
+      were posted late. The standard price of a tier may be its discount that was not given, and the base price a
+      premium that was not charged.
     - Rounding must not explain half of a claim about amounts.
     - A claim of nothing must not leave an amount at the same places, and a claim about tokens not the opposite amount.
     """
@@ -64,14 +65,13 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
     results = [_tested(claim, case, by_kind, exchanged, silent, rest) for claim in claims]
     doubtful = {
         model for claim in results if claim.is_hint and claim.cause in OF_PRICES for model in claim.models
-    }
+    } | _models_left(case)
     return [_beside_fee(claim, case, doubtful) for claim in results]
 
 
 def _beside_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
     """
-    Doubt a price of all days if other models have a price that is only likely, or no money at all: a fee may be on
-    every line.
+    Doubt a price of all days if other models have an unexplained price or no money at all: a fee may be on every line.
     """
     is_fee = (
         claim.cause == "price_change"
@@ -79,6 +79,17 @@ def _beside_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
         and (not doubtful <= {*claim.models} or _is_on_all_money(claim, case))
     )
     return replace(claim, beside=(*claim.beside, "fee")) if is_fee and not claim.is_hint else claim
+
+
+def _models_left(case: Case) -> set[str]:
+    """Return the models with an unexplained amount at most of their places."""
+    places, left = Counter[str](), Counter[str]()
+    for place, worth in case.split.worth.items():
+        if worth > 0 and place in case.split.paid:
+            entry = (RATE, *place)
+            places[place[0].model] += 1
+            left[place[0].model] += entry in case.remainder.amounts and not case.is_rounded(entry)
+    return {model for model, count in places.items() if 2 * left[model] > count}
 
 
 def _is_on_all_money(claim: Claim, case: Case) -> bool:
@@ -167,6 +178,8 @@ def _beside_price(claim: Claim, case: Case) -> Iterator[str]:
         yield "price_change"
     if claim.cause in _ONE_PRICE and _is_without_discount(claim, case):
         yield TIER_NOT_GIVEN
+    if claim.cause in _ONE_PRICE and _is_without_premium(claim, case):
+        yield "premium_absent"
 
 
 def _is_without_discount(claim: Claim, case: Case) -> bool:
@@ -175,6 +188,17 @@ def _is_without_discount(claim: Claim, case: Case) -> bool:
     full = sum(case.split.full[place] for place in places)
     worth = sum(case.split.worth[place] for place in places)
     return full > worth and abs(full - worth - claim.amount) <= int(full * SAME)
+
+
+def _is_without_premium(claim: Claim, case: Case) -> bool:
+    """Return whether the amounts are the part of our prices that the list adds for large inputs."""
+    rates = {
+        (cell, meter): portion.amount for (part, cell, meter), portion in claim.parts.items() if part == RATE
+    }
+    premium = sum(case.split.premium[place] for place in rates)
+    return premium > 0 and all(
+        case.allows(place, amount + case.split.premium[place]) for place, amount in rates.items()
+    )
 
 
 def _days_beside_silence(claims: Sequence[Claim], case: Case) -> set[int]:

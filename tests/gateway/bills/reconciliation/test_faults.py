@@ -27,7 +27,7 @@ from tests.gateway.bills.reconciliation.judging import (
     sums_of,
 )
 from tests.gateway.bills.reconciliation.plants import PLANTS, Calls, Plant, planted
-from tests.gateway.bills.reconciliation.simulator import ALL_PROVIDERS, AZURE, DAYS, KEYS, Call
+from tests.gateway.bills.reconciliation.simulator import ALL_PROVIDERS, AZURE, DAYS, GOOGLE, KEYS, Call
 from tests.gateway.bills.reconciliation.test_failed_and_late import agrees_with_the_month
 from tests.rounds import IS_LONG, part
 
@@ -101,6 +101,10 @@ ONCE_WRONG = (
     (30006, "anthropic", "batch without discount", "flex"),
     # a fee on all money was mistaken for a price of the only model that was paid
     (40001, AZURE, "fee", "free model"),
+    # a fee on all money was mistaken for a price of the model without large inputs
+    (40002, GOOGLE, "fee", "no premium"),
+    # large inputs at the base price, on the only day with equal tokens, were mistaken for a price of that day
+    (40002, "anthropic", "alias", "no premium"),
 )
 
 
