@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from operator import attrgetter
 
+from gateway.bills.reconciliation.accuracy import doubtful_calls
 from gateway.bills.reconciliation.causes.list import claims
 from gateway.bills.reconciliation.causes.rest import last_digit
 from gateway.bills.reconciliation.cells import Split, split
@@ -152,6 +153,10 @@ class Reconciliation:
     owed: Sequence[OwedLine] = ()  # discounts that the provider owes
     overrides: Sequence[Override] = ()
     owners: Sequence[OwnerPair] = ()
+    error: int = 0  # sum of the unexplained amounts by day and model, without their signs
+    doubtful_calls: Mapping[str, int] = field(
+        default_factory=dict
+    )  # calls whose cost may be wrong, by reason
 
     @property
     def compared(self) -> bool:
@@ -366,6 +371,11 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         owed=owed_lines(claimed, split_sides),
         overrides=overrides(facts.provider, case, claimed, at_prices, spelled),
         owners=owner_pairs(facts.provider, key_tokens, own_keys),
+        error=sum(
+            abs(line.unexplained)
+            for line in _lines(split_sides, claimed, lambda cell: f"{cell.day} {cell.model}").values()
+        ),
+        doubtful_calls=doubtful_calls(of_all),
     )
 
 

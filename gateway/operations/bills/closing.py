@@ -12,6 +12,7 @@ import msgspec
 from gateway.bills.billed import closing
 from gateway.bills.billed.biller import RULES, Biller
 from gateway.bills.billed.closing import Invoice, MonthFigures
+from gateway.bills.reconciliation.accuracy import accuracy_of
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.core.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -130,7 +131,10 @@ async def delete_invoice(request: OperatorRequest[MoneyServices, None]) -> Resul
     in_turn=True,
 )
 async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Result:
-    """Return the sums of a month's bills by charge, compared with its invoices. Nothing is closed."""
+    """
+    Return the sums of a month's bills by charge, compared with its invoices, and how exactly the month is counted.
+    Nothing is closed.
+    """
     query = request.http.query
     provider = _provider(query.get("provider", ""))
     if not provider:
@@ -138,7 +142,7 @@ async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Resu
     month = _month(query.get("month", ""))
     invoices = _invoices(request.registry, provider, month.name)
     figures = await _biller(request.services).figures(month, provider, invoices)
-    return {"month_closing": _described(figures)}
+    return {"month_closing": {**_described(figures), **await _accuracy(request.services, month, provider)}}
 
 
 @call("GET", "/closed-months", VIEW_COSTS, "List closed months of bills", lists=CLOSED_MONTHS)
@@ -164,6 +168,8 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     if not invoices:
         raise Invalid(f"{provider} has no invoice of {month.name}; add the invoice first")
 
+    accuracy = await _accuracy(request.services, month, provider)
+
     async def keep(figures: MonthFigures) -> None:
         if not figures.by_charge:
             raise Invalid(f"there is no bill of {provider} for {month.name}; import it first")
@@ -172,6 +178,7 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
             raise NotAllowed(f"{'; '.join(problems)}; to close the month anyway, set accept")
         body = {
             **closing.shown(figures),
+            **accuracy,
             "accepted": bool(problems),
             "rules": RULES,
             "layers": asdict(_biller(request.services).layers()),
@@ -183,7 +190,8 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
 
     figures = await _biller(request.services).close(month, provider, invoices, keep)
     request.services.sums_changed()
-    return {"closed_month": _closed(registry, provider, month.name), "month_closing": _described(figures)}
+    described = {**_described(figures), **accuracy}
+    return {"closed_month": _closed(registry, provider, month.name), "month_closing": described}
 
 
 @call("DELETE", "/closed-months/{provider}/{month}", MODIFY_BILLING, "Reopen a closed month of bills")
@@ -202,6 +210,12 @@ async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     await _biller(request.services).reopen(month, forget)
     request.services.sums_changed()
     return {"closed_month": {"provider": provider, "month": month.name}}
+
+
+async def _accuracy(services: MoneyServices, month: CalendarMonth, provider: str) -> Mapping[str, Any]:
+    """Compare the month's bill with the counted calls."""
+    found = (await services.require_reconciler().reconcile(month, provider)).providers
+    return accuracy_of(month.name, found[0] if found else None)
 
 
 def _closed(registry: Registry, provider: str, month: str) -> Mapping[str, Any]:

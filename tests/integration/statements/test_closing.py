@@ -25,6 +25,17 @@ from tests.spool.contract.examples import add, call
 DAY = day_from("2026-08-12")
 NOW = day_from("2026-09-21") + 3600.0
 OCTOBER = {"provider": "openai", "month": "2026-08"}
+# The source reported $9 for the only call, of 100 tokens. Its list price is $0.00025, and the bill has $2 for it.
+ACCURACY = {
+    "counted": "9",
+    "error": "1.99975",
+    "token_coverage": "100.00",
+    "money_coverage": "100.00",
+    "sentence": "August 2026, openai: $1.50 billed, $9.00 ± $2.00 counted",
+    "failed_calls": 0,
+    "aborted_calls": 0,
+    "unpriced_calls": 0,
+}
 
 
 def line(kind: str, amount: str) -> StatementRow:
@@ -76,6 +87,7 @@ async def test_a_month_is_closed_with_its_invoice(server: OperatorServer) -> Non
         found[name] for name in ("billed", "invoiced", "tax", "rounding", "difference")
     )
     assert {"usage": "2", "discount": "-0.5"} == found["by_charge"]
+    assert {name: found[name] for name in ACCURACY} == ACCURACY
     refused = await asked(server, "POST", "/closed-months", OCTOBER, status=409)
     assert "$0.01 is unexplained" in refused["error"]["message"]
     await asked(server, "DELETE", f"/billed-invoices/{added['id']}")
@@ -85,6 +97,8 @@ async def test_a_month_is_closed_with_its_invoice(server: OperatorServer) -> Non
     assert ("0.005", "0", False) == tuple(
         closed["closed_month"][name] for name in ("rounding", "difference", "accepted")
     )
+    for closing in closed.values():
+        assert {name: closing[name] for name in ACCURACY} == ACCURACY
     for path in ("/closed-months", "/billed-invoices"):
         body = OCTOBER if path == "/closed-months" else {**invoice, "number": "2"}
         assert "is closed" in (await asked(server, "POST", path, body, status=409))["error"]["message"]

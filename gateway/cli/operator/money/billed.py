@@ -28,6 +28,8 @@ CLOSED_COLUMNS = (
     "invoiced",
     "rounding",
     "difference",
+    "counted",
+    "error",
     "closed_at",
     "closed_by",
 )
@@ -74,6 +76,13 @@ def _show(payload: JsonObject) -> None:
         f"invoiced ${closing['invoiced']} ({len(closing['invoices'])} invoices), tax ${closing['tax']}, "
         f"rounding ${closing['rounding']}, difference ${closing['difference']}"
     )
+    if closing["sentence"]:
+        click.echo(
+            f"{printable(closing['sentence'])}; {closing['error_percent'] or 0} % unexplained; coverage "
+            f"{closing['token_coverage'] or 0} % of tokens and {closing['money_coverage'] or 0} % of money; "
+            f"{closing['failed_calls']:,} failed, {closing['aborted_calls']:,} aborted and "
+            f"{closing['unpriced_calls']:,} unpriced calls"
+        )
     charges = [{"charge": name, "amount": amount} for name, amount in closing["by_charge"].items()]
     show_table(charges, ("charge", "amount"))
     reasons = [{"unallocated": name, "amount": amount} for name, amount in closing["by_reason"].items()]

@@ -304,6 +304,8 @@ function Closing({month}) {
     ${data?.invoices.length > 0 && html`<h2>Invoices</h2><${Table} caption="Invoices" rows=${data.invoices} columns=${INVOICES} identity=${(row) => row.id} />`}
     ${data?.closed.length > 0 && html`<h2>Closed</h2><p class="faint">These bills no longer change. Later changes are <a href=${to("/costs",
       {cost_type: "billed_cost", by: "corrects", charge: "restated"})}>restated</a> on the day when they arrive.</p>
+      ${data.closed.filter((row) => row.sentence).map((row) => html`<p key=${row.provider}>${row.sentence}.${" "}<span class="faint">Coverage: ${row.token_coverage ?? 0} % of
+        tokens, ${row.money_coverage ?? 0} % of money. ${exactCount(row.failed_calls)} failed, ${exactCount(row.aborted_calls)} aborted and ${exactCount(row.unpriced_calls)} unpriced calls.</span></p>`)}
       <${Table} caption="Closed" rows=${data.closed} columns=${CLOSED} identity=${(row) => row.provider} />`}
     ${data?.invoices.length > 0 && !data.closed.length && html`<p class="faint">Close the month with <code>tollhouse billed close</code>.</p>`}`;
 }

@@ -1,0 +1,60 @@
+"""How exactly a month is counted: the error next to its counted cost, the coverage, and the calls in doubt. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from gateway.bills.reconciliation.sides import CountedUse
+from gateway.bills.reconciliation.wording import dollars
+from spool.ledger import money
+
+if TYPE_CHECKING:
+    from gateway.bills.reconciliation.comparing import Reconciliation
+
+DOUBTS = ("failed", "aborted", "unpriced")
+
+
+def doubtful_calls(uses: Iterable[CountedUse]) -> Mapping[str, int]:
+    """
+    Return the number of calls whose cost may be wrong: those that failed, those without all token counts (such as
+    aborted ones), and those without a price. Each call has one reason.
+    """
+    calls = dict.fromkeys(DOUBTS, 0)
+    for use in uses:
+        is_unpriced = any(use.tokens.values()) and not use.values and not use.cost
+        if use.errors:
+            calls["failed"] += use.errors
+        elif use.unsized:
+            calls["aborted"] += use.unsized
+        elif is_unpriced:
+            calls["unpriced"] += use.calls
+    return calls
+
+
+def accuracy_of(month: str, result: Reconciliation | None) -> dict[str, Any]:
+    """
+    Return how exactly a month is counted, in the compared days. All values are null without a compared bill that states
+    money.
+    """
+    names = ("counted", "error", "error_percent", "token_coverage", "money_coverage", "sentence")
+    if result is None or not result.compared or not result.has_money:
+        return dict.fromkeys((*names, *(f"{name}_calls" for name in DOUBTS)))
+    total = result.total
+    begin = f"{date.fromisoformat(f'{month}-01'):%B %Y}, {result.provider}"
+    counted = f"{dollars(total.counted)} ± {dollars(result.error)} counted"
+    return {
+        "counted": money.text(total.counted),
+        "error": money.text(result.error),
+        "error_percent": _percent(result.error, total.billed),
+        "token_coverage": _percent(total.captured_tokens, total.billed_tokens),
+        "money_coverage": _percent(total.captured_money, total.billed),
+        "sentence": f"{begin}: {dollars(total.billed)} billed, {counted}",
+        **{f"{name}_calls": count for name, count in result.doubtful_calls.items()},
+    }
+
+
+def _percent(part: int, whole: int) -> str | None:
+    return None if whole <= 0 else f"{Decimal(100 * part) / whole:.2f}"

@@ -1,0 +1,57 @@
+"""How exactly a month is counted: its error is known by hand, and each call in doubt is counted once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+from random import Random
+
+import pytest
+
+from gateway.bills.reconciliation.accuracy import accuracy_of
+from spool.ledger import money
+from tests.gateway.bills.reconciliation.plants import Plant, difference, planted
+from tests.gateway.bills.reconciliation.simulator import DAYS, OPENAI
+from tests.gateway.bills.reconciliation.test_faults import ALL
+
+SEED = 14
+
+
+async def test_the_error_is_the_sum_of_unexplained_days() -> None:
+    """Rates of other dates are unexplained. Days with too much and too little do not cancel each other."""
+    plants = [ALL["drifting"](Random(SEED), OPENAI)]
+    found = await planted(OPENAI, SEED, plants)
+    assert not [claim for claim in found.claims if claim.cause != "rounding"]
+    by_day = Counter(
+        {day: difference(OPENAI, SEED, plants, without=lambda call, day=day: call.day != day) for day in DAYS}
+    )
+    rounding = sum(abs(amount) for line in found.days for amount in line.causes.values())
+    error = sum(map(abs, by_day.values()))
+    assert error > abs(found.total.difference)
+    assert abs(found.error - error) <= rounding + money.UNIT // 10**6
+    shown = accuracy_of("2026-03", found)
+    assert shown["error"] == money.text(found.error)
+    assert shown["token_coverage"] == "100.00"
+    assert Decimal(shown["error_percent"]) == round(Decimal(100 * found.error) / found.total.billed, 2)
+
+
+async def test_a_clean_month_has_no_error() -> None:
+    """Everything is explained by rounding, and no call is in doubt."""
+    shown = accuracy_of("2026-03", await planted(OPENAI, SEED, [Plant(causes=())]))
+    assert {"0.00"} == {shown["error_percent"]}
+    assert shown["sentence"].startswith(f"March 2026, {OPENAI}: $")
+    assert " ± $" in shown["sentence"]
+    assert [0, 0, 0] == [shown[f"{name}_calls"] for name in ("failed", "aborted", "unpriced")]
+
+
+@pytest.mark.parametrize(("name", "reason"), [("failed", "failed"), ("no output count", "aborted")])
+async def test_calls_in_doubt_are_counted(name: str, reason: str) -> None:
+    """Failed calls and calls without an output count have their number."""
+    shown = accuracy_of("2026-03", await planted(OPENAI, SEED, [ALL[name](Random(SEED), OPENAI)]))
+    others = {"failed", "aborted", "unpriced"} - {reason}
+    assert shown[f"{reason}_calls"] > 0
+    assert {0} == {shown[f"{other}_calls"] for other in others}
+
+
+def test_without_a_bill_there_is_no_error() -> None:
+    assert {None} == {*accuracy_of("2026-03", None).values()}
