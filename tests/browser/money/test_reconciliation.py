@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
+from gateway.bills.reconciliation.accuracy import accuracy_of
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.operations.list import declared_tables
 from spool.clock import SystemClock
@@ -135,6 +136,9 @@ async def close(directory: Path) -> None:
         "rounding": "0",
         "difference": "0",
         "closed_by": "ada",
+        **accuracy_of(last().name, None),
+        "sentence": "billed, and counted ± $0.20",
+        "failed_calls": 3,
     }
     await storage.registry.billed_invoices.add("1", invoice, actor=ADA, action="add")
     id = f"{PROVIDER}:{last().name}"
@@ -153,6 +157,9 @@ def test_invoices_and_closed_months_are_shown(tmp_path: Path, open_console: Open
         console.open(f"/reconciliation?month={last().name}")
         expect(console.page.get_by_role("region", name="Invoices")).to_contain_text("A-117")
         expect(console.page.get_by_role("region", name="Closed")).to_contain_text("ada")
+        expect(console.page.get_by_text("billed, and counted ± $0.20.")).to_contain_text(
+            "3 failed, 0 aborted"
+        )
         link = console.page.get_by_role("link", name="restated")
         expect(link).to_have_attribute("href", re.compile("cost_type=billed_cost"))
         assert [] == console.audit()

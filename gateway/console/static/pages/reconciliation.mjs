@@ -305,7 +305,7 @@ function Closing({month}) {
     ${data?.closed.length > 0 && html`<h2>Closed</h2><p class="faint">These bills no longer change. Later changes are <a href=${to("/costs",
       {cost_type: "billed_cost", by: "corrects", charge: "restated"})}>restated</a> on the day when they arrive.</p>
       ${data.closed.filter((row) => row.sentence).map((row) => html`<p key=${row.provider}>${row.sentence}.${" "}<span class="faint">Coverage: ${row.token_coverage ?? 0} % of
-        tokens, ${row.money_coverage ?? 0} % of money. ${exactCount(row.failed_calls)} failed, ${exactCount(row.aborted_calls)} aborted and ${exactCount(row.unpriced_calls)} unpriced calls.</span></p>`)}
+        tokens, ${row.money_coverage ?? 0} % of money. ${exactCount(row.failed_calls ?? 0)} failed, ${exactCount(row.aborted_calls ?? 0)} aborted and ${exactCount(row.unpriced_calls ?? 0)} unpriced calls.</span></p>`)}
       <${Table} caption="Closed" rows=${data.closed} columns=${CLOSED} identity=${(row) => row.provider} />`}
     ${data?.invoices.length > 0 && !data.closed.length && html`<p class="faint">Close the month with <code>tollhouse billed close</code>.</p>`}`;
 }
