@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from docs.generate import api_words as words
 from docs.generate.api_fields import FIELDS
-from docs.generate.repeats import Place, Row, Shown
+from docs.generate.repeats import FieldRow, ShownAt, ShownTable
 
 MAX_VALUES = 12  # maximum number of values of an enumeration that are shown
 MAX_DEPTH = 3  # maximum levels of fields below a body
@@ -64,8 +64,8 @@ class FieldContext(NamedTuple):
     schemas: Mapping[str, Any]
     meanings: Mapping[str, str]
     bodies_have_formats: bool
-    shown: Shown
-    at: Place
+    shown: ShownTable
+    at: ShownAt
     described: Collection[str] = ()  # names of the schemas whose fields must have words of their own
     item: str = "item"  # noun of the resource that an operation is about
 
@@ -144,14 +144,14 @@ def _table(title: Sequence[str], lines: Sequence[str], rest: str) -> list[str]:
     return [*(["", *title, *lines] if lines else []), *(["", rest] if rest else [])]
 
 
-def _parameter_rows(path: str, parameters: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
+def _parameter_rows(path: str, parameters: Iterable[Mapping[str, Any]]) -> Iterator[FieldRow]:
     for parameter in parameters:
         name, place, schema = parameter["name"], parameter["in"], parameter["schema"]
         required = ", required" if parameter.get("required") and place != "path" else ""
         repeated = ", may repeat" if "items" in schema else ""
         kind = f"{place}{required} | {_type(schema.get('items', schema))}{_bounds(schema)}{repeated}"
         meaning = parameter.get("description") or _meaning(path, name, place, is_repeated=bool(repeated))
-        yield Row(name, kind, "", meaning)
+        yield FieldRow(name, kind, "", meaning)
 
 
 def _meaning(path: str, name: str, place: str, *, is_repeated: bool) -> str:
@@ -197,7 +197,9 @@ def table(title: str, schema: Mapping[str, Any], context: FieldContext, *, is_bo
     return _table([f"| {title} | type | meaning |", "|---|---|---|"], lines, rest)
 
 
-def _fields(schema: Mapping[str, Any], context: FieldContext, prefix: str, *, is_body: bool) -> Iterator[Row]:
+def _fields(
+    schema: Mapping[str, Any], context: FieldContext, prefix: str, *, is_body: bool
+) -> Iterator[FieldRow]:
     """Yield a row for each field, and for the fields of objects in it; a list is shown as `name[]`."""
     held = _resolved(schema, context.schemas)
     own = held.get("title") if held.get("title") in context.described else None
@@ -217,7 +219,7 @@ def _fields(schema: Mapping[str, Any], context: FieldContext, prefix: str, *, is
             raise ValueError(f"{own}.{name} has no words: add words(...) to the field")
         description = description or _words_of(place, inner, context, is_body=is_body)
         meaning = from_page(" ".join(description.split()))
-        yield Row(place, _type(field), ", ".join(notes), meaning)
+        yield FieldRow(place, _type(field), ", ".join(notes), meaning)
         if place.count(".") + 1 < MAX_DEPTH:
             yield from _fields(inner, context, place, is_body=is_body)
 

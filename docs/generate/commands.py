@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 
 import click
 
-from docs.generate.repeats import Place, Row, Shown
+from docs.generate.repeats import FieldRow, ShownAt, ShownTable
 from gateway.cli import main
 
 _HEAD = """# Commands
@@ -34,7 +34,7 @@ def page() -> str:
     contexts = list(_contexts(click.Context(main, info_name="tollhouse")))
     counts = Counter(option for context in contexts for option in _options(context))
     shared = {option for option, count in counts.items() if count >= _SHARED_FROM}
-    rows, shown = "".join(map(_line, sorted(shared))), Shown()
+    rows, shown = "".join(map(_line, sorted(shared))), ShownTable()
     return _HEAD + rows + "".join(_section(context, shared, shown) for context in contexts)
 
 
@@ -51,7 +51,7 @@ def _contexts(parent: click.Context) -> Iterator[click.Context]:
             yield from _contexts(context)
 
 
-def _options(context: click.Context) -> list[Row]:
+def _options(context: click.Context) -> list[FieldRow]:
     """Return the options and the arguments, without arguments that have no text."""
     params = context.command.get_params(context)
     records = [record for each in params if (record := each.get_help_record(context))]
@@ -59,19 +59,21 @@ def _options(context: click.Context) -> list[Row]:
     return [_row(*record) for record in shown if not record[0].endswith("--help")]
 
 
-def _row(option: str, text: str) -> Row:
+def _row(option: str, text: str) -> FieldRow:
     name, _, value = _cell(option).partition(" ")
     needed = "  [required]"
-    return Row(name, value, "required" if text.endswith(needed) else "", _cell(text.removesuffix(needed)))
+    return FieldRow(
+        name, value, "required" if text.endswith(needed) else "", _cell(text.removesuffix(needed))
+    )
 
 
-def _section(context: click.Context, shared: Collection[Row], shown: Shown) -> str:
+def _section(context: click.Context, shared: Collection[FieldRow], shown: ShownTable) -> str:
     command = context.command
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     text = f"\n{'#' * (1 + context.command_path.count(' '))} {context.command_path}\n\n"
     text += f"{inspect.cleandoc(command.help or '')}\n\n```text\n{usage}\n```\n".replace("\b\n", "")
     options = _options(context)
-    place = Place("", context.command_path, context.command_path.replace(" ", "-"))
+    place = ShownAt("", context.command_path, context.command_path.replace(" ", "-"))
     own, others = shown.fold_table([option for option in options if option not in shared], place)
     if own:
         text += "\n| option | |\n|---|---|\n" + "".join(map(_line, own))
@@ -81,7 +83,7 @@ def _section(context: click.Context, shared: Collection[Row], shown: Shown) -> s
     return f"{text}\n{rest}\n" if rest else text
 
 
-def _line(option: Row) -> str:
+def _line(option: FieldRow) -> str:
     needed = " Required." if option.notes else ""
     return f"| `{f'{option.name} {option.kind}'.rstrip()}` | {option.meaning}{needed} |\n"
 

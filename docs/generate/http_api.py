@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from docs.generate import api_tables as tables
 from docs.generate.field_examples import composed, described
-from docs.generate.repeats import Place, Shown
+from docs.generate.repeats import ShownAt, ShownTable
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.openapi import document
 from gateway.service.addresses.table import ADDRESSES
@@ -316,7 +316,7 @@ def pages() -> Mapping[str, str]:
         if page is None:
             raise ValueError(f"no page of docs/generate/http_api.py has {path}; add its first part to a page")
         operations[page] += [(method.upper(), path, operation) for method, operation in methods.items()]
-    schemas, shown = found["components"]["schemas"], Shown()
+    schemas, shown = found["components"]["schemas"], ShownTable()
     return {
         "http-api.md": _index(operations),
         **{f"api/{page.name}.md": _page(page, rows, schemas, shown) for page, rows in operations.items()},
@@ -358,7 +358,7 @@ def _anchor(method: str, path: str) -> str:
     return "-".join(kept.split())
 
 
-def _page(page: ApiPage, rows: Sequence[_Operation], schemas: Mapping[str, Any], shown: Shown) -> str:
+def _page(page: ApiPage, rows: Sequence[_Operation], schemas: Mapping[str, Any], shown: ShownTable) -> str:
     [(usual, _)] = Counter(_errors(found) for _, _, found in rows).most_common(1)
     about = f"{tables.from_page(page.about)} The [HTTP API](../http-api.md) explains authorization, errors and lists."
     context = tables.FieldContext(
@@ -366,7 +366,7 @@ def _page(page: ApiPage, rows: Sequence[_Operation], schemas: Mapping[str, Any],
         tables.meanings(rows, schemas),
         page.name == "telemetry",
         shown,
-        Place(page.name),
+        ShownAt(page.name),
         described(ADDRESSES),
     )
     operations = "".join(_operation(*row, context, usual) for row in rows)
@@ -381,7 +381,7 @@ def _operation(
     method: str, path: str, found: Mapping[str, Any], context: tables.FieldContext, usual_errors: str
 ) -> str:
     note = found.get("description", "").replace(_IGNORES_KEY, "")
-    at = Place(context.at.page, f"{method} {path}", _anchor(method, path))
+    at = ShownAt(context.at.page, f"{method} {path}", _anchor(method, path))
     context = context._replace(item=tables.item_of(path), at=at)
     lines = [f"\n## {method} {path}", "", f"{found['summary']}. {note}".rstrip(), ""]
     lines += _access(found)

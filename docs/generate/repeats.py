@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 _MIN_ROWS = 3  # fewer rows are repeated, because a link is no shorter
 
 
-class Row(NamedTuple):
+class FieldRow(NamedTuple):
     """A parameter, a field or an option. `notes` may differ between two rows that mean the same, such as "required"."""
 
     name: str
@@ -21,12 +21,12 @@ class Row(NamedTuple):
         kind = ", ".join(filter(None, (self.kind, self.notes)))
         return f"| `{self.name}` | {kind} | {self.meaning} |"
 
-    def is_below(self, above: Row) -> bool:
+    def is_below(self, above: FieldRow) -> bool:
         return self.name.startswith((f"{above.name}.", f"{above.name}[]"))
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ShownAt:
     """The place of an operation or a command in the reference: its page, its heading and its anchor."""
 
     page: str
@@ -39,14 +39,14 @@ class Place:
 
 
 @dataclass(slots=True)
-class Shown:
+class ShownTable:
     """The rows that the pages show so far, with the operation that shows them."""
 
-    _objects: dict[tuple[Row, ...], tuple[str, Place]] = field(default_factory=dict)
-    _tables: list[tuple[dict[Row, Row], Place]] = field(default_factory=list)
-    _answers: dict[Any, Place] = field(default_factory=dict)
+    _objects: dict[tuple[FieldRow, ...], tuple[str, ShownAt]] = field(default_factory=dict)
+    _tables: list[tuple[dict[FieldRow, FieldRow], ShownAt]] = field(default_factory=list)
+    _answers: dict[Any, ShownAt] = field(default_factory=dict)
 
-    def fold_objects(self, rows: Sequence[Row], at: Place) -> Iterator[Row]:
+    def fold_objects(self, rows: Sequence[FieldRow], at: ShownAt) -> Iterator[FieldRow]:
         """Yield the rows. The fields of an object that is shown elsewhere become a link."""
         while rows:
             row, *rows = rows
@@ -58,11 +58,13 @@ class Shown:
                 yield row._replace(meaning=_with_link(row.meaning, *known, at.page))
                 rows = rows[len(below) :]
 
-    def fold_table(self, rows: Sequence[Row], at: Place) -> tuple[list[Row], str]:
+    def fold_table(self, rows: Sequence[FieldRow], at: ShownAt) -> tuple[list[FieldRow], str]:
         """Return the rows that no earlier table has, and a sentence that links the others."""
         table = {row._replace(notes=""): row for row in rows}
         known, place = max(
-            self._tables, key=lambda each: len(table.keys() & each[0].keys()), default=(dict[Row, Row](), at)
+            self._tables,
+            key=lambda each: len(table.keys() & each[0].keys()),
+            default=(dict[FieldRow, FieldRow](), at),
         )
         repeated = {row for plain, row in table.items() if plain in known and row.notes != "required"}
         if len(repeated) < _MIN_ROWS:
@@ -75,7 +77,7 @@ class Shown:
         self._tables.append(({row._replace(notes=""): row for row in kept}, at))
         return kept, f"As in {place.link_from(at.page)}{change}: {names}."
 
-    def example_like(self, answer: Any, at: Place) -> Place | None:
+    def example_like(self, answer: Any, at: ShownAt) -> ShownAt | None:
         """Return the operation whose example shows an object of the same form, or None if this is the first."""
         known = self._answers.setdefault(_form(_content(answer)), at)
         return known if known != at else None
@@ -95,12 +97,12 @@ def _form(value: Any) -> Any:
     return tuple(map(_form, value)) if isinstance(value, list) else None
 
 
-def _rows_below(row: Row, rows: Sequence[Row]) -> tuple[Row, ...]:
+def _rows_below(row: FieldRow, rows: Sequence[FieldRow]) -> tuple[FieldRow, ...]:
     """Return the rows of the fields of `row`, which follow it, with names relative to it."""
     count = next((number for number, each in enumerate(rows) if not each.is_below(row)), len(rows))
     return tuple(each._replace(name=each.name[len(row.name) :].removeprefix("[]")) for each in rows[:count])
 
 
-def _with_link(meaning: str, name: str, shown: Place, page: str) -> str:
+def _with_link(meaning: str, name: str, shown: ShownAt, page: str) -> str:
     text = meaning.replace(", each with the fields below.", ".").replace(", with the fields below.", ".")
     return f"{text} Its fields: `{name}` of {shown.link_from(page)}."

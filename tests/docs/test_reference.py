@@ -19,7 +19,7 @@ from docs.generate.api_tables import FieldContext, table
 from docs.generate.configuration import tables
 from docs.generate.field_examples import composed, described
 from docs.generate.http_api import EXAMPLES
-from docs.generate.repeats import Place, Row, Shown
+from docs.generate.repeats import FieldRow, ShownAt, ShownTable
 from gateway.cli import main
 from gateway.configuration.in_effect import ConfigurationKey
 from gateway.configuration.reader import load
@@ -118,28 +118,32 @@ def test_a_command_names_each_of_its_options(path: str) -> None:
     assert named <= {*re.findall(r"--[\w-]+", section)}
 
 
-FIELDS = [Row(name, "text", "", f"The {name}.") for name in ("id", "name", "since", "until")]
-FIRST, SECOND = Place("views", "GET /views", "get-views"), Place("roles", "GET /roles", "get-roles")
+FIELDS = [FieldRow(name, "text", "", f"The {name}.") for name in ("id", "name", "since", "until")]
+FIRST, SECOND = ShownAt("views", "GET /views", "get-views"), ShownAt("roles", "GET /roles", "get-roles")
 
 
 def test_an_object_is_explained_once() -> None:
     """The second object with these fields has a link to the first one, in lists as well."""
-    shown = Shown()
+    shown = ShownTable()
 
-    def rows(name: str) -> list[Row]:
-        head = Row(name.removesuffix("[]"), "object", "", "The view.")
-        return [head, *(row._replace(name=f"{name}.{row.name}") for row in FIELDS), Row("left", "", "", "")]
+    def rows(name: str) -> list[FieldRow]:
+        head = FieldRow(name.removesuffix("[]"), "object", "", "The view.")
+        return [
+            head,
+            *(row._replace(name=f"{name}.{row.name}") for row in FIELDS),
+            FieldRow("left", "", "", ""),
+        ]
 
     assert rows("views[]") == list(shown.fold_objects(rows("views[]"), FIRST))
     link = "The view. Its fields: `views` of [GET /views](views.md#get-views)."
-    assert [Row("view", "object", "", link), Row("left", "", "", "")] == list(
+    assert [FieldRow("view", "object", "", link), FieldRow("left", "", "", "")] == list(
         shown.fold_objects(rows("view"), SECOND)
     )
 
 
 def test_a_change_names_the_fields_of_the_creation() -> None:
     """Fields that the change requires stay in its own table."""
-    shown = Shown()
+    shown = ShownTable()
     required = [row._replace(notes="required") for row in FIELDS]
     assert (required, "") == shown.fold_table(required, FIRST)
     assert ([], "As in [GET /views](#get-views), all optional here: `id`, `name`, `since`, `until`.") == (
@@ -150,7 +154,7 @@ def test_a_change_names_the_fields_of_the_creation() -> None:
 
 def test_an_example_is_shown_once() -> None:
     """A list of one object and the object have the same form, whatever the values are."""
-    shown = Shown()
+    shown = ShownTable()
     assert shown.example_like({"views": [{"id": "a", "rows": [1]}]}, FIRST) is None
     assert FIRST == shown.example_like({"view": {"id": "b", "rows": [2]}}, SECOND)
     assert shown.example_like({"view": {"id": "b", "rows": []}}, SECOND) is None
@@ -193,7 +197,7 @@ def test_a_field_without_words_is_named() -> None:
     listed = next(row for row in ADDRESSES if row.item is BudgetItem)
     schemas = document([replace(listed, item=longer)], version="")["components"]["schemas"]
     stated = {"time_span": "The span of an outage."}
-    context = FieldContext(schemas, stated, False, Shown(), Place("budgets"), described(ADDRESSES))
+    context = FieldContext(schemas, stated, False, ShownTable(), ShownAt("budgets"), described(ADDRESSES))
     with pytest.raises(ValueError, match=r"BudgetItem\.time_span has no words"):
         table("answer field", {"$ref": "#/components/schemas/BudgetItem"}, context, is_body=False)
 

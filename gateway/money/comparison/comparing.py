@@ -14,16 +14,16 @@ from gateway.intake.prices import PriceBook
 from gateway.money.comparison.old_prices import (
     KINDS,
     OldPrices,
-    Row,
+    SpentRow,
     added_up,
     by_group,
     list_prices,
     without,
 )
 from gateway.money.comparison.split import (
+    CostsAtOldPrices,
     Driver,
     Group,
-    Repriced,
     Spending,
     added,
     changes,
@@ -204,8 +204,8 @@ class _Kinds(NamedTuple):
     The rows of one time by provider and model. Some groups have their own rows, and all other groups are summed.
     """
 
-    separate_rows: Mapping[Group, Sequence[Row]]
-    other_rows: Sequence[Row]
+    separate_rows: Mapping[Group, Sequence[SpentRow]]
+    other_rows: Sequence[SpentRow]
 
 
 class _Changes:
@@ -247,7 +247,7 @@ class _Changes:
             drivers.append(self._priced(other_driver, prices.repriced(old.other_rows, new.other_rows)))
         return Comparison(drivers=drivers, total=together(drivers, group=()))
 
-    def _priced(self, driver: Driver, repriced: Repriced) -> Driver:
+    def _priced(self, driver: Driver, repriced: CostsAtOldPrices) -> Driver:
         """Divide the unit cost of the smaller groups into its parts."""
         if not self.kinds:
             return driver

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.rates import Rate
-from gateway.money.comparison.split import MIXES, Repriced
+from gateway.money.comparison.split import MIXES, CostsAtOldPrices
 from gateway.money.comparison.wording import MILLION, dollars
 from spool.ledger import money
 from spool.ledger.queries import CostQuery, CostRow
@@ -48,7 +48,7 @@ AnyUsage = CostRow | GroupUsage
 _Kind = tuple[Any, ...]  # provider, model, size, mode, region, and whether the cost is reported
 
 
-class Row(NamedTuple):
+class SpentRow(NamedTuple):
     """Sums of calls with the same values, and their cost in units."""
 
     of: Priced
@@ -64,7 +64,7 @@ class _Sum:
     tokens: int = 0
     weight: int | None = 0
 
-    def add(self, row: Row, rate: Rate | None) -> None:
+    def add(self, row: SpentRow, rate: Rate | None) -> None:
         weight = None if rate is None else _weight(row.sums, rate)
         self.cost += row.cost
         self.tokens += _tokens(row.sums)
@@ -105,7 +105,7 @@ class OldPrices:
         before, now = (int(side.since.timestamp()) * NS for side in (baseline, query))
         return cls(book=book, before=before, now=now)
 
-    def repriced(self, before: Sequence[Row], now: Sequence[Row]) -> Repriced:
+    def repriced(self, before: Sequence[SpentRow], now: Sequence[SpentRow]) -> CostsAtOldPrices:
         """Return what a group's later tokens would have cost, by ever finer kinds: see MIXES."""
         costs: list[int] = []
         reasons: dict[str, str] = {}
@@ -118,9 +118,9 @@ class OldPrices:
         prices = sum(changed.values())
         if changed:
             reasons["prices"] = max(changed, key=lambda text: changed[text] * (1 if prices > 0 else -1))
-        return Repriced(costs=tuple(costs), prices=prices, reasons=reasons)
+        return CostsAtOldPrices(costs=tuple(costs), prices=prices, reasons=reasons)
 
-    def _by_kind(self, rows: Sequence[Row], depth: int, time: int) -> dict[_Kind, _Sum]:
+    def _by_kind(self, rows: Sequence[SpentRow], depth: int, time: int) -> dict[_Kind, _Sum]:
         sums: dict[_Kind, _Sum] = {}
         for row in rows:
             kind = self._kind(row.of)[:depth]
@@ -145,7 +145,7 @@ class OldPrices:
         return next((rate for above, rate in quote.tiers if above == size), quote.rate)
 
     def _changed_prices(
-        self, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum], rows: Sequence[Row]
+        self, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum], rows: Sequence[SpentRow]
     ) -> dict[str, int]:
         """Return the amounts that changed prices explain, by the words of each change with its two numbers."""
         changed: dict[str, int] = {}
@@ -275,39 +275,39 @@ def _weight(row: AnyUsage, rate: Rate) -> int | None:
     return money.scaled(of_input + of_output, rate.digits) + of_requests
 
 
-def by_group(usages: Usages, by: Sequence[str], width: int) -> dict[tuple[str | None, ...], list[Row]]:
+def by_group(usages: Usages, by: Sequence[str], width: int) -> dict[tuple[str | None, ...], list[SpentRow]]:
     """Group usage by its first `width` dimensions."""
-    groups: dict[tuple[str | None, ...], list[Row]] = {}
+    groups: dict[tuple[str | None, ...], list[SpentRow]] = {}
     indexes = [by.index(name) for name in KINDS if name in by]
     for group, usage in usages.items():
-        row = Row(Priced(*(group[index] for index in indexes)), usage, usage.cost)
+        row = SpentRow(Priced(*(group[index] for index in indexes)), usage, usage.cost)
         groups.setdefault(group[:width], []).append(row)
     return groups
 
 
-def added_up(parts: Iterable[Sequence[Row]]) -> list[Row]:
+def added_up(parts: Iterable[Sequence[SpentRow]]) -> list[SpentRow]:
     """Sum the parts by the values that decide prices."""
     return [_plus(rows[0], rows[1:]) for rows in _rows_by_kind(parts).values()]
 
 
-def without(rows: Sequence[Row], parts: Iterable[Sequence[Row]]) -> list[Row]:
+def without(rows: Sequence[SpentRow], parts: Iterable[Sequence[SpentRow]]) -> list[SpentRow]:
     """Subtract the parts from the rows, by the values that decide prices."""
     parts_by_kind = _rows_by_kind(parts)
     return [_plus(row, parts_by_kind.get(row.of, ()), sign=-1) for row in rows]
 
 
-def _rows_by_kind(parts: Iterable[Sequence[Row]]) -> dict[Priced, list[Row]]:
-    rows_by_kind: dict[Priced, list[Row]] = {}
+def _rows_by_kind(parts: Iterable[Sequence[SpentRow]]) -> dict[Priced, list[SpentRow]]:
+    rows_by_kind: dict[Priced, list[SpentRow]] = {}
     for part in parts:
         for row in part:
             rows_by_kind.setdefault(row.of, []).append(row)
     return rows_by_kind
 
 
-def _plus(first: Row, other_rows: Sequence[Row], sign: int = 1) -> Row:
+def _plus(first: SpentRow, other_rows: Sequence[SpentRow], sign: int = 1) -> SpentRow:
     sums = {
         name: getattr(first.sums, name) + sign * sum([getattr(row.sums, name) for row in other_rows])
         for name in _WEIGHED
     }
     cost = first.cost + sign * sum([row.cost for row in other_rows])
-    return Row(first.of, replace(first.sums, **sums), cost)
+    return SpentRow(first.of, replace(first.sums, **sums), cost)

@@ -58,7 +58,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 MIXES = ("other_kinds", "large_inputs", "other_tiers", "other_regions", "reported_costs")
 
 
-class Repriced(msgspec.Struct, frozen=True, kw_only=True):
+class CostsAtOldPrices(msgspec.Struct, frozen=True, kw_only=True):
     """
     The cost that a group's later tokens would have had at earlier prices.
 
@@ -80,7 +80,7 @@ class Repriced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Spending()
-_NO_PRICES: Mapping[Group, Repriced] = {}
+_NO_PRICES: Mapping[Group, CostsAtOldPrices] = {}
 Pair = tuple[Group, Spending, Spending]  # group, totals before, and totals now
 PARTS = Parts.__struct_fields__
 _Sum = TypeVar("_Sum", Spending, Parts)
@@ -106,7 +106,7 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def split(
     before: Mapping[Group, Spending],
     now: Mapping[Group, Spending],
-    at_old_prices: Mapping[Group, Repriced] | None = None,
+    at_old_prices: Mapping[Group, CostsAtOldPrices] | None = None,
 ) -> list[Driver]:
     """
     Split the change of each group. The largest change is first.
@@ -117,7 +117,9 @@ def split(
 
 
 def unranked(
-    before: Mapping[Group, Spending], now: Mapping[Group, Spending], at_old_prices: Mapping[Group, Repriced]
+    before: Mapping[Group, Spending],
+    now: Mapping[Group, Spending],
+    at_old_prices: Mapping[Group, CostsAtOldPrices],
 ) -> list[Driver]:
     """Split the change of each group. The result is not sorted."""
     return list(changes(paired(before, now), at_old_prices))
@@ -129,7 +131,9 @@ def paired(before: Mapping[Group, Spending], now: Mapping[Group, Spending]) -> l
     return pairs + [(group, NOTHING, new) for group, new in now.items() if group not in before]
 
 
-def changes(pairs: Iterable[Pair], at_old_prices: Mapping[Group, Repriced] = _NO_PRICES) -> Iterator[Driver]:
+def changes(
+    pairs: Iterable[Pair], at_old_prices: Mapping[Group, CostsAtOldPrices] = _NO_PRICES
+) -> Iterator[Driver]:
     """Split the change of each group."""
     for group, old, new in pairs:
         repriced = at_old_prices.get(group)
@@ -145,7 +149,7 @@ def largest_changes(pairs: Sequence[Pair], most: int) -> list[Driver]:
     return first(changes(large), most)
 
 
-def weighed(driver: Driver, at_old_prices: Mapping[Group, Repriced]) -> Driver:
+def weighed(driver: Driver, at_old_prices: Mapping[Group, CostsAtOldPrices]) -> Driver:
     """Split a driver again with known old prices. The sum of its parts does not change."""
     [result] = changes([(driver.group, driver.before, driver.now)], at_old_prices)
     return result
@@ -204,7 +208,7 @@ def _sum(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:
     return kind(**dict(zip(names, sums([*map(msgspec.structs.astuple, values)], len(names)), strict=True)))
 
 
-def _parts(old: Spending, new: Spending, repriced: Repriced | None) -> Parts:
+def _parts(old: Spending, new: Spending, repriced: CostsAtOldPrices | None) -> Parts:
     if old == NOTHING:
         return Parts(new=new.cost)
     if new == NOTHING:
@@ -217,7 +221,7 @@ def _parts(old: Spending, new: Spending, repriced: Repriced | None) -> Parts:
     by_tokens = old.cost * new.tokens // old.tokens
     # If the number of calls is unknown, as with counters, tokens are the measure.
     by_calls = old.cost * new.calls // old.calls if has_calls else by_tokens
-    repriced = repriced or Repriced(costs=(by_tokens,) * len(MIXES))
+    repriced = repriced or CostsAtOldPrices(costs=(by_tokens,) * len(MIXES))
     return Parts(
         more_calls=by_calls - old.cost,
         larger_calls=by_tokens - by_calls,

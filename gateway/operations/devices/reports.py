@@ -38,7 +38,7 @@ Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
-class Named(msgspec.Struct, kw_only=True):
+class NamedDevice(msgspec.Struct, kw_only=True):
     device_id: str | None = None
 
 
@@ -52,7 +52,7 @@ class SourceSeen(msgspec.Struct, kw_only=True):
     records: Count | None = None
 
 
-class Report(Named, kw_only=True):
+class Report(NamedDevice, kw_only=True):
     """The body of an enrolment and of a heartbeat. Only the id of the device is required."""
 
     hostname: Text | None = None
@@ -148,12 +148,12 @@ async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result
     "Report that a device is alive",
     closed({"ok": {"const": True}}),
 )
-async def ping_device(request: KeyRequest[TopicServices, Named]) -> Result:
+async def ping_device(request: KeyRequest[TopicServices, NamedDevice]) -> Result:
     request.services.devices.ping(_id(request.body, request.bearer), request.bearer)
     return {"ok": True}
 
 
-def _id(body: Named, bearer: Bearer) -> str:
+def _id(body: NamedDevice, bearer: Bearer) -> str:
     """Return the device id from the body. Without it, return the id from the header or the key."""
     id = body.device_id if body.device_id is not None else bearer.named or bearer.device
     if id is None or not is_device_id(id):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
-from gateway.money.comparison.old_prices import OldPrices, Priced, Row, cache_saving
+from gateway.money.comparison.old_prices import OldPrices, Priced, SpentRow, cache_saving
 from spool.ledger import money
 from spool.ledger.queries import CostRow
 from spool.record import NS, Inference
@@ -119,7 +119,7 @@ def test_weights_are_those_of_calls(kind: tuple[str | None, str | None], was: Co
     expected = 7 * other // one if one > 0 else 9
     at = int(DAY.timestamp()) * NS
     prices = OldPrices(book=BOOK, before=at, now=at)
-    repriced = prices.repriced([Row(Priced(*kind), was, 7)], [Row(Priced(*kind), now, 9)])
+    repriced = prices.repriced([SpentRow(Priced(*kind), was, 7)], [SpentRow(Priced(*kind), now, 9)])
     assert {expected} == {*repriced.costs}
 
 

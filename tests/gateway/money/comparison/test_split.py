@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.money.comparison.split import MIXES, Driver, Group, Parts, Repriced, Spending, split, together
+from gateway.money.comparison.split import (
+    MIXES,
+    CostsAtOldPrices,
+    Driver,
+    Group,
+    Parts,
+    Spending,
+    split,
+    together,
+)
 from spool.ledger import money
 
 COUNT = st.integers(0, 10**12)
@@ -98,7 +107,7 @@ def test_other_kinds_of_tokens_are_no_prices() -> None:
     """
     group = ("a",)
     old, new = Spending(cost=100, tokens=100, calls=10), Spending(cost=270, tokens=200, calls=20)
-    (driver,) = split({group: old}, {group: new}, {group: Repriced(costs=(260,) * len(MIXES))})
+    (driver,) = split({group: old}, {group: new}, {group: CostsAtOldPrices(costs=(260,) * len(MIXES))})
     assert Parts(more_calls=100, other_kinds=60, unit_cost=10) == driver.parts
 
 
