@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from gateway.money.budgets.declared import CALLS, COST, TOKENS, SpendBudget, problem_with_units
 from gateway.money.budgets.forecast import HOURS_DAYS, WINDOW_DAYS, Forecast, History, TooEarly, forecast
+from gateway.money.budgets.joined import BudgetOfView, JoinedBudgets, joined
 from gateway.money.budgets.periods import BudgetPeriod, judged_periods, period_at
 from spool.currencies import SCALE, Converter, no_rates
 from spool.errors import NotKept
@@ -67,6 +68,10 @@ class PeriodFigures:
     owners_left_out: int = 0
 
     @property
+    def owners(self) -> int:
+        return len(self.spent) + self.owners_left_out
+
+    @property
     def total(self) -> Spent:
         return Spent(
             actual=sum(spend.actual for spend in self.spent.values()),
@@ -108,6 +113,8 @@ class BudgetLedger:
     # a function that returns the totals without the calls that plans cover, or only the totals of these calls
     divided: Callable[[str], Awaitable[AnswersCosts]]
     _known: dict[tuple[object, ...], Mapping[tuple[datetime, str], Spent]] = field(default_factory=dict)
+    # sums that a query for several budgets returned, by budget and start of the period
+    _joined: dict[tuple[str, datetime], Mapping[tuple[datetime, str], Spent]] = field(default_factory=dict)
     # cached result of `known_until`: a list with at most one value
     _billed_until: list[float] = field(default_factory=list)
 
@@ -144,6 +151,31 @@ class BudgetLedger:
             return BudgetFigures(budget=budget, view=view, problem=str(error))
         return BudgetFigures(budget=budget, view=view, periods=[figures])
 
+    async def join(self, budgets: Sequence[BudgetOfView], sizes: Mapping[str, int]) -> None:
+        """
+        Read the sums that `running` needs, with one query for budgets that differ only in one value of their views.
+        `sizes` are the numbers of owners that budgets had last.
+        """
+        known = self.ledger.dimensions()
+        plain = {*known} - {dimension.name for dimension in self.ledger.derived()}
+        sound = [each for each in budgets if problem_of(*each, self.ledger, self.now) is None]
+        for group in joined(sound, sizes, plain):
+            assert group.example is not None
+            budget, view = group.example
+            period = period_at(self.now, budget.granularity, budget.zone)
+            query = _query(budget, view, period.start, period.end, TOTAL)
+            query = replace(
+                query,
+                group_by=[group.dimension, *query.group_by],
+                include={**view.include, group.dimension: tuple(group.by_value)},
+            )
+            try:
+                rows = await self.ledger.costs(query)
+            except NotKept:  # `running` states it for each budget
+                continue
+            by_budget = await asyncio.to_thread(_by_budget, group, budget.measure, rows)
+            self._joined.update({(id, period.start): sums for id, sums in by_budget.items()})
+
     async def known_until(self, budget: SpendBudget) -> float:
         """
         Return the time until which the money of a budget is known: now, or for billed money the end of the
@@ -179,19 +211,7 @@ class BudgetLedger:
         cache_key = (*of_view, since, until, granularity)
         if not owner and cache_key in self._known:
             return self._known[cache_key]
-        query = CostQuery(
-            since=since,
-            until=until,
-            granularity=granularity,
-            group_by=[owner] if owner else [],
-            include=view.include,
-            exclude=view.exclude,
-            zone=budget.zone,
-            measures=_MEASURES.get(budget.measure, ("calls",)),
-            meter=budget.measure if budget.measure in METERS else "",
-            currency=budget.currency,
-            arranged=budget.arranged,
-        )
+        query = _query(budget, view, since, until, granularity, by_owner=by_owner)
         divides = budget.cost_type in PLAN_TYPES
         ledger = await self.divided(budget.cost_type) if divides else self.ledger
         rows = await ledger.costs(query) if since < until else []
@@ -234,7 +254,9 @@ class BudgetLedger:
     async def _period(self, budget: SpendBudget, view: View, period: BudgetPeriod) -> PeriodFigures:
         # Query the whole period and not only until now, because a wrong sender clock may have put calls
         # into the future.
-        sums = await self.sums(budget, view, period.start, period.end, TOTAL, by_owner=True)
+        sums = self._joined.get((budget.id, period.start))
+        if sums is None:
+            sums = await self.sums(budget, view, period.start, period.end, TOTAL, by_owner=True)
         by_spend = sorted(
             ((owner, spent) for (_, owner), spent in sums.items()), key=lambda item: -item[1].actual
         )
@@ -305,8 +327,43 @@ def problem_of(budget: SpendBudget, view: View | None, ledger: Ledger, now: floa
     return problem_with_units(budget, view)
 
 
+def _query(
+    budget: SpendBudget,
+    view: View,
+    since: datetime,
+    until: datetime,
+    granularity: str,
+    *,
+    by_owner: bool = True,
+) -> CostQuery:
+    return CostQuery(
+        since=since,
+        until=until,
+        granularity=granularity,
+        group_by=[budget.per] if by_owner and budget.per else [],
+        include=view.include,
+        exclude=view.exclude,
+        zone=budget.zone,
+        measures=_MEASURES.get(budget.measure, ("calls",)),
+        meter=budget.measure if budget.measure in METERS else "",
+        currency=budget.currency,
+        arranged=budget.arranged,
+    )
+
+
 def _in_utc(budget: SpendBudget) -> SpendBudget:
     return replaced(budget, time_zone="UTC")
+
+
+def _by_budget(
+    group: JoinedBudgets, measure: str, rows: Sequence[CostRow]
+) -> Mapping[str, Mapping[tuple[datetime, str], Spent]]:
+    """Return the sums of each budget from rows whose first group is the value of its view."""
+    by_value: dict[str, dict[tuple[datetime, str], Spent]] = {value: {} for value in group.by_value}
+    for row in rows:
+        value, *owner = row.group
+        by_value[value or ""][row.start, (owner[0] if owner else "") or ""] = _spent(measure, row)
+    return {budget.id: by_value[value] for value, budgets in group.by_value.items() for budget in budgets}
 
 
 def _by_owner(measure: str, rows: Sequence[CostRow]) -> Mapping[tuple[datetime, str], Spent]:

@@ -203,6 +203,7 @@ class VerdictBoard:
         self._report = report  # reports changed states to webhooks
         self._turns = {name: asyncio.Lock() for name in TABLES}
         self._kept: dict[str, _Kept] = {}
+        self._owners: Mapping[str, int] = {}  # by budget: the number of its owners in the last table
         self._delays: dict[str, SourceDelay] = {}
         self._measured_at = float("-inf")
         # by budget: what the bounds were read for, when, and the bounds by owner
@@ -330,10 +331,13 @@ class VerdictBoard:
         if not await self._ledger.is_complete():
             return None
         books = self._books()
-        figures = [
-            await books.running(budget, self._registry.views.find(budget.view_id))
+        of_views = [
+            (budget, self._registry.views.find(budget.view_id))
             for budget in self._registry.table(BudgetTable).all()
         ]
+        await books.join([(budget, view) for budget, view in of_views if view is not None], self._owners)
+        figures = [await books.running(budget, view) for budget, view in of_views]
+        self._owners = {each.budget.id: each.periods[0].owners for each in figures if each.periods}
         if not await self._ledger.is_complete():
             return None
         table = await asyncio.to_thread(table_of, figures, name, books.now)
@@ -452,12 +456,11 @@ def table_of(figures: Sequence[BudgetFigures], name: str, now: float) -> BudgetV
             problems.append(VerdictProblem(budget=budget.id, name=budget.name, problem=problem))
             continue
         budgets.append(of_budget.budget.id)
-        verdicts = [*_verdicts(of_budget)]
-        # the owners who spent least are left out, so they are within unless the last listed owner is not
-        is_truncated |= bool(of_budget.periods[0].owners_left_out) and (
-            name == ALL or all(verdict.state != WITHIN for _, _, verdict in verdicts)
-        )
-        rows += [row for row in verdicts if name == ALL or row[2].state != WITHIN]
+        verdicts = [*_verdicts(of_budget, is_whole=name == ALL)]
+        # the owners who spent least are left out, so they are within unless every listed owner has a row
+        running = of_budget.periods[0]
+        is_truncated |= bool(running.owners_left_out) and len(verdicts) == len(running.spent)
+        rows += verdicts
     rows.sort(key=lambda row: (row[0], row[1], row[2].budget, row[2].owner or ""))
     return BudgetVerdicts(
         as_of=moment(now),
@@ -486,17 +489,22 @@ def problem_of_verdict(figures: BudgetFigures) -> str | None:
     return None
 
 
-def _verdicts(figures: BudgetFigures) -> Iterator[tuple[int, int, BudgetVerdict]]:
-    """Yield the verdicts of a budget with the sort keys of their states and amounts."""
+def _verdicts(figures: BudgetFigures, *, is_whole: bool) -> Iterator[tuple[int, int, BudgetVerdict]]:
+    """
+    Yield the verdicts of a budget with the sort keys of their states and amounts. Those within are left out unless
+    `is_whole`.
+    """
     running = figures.periods[0]
     limit = limit_of(figures.budget, running)
     if limit is None:
         return
     nothing = Spent(actual=0, calls=0, unpriced=0)
     owners = running.spent if figures.budget.per else {"": running.spent.get("", nothing)}
+    verdict = _verdict(figures, limit)
     for owner, spent in owners.items():
         state = _state(figures.budget, spent.actual, limit)
-        yield _ORDER[state], -spent.actual, _verdict(figures, owner, spent, limit, state)
+        if is_whole or state != WITHIN:
+            yield _ORDER[state], -spent.actual, verdict(owner, spent, state)
 
 
 def _state(budget: SpendBudget, actual: int, limit: int) -> str:
@@ -506,25 +514,30 @@ def _state(budget: SpendBudget, actual: int, limit: int) -> str:
     return NEAR if below and actual * 100 >= below[-1] * limit else WITHIN
 
 
-def _verdict(figures: BudgetFigures, owner: str, spent: Spent, limit: int, state: str) -> BudgetVerdict:
+def _verdict(figures: BudgetFigures, limit: int) -> Callable[[str, Spent, str], BudgetVerdict]:
+    """Return a function for the verdict of an owner. What all owners have in common is made once."""
     budget, view = figures.budget, figures.view
     assert view is not None, "a budget without a view has no periods"
     include = {name: sorted(values) for name, values in view.include.items()}
-    if budget.per:
-        include[budget.per] = [owner]
-    return BudgetVerdict(
-        budget=budget.id,
-        name=budget.name,
-        owner=owner or None,
-        match=VerdictMatch(
-            include=include, exclude={name: sorted(values) for name, values in view.exclude.items()}
-        ),
-        state=state,
-        measure=budget.measure,
-        spent=money.text(spent.actual),
-        limit=money.text(limit),
-        left=money.text(max(0, limit - spent.actual)),
-        currency=budget.currency if budget.measure == COST else None,
-        resets_at=moment(figures.periods[0].period.end.timestamp()),
-        unpriced_calls=spent.unpriced,
-    )
+    exclude = {name: sorted(values) for name, values in view.exclude.items()}
+    limit_text, resets_at = money.text(limit), moment(figures.periods[0].period.end.timestamp())
+    currency = budget.currency if budget.measure == COST else None
+
+    def verdict(owner: str, spent: Spent, state: str) -> BudgetVerdict:
+        of_owner = {**include, budget.per: [owner]} if budget.per else include
+        return BudgetVerdict(
+            budget=budget.id,
+            name=budget.name,
+            owner=owner or None,
+            match=VerdictMatch(include=of_owner, exclude=exclude),
+            state=state,
+            measure=budget.measure,
+            spent=money.text(spent.actual),
+            limit=limit_text,
+            left=money.text(max(0, limit - spent.actual)),
+            currency=currency,
+            resets_at=resets_at,
+            unpriced_calls=spent.unpriced,
+        )
+
+    return verdict

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.core.errors import Refusal
 from gateway.devices.agent.policy.signatures import PublicKey
-from gateway.money.budgets import verdicts
+from gateway.money.budgets import joined, verdicts
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.money.budgets.verdicts import (
     ACTING,
@@ -280,3 +280,59 @@ async def test_rows_are_limited(house: House, monkeypatch: Any) -> None:
     table = await read(house)
     assert table.truncated
     assert [OVER, OVER] == [row.state for row in table.rows]
+
+
+async def test_one_query_for_many_budgets_equals_a_query_for_each(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Budgets that differ in one value of their views share a query. Its sums equal those of single queries, for random
+    calls, views, measures and periods.
+    """
+    chance = random.Random(828)
+    monkeypatch.setattr(joined, "MOST_ROWS", 14)
+    values = {
+        "team": ["search", "ads", "ops", "a@example.com", "other"],
+        "model": ["m1", "m2"],
+        "tag:service": ["shop", "desk"],
+    }
+    kinds = [["team"], ["team"], ["team"], ["team", "tag:service"], ["model"], [*values]]
+    budgets = []
+    for number in range(40):
+        filter = {
+            name: tuple(chance.sample(values[name], chance.choice([1, 1, 1, 1, 2])))
+            for name in chance.choice(kinds)
+        }
+        more = {"!model": ("m9",)} if "model" not in filter and chance.random() < 0.2 else {}
+        view = await house.view({**filter, **more}, name=f"view {number}")
+        fields = {
+            "measure": chance.choice(["cost", "cost", "calls"]),
+            "granularity": chance.choice(["daily", "monthly", "monthly"]),
+            "per": chance.choice([None, "model"]),
+        }
+        budgets.append((await house.budget(view, name=f"budget {number}", **fields), view))
+    queries: list[CostQuery] = []
+    costs = house.ledger.costs
+
+    async def noted(query: CostQuery) -> Any:
+        queries.append(query)
+        return await costs(query)
+
+    monkeypatch.setattr(house.ledger, "costs", noted)
+    sizes: dict[str, int] = {}
+    shared = 0
+    for _ in range(6):
+        for _ in range(20):
+            team, model = chance.choice([*values["team"], None]), chance.choice(["m1", "m2", "m9"])
+            tags = chance.choice([{}, {"service": "shop"}, {"service": "desk"}])
+            house.spend(f"0.{chance.randrange(1, 10**9):09}", team=team, request_model=model, tags=tags)
+        await house.ledger.catch_up(house.log)
+        together, alone = house.evaluator.books(), house.evaluator.books()
+        await together.join(budgets, sizes)
+        shared += len(queries)
+        for budget, view in budgets:
+            in_common, single = await together.running(budget, view), await alone.running(budget, view)
+            assert single.periods == in_common.periods
+            sizes[budget.id] = single.periods[0].owners
+        queries.clear()
+    assert shared > 10

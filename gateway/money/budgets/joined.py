@@ -1,0 +1,93 @@
+"""
+Budgets whose sums one query can return, because their views differ only in one value of one dimension. Pure.
+
+An example are a hundred budgets of one team each, all with an amount for each user.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.money.budgets.declared import SpendBudget
+from spool.ledger.queries import PLAN_TYPES
+from spool.ledger.sums import OTHER
+from spool.ledger.work import UNITS
+from spool.people import SECOND_NAME, USER, is_hash
+from spool.registry.views import View
+
+MOST_ROWS = 10_000  # of one query, by the rows that its budgets had last
+MOST_VALUES = 200  # of the dimension in one query
+# a person has several names, so a value of these filters finds groups of other names
+_OF_PEOPLE = frozenset({USER, SECOND_NAME})
+
+BudgetOfView = tuple[SpendBudget, View]
+_Key = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class JoinedBudgets:
+    """Budgets by their value of `dimension`. `example` is one of them."""
+
+    dimension: str
+    by_value: dict[str, list[SpendBudget]] = field(default_factory=dict)
+    example: BudgetOfView | None = None
+    rows: int = 0
+
+    def add(self, value: str, of_view: BudgetOfView, rows: int) -> None:
+        self.by_value.setdefault(value, []).append(of_view[0])
+        self.example = of_view
+        self.rows += rows
+
+
+def joined(
+    budgets: Sequence[BudgetOfView], sizes: Mapping[str, int], plain: Collection[str]
+) -> Iterator[JoinedBudgets]:
+    """
+    Yield budgets that one query answers. `sizes` are the rows that each budget had last. A budget without a size is
+    left out, so that the rows of a query are bounded. `plain` are the dimensions that are not derived from others.
+    """
+    keys = {
+        budget.id: _keys(budget, view, plain)
+        for budget, view in budgets
+        if budget.id in sizes and not budget.arranged and budget.cost_type not in PLAN_TYPES
+    }
+    count = Counter(key for of_budget in keys.values() for key in of_budget.values())
+    found = defaultdict[_Key, list[JoinedBudgets]](list)
+    for budget, view in budgets:
+        of_budget = keys.get(budget.id)
+        if not of_budget:
+            continue
+        dimension = max(of_budget, key=lambda name: (count[of_budget[name]], name))
+        groups, size = found[of_budget[dimension]], sizes[budget.id] + 1
+        last = groups[-1] if groups else None
+        if last is None or last.rows + size > MOST_ROWS or len(last.by_value) == MOST_VALUES:
+            groups.append(JoinedBudgets(dimension))
+        [value] = view.include[dimension]
+        groups[-1].add(value, (budget, view), size)
+    for groups in found.values():
+        yield from (group for group in groups if len(group.by_value) > 1)
+
+
+def _keys(budget: SpendBudget, view: View, plain: Collection[str]) -> dict[str, _Key]:
+    """Return, by each dimension in which a budget may differ from others, what it must have in common with them."""
+    of_budget = (budget.measure, budget.currency, budget.time_zone, budget.granularity, budget.per)
+    return {
+        name: (name, *of_budget, _frozen(view.include, without=name), _frozen(view.exclude))
+        for name, values in view.include.items()
+        if name in plain and name != budget.per and len(values) == 1 and _is_one_group(name, *values)
+    }
+
+
+def _is_one_group(name: str, value: str) -> bool:
+    """Return whether the calls that a filter by this value finds are exactly one group of the dimension."""
+    if name in UNITS or name in _OF_PEOPLE or value in ("", OTHER):
+        return False
+    return not (is_hash(value.strip().lower()) or "@" in value)
+
+
+def _frozen(
+    filter: Mapping[str, Collection[str]], without: str = ""
+) -> frozenset[tuple[str, frozenset[str]]]:
+    return frozenset((name, frozenset(values)) for name, values in filter.items() if name != without)
