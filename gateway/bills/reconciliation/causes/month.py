@@ -38,7 +38,7 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
       without calls. Missing calls must not be on fewer than LEAST_DAYS days, or only on days next to those without
       telemetry, because telemetry may have been silent for some hours.
     - Tokens of a key or model that only one side has must not be surplus under other keys or snapshots of the model.
-      They must not be only on days without any call.
+      They must not be only on days without any call, or on days that only exchange tokens.
     - A day that only one side has must not be next to a day with the opposite difference.
     - A price of a model must explain its amounts, on at least LEAST_DAYS days, and the bill must not name another
       reason for them. A price of some days may be a price that changed within a bucket of several days, or while rows
@@ -116,7 +116,8 @@ def _tested(
     if claim.is_hint:
         return claim
     beside = [*_beside_tokens(claim, case, by_kind, silent), *_beside_price(claim, case)]
-    if claim.cause in MISSING or claim.cause in ONE_SIDED:
+    is_of_days = claim.cause in ONE_NAME and exchanged.keys() >= {*claim.days}
+    if claim.cause in MISSING or claim.cause in ONE_SIDED or is_of_days:
         beside += [cause for day, cause in exchanged.items() if day in claim.days]
     if beside:
         return replace(claim, beside=(*claim.beside, *beside))
