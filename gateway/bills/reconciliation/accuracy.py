@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gateway.bills.reconciliation.sides import CountedUse
+from gateway.bills.reconciliation.comparing import Reconciliation
+from gateway.bills.reconciliation.sides import DOUBTS
 from gateway.bills.reconciliation.wording import dollars
 from spool.ledger import money
-
-if TYPE_CHECKING:
-    from gateway.bills.reconciliation.comparing import Reconciliation
-
-DOUBTS = ("failed", "aborted", "unpriced")
-
-
-def doubtful_calls(uses: Iterable[CountedUse]) -> Mapping[str, int]:
-    """
-    Return the number of calls whose cost may be wrong: those that failed, those without all token counts (such as
-    aborted ones), and those without a price. Each call has one reason.
-    """
-    calls = dict.fromkeys(DOUBTS, 0)
-    for use in uses:
-        is_unpriced = any(use.tokens.values()) and not use.values and not use.cost
-        if use.errors:
-            calls["failed"] += use.errors
-        elif use.unsized:
-            calls["aborted"] += use.unsized
-        elif is_unpriced:
-            calls["unpriced"] += use.calls
-    return calls
 
 
 def accuracy_of(month: str, result: Reconciliation | None) -> dict[str, Any]:

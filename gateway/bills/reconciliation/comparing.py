@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from operator import attrgetter
 
-from gateway.bills.reconciliation.accuracy import doubtful_calls
 from gateway.bills.reconciliation.causes.list import claims
 from gateway.bills.reconciliation.causes.rest import last_digit
 from gateway.bills.reconciliation.cells import Split, split
@@ -51,6 +50,7 @@ from gateway.bills.reconciliation.sides import (
     Prices,
     Row,
     are_alike,
+    doubtful_calls,
     with_key,
 )
 from spool.statements import StatementRow

@@ -7,7 +7,7 @@ Money is in units of `spool.ledger.money`, so sums are exact. Each token is in o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +20,7 @@ LEVELS = (DAY, MODEL, KEY)
 FORMATS = ("json", "csv")
 VOLUME, RATE, OTHER, OWN = "volume", "rate", "other", "own"
 PARTS = (VOLUME, RATE, OTHER, OWN)
+DOUBTS = ("failed", "aborted", "unpriced")  # reasons why the cost of a call may be wrong
 DAY_S = 86400
 
 INPUT, CACHE_READ, WRITE_5M, WRITE_1H, OUTPUT = (
@@ -227,6 +228,23 @@ class CountedSums:
         self.failed += row.failed
         for kind, fee in row.fees.items():
             self.fees[kind] += fee
+
+
+def doubtful_calls(uses: Iterable[CountedUse]) -> Mapping[str, int]:
+    """
+    Return the number of calls whose cost may be wrong: those that failed, those without all token counts (such as
+    aborted ones), and those without a price. Each call has one reason.
+    """
+    calls = dict.fromkeys(DOUBTS, 0)
+    for use in uses:
+        is_unpriced = any(use.tokens.values()) and not use.values and not use.cost
+        if use.errors:
+            calls["failed"] += use.errors
+        elif use.unsized:
+            calls["aborted"] += use.unsized
+        elif is_unpriced:
+            calls["unpriced"] += use.calls
+    return calls
 
 
 def divided(whole: int, shares: Mapping[str, int], meters: tuple[str, ...]) -> dict[str, int]:
