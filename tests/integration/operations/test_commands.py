@@ -22,6 +22,7 @@ from gateway.cli.operator import client as operator_client
 from gateway.cli.serve import STOP_WITHIN_S
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.sections import Config
+from gateway.http.lists import AGE
 from spool.clock import SystemClock
 from spool.clusters import ReportedCluster
 from spool.deliveries.values import RouteSpec, Settlement
@@ -38,6 +39,7 @@ from tests.spool.contract.examples import add, call
 
 Run = Callable[..., Result]
 SOME = (["one", "two"], ["2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"])
+AGES = ["12h", "3d"]
 BY_WHERE = {("report",)}  # these list commands have their own filter syntax
 CREATE = ("keys", "create", "--name", "search team", "--use-case", SEND_AI_TELEMETRY)
 
@@ -229,7 +231,9 @@ def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[s
     """Each filter in `filtering.available` is an option. Repeated options appear in `filtering.current`."""
     available = answer(look(*words, "--json"))["filtering"]["available"]
     asked = {
-        each["field"]: (each["valid_values"] or SOME[each["field"].endswith("_time")])[:2]
+        each["field"]: AGES
+        if AGE in each["valid_types"]
+        else (each["valid_values"] or SOME[each["field"].endswith("_time")])[:2]
         for each in available
         if not each["field"].startswith("tag:")  # tags are a setting, so they cannot have fixed options
     }
