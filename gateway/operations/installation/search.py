@@ -82,7 +82,7 @@ async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
     Only what the person may see is found. `kinds` are the kinds that were searched. `found` has at most eight of each
     kind: first equal names, then names that begin with the text, then other names that contain it.
     """
-    text = request.http.query["q"].strip()
+    text = request.http.query.get("q", "").strip()
     if not 0 < len(text) <= MAX_TEXT or not text.isprintable():
         raise Refusal(400, "invalid_parameter", f"q must have 1 to {MAX_TEXT} printable characters")
     rows = {

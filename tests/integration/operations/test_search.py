@@ -123,6 +123,11 @@ async def test_a_text_that_cannot_be_sought(server: OperatorServer, text: str) -
     assert (400, "invalid_parameter") == answer.error[:2]
 
 
+async def test_a_search_without_a_text(server: OperatorServer) -> None:
+    answer = await server.ask("GET", "/search")
+    assert (400, "invalid_parameter") == answer.error[:2]
+
+
 def test_every_kind_is_a_list() -> None:
     """Each kind names an address of the operator API that is a list, and the root of this list."""
     lists: Mapping[str, Any] = {

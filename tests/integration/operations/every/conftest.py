@@ -40,6 +40,7 @@ async def started(directory: Path, config: Config) -> AsyncIterator[World]:
             [saving] = await registry.recommendations.all()
             world.ids["recommendations"] = saving.id
             await world.fill()
+            await world.grant_the_rest()
             yield world
 
 

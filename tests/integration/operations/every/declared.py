@@ -32,6 +32,7 @@ from gateway.operations.requests.address import OperatorAddress
 from gateway.service.addresses.areas import FOR_SENDERS as SENDER_AREAS
 from gateway.service.addresses.areas import OPERATOR_AREAS
 from gateway.service.addresses.table import ADDRESSES
+from spool.registry.permission_sets import ALL, PERMISSION_SETS
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from tests.integration.conftest import ACTOR, Serving
 
@@ -207,6 +208,13 @@ class World:
         url = URL(f"{self.serving.url}{path}", encoded=True)
         async with self.serving.client.request(operation.method, url, data=data, headers=headers) as answer:
             return Answer(answer.status, json.loads(await answer.text() or "{}"))
+
+    async def grant_the_rest(self) -> None:
+        """Grant the person at the socket what only a role can grant."""
+        registry = self.serving.app.services.operators.installation.require_registry()
+        only_by_role = tuple(PERMISSION_SETS.keys() - ALL)
+        draft = RoleDraft(name="the rest", data_access=FULL, permission_sets=only_by_role, members=(ADA,))
+        await registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ACTOR)
 
     async def sign_in(self, permission_sets: Collection[str]) -> dict[str, str]:
         """Sign in a person with exactly these permission sets and all calls; return the headers."""
