@@ -22,7 +22,8 @@ from gateway.cli import main
 BEGIN = {"serve", "init", "demo"}
 NEED_NONE = {
     "agent policy apply", "agent policy key", "agent policy remove", "agent policy verify",
-    "agent probe", "agent setup", "agent status", "agent test", "agent unenrol", "clusters apply", "completion",
+    "agent probe", "agent setup", "agent status", "agent test", "agent unenrol", "agent verdict",
+    "clusters apply", "completion",
     "events send", "explain", "health", "lake import", "lake manifest", "lake sql", "lake verify", "send", "version",
 }  # fmt: skip
 # Arguments that a command needs before it looks for data. PLACE is another folder. FILE is an empty
