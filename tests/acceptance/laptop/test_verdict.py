@@ -8,6 +8,8 @@ import subprocess
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from gateway.devices.agent.hook import HookQuestion, refusal
 from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
 from tests.acceptance.payloads import post
@@ -37,6 +39,7 @@ def holders_of(text: str, agent: Agent) -> list[str]:
     return [file.name for file in files] + ["log"] * (text in "\n".join(agent.log))
 
 
+@pytest.mark.timeout(1500)
 def test_an_agent_answers_a_hook(installations: Any) -> None:
     """
     At a gateway that believes the device's costs, the meter equals `tollhouse work` once the calls are there. The
@@ -58,12 +61,14 @@ def test_an_agent_answers_a_hook(installations: Any) -> None:
     def at_the_gateway() -> Decimal:
         return Decimal(gateway.asked(f"/work/session/{SESSION}")["own"]["cost"])
 
-    wait_for(lambda: at_the_gateway() == Decimal("0.31"), 240, "the calls at the gateway")
+    wait_for(lambda: at_the_gateway() == Decimal("0.31"), PATIENT_S, "the calls at the gateway")
     gateway.run("views", "create", "--name", "all", "--principal", "model")
     gateway.run(
         "budgets", "create", "--name", "each laptop", "--view", "all", "--amount", "0.2", "--per", "device"
     )
-    wait_for(lambda: "the budget each laptop is spent (0.31 of 0.2 USD)" in asks(agent), 240, "the verdict")
+    wait_for(
+        lambda: "the budget each laptop is spent (0.31 of 0.2 USD)" in asks(agent), PATIENT_S, "the verdict"
+    )
     gateway.stop(signal.SIGTERM)
     assert 200 == post(agent.url, logs(call_of(SESSION, 30)), "", "/v1/logs").status
     agent.stop(signal.SIGTERM)
