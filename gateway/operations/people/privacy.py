@@ -21,6 +21,7 @@ from gateway.bills.plans.declared import PlanTable
 from gateway.core.errors import Refusal
 from gateway.devices import states
 from gateway.http.requests import Result
+from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.installation.installation import local_path
 from gateway.operations.records.published import describe_record
 from gateway.operations.requests.address import call
@@ -139,7 +140,7 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
 
 
 @call("GET", "/erasures", ANSWER_PRIVACY_REQUESTS, "Show all erasures as the file for a restore")
-async def list_erasures(request: OperatorRequest[OperatorServices, None]) -> Result:
+async def list_erasures(request: OperatorRequest[PeopleServices, None]) -> Result:
     """The file has digests of names and pseudonyms, and no name. A restored backup needs it."""
     return written(request.registry.persons.erasures)
 

@@ -36,11 +36,11 @@ from tests.moved_clock import MovedClock
 
 ROWS = [row for area in OPERATOR_AREAS for row in operator_rows(area)]
 # These handlers combine several areas. Examples are the changes of any resource, the explanation of a record,
-# facts for insights, MCP tools, the effect of a role, and a report as another person sees it.
+# facts for insights, MCP tools, the effect of a role, a report as another person sees it, and the erasure of a person.
 OF_SEVERAL = {
     "apply_files",
-    "changes", "inspect", "list_assistant_tools", "overview", "preview_role",
-    "preview_scheduled_report", "relay_mcp", "send_scheduled_report", "set_assistant_tool", "show_attention",
+    "changes", "erase_person", "export_person", "inspect", "list_assistant_tools", "overview", "preview_role",
+    "preview_scheduled_report", "relay_mcp", "send_scheduled_report", "search", "set_assistant_tool", "show_attention",
     "show_record", "tail",
 }  # fmt: skip
 KEY_ROWS = [*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS]

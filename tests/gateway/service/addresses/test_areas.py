@@ -19,6 +19,7 @@ from gateway.operations.managed import ManagedResource
 from gateway.service import addresses
 from gateway.service.addresses.areas import (
     FOR_SENDERS,
+    OF_AN_AGENT,
     OPERATOR_AREAS,
     Area,
     operator_rows,
@@ -26,7 +27,8 @@ from gateway.service.addresses.areas import (
     with_resources,
 )
 
-AREAS = [*FOR_SENDERS, *OPERATOR_AREAS]
+WITH_KEYS = (*FOR_SENDERS, *OF_AN_AGENT)
+AREAS = [*WITH_KEYS, *OPERATOR_AREAS]
 HOMES = (addresses, mcp, operations)
 
 every_area = pytest.mark.parametrize("area", AREAS, ids=lambda area: area.paths[0])
@@ -76,7 +78,7 @@ def test_a_row_is_of_the_whole_handler(area: Area) -> None:
 def test_a_path_is_in_its_area_alone(area: Area) -> None:
     """A path belongs to one area only, because a request imports only the area that contains its row."""
     areas = FOR_SENDERS if area in FOR_SENDERS else OPERATOR_AREAS
-    rows = sender_rows(area) if area in FOR_SENDERS else operator_rows(area)
+    rows = sender_rows(area) if area in WITH_KEYS else operator_rows(area)
     for row in rows:
         path = row.path.removeprefix(OPERATOR_API).replace("{group:allocation|costformation}", "allocation")
         assert [area] == [each for each in areas if is_of(path, each)], path
@@ -89,7 +91,7 @@ def test_the_labels_of_an_area_are_those_of_its_rows(area: Area) -> None:
     The labels that an area declares equal those of its rows, because metric series start at 0 before the
     rows are imported.
     """
-    if area in FOR_SENDERS:
+    if area in WITH_KEYS:
         assert {row.endpoint for row in sender_rows(area)} == set(area.endpoints)
     else:
         assert () == area.endpoints
@@ -98,7 +100,7 @@ def test_the_labels_of_an_area_are_those_of_its_rows(area: Area) -> None:
 @every_area
 def test_every_path_of_an_area_leads_to_a_row(area: Area) -> None:
     """Every path of an area leads to a row. Otherwise a request would import the area only to get 404."""
-    rows = sender_rows(area) if area in FOR_SENDERS else operator_rows(area)
+    rows = sender_rows(area) if area in WITH_KEYS else operator_rows(area)
     paths = [row.path.removeprefix(OPERATOR_API) for row in rows]
     for each in area.paths:
         pattern = each.replace("/v2/allocation", "/v2/{group:allocation|costformation}")
