@@ -77,7 +77,7 @@ def test_a_row_is_of_the_whole_handler(area: Area) -> None:
 @every_area
 def test_a_path_is_in_its_area_alone(area: Area) -> None:
     """A path belongs to one area only, because a request imports only the area that contains its row."""
-    areas = FOR_SENDERS if area in FOR_SENDERS else OPERATOR_AREAS
+    areas = WITH_KEYS if area in WITH_KEYS else OPERATOR_AREAS
     rows = sender_rows(area) if area in WITH_KEYS else operator_rows(area)
     for row in rows:
         path = row.path.removeprefix(OPERATOR_API).replace("{group:allocation|costformation}", "allocation")
