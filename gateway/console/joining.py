@@ -16,7 +16,7 @@ from typing import Any
 
 FIRST = "app.mjs"  # the file that every page loads
 _OFTEN = ("pages/overview.mjs", "pages/costs.mjs")  # the first file has the modules of these pages
-_MANY = 3  # the first file has each module that this number of files need
+_MANY = 6  # the first file has each module that this number of files need
 # At the beginning of a line, or after a statement. Texts that contain code have neither.
 _IMPORT = re.compile(r'import(?<![^\n]import) ?(\w+|\{[^}]*\}) ?from ?"(\.[^"]+)";')
 _EXPORTS = re.compile(r'export(?<![^\n;}]export) ?\{([^}]*)\}(?: from "(\.[^"]+)")?;')

@@ -81,9 +81,9 @@ async def test_states_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
                 for laptop in laptops:
                     await laptop.reporter.close()
                     laptop.connect(gateway.app.url, gateway.key_file)
-        for laptop in laptops:  # each had a wrong setting
-            assert set(laptop.words) - COVERED
-            assert set(laptop.words) & COVERED
+        words = {word for laptop in laptops for word in laptop.words}
+        assert words - COVERED, "each laptop had a wrong setting, and its user may have used another assistant"
+        assert words & COVERED
     finally:
         for laptop in laptops:
             await laptop.reporter.close()

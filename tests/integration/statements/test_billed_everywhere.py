@@ -41,7 +41,7 @@ async def compared(server: OperatorServer, status: int = 200, **asked: str) -> A
 
 
 async def test_a_change_of_bills_is_split_like_one_of_counted_costs(server: OperatorServer) -> None:
-    """Amounts without calls change only by prices. In each cost type, rows add up to the total."""
+    """Amounts without calls are in no other part than the rest. In each cost type, rows add up to the total."""
     for cost_type in BILLED_TYPES:
         found = await compared(server, cost_type=cost_type, by="team")
         total = found["total"]
@@ -51,7 +51,7 @@ async def test_a_change_of_bills_is_split_like_one_of_counted_costs(server: Oper
         assert Decimal(3) == sum(Decimal(row["change"]) for row in found["rows"])
         credit = next(row for row in found["rows"] if row["team"] is None)
         assert credit["change"] == "3"
-        assert credit["prices"] == "3"
+        assert credit["unit_cost"] == "3"
         assert credit["calls"] == 0
         assert "more was billed without known calls" in found["comparison"]["sentence"]
         assert found["comparison"]["cost_type"] == cost_type

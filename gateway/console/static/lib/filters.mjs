@@ -5,15 +5,11 @@ import {html, useState} from "./html.mjs";
 import {Copy, Dialog} from "./parts.mjs";
 import {stateName} from "./words.mjs";
 
-const AGES = ["1d", "3d", "7d", "30d"];
-
-/** Links for the ages of a filter, such as "No report for 1d 3d". */
-export const Ages = ({field, title, filters, at}) => html`<nav class="bar" aria-label=${title}><span class="faint">${title}</span>${AGES.map((age) => html`<a key=${age}
-  class="chip" href=${at({[field]: age})} aria-current=${valuesOf(filters, field).includes(age) ? "true" : undefined}>${age}</a>`)}</nav>`;
+export const AGES = ["1d", "3d", "7d", "30d"];
 
 const labelOf = (field, value) => (field === "state" ? stateName(value) : value);
 
-const valuesOf = (filters, name) => filters.filter(([each]) => each === name).map(([, value]) => value);
+export const valuesOf = (filters, name) => filters.filter(([each]) => each === name).map(([, value]) => value);
 
 /** Filters as chips that a click removes. `titleOf(name)` is the label of a field. */
 export const Chips = ({filters, at, titleOf}) => filters.map(([name, value]) => html`<a key=${`${name}=${value}`} class="chip" title="Remove this filter"
@@ -29,7 +25,7 @@ export function Filters({titles = {}, ...given}) {
 export function AddFilter({available, filters, at, chose, hints = {}, titleOf}) {
   const [field, setField] = useState("");
   const chosen = available.find((each) => each.field === field);
-  const valid = chosen && (chosen.valid_types[0] === "age" ? AGES : chosen.valid_values);
+  const valid = chosen && (chosen.valid_types?.[0] === "age" ? AGES : chosen.valid_values);
   const add = (value) => {
     setField("");
     if (value) go(at({[field]: [...new Set([...valuesOf(filters, field), value])]}));

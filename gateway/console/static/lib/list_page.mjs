@@ -2,7 +2,7 @@
 import {go, grouped, here, to} from "./address.mjs";
 import {get} from "./api.mjs";
 import {AsFile} from "./as_file.mjs";
-import {Ages, Elsewhere, Filters} from "./filters.mjs";
+import {Elsewhere, Filters} from "./filters.mjs";
 import {exactCount} from "./format.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
 import {Columns, Confirm, Dialog, Fields, Problem, Table, isOpen} from "./parts.mjs";
@@ -21,7 +21,7 @@ const NO_FILTERS = ["new", "form", "of", "tab", "open", "from", "to", "range", "
  *   isTwoLines: whether the facts of a row are always a second line, as on a phone
  *   inView: whether the chosen view filters the list; ask: parameters of every request, or a function of the address
  *   asked(pairs): converts the filters of the address for the request; hints, titles: placeholder and label of a filter, by its name
- *   ages: [filter, title] of the filter on an age with a link for each age
+ *   Ages({filters, at}): links for the ages of a filter, see ages.mjs
  *   most: maximum rows per response, if it is not 1,000; page: rows shown first and added by "More", if it is not 50
  *   identity(row): its id; show(id): API path of one row; one(answer): the row in that response. Without `show`, the list's own row is shown
  *   Details({row, reload, session, query}): the open row; without it, the columns of the list, or `panel` if the panel has other columns
@@ -76,7 +76,7 @@ export function ListPage({list, session, query, attention}) {
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${list.Above && html`<${list.Above} query=${query} />`}
     ${list.Before && data && html`<${list.Before} answer=${data} ...${{session, query, attention}} reload=${found.reload} />`}
-    ${list.ages && html`<${Ages} field=${list.ages[0]} title=${list.ages[1]} filters=${filters} at=${here} />`}
+    ${list.Ages && html`<${list.Ages} filters=${filters} at=${here} />`}
     <div class="bar">
       ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !NO_FILTERS.includes(field))} hints=${list.hints} titles=${list.titles} filters=${filters} at=${here} />`}
       <span role="status" class="faint">${data ? `${exactCount(rows.length)} of ${exactCount(total)} ${list.caption}` : found.error ? "" : "Loading ..."}</span>

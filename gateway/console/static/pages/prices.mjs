@@ -5,7 +5,8 @@ import {count, counted, fixed, money} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Problem, Table} from "../lib/parts.mjs";
-import {usePreview, useQuery} from "../lib/query.mjs";
+import {usePreview} from "../lib/preview.mjs";
+import {useQuery} from "../lib/query.mjs";
 import {day, daysBefore} from "../lib/range.mjs";
 
 const PATH = "/prices";

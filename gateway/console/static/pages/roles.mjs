@@ -7,7 +7,8 @@ import {ago, count, exactCount, money} from "../lib/format.mjs";
 import {html, useEffect, useRef, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, Problem, State, Table, Tabs, isOpen} from "../lib/parts.mjs";
-import {usePreview, useQuery} from "../lib/query.mjs";
+import {usePreview} from "../lib/preview.mjs";
+import {useQuery} from "../lib/query.mjs";
 import {filterIn} from "../lib/view_fields.mjs";
 import {PAGES} from "./list.mjs";
 

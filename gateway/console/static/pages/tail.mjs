@@ -1,5 +1,5 @@
 /** Records as they are stored, newest first. New rows wait while somebody reads, so that no row moves under the pointer. */
-import {go, to} from "../lib/address.mjs";
+import {to} from "../lib/address.mjs";
 import {addressOf, get} from "../lib/api.mjs";
 import {html, useEffect, useRef, useState} from "../lib/html.mjs";
 import {exactCount} from "../lib/format.mjs";
