@@ -16,7 +16,14 @@ from tests.faults.scenarios import SCENARIOS
 ROOT = Path(__file__).parents[1]
 DEVELOP = tuple(
     f"docs/develop/{name}.md"
-    for name in ("begin-reading", "where-to-add", "add-a-source", "add-a-resource", "compiled-module", "tests")
+    for name in (
+        "begin-reading",
+        "where-to-add",
+        "add-a-source",
+        "add-a-resource",
+        "compiled-module",
+        "tests",
+    )
 )
 DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "tests/EVIDENCE.md", *DEVELOP)
 PATH = re.compile(r"`((?:gateway|exporters|spool|tests|docs)/[\w./-]+)`")

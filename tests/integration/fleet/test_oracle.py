@@ -82,7 +82,9 @@ async def test_states_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
                     await laptop.reporter.close()
                     laptop.connect(gateway.app.url, gateway.key_file)
         words = {word for laptop in laptops for word in laptop.words}
-        assert words - COVERED, "each laptop had a wrong setting, and its user may have used another assistant"
+        assert words - COVERED, (
+            "each laptop had a wrong setting, and its user may have used another assistant"
+        )
         assert words & COVERED
     finally:
         for laptop in laptops:
