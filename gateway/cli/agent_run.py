@@ -213,7 +213,7 @@ async def _linked(
         await link.run()
 
     app.services.topics.devices.called = recorder.called
-    app.services.topics.devices.own_refusal = verdicts.refusal
+    app.services.topics.devices.budget_refusal = verdicts.refusal
     task = asyncio.create_task(connect(), name="gateway connection")
     try:
         yield

@@ -117,7 +117,7 @@ async def _restore(backup: Path, config: Config, queued: str | None, later: Sequ
             actor = Actor(local_address(config), "command line")
             after = {"backup": str(backup.absolute()), "made_at": manifest.made_at, "queued": queued}
             await storage.registry.note(actor, "restore", "data", after=after)
-            count = await _erase_again(storage, storage.registry, later, actor)
+            count = await _repeat_later_erasures(storage, storage.registry, later, actor)
         backups.put_in_place(draft, directory)
     except BaseException:
         backups.discard(draft)
@@ -129,7 +129,9 @@ async def _restore(backup: Path, config: Config, queued: str | None, later: Sequ
         click.echo(line)
 
 
-async def _erase_again(storage: Storage, registry: Registry, later: Sequence[Erasure], actor: Actor) -> int:
+async def _repeat_later_erasures(
+    storage: Storage, registry: Registry, later: Sequence[Erasure], actor: Actor
+) -> int:
     """Repeat the erasures that the backup does not have, oldest first. Return their number."""
     known = {erasure.id for erasure in registry.persons.erasures}
     missing = sorted((each for each in later if each.id not in known), key=lambda each: each.at)

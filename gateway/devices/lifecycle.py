@@ -96,7 +96,7 @@ class DeviceLifecycle:
         # function of an agent that gets the ends of its machine's newest calls, by coding assistant
         self.called: Callable[[Mapping[str, float]], None] = lambda ends: None
         # function of an agent that returns why the verdicts on this device refuse its sessions, or ""
-        self.own_refusal: Callable[[], str] = lambda: ""
+        self.budget_refusal: Callable[[], str] = lambda: ""
         self._states = MachineStates()
         self.listening_since = clock.now()
         self._clock = clock

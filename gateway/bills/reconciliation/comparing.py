@@ -50,7 +50,7 @@ from gateway.bills.reconciliation.sides import (
     Prices,
     Row,
     are_alike,
-    doubtful_calls,
+    count_doubtful_calls,
     with_key,
 )
 from spool.statements import StatementRow
@@ -375,7 +375,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
             abs(line.unexplained)
             for line in _lines(split_sides, claimed, lambda cell: f"{cell.day} {cell.model}").values()
         ),
-        doubtful_calls=doubtful_calls(of_all),
+        doubtful_calls=count_doubtful_calls(of_all),
     )
 
 

@@ -230,7 +230,7 @@ class CountedSums:
             self.fees[kind] += fee
 
 
-def doubtful_calls(uses: Iterable[CountedUse]) -> Mapping[str, int]:
+def count_doubtful_calls(uses: Iterable[CountedUse]) -> Mapping[str, int]:
     """
     Return the number of calls whose cost may be wrong: those that failed, those without all token counts (such as
     aborted ones), and those without a price. Each call has one reason.

@@ -38,7 +38,7 @@ list_command(
         "agent_version": "",
         "user": "",
         "label": "Filter by label, written NAME=VALUE; may repeat.",
-        "no_report_for": "Only devices that have not reported for this time, such as 12h or 3d.",
+        "no_report_for": "Only devices without a report for at least this time, such as 12h or 3d.",
         "no_call_for": "Only devices without a call for this time, such as 12h or 3d.",
     },
     help="List the devices with their states. offline: no report for three intervals.",

@@ -46,7 +46,7 @@ _FILTERS = {
     "team": "",
     "system": "Filter by system: macos, windows, linux; may repeat.",
     "user": "",
-    "no_report_for": "Only machines that have not reported for this time, such as 12h or 3d.",
+    "no_report_for": "Only machines without a report for at least this time, such as 12h or 3d.",
     "no_call_for": "Only machines without a call for this time, such as 12h or 3d.",
     "expected": "true: only machines of the inventory. false: only devices that are not in it.",
 }

@@ -39,7 +39,7 @@ class SessionQuestion(msgspec.Struct, kw_only=True):
 )
 async def give_verdict(request: KeyRequest[TopicServices, SessionQuestion]) -> Result:
     """Return in `refuse` why the session may not go on, or "". The answer states nothing about other sessions."""
-    refuse = request.services.devices.own_refusal()
+    refuse = request.services.devices.budget_refusal()
     if not refuse and request.body.session_limit:
         refuse = await _over_limit(request)
     return {"refuse": refuse}

@@ -28,7 +28,7 @@ _RANGE = "last_90d"
 _OF_CALLS = "/work/{unit}/{id}"  # people who may read this address may search the names in calls
 
 
-class NamedList(NamedTuple):
+class SearchedList(NamedTuple):
     """A list whose rows are found by `fields`. The first of these is shown, and `id` opens the row."""
 
     path: str
@@ -37,23 +37,23 @@ class NamedList(NamedTuple):
     id: str = "id"
 
 
-LISTS: Mapping[str, NamedList] = {
-    "machine": NamedList("/fleet/devices", "devices", ("id", "hostname", "serial", "user")),
-    "cluster": NamedList("/clusters", "clusters", ("name", "display_name")),
-    "key": NamedList("/keys", "keys", ("name", "description"), "name"),
-    "view": NamedList("/views", "views"),
-    "budget": NamedList("/budgets", "budgets"),
-    "plan": NamedList("/plans", "plans"),
-    "contract": NamedList("/contracts", "contracts"),
-    "price": NamedList("/prices", "prices", ("model",)),
-    "channel": NamedList("/notification-channels", "notification_channels", id="name"),
-    "report": NamedList("/scheduled-reports", "scheduled_reports"),
-    "role": NamedList("/roles", "roles"),
-    "operator": NamedList("/operators", "operators", ("email",), "email"),
-    "connection": NamedList("/connections", "connections", ("name", "id")),
-    "insight": NamedList("/insights", "insights", ("title",)),
-    "route": NamedList("/routes", "routes", ("route",), "route"),
-    "setting": NamedList("/configuration", "configuration", ("name", "words"), "name"),
+LISTS: Mapping[str, SearchedList] = {
+    "machine": SearchedList("/fleet/devices", "devices", ("id", "hostname", "serial", "user")),
+    "cluster": SearchedList("/clusters", "clusters", ("name", "display_name")),
+    "key": SearchedList("/keys", "keys", ("name", "description"), "name"),
+    "view": SearchedList("/views", "views"),
+    "budget": SearchedList("/budgets", "budgets"),
+    "plan": SearchedList("/plans", "plans"),
+    "contract": SearchedList("/contracts", "contracts"),
+    "price": SearchedList("/prices", "prices", ("model",)),
+    "channel": SearchedList("/notification-channels", "notification_channels", id="name"),
+    "report": SearchedList("/scheduled-reports", "scheduled_reports"),
+    "role": SearchedList("/roles", "roles"),
+    "operator": SearchedList("/operators", "operators", ("email",), "email"),
+    "connection": SearchedList("/connections", "connections", ("name", "id")),
+    "insight": SearchedList("/insights", "insights", ("title",)),
+    "route": SearchedList("/routes", "routes", ("route",), "route"),
+    "setting": SearchedList("/configuration", "configuration", ("name", "words"), "name"),
 }
 
 
@@ -145,7 +145,7 @@ def _parts(name: str, also: str) -> Sequence[str]:
 
 
 async def _in_list(
-    request: OperatorRequest[OperatorServices, None], row: OperatorAddress, listed: NamedList
+    request: OperatorRequest[OperatorServices, None], row: OperatorAddress, listed: SearchedList
 ) -> list[Named]:
     """Return the names in a list, as its own address would show it to the person."""
     services = request.services.of(named_holder(row.handler))

@@ -289,7 +289,7 @@ async def _outside(
     backups = await _backups(request)
     directory = request.shared.config().data_dir
     damaged = await asyncio.to_thread(lambda: sorted(path.name for path in directory.glob("*.damaged-*")))
-    below = "agents and gateways that send here have records of their own; erase the person there as well"
+    below = "agents and gateways that send to this server store records of their own; erase the person there as well"
     return [
         ReceiptPlace(
             place="destinations",
@@ -310,7 +310,7 @@ async def _outside(
             place="backups",
             state=ASK if backups else DONE,
             count=len(backups),
-            what="known backups; delete them, or restore them with --erasures",
+            what="known backups that hold the names; delete them, or use --erasures whenever one is restored",
             listed=backups,
         ),
         ReceiptPlace(

@@ -1,5 +1,5 @@
 /** Devices and clusters that report, the files of clusters, device names that records use without an enrolment, and enrolment tokens. */
-import {agesOf} from "../lib/ages.mjs";
+import {ageLinks} from "../lib/ages.mjs";
 import {send} from "../lib/api.mjs";
 import {html} from "../lib/html.mjs";
 import {ago, exactCount} from "../lib/format.mjs";
@@ -15,7 +15,7 @@ const act = (verb) => (row) => send("POST", `/devices/${encodeURIComponent(row.i
 const changed = (before, text) => ({...Object.fromEntries(Object.keys(before).map((name) => [name, null])), ...labelsIn(text)});
 
 const DEVICES = {
-  path: "/devices", root: "devices", at: PATH, caption: "devices", what: ["devices"], Ages: agesOf("no_report_for", "No report for"),
+  path: "/devices", root: "devices", at: PATH, caption: "devices", what: ["devices"], Ages: ageLinks("no_report_for", "No report for"),
   identity: (row) => row.id,
   show: (id) => `/devices/${encodeURIComponent(id)}`, one: (answer) => answer.device,
   Details: ({row}) => html`<${Columns} of=${DEVICES.columns} row=${row} /><${DeviceFacts} device=${row} />`,

@@ -1,5 +1,5 @@
 /** The fleet: how many machines report, why others do not, and the list of machines with their coding assistants. */
-import {agesOf} from "../lib/ages.mjs";
+import {ageLinks} from "../lib/ages.mjs";
 import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {ago, counted, exactCount} from "../lib/format.mjs";
@@ -126,7 +126,7 @@ async function importList(_, given) {
 const MACHINES = {
   path: "/fleet/devices", root: "devices", at: PATH, caption: "machines", what: ["devices", "keys"],
   titles: {expected: "in the inventory", id: "machine"},
-  hints: {cause: "overridden.other_endpoint"}, Ages: agesOf("no_report_for", "No report for"),
+  hints: {cause: "overridden.other_endpoint"}, Ages: ageLinks("no_report_for", "No report for"),
   identity: (row) => row.id, heading: nameOf,
   show: (id) => `/fleet/devices?id=${encodeURIComponent(id)}`, one: found,
   Above: Coverage, Details,

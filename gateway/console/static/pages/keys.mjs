@@ -1,5 +1,5 @@
 /** The organization's API keys, with their permissions. */
-import {agesOf} from "../lib/ages.mjs";
+import {ageLinks} from "../lib/ages.mjs";
 import {go, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {nameOf} from "../lib/chart.mjs";
@@ -85,7 +85,7 @@ function Sent({name, session}) {
 }
 
 const KEYS = {
-  path: PATH, root: "keys", at: PATH, file: (row) => ["keys", row.name], caption: "API keys", what: ["keys"], Ages: agesOf("unused_for", "Unused for"),
+  path: PATH, root: "keys", at: PATH, file: (row) => ["keys", row.name], caption: "API keys", what: ["keys"], Ages: ageLinks("unused_for", "Unused for"),
   identity: (row) => row.name, Details,
   show: at, one: (answer) => ({...answer.key, previous_secret_until: answer.previous_secret_until}),
   columns: [
