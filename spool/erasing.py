@@ -43,31 +43,36 @@ class Erased:
 
 async def erase(
     storage: Storage,
-    erasures: Sequence[Erasure],
+    erasure: Erasure,
     *,
     revoked: Callable[[Device], Device],
     actor: Actor,
     labels: Collection[str] = (),
     is_trial: bool = False,
+    overwrites: bool = True,
 ) -> Erased:
     """
-    Erase people. `labels` are the names that the console showed for them, and `revoked` revokes a device.
+    Erase a person. `labels` are the names that the console showed, and `revoked` revokes a device.
 
     Raises NotAllowed if the registry refuses it. With `is_trial`, nothing is changed, and only rows are counted.
+    Without `overwrites`, call `overwrite` after the last erasure.
     """
     registry = _registry(storage)
-    devices = devices_of(storage, registry.people, erasures)
-    rows = await registry.erase(erasures, labels, actor, is_trial=is_trial)
+    devices = devices_of(storage, registry.people, erasure)
+    rows = await registry.erase(erasure, labels, actor, is_trial=is_trial)
     if is_trial:
         return Erased(rows=rows, devices=devices)
-    records, sums = NO_RECORDS, 0
-    for erasure in erasures:
-        renamed_sums, renamed = await _rename(storage, registry, erasure)
-        records, sums = records.plus(renamed), sums + renamed_sums
-        if erasure.devices:
-            await _erase_devices(storage, devices_of(storage, registry.people, [erasure]), revoked, actor)
-    remains = [await part.overwrite() for part in (registry, storage.ledger, storage)]
-    return Erased(rows=rows, records=records, sums=sums, devices=devices, remains=[*filter(None, remains)])
+    sums, records = await _rename(storage, registry, erasure)
+    if erasure.devices:
+        await _erase_devices(storage, devices_of(storage, registry.people, erasure), revoked, actor)
+    remains = await overwrite(storage) if overwrites else ()
+    return Erased(rows=rows, records=records, sums=sums, devices=devices, remains=remains)
+
+
+async def overwrite(storage: Storage) -> Sequence[str]:
+    """Remove the remains of replaced rows from the disk. Return why some may be left."""
+    remains = [await part.overwrite() for part in (_registry(storage), storage.ledger, storage)]
+    return [*filter(None, remains)]
 
 
 async def follow(storage: Storage, clock: Clock) -> None:
@@ -100,13 +105,13 @@ async def follow_once(storage: Storage, clock: Clock) -> int:
 async def rename_again(storage: Storage) -> None:
     """Rename all erased people, in records that were imported from elsewhere with the names of that time."""
     registry = _registry(storage)
-    for erasure in registry.persons.erasures:
-        await storage.rename_records(_renaming(registry.people, erasure))
+    if registry.persons.erasures:
+        await storage.rename_records(registry.people.pseudonym)
 
 
-def devices_of(storage: Storage, people: People, erasures: Sequence[Erasure]) -> Sequence[str]:
-    """Return the ids of the devices whose user is one of these people."""
-    by_digest = pseudonyms_by_digest(erasures)
+def devices_of(storage: Storage, people: People, erasure: Erasure) -> Sequence[str]:
+    """Return the ids of the devices whose user is the person."""
+    by_digest = pseudonyms_by_digest([erasure])
     return sorted(
         device.id
         for device in storage.devices.all()

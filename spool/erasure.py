@@ -89,7 +89,7 @@ def rename_fields(fields: dict[str, Any], renaming: Renaming, at: int) -> bool:
 
 
 def rename_tags(tags: Mapping[str, str], renamed: Callable[[str], str]) -> dict[str, str]:
-    """Return tags with the address of the person, and other addresses, renamed."""
+    """Return tags in which the person's address, and every other address, is renamed."""
     return {
         name: renamed(value) if name == USER_EMAIL or may_be_second(value) else value
         for name, value in tags.items()

@@ -20,7 +20,7 @@ from gateway.devices import states
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState
-from spool.erasing import erase
+from spool.erasing import erase, overwrite
 from spool.erasure import MAX_FILE_BYTES, Erasure, read
 from spool.errors import NotAllowed, SpoolError
 from spool.registry.operators import Actor
@@ -136,7 +136,9 @@ async def _repeat_later_erasures(
     known = {erasure.id for erasure in registry.persons.erasures}
     missing = sorted((each for each in later if each.id not in known), key=lambda each: each.at)
     for erasure in missing:
-        await erase(storage, [erasure], revoked=states.revoked_by(""), actor=actor)
+        await erase(storage, erasure, revoked=states.revoked_by(""), actor=actor, overwrites=False)
+    if missing:
+        await overwrite(storage)
     return len(missing)
 
 

@@ -58,28 +58,26 @@ class ErasedRows:
 
 async def erase(
     changes: Changes,
-    erasures: Collection[Erasure],
+    erasure: Erasure,
     labels: Collection[str],
     actor: Actor,
     *,
     is_trial: bool = False,
 ) -> ErasedRows:
     """
-    Erase people in one transaction, and store the erasures. `labels` are the names that the console showed.
+    Erase a person in one transaction, and store the erasure. `labels` are the names that the console showed.
 
-    Raises NotAllowed if the actor is one of these people, or if no other Admin would be left. With `is_trial`, nothing
+    Raises NotAllowed if the actor is this person, or if no other Admin would be left. With `is_trial`, nothing
     is changed.
     """
     now = changes.now()
 
     def work(rows: RegistryRows) -> ErasedRows:
-        erasing = _Erasing(changes.people, erasures, labels, rows)
+        erasing = _Erasing(changes.people, erasure, labels, rows)
         erasing.run(actor, now)
-        known = {erasure.id for erasure in stored_erasures(rows)}
-        for erasure in erasures:
-            if erasure.id not in known:
-                rows.put_document(ERASURE, erasure.id, {**asdict(erasure)})
-            rows.add_audit(now, actor, "person.erase", erasure.id)
+        if all(each.id != erasure.id for each in stored_erasures(rows)):
+            rows.put_document(ERASURE, erasure.id, {**asdict(erasure)})
+        rows.add_audit(now, actor, "person.erase", erasure.id)
         if is_trial:
             raise _Trial(erasing.done)
         return erasing.done
@@ -99,17 +97,15 @@ class _Trial(Exception):
 
 
 class _Erasing:
-    """One erasure of people within a transaction."""
+    """One erasure within a transaction."""
 
-    def __init__(
-        self, people: People, erasures: Collection[Erasure], labels: Collection[str], rows: RegistryRows
-    ) -> None:
+    def __init__(self, people: People, erasure: Erasure, labels: Collection[str], rows: RegistryRows) -> None:
         self.done = ErasedRows()
         self._people = people
         self._rows = rows
-        self._replaces = all(erasure.texts for erasure in erasures)
+        self._replaces = erasure.texts
         self._labels = [label for label in labels if label.strip()]
-        self._by_digest = pseudonyms_by_digest(erasures)
+        self._by_digest = pseudonyms_by_digest([erasure])
         self._named = lru_cache(maxsize=65536)(self._found)
         self._owners = FILE_OWNERS.all(rows)
 

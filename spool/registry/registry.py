@@ -187,12 +187,12 @@ class Registry:
         return await work(draft)
 
     async def erase(
-        self, erasures: Collection[Erasure], labels: Collection[str], actor: Actor, *, is_trial: bool = False
+        self, erasure: Erasure, labels: Collection[str], actor: Actor, *, is_trial: bool = False
     ) -> ErasedRows:
-        """Erase people, as `spool.registry.erasing` describes."""
+        """Erase a person, as `spool.registry.erasing` describes."""
         from spool.registry import erasing  # imported only if somebody is erased
 
-        return await erasing.erase(self._changes, erasures, labels, actor, is_trial=is_trial)
+        return await erasing.erase(self._changes, erasure, labels, actor, is_trial=is_trial)
 
     async def overwrite(self) -> str:
         """Remove what deleted and replaced rows left behind. Return why some may be left, or ""."""

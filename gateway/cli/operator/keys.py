@@ -108,7 +108,7 @@ list_command(
         "use_case": "Filter by a use case of the key.",
         "created_by": "",
         "updated_by": "",
-        "unused_for": "Only keys that nobody has used for this time, such as 12h or 30d.",
+        "unused_for": "Only keys without use for at least this time, such as 12h or 30d.",
     },
     help="List the keys. Their secrets are never shown again.",
 )

@@ -46,7 +46,7 @@ class HookQuestion(NamedTuple):
 
 
 def asked_by(words: Sequence[str]) -> HookQuestion | None:
-    """Return the question of a command line, or None if the command itself must read it, for example `--help`."""
+    """Return the question that the words state, or None if click must read them, for example `--help`."""
     question, left = HookQuestion(), [*words]
     while left:
         name, is_joined, value = left.pop(0).partition("=")

@@ -151,7 +151,7 @@ class BudgetLedger:
             return BudgetFigures(budget=budget, view=view, problem=str(error))
         return BudgetFigures(budget=budget, view=view, periods=[figures])
 
-    async def join(self, budgets: Sequence[BudgetOfView], sizes: Mapping[str, int]) -> None:
+    async def read_joined_sums(self, budgets: Sequence[BudgetOfView], sizes: Mapping[str, int]) -> None:
         """
         Read the sums that `running` needs, with one query for budgets that differ only in one value of their views.
         `sizes` are the numbers of owners that budgets had last.
@@ -160,7 +160,6 @@ class BudgetLedger:
         plain = {*known} - {dimension.name for dimension in self.ledger.derived()}
         sound = [each for each in budgets if problem_of(*each, self.ledger, self.now) is None]
         for group in joined(sound, sizes, plain):
-            assert group.example is not None
             budget, view = group.example
             period = period_at(self.now, budget.granularity, budget.zone)
             query = _query(budget, view, period.start, period.end, TOTAL)

@@ -31,13 +31,12 @@ class JoinedBudgets:
     """Budgets by their value of `dimension`. `example` is one of them."""
 
     dimension: str
+    example: BudgetOfView
     by_value: dict[str, list[SpendBudget]] = field(default_factory=dict)
-    example: BudgetOfView | None = None
     rows: int = 0
 
-    def add(self, value: str, of_view: BudgetOfView, rows: int) -> None:
-        self.by_value.setdefault(value, []).append(of_view[0])
-        self.example = of_view
+    def add(self, value: str, budget: SpendBudget, rows: int) -> None:
+        self.by_value.setdefault(value, []).append(budget)
         self.rows += rows
 
 
@@ -63,9 +62,9 @@ def joined(
         groups, size = found[of_budget[dimension]], sizes[budget.id] + 1
         last = groups[-1] if groups else None
         if last is None or last.rows + size > MOST_ROWS or len(last.by_value) == MOST_VALUES:
-            groups.append(JoinedBudgets(dimension))
+            groups.append(JoinedBudgets(dimension, example=(budget, view)))
         [value] = view.include[dimension]
-        groups[-1].add(value, (budget, view), size)
+        groups[-1].add(value, budget, size)
     for groups in found.values():
         yield from (group for group in groups if len(group.by_value) > 1)
 

@@ -335,7 +335,9 @@ class VerdictBoard:
             (budget, self._registry.views.find(budget.view_id))
             for budget in self._registry.table(BudgetTable).all()
         ]
-        await books.join([(budget, view) for budget, view in of_views if view is not None], self._owners)
+        await books.read_joined_sums(
+            [(budget, view) for budget, view in of_views if view is not None], self._owners
+        )
         figures = [await books.running(budget, view) for budget, view in of_views]
         self._owners = {each.budget.id: each.periods[0].owners for each in figures if each.periods}
         if not await self._ledger.is_complete():

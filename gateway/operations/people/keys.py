@@ -119,7 +119,7 @@ KEYS: List[ListedKey] = List(
         "use_case": Filter(values=lambda key: key.use_cases, valid_values=tuple(USE_CASES)),
         "created_by": Filter(values=lambda key: (key.created_by,)),
         "updated_by": Filter(values=lambda key: (key.updated_by,)),
-        # a new key that nobody has used yet is not unused for long
+        # a key that nobody has used yet counts from its last change
         "unused_for": silent_for(lambda key: key.last_accessed or key.last_modified),
     },
     at_times={"not_open": TEXT, "unknown_names": array(TEXT)},

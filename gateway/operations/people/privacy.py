@@ -116,7 +116,7 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
     work = partial(
         erase,
         storage,
-        [erasure],
+        erasure,
         revoked=states.revoked_by(""),
         actor=request.actor,
         labels=[person.label] if person.label else [],
@@ -126,7 +126,7 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
         raise NotThere(_NOT_KNOWN)
     if not body.dry_run:
         erased = await work()
-    places = [*_places(erased, body, now, waits), *await _outside(request, person, calls, others)]
+    places = [*_receipt_places(erased, body, now, waits), *await _outside(request, person, calls, others)]
     receipt = {
         "id": None if body.dry_run else erasure.id,
         "at": moment(now),
@@ -207,7 +207,7 @@ async def known_person(request: OperatorRequest[OperatorServices, Any]) -> Known
 # -- the receipt -----------------------------------------------------------------------------------------------
 
 
-def _places(erased: Erased, body: ErasePerson, now: float, waits: bool) -> Iterator[ReceiptPlace]:
+def _receipt_places(erased: Erased, body: ErasePerson, now: float, waits: bool) -> Iterator[ReceiptPlace]:
     rows, records = erased.rows, erased.records
     yield ReceiptPlace(
         place="names", state=DONE, count=rows.people, what="people with links and the name to show, deleted"
@@ -385,7 +385,7 @@ async def _months(
 
 
 async def _other_names(request: OperatorRequest[OperatorServices, Any], person: KnownPerson) -> Sequence[str]:
-    """Return accounts and addresses that the same calls state, and that are no names of the person."""
+    """Return accounts and addresses in calls of the person that are not among the names of the person."""
     query = _query(request, person, TOTAL)
     both = CostQuery(
         since=query.since,

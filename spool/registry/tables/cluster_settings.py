@@ -98,7 +98,7 @@ class ClusterSettingsTable:
 
         def work(rows: RegistryRows) -> ConfiguredCluster | None:
             before = _found(rows, name)
-            changes = _checked(change, before)
+            changes = _checked_fields(change, before)
             after = edited(before, replace(before, **changes), updated_at=now, updated_by=actor.name)
             if after is before:
                 rows.check_actor(actor)
@@ -163,7 +163,7 @@ def _shown(settings: ConfiguredCluster, names: Sequence[str]) -> Mapping[str, An
     return {name: body[name] for name in names}
 
 
-def _checked(change: ClusterChange, before: ConfiguredCluster) -> dict[str, Any]:
+def _checked_fields(change: ClusterChange, before: ConfiguredCluster) -> dict[str, Any]:
     """Return the changed fields in stored form. Raises Invalid with the rule that a value breaks."""
     changes = {name: value for name in SET_FIELDS if (value := getattr(change, name)) is not None}
     name = changes.get("display_name", "")

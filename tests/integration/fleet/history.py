@@ -121,7 +121,7 @@ def history(dice: random.Random, start: float, hours: float) -> History:
     for assistant in ASSISTANTS:
         for user in USERS:
             past.calls[Key(assistant, user)], past.opened[Key(assistant, user)] = [], []
-    sessions = list(_sessions(dice, start, past.end))
+    sessions = list(_draw_sessions(dice, start, past.end))
     if dice.random() < 0.7:  # the others stay awake, as docked ones do
         nights = ((one.end, other.begin) for (one, _), (other, _) in pairwise(sessions))
         past.faults += [
@@ -139,7 +139,7 @@ def history(dice: random.Random, start: float, hours: float) -> History:
     return past
 
 
-def _sessions(dice: random.Random, start: float, end: float) -> Iterator[tuple[Span, str]]:
+def _draw_sessions(dice: random.Random, start: float, end: float) -> Iterator[tuple[Span, str]]:
     """Yield when which user works."""
     at, user = start + HOUR, dice.choice(USERS)
     while at < end:

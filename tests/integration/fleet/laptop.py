@@ -218,7 +218,7 @@ class Laptop:
         begun = ended - 1_000_000
         if key.assistant == "gemini-cli":
             facts = {**GEMINI, "prompt_id": f"{self.name} {call.at}", "event.timestamp": moment(ended / 1e9)}
-            item = {"timeUnixNano": str(ended), "attributes": _attributes(facts)}
+            item = {"timeUnixNano": str(ended), "attributes": _otlp_attributes(facts)}
             return _request("resourceLogs", "scopeLogs", "logRecords", "gemini-cli", item)
         span = json_span(startTimeUnixNano=str(begun), endTimeUnixNano=str(ended))
         return _request("resourceSpans", "scopeSpans", "spans", "github-copilot", span)
@@ -232,9 +232,9 @@ def path_of(body: bytes) -> str:
 
 
 def _request(resources: str, scopes: str, items: str, service: str, item: Mapping[str, Any]) -> bytes:
-    resource = {"attributes": _attributes({"service.name": service})}
+    resource = {"attributes": _otlp_attributes({"service.name": service})}
     return json.dumps({resources: [{"resource": resource, scopes: [{items: [item]}]}]}).encode()
 
 
-def _attributes(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _otlp_attributes(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"key": name, "value": {"stringValue": str(value)}} for name, value in facts.items()]

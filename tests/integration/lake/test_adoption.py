@@ -120,7 +120,7 @@ def test_records_from_a_lake_bring_no_erased_name_back(tmp_path: Path) -> None:
             assert house.storage.registry is not None
             erasure = new_erasure([house.storage.registry.people.digest("ada")], time.time())
             actor = Actor("root@example.com", "local")
-            await erase(house.storage, [erasure], revoked=revoked_by(""), actor=actor)
+            await erase(house.storage, erasure, revoked=revoked_by(""), actor=actor)
             return erasure
 
     async def users() -> set[str | None]:

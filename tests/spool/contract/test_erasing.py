@@ -53,7 +53,7 @@ def erasure_of(people: People, names: Sequence[str], at: float, **choices: bool)
 
 
 async def erased(storage: Storage, erasure: Erasure, **options: Any) -> Any:
-    return await erase(storage, [erasure], revoked=revoked_by(""), actor=ROOT, **options)
+    return await erase(storage, erasure, revoked=revoked_by(""), actor=ROOT, **options)
 
 
 def people_of(storage: Storage) -> People:
@@ -182,7 +182,7 @@ async def test_an_interrupted_erasure_is_finished(storage: Storage, clock: Moved
     assert storage.registry is not None
     await store(storage, [call(id=b"1" * 16, user="ada", start_time=int(NOON - 60) * NS)])
     erasure = erasure_of(people, ["ada"], NOON)
-    await storage.registry.erase([erasure], (), ROOT)
+    await storage.registry.erase(erasure, (), ROOT)
     assert 1 == await follow_once(storage, clock)
     [pseudonym] = erasure.names.values()
     assert {pseudonym: 1} == await stored_users(storage)
@@ -212,7 +212,7 @@ async def test_rows_have_no_name(storage: Storage) -> None:
     role = await registry.roles.create(draft, known=("user",), limits=RoleLimits(), actor=ada)
     erasure = erasure_of(people, ADA, NOON)
     with pytest.raises(NotAllowed, match="somebody else must erase you"):
-        await erase(storage, [erasure], revoked=revoked_by(""), actor=ada)
+        await erase(storage, erasure, revoked=revoked_by(""), actor=ada)
     trial = await erased(storage, erasure, is_trial=True)
     assert () == tuple(registry.persons.erasures)
     done = await erased(storage, erasure)
@@ -234,12 +234,12 @@ async def every_text(storage: Storage) -> list[str]:
     """Return all values of the registry that an erasure may change."""
     found: list[str] = []
 
-    def keep(table: str, id: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def note_unchanged(table: str, id: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
         found.append(f"{table} {id} {values}")
         return values
 
     assert storage.registry is not None
-    await storage.registry._changes.read(lambda rows: rows.rewrite(keep))
+    await storage.registry._changes.read(lambda rows: rows.rewrite(note_unchanged))
     return found
 
 

@@ -328,7 +328,7 @@ async def test_one_query_for_many_budgets_equals_a_query_for_each(
             house.spend(f"0.{chance.randrange(1, 10**9):09}", team=team, request_model=model, tags=tags)
         await house.ledger.catch_up(house.log)
         together, alone = house.evaluator.books(), house.evaluator.books()
-        await together.join(budgets, sizes)
+        await together.read_joined_sums(budgets, sizes)
         shared += len(queries)
         for budget, view in budgets:
             in_common, single = await together.running(budget, view), await alone.running(budget, view)
