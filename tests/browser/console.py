@@ -132,7 +132,7 @@ document.addEventListener("securitypolicyviolation",
 _CLICKS = """
 window.clicks = 0;
 const filled = new WeakSet();
-addEventListener("pointerdown", ({target}) => {
+document.addEventListener("pointerdown", ({target}) => { // not a press that the driver stops at the window and repeats
   if (!target.closest?.("select, input:not([type=checkbox]), textarea")) window.clicks += 1;
 }, true);
 addEventListener("keydown", ({target}) => filled.add(target), true);
