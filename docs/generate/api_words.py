@@ -56,7 +56,7 @@ QUERY: Mapping[str, str] = {
     "date": "The day (UTC), such as `2026-11-27`.",
     "dry_run": "`true` returns the changes without storing them.",
     "duration": "Only calls with this duration in seconds, such as `>30`.",
-    "end_date": "The end of the period, exclusive.",
+    "end_date": "The end of the period. A day is included.",
     "end_time": "Only items before this time.",
     "expand": "More fields to add to each item.",
     "expiration": "The seconds for which the addresses of files are valid.",

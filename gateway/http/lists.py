@@ -83,6 +83,7 @@ class Filter(Generic[Row]):
     excludes: bool = False  # set only for rows in memory
     names_people: bool = False
     is_open: bool = False
+    is_single: bool = False  # a request may give only one value
 
     @property
     def lists_values(self) -> bool:
@@ -322,7 +323,7 @@ def _wanted(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) 
         requested.setdefault(name, []).append(text)
     for name in _RESERVED:
         if len(requested.get(name, ())) > 1:
-            raise _wrong(f"{name} may be given only once")
+            raise _given_twice(name)
     limit = _limit(requested["limit"][0], listed.max_limit) if "limit" in requested else None
     sort_key = _one_of("sort_key", requested.get("sort_key"), tuple(listed.sorts))
     sort_order = _one_of("sort_order", requested.get("sort_order"), ORDERS)
@@ -395,6 +396,8 @@ def _one_of(name: str, values: list[str] | None, allowed: Sequence[str]) -> str 
 
 def _filter(name: str, filter_: Filter[Any], texts: list[str]) -> tuple[str, ...]:
     values = tuple(dict.fromkeys(texts))
+    if filter_.is_single and len(values) > 1:
+        raise _given_twice(name)
     if filter_.valid_values and not set(values) <= set(filter_.valid_values):
         raise _wrong(f"{name} must be one of {', '.join(filter_.valid_values)}")
     if filter_.type == "integer" and not all(_is_integer(value) for value in values):
@@ -491,6 +494,10 @@ def passes(listed: List[Row], filters: Mapping[str, Sequence[str]], row: Row) ->
 
 def _wrong(message: str) -> Refusal:
     return Refusal(400, "invalid_parameter", message)
+
+
+def _given_twice(name: str) -> Refusal:
+    return _wrong(f"{name} may be given only once")
 
 
 def _stale(reason: str) -> Refusal:

@@ -27,7 +27,7 @@ from gateway.http.address import (
     Content,
 )
 from gateway.http.answers import JSON
-from gateway.http.lists import ORDERS, List
+from gateway.http.lists import ORDERS, Filter, List
 from gateway.http.requests import IDEMPOTENCY_KEY
 
 _REF = "#/components/schemas/{name}"
@@ -127,15 +127,7 @@ def _schema(kind: type | Schema) -> Schema:
 
 
 def _list_parameters(listed: List[Any]) -> list[dict[str, Any]]:
-    filters = [
-        {
-            "name": name,
-            "in": "query",
-            "explode": True,
-            "schema": array(_values(filter_.type, filter_.valid_values)),
-        }
-        for name, filter_ in listed.filters.items()
-    ]
+    filters = [_filter_parameter(name, filter_) for name, filter_ in listed.filters.items()]
     limit = {"type": "integer", "minimum": 1, "maximum": listed.max_limit, "default": listed.default_limit}
     return [
         {"name": "limit", "in": "query", "schema": limit},
@@ -144,6 +136,13 @@ def _list_parameters(listed: List[Any]) -> list[dict[str, Any]]:
         {"name": "sort_order", "in": "query", "schema": {"type": "string", "enum": list(ORDERS)}},
         *filters,
     ]
+
+
+def _filter_parameter(name: str, filter_: Filter[Any]) -> dict[str, Any]:
+    schema = _values(filter_.type, filter_.valid_values)
+    if filter_.is_single:
+        return {"name": name, "in": "query", "schema": schema}
+    return {"name": name, "in": "query", "explode": True, "schema": array(schema)}
 
 
 def _values(type: str, valid: Sequence[str]) -> dict[str, Any]:

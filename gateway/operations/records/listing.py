@@ -50,7 +50,7 @@ def _by(name: str) -> Sort[KeptRecord]:
 LISTED: List[KeptRecord] = replace(
     RECORDS,
     sorts={**RECORDS.sorts, **{name: _by(name) for name in AMOUNTS}},
-    filters={**RECORDS.filters, **{name: Filter(holds=lambda *_: True) for name in ONE_SPAN}},
+    filters={**RECORDS.filters, **{name: Filter(holds=lambda *_: True, is_single=True) for name in ONE_SPAN}},
 )
 
 

@@ -73,6 +73,15 @@ def test_a_list_shows_its_parameters() -> None:
     assert 1000 == parameters["limit"]["schema"]["maximum"]
 
 
+def test_a_filter_with_one_value_is_no_list() -> None:
+    """The document states which filters of a list may be given only once."""
+    parameters = {
+        each["name"]: each for each in DOCUMENT["paths"][f"{OPERATOR_API}/records"]["get"]["parameters"]
+    }
+    assert "string" == parameters["from"]["schema"]["type"]
+    assert "array" == parameters["source"]["schema"]["type"]
+
+
 def test_a_call_says_to_whom_it_is_closed() -> None:
     """The document says which addresses are limited or refused for limited people."""
     paths = DOCUMENT["paths"]

@@ -68,7 +68,6 @@ from spool.people import People
 PAGE = 10_000
 MAX_VALUES = 10_000  # maximum values per tag
 
-_ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type", "meter", "missing", "view")
 _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "Requested model"}
 
 
@@ -154,16 +153,16 @@ def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> List[Item]:
     """
     dimensions = (*dimensions, *BILLED_DIMENSIONS, *((PLAN,) if has_plans else ()))
     question: dict[str, Filter[Item]] = {
-        "start_date": Filter(type="date"),
-        "end_date": Filter(type="date"),
-        "granularity": Filter(valid_values=GRANULARITIES),
+        "start_date": Filter(type="date", is_single=True),
+        "end_date": Filter(type="date", is_single=True),
+        "granularity": Filter(valid_values=GRANULARITIES, is_single=True),
         "group_by": Filter(valid_values=(*dimensions, METER)),
-        "filters": Filter(type="object"),
-        "cost_type": Filter(valid_values=(*ANSWERED, *((PAID_COST,) if has_plans else ()))),
-        "meter": Filter(valid_values=tuple(METERS)),
-        "missing": Filter(valid_values=(COUNTED,)),
+        "filters": Filter(type="object", is_single=True),
+        "cost_type": Filter(valid_values=(*ANSWERED, *((PAID_COST,) if has_plans else ())), is_single=True),
+        "meter": Filter(valid_values=tuple(METERS), is_single=True),
+        "missing": Filter(valid_values=(COUNTED,), is_single=True),
         "measures": Filter(valid_values=tuple(USAGE)),
-        "view": Filter(),
+        "view": Filter(is_single=True),
     }
     return List(
         root="costs",
@@ -291,10 +290,7 @@ class _Rows:
 
     async def page(self, listed: List[Item], wanted: PageQuery) -> ListPage[Item]:
         filters = dict(wanted.filters)
-        for name in _ONCE:
-            if len(filters.get(name, ())) > 1:
-                raise _wrong(f"{name} may be given only once")
-        once = {name: filters[name][0] for name in _ONCE if name in filters}
+        once = {name: texts[0] for name, texts in filters.items() if listed.filters[name].is_single}
         cost_type, meter = once.get("cost_type", REAL_COST), once.get("meter", "")
         measures, group_by = filters.get("measures", ()), filters.get("group_by", ())
         is_usage, by_meter = cost_type == USAGE_AMOUNT, METER in group_by

@@ -317,6 +317,7 @@ WRONG_QUESTIONS: Sequence[tuple[list[tuple[str, str]], str]] = [
     ([*SEPTEMBER, ("limit", "10001")], "limit must be a whole number from 1 to 10000"),
     ([*SEPTEMBER, ("cursor", "made-up")], "cursor cannot be used"),
     ([*SEPTEMBER, ("colour", "red")], "unknown parameter"),
+    ([*SEPTEMBER, ("end_date", "2026-09-03")], "end_date may be given only once"),
 ]
 
 
