@@ -72,7 +72,7 @@ class PlanResource(ManagedResource[AssistantPlan]):
     changes = PlanChanges
     item = PlanItem
     one = OnePlan
-    files = InFiles(name="plans", refers={"view": "views"}, keeps_order=True)
+    files = InFiles(name="plans", refers={"view": "views"}, keeps_order=True, unordered=("seats",))
     people = ByPeople(
         path="/plans",
         reads=VIEW_COSTS,

@@ -20,7 +20,7 @@ from gateway.core.faults import InvalidDefinition, Path
 from gateway.money.allocation.declared import AllocationTable
 from gateway.operations.files.kinds import Asking, Fields, FileKind, Key, file_kinds, label
 from gateway.operations.files.sets import FileSet, Problem, Stated, secret_path
-from gateway.operations.files.text import near, pruned
+from gateway.operations.files.text import near
 from gateway.operations.managed import Asker
 from gateway.operations.services import OperatorServices
 from spool.errors import NotAllowed, NotThere
@@ -276,12 +276,12 @@ class _Applying:
     def _is_as_stated(self, one: Stated, row: Any, were: Fields) -> bool:
         """Return whether an object equals its file. Such an object is not checked again."""
         left_out = {name: value for name, value in were.items() if name not in one.fields}
-        kinds = one.kind.types
+        kind = one.kind
         is_equal = all(
-            pruned(were[name], kinds[name]) == pruned(value, kinds[name])
+            kind.compared(name, were[name]) == kind.compared(name, value)
             for name, value in one.fields.items()
         )
-        return is_equal and one.kind.are_defaults(self._draft, row, left_out)
+        return is_equal and kind.are_defaults(self._draft, row, left_out)
 
     async def _delete(self, kind: FileKind, id: str, owner: FileOwner) -> Sequence[Problem]:
         """Delete an object, or return why it stays."""

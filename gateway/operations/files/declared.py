@@ -15,7 +15,8 @@ class InFiles:
 
     `key` are the fields that identify an object. `refers` maps a field to the file with the objects that the field
     names. A field of a field is written as `connections.notify`. With `ignores_case`, two keys that differ only in
-    case are the same. With `keeps_order`, the order of creation matters, so the file has that order.
+    case are the same. With `keeps_order`, the order of creation matters, so the file has that order. The lists in
+    `unordered` are equal in any order.
     """
 
     name: str
@@ -23,6 +24,7 @@ class InFiles:
     refers: Mapping[str, str] = field(default_factory=dict)
     ignores_case: bool = True
     keeps_order: bool = False
+    unordered: tuple[str, ...] = ()
 
     @property
     def is_folder(self) -> bool:

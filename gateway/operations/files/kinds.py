@@ -18,7 +18,7 @@ from msgspec.inspect import Metadata, StructType, Type
 
 from gateway.core.visible import SLICED
 from gateway.operations.files.declared import InFiles
-from gateway.operations.files.text import defaults_of, plain, struct_of
+from gateway.operations.files.text import defaults_of, plain, pruned, struct_of
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import Asker, ManagedResource
 from spool.errors import NotAllowed, NotThere
@@ -170,6 +170,15 @@ class FileKind(ABC):
     @cached_property
     def types(self) -> Mapping[str, Type]:
         return {field.name: field.type for field in struct_of(self.in_file).fields}
+
+    def compared(self, name: str, value: Any) -> Any:
+        """Return the form of a field in which equal values are equal."""
+        form = pruned(value, self.types[name])
+        return (
+            sorted(form, key=msgspec.json.Encoder(order="sorted").encode)
+            if name in self.files.unordered
+            else form
+        )
 
     def key_of(self, fields: Mapping[str, Any]) -> Key:
         return tuple(str(fields.get(name, self.defaults.get(name, ""))) for name in self.files.key)

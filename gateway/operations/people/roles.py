@@ -137,7 +137,7 @@ class RoleResource(ManagedResource[Role]):
     changes = RoleChanges
     item = RoleItem
     one = OneRole
-    files = InFiles(name="roles")
+    files = InFiles(name="roles", unordered=("cost_types", "groups", "members", "permission_sets"))
     keys = ByKeys(path="/v2/access-control/roles", id="role_id", group="access-control", endpoint="roles")
     people = ByPeople(
         path="/roles",

@@ -113,6 +113,20 @@ async def test_all_objects_are_renamed_at_the_limits(one: Api) -> None:
     assert await one.files() == files_of()
 
 
+async def test_seats_in_any_order_stay_as_they_are_after_a_link(one: Api) -> None:
+    """Two seats of one person may not overlap, but a link of two names does not refuse a file that did not change."""
+    seats = [{"user": name, "since": "2026-10-01"} for name in ("zoe@example.com", "bo@example.com")]
+    role = {**ROLE, "members": ["zoe@example.com", "bo@example.com"]}
+    objects: Objects = {"plans": [{"name": "copilot", "view": "Search", "fee": "19", "seats": seats}]}
+    objects |= {"views": [VIEW], "roles": [role]}
+    await applied(one, objects)
+    assert not await applied(one, objects)
+    people = {"people": [{"users": ["bo@example.com", "zoe@example.com"], "name": "Bo"}]}
+    status, payload = await one.ask("POST", "/people", people)
+    assert status < 300, payload
+    assert not await applied(one, objects)
+
+
 @pytest.mark.parametrize(("before", "after"), [("a", "z"), ("z", "a")])
 async def test_a_term_moves_to_another_contract(one: Api, before: str, after: str) -> None:
     """Two contracts may not have one term, so one of them must be changed first."""
