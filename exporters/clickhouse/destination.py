@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from exporters.clickhouse.table import MOST_RECORDS, WINDOW, differences
 from exporters.destinations.declaration import DestinationType
 from exporters.lake.columns import COLUMNS
-from exporters.lake.destination import periodic_check, route_of, with_landing_times
+from exporters.lake.destination import periodic_check, route_name, with_landing_times
 from exporters.problems import url
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -20,7 +20,7 @@ from spool.record import AI_TELEMETRY
 if TYPE_CHECKING:
     from exporters.exporter import LandingExporter
     from exporters.lake.exporter import LakeContext
-    from exporters.lake.watch import CountedNumbers, LakeLook
+    from exporters.lake.watch import CountedNumbers, LakeCheckResult
     from exporters.probe import Probe
 
 LINGER_S: Final = 5.0
@@ -61,10 +61,10 @@ def watch(
             await server.close()
         return CountedNumbers(counted.differences, counted.settled, counted.absent, rows=counted.rows)
 
-    async def seen() -> LakeLook:
-        from exporters.lake.watch import look_at_numbers
+    async def seen() -> LakeCheckResult:
+        from exporters.lake.watch import check_numbers
 
-        return await look_at_numbers(context, route_of(settings), count)
+        return await check_numbers(context, route_name(settings), count)
 
     return periodic_check(settings, clock, context, seen)
 

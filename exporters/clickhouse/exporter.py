@@ -19,8 +19,8 @@ from exporters.clickhouse.server import ClickHouseServer
 from exporters.errors import Misconfigured
 from exporters.exporter import KeepMark, keep_or_compare
 from exporters.lake.columns import COLUMNS, row_of
-from exporters.lake.ndjson import line_of
-from exporters.lake.tables import LeftOut, RowDigest
+from exporters.lake.ndjson import encode_line
+from exporters.lake.tables import LeftOutColumns, RowDigest
 from spool.deliveries.protocols import Landings
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Settlement
@@ -81,7 +81,7 @@ class _Body:
     def __init__(self, edition: str, leave_out: Sequence[str]) -> None:
         self.rows: set[tuple[int, str]] = set()  # record number and id of each row in the body
         self._edition = edition
-        self._left_out = LeftOut(leave_out)
+        self._left_out = LeftOutColumns(leave_out)
         self._digest = RowDigest()
         self._gzip = zlib.compressobj(_LEVEL, wbits=31)
         self._pieces: list[bytes] = []
@@ -94,10 +94,10 @@ class _Body:
         ]
         self._digest.add(rows)
         self.rows.update((row[_NAMES.index("number")], row[_NAMES.index("id")]) for row in rows)
-        lines = b"".join([line_of(row) for row in self._left_out.cut(rows)])
+        lines = b"".join([encode_line(row) for row in self._left_out.blank_values(rows)])
         self._pieces.append(self._gzip.compress(lines))
 
     def close(self) -> tuple[bytes, str]:
         """Return the compressed body, and the digest of its rows."""
         self._pieces.append(self._gzip.flush())
-        return b"".join(self._pieces), self._digest.text()
+        return b"".join(self._pieces), self._digest.hexdigest()

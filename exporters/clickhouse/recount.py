@@ -15,7 +15,7 @@ from typing import Final
 
 from exporters.clickhouse.server import ClickHouseServer
 from exporters.clickhouse.table import MOST_RECORDS, TableSums
-from exporters.lake.verification import ALL_DATES, FOREIGN, HOLE, OVERLAP, Dates, LakeDifference
+from exporters.lake.verification import ALL_DATES, FOREIGN, HOLE, OVERLAP, DateRange, LakeDifference
 from spool.ledger import money
 
 PAGE: Final = 200_000  # range of record numbers per query
@@ -45,7 +45,7 @@ class VerifiedTable:
 
 
 async def recount(
-    server: ClickHouseServer, table: str, *, below: int | None = None, dates: Dates = ALL_DATES
+    server: ClickHouseServer, table: str, *, below: int | None = None, dates: DateRange = ALL_DATES
 ) -> VerifiedTable:
     """
     Count the rows of some dates. If all dates are counted, also find missing and repeated numbers.
@@ -78,7 +78,9 @@ async def recount(
     )
 
 
-async def _parts(server: ClickHouseServer, first: int, last: int, dates: Dates) -> AsyncIterator[TableSums]:
+async def _parts(
+    server: ClickHouseServer, first: int, last: int, dates: DateRange
+) -> AsyncIterator[TableSums]:
     since = dates.first or _FIRST_DAY
     until = dates.last or _LAST_DAY
     for start in range(first, last + 1, PAGE):

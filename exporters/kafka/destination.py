@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exporters.destinations.declaration import DestinationType
 from exporters.kafka.messages import AWS, MOST_RECORDS
-from exporters.lake.destination import periodic_check, route_of, with_landing_times
+from exporters.lake.destination import periodic_check, route_name, with_landing_times
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from exporters.exporter import LandingExporter
     from exporters.kafka.exporter import Brokers
     from exporters.lake.exporter import LakeContext
-    from exporters.lake.watch import CountedNumbers, LakeLook
+    from exporters.lake.watch import CountedNumbers, LakeCheckResult
     from exporters.probe import Probe
 
 USUAL_RECORDS: Final = 1000
@@ -52,7 +52,7 @@ def watch(
     """
     Return a task that checks the route's progress periodically. Return None if the results would not be used.
     """
-    route = route_of(settings)
+    route = route_name(settings)
 
     async def count(below: int) -> CountedNumbers:
         from exporters.kafka.recount import recount
@@ -61,10 +61,10 @@ def watch(
         counted = await recount(settings, secret, route, below=below)
         return CountedNumbers(counted.differences, counted.settled, counted.absent or 0)
 
-    async def seen() -> LakeLook:
-        from exporters.lake.watch import look_at_numbers
+    async def seen() -> LakeCheckResult:
+        from exporters.lake.watch import check_numbers
 
-        return await look_at_numbers(context, route, count)
+        return await check_numbers(context, route, count)
 
     return periodic_check(settings, clock, context, seen)
 

@@ -19,9 +19,9 @@ from typing import Any, Final
 from exporters.focus import charges as focus
 from exporters.focus.charges import Charge, ChargeSums
 from exporters.lake import manifest
-from exporters.lake.columns import COUNT, MONEY, TAGS, TIME, WORD, Row
-from exporters.lake.names import Series
-from exporters.lake.partitions import GROUP_ROWS, DeliveryFiles, FileFormat, FileSums, footer
+from exporters.lake.columns import COUNT, MONEY, TAGS, TIME, WORD, LakeRow
+from exporters.lake.names import DeliveryRange
+from exporters.lake.partitions import GROUP_ROWS, DeliveryFiles, FileFormat, FileSums, footer_metadata
 from spool.ledger import money
 from spool.log.values import Entry
 from spool.record import CURRENCY
@@ -57,7 +57,7 @@ class FocusFiles(DeliveryFiles):
     def __init__(
         self,
         directory: Path,
-        series: Series,
+        series: DeliveryRange,
         *,
         route: str,
         format: FileFormat,
@@ -65,41 +65,43 @@ class FocusFiles(DeliveryFiles):
         **others: Any,
     ) -> None:
         super().__init__(directory, series, route=route, format=format, leave_out=leave_out, **others)
-        self._charges = ChargeSums(_without(leave_out) if leave_out else None)
+        self._charges = ChargeSums(_field_remover(leave_out) if leave_out else None)
         self._has_types = format.name == "focus-parquet"  # in the other formats, all values are texts
 
     def add(self, entry: Entry) -> None:
         super().add(entry)
         self._charges.add(entry, range(len(entry.records)))
 
-    def _keep(self, rows: Sequence[Row]) -> None:
+    def _collect_rows(self, rows: Sequence[LakeRow]) -> None:
         """Count records without writing them, because the files contain charges."""
         if rows:
             self._sums.add([row.values for row in rows])
 
-    def _files(self, digest: str) -> list[manifest.LakeFile]:
+    def _finish_files(self, digest: str) -> list[manifest.LakeFile]:
         self._charges.make(self._charges.rows())
         days = groupby(self._charges.charges(), lambda charge: charge.start.date().isoformat())
-        return [self._file(date, list(charges), digest) for date, charges in days]
+        return [self._write_file(date, list(charges), digest) for date, charges in days]
 
-    def _file(self, date: str, charges: Sequence[Charge], digest: str) -> manifest.LakeFile:
+    def _write_file(self, date: str, charges: Sequence[Charge], digest: str) -> manifest.LakeFile:
         path = self._directory / f"{date}.{self._format.ending}"
         file = self._format.open(path, TYPES)
         for start in range(0, len(charges), GROUP_ROWS):
-            file.add([self._row(charge) for charge in charges[start : start + GROUP_ROWS]])
+            file.add([self._charge_values(charge) for charge in charges[start : start + GROUP_ROWS]])
             file.write_group()
-        file.close(footer(self._series, route=self._route, digest=digest) | {"focus.version": self.focus})
-        return self._ended(date, path, _summed(charges))
+        file.close(
+            footer_metadata(self._series, route=self._route, digest=digest) | {"focus.version": self.focus}
+        )
+        return self._describe_file(date, path, _sum_charges(charges))
 
-    def _row(self, charge: Charge) -> tuple[Any, ...]:
+    def _charge_values(self, charge: Charge) -> tuple[Any, ...]:
         charge = replace(charge, numbers=f"{self._series.first}-{self._series.last}")
         row = focus.row_of(charge, account=focus.ACCOUNT)
         if not self._has_types:
             return tuple(row[name] for name in TYPES)
-        return tuple(_typed(type, row[name]) for name, type in TYPES.items())
+        return tuple(_parse_value(type, row[name]) for name, type in TYPES.items())
 
 
-def _typed(type: str, text: str) -> Any:
+def _parse_value(type: str, text: str) -> Any:
     """Parse a column's CSV text into its typed value. "" is null."""
     if not text:
         return None
@@ -113,7 +115,7 @@ def _typed(type: str, text: str) -> Any:
     return list(json.loads(text).items()) if type == TAGS else text
 
 
-def _summed(charges: Iterable[Charge]) -> FileSums:
+def _sum_charges(charges: Iterable[Charge]) -> FileSums:
     """Return the sums of a file's charges. `spend` includes only charges in dollars."""
     sums = FileSums()
     for charge in charges:
@@ -128,7 +130,7 @@ def _summed(charges: Iterable[Charge]) -> FileSums:
     return sums
 
 
-def _without(left_out: Collection[str]) -> Callable[[Charge], Charge]:
+def _field_remover(left_out: Collection[str]) -> Callable[[Charge], Charge]:
     """Return a function that removes the fields from charges that `leave_out` removes from rows."""
     nothing: dict[str, Any] = {
         name: None for name in ("provider", "team", "region", "cost_source") if name in left_out
@@ -136,8 +138,8 @@ def _without(left_out: Collection[str]) -> Callable[[Charge], Charge]:
     if _MODELS & set(left_out):
         nothing["model"] = None
 
-    def shown(charge: Charge) -> Charge:
+    def remove_fields(charge: Charge) -> Charge:
         tags = {name: value for name, value in charge.tags.items() if name not in left_out}
         return replace(charge, tags=tags, **nothing)
 
-    return shown
+    return remove_fields

@@ -69,7 +69,7 @@ _DAY_US: Final = 24 * 3600 * 1_000_000
 _ID: Final = list(FIRST).index("id")
 
 
-class Row(NamedTuple):
+class LakeRow(NamedTuple):
     """The values of a table's columns in order, and the day of its file as days since 1970."""
 
     day: int
@@ -79,16 +79,16 @@ class Row(NamedTuple):
     def id(self) -> str:
         return str(self.values[_ID])
 
-    def with_verdict(self, **verdict: Any) -> Row:
+    def with_verdict(self, **verdict: Any) -> LakeRow:
         """Return the row with new values of `counted`, `calls` or `spend`."""
         values = dict(zip(COLUMNS, self.values, strict=True)) | verdict
-        return Row(self.day, tuple(values.values()))
+        return LakeRow(self.day, tuple(values.values()))
 
 
-class RowOf(Protocol):
+class RowBuilder(Protocol):
     def __call__(
         self, record: Record, *, number: int | None, committed_at: float, edition: str | None
-    ) -> Row: ...
+    ) -> LakeRow: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +99,9 @@ class LakeTable:
 
     name: str
     columns: Mapping[str, str]
-    row_of: RowOf
+    row_of: RowBuilder
 
-    def place(self, column: str) -> int | None:
+    def position_of(self, column: str) -> int | None:
         """Return the position of a column, or None if the table lacks it."""
         return list(self.columns).index(column) if column in self.columns else None
 
@@ -113,13 +113,13 @@ _OF_CALL: Final = (
 )  # fmt: skip
 
 
-def row_of(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> Row:
+def row_of(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
     """Return the row of a record of AI telemetry. An imported record has neither number nor edition."""
     verdict = verdict_of(record)
     at = time_of(record, committed_at)
     committed = int(committed_at * 1_000_000)
     if isinstance(record, Inference):
-        return Row(at // _DAY_US, _call_values(record, verdict, number, at, committed, edition))
+        return LakeRow(at // _DAY_US, _call_values(record, verdict, number, at, committed, edition))
     input_tokens, output_tokens, cache_read, cache_write, reasoning, cache_write_1h = verdict.tokens
     row = _NONE.copy()
     row["edition"] = edition
@@ -133,13 +133,13 @@ def row_of(record: Record, *, number: int | None, committed_at: float, edition: 
     row["id"] = record.id.hex()
     row["source"] = record.source
     row["shadow"] = record.shadow
-    row["start_time"] = _time(record.start_time)
-    row["input_tokens"] = _count(input_tokens)
-    row["output_tokens"] = _count(output_tokens)
-    row["cache_read_tokens"] = _count(cache_read)
-    row["cache_write_tokens"] = _count(cache_write)
-    row["reasoning_tokens"] = _count(reasoning)
-    row["cache_write_1h_tokens"] = _count(cache_write_1h)
+    row["start_time"] = _microseconds(record.start_time)
+    row["input_tokens"] = _fitting_count(input_tokens)
+    row["output_tokens"] = _fitting_count(output_tokens)
+    row["cache_read_tokens"] = _fitting_count(cache_read)
+    row["cache_write_tokens"] = _fitting_count(cache_write)
+    row["reasoning_tokens"] = _fitting_count(reasoning)
+    row["cache_write_1h_tokens"] = _fitting_count(cache_write_1h)
     day = at // _DAY_US
     if isinstance(record, UsageMetric):
         _add_metric(row, record)
@@ -147,7 +147,7 @@ def row_of(record: Record, *, number: int | None, committed_at: float, edition: 
         _add_call(row, record.after)
         _add_correction(row, record)
         day = record.known_at // _MICROSECOND_NS // _DAY_US
-    return Row(day, tuple(row.values()))
+    return LakeRow(day, tuple(row.values()))
 
 
 def _call_values(
@@ -177,8 +177,8 @@ def _call_values(
         call.request_id,
         call.trace_id,
         call.span_id,
-        None if start is None else _time(start),
-        None if end is None else _time(end),
+        None if start is None else _microseconds(start),
+        None if end is None else _microseconds(end),
         call.provider,
         call.operation,
         call.request_model,
@@ -189,16 +189,16 @@ def _call_values(
         call.cost_source,
         call.price_book,
         call.source,
-        input_tokens if input_tokens is None else _count(input_tokens),
-        output_tokens if output_tokens is None else _count(output_tokens),
-        cache_read if cache_read is None else _count(cache_read),
-        cache_write if cache_write is None else _count(cache_write),
-        cache_write_1h if cache_write_1h is None else _count(cache_write_1h),
-        reasoning if reasoning is None else _count(reasoning),
-        spend if call.cost is not None and spent_from == "reported" else _money(call.cost),
+        input_tokens if input_tokens is None else _fitting_count(input_tokens),
+        output_tokens if output_tokens is None else _fitting_count(output_tokens),
+        cache_read if cache_read is None else _fitting_count(cache_read),
+        cache_write if cache_write is None else _fitting_count(cache_write),
+        cache_write_1h if cache_write_1h is None else _fitting_count(cache_write_1h),
+        reasoning if reasoning is None else _fitting_count(reasoning),
+        spend if call.cost is not None and spent_from == "reported" else _fitting_units(call.cost),
         spend
         if call.estimated_cost is not None and spent_from == "estimated"
-        else _money(call.estimated_cost),
+        else _fitting_units(call.estimated_cost),
         call.user,
         call.team,
         call.session,
@@ -226,21 +226,21 @@ def _add_call(row: dict[str, Any], call: Inference) -> None:
     """Add the fields of its call that a correction repeats."""
     for name in _OF_CALL:
         row[name] = getattr(call, name)
-    row["end_time"] = _time(call.end_time)
+    row["end_time"] = _microseconds(call.end_time)
     if call.tags:
         row["tags"] = list(call.tags.items())
 
 
 def _add_metric(row: dict[str, Any], metric: UsageMetric) -> None:
-    row["end_time"] = _time(metric.end_time)
+    row["end_time"] = _microseconds(metric.end_time)
     row["name"] = metric.name
     row["model"] = metric.model
     row["token_type"] = metric.token_type
     row["unit"] = metric.unit
     if metric.unit not in (TOKEN_UNIT, CALL_UNIT):
-        row["value_money"] = _money(str(metric.value))
+        row["value_money"] = _fitting_units(str(metric.value))
     else:
-        row["value"] = _count(int(metric.value))
+        row["value"] = _fitting_count(int(metric.value))
         if metric.meter is not None:
             row["meters"] = [(metric.meter, millionths(int(metric.value)))]
     row["user"] = metric.user
@@ -262,20 +262,20 @@ def _add_correction(row: dict[str, Any], record: Correction) -> None:
         for name in {**record.after.meters, **before}
     }
     row["meters"] = [(name, units) for name, units in differences.items() if units] or None
-    row["cost"] = _difference(record.after.cost, record.before.cost)
-    row["estimated_cost"] = _difference(record.after.estimated_cost, record.before.estimated_cost)
+    row["cost"] = _money_difference(record.after.cost, record.before.cost)
+    row["estimated_cost"] = _money_difference(record.after.estimated_cost, record.before.estimated_cost)
     row["corrects"] = record.corrects.hex()
     row["reason"] = record.reason
-    row["known_at"] = _time(record.known_at)
+    row["known_at"] = _microseconds(record.known_at)
 
 
-def _difference(after: str | None, before: str | None) -> int | None:
+def _money_difference(after: str | None, before: str | None) -> int | None:
     if after is None and before is None:
         return None
-    return (_money(after) or 0) - (_money(before) or 0)
+    return (_fitting_units(after) or 0) - (_fitting_units(before) or 0)
 
 
-def _money(text: str | None) -> int | None:
+def _fitting_units(text: str | None) -> int | None:
     """Return the units of an amount, or None if it does not fit into the column."""
     if text is None:
         return None
@@ -283,9 +283,9 @@ def _money(text: str | None) -> int | None:
     return units if -_MOST_MONEY < units < _MOST_MONEY else None
 
 
-def _count(count: int | None) -> int | None:
+def _fitting_count(count: int | None) -> int | None:
     return count if count is None or -_MOST_COUNT <= count <= _MOST_COUNT else None
 
 
-def _time(time_ns: int | None) -> int | None:
-    return None if time_ns is None else _count(time_ns // _MICROSECOND_NS)
+def _microseconds(time_ns: int | None) -> int | None:
+    return None if time_ns is None else _fitting_count(time_ns // _MICROSECOND_NS)

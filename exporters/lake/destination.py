@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from exporters.exporter import LandingExporter
     from exporters.lake.exporter import LakeContext, LakeExporter
     from exporters.lake.stores import Store
-    from exporters.lake.watch import LakeLook
+    from exporters.lake.watch import LakeCheckResult
     from exporters.probe import Probe
 
 LINGER_S: Final = 15 * 60.0
@@ -34,7 +34,7 @@ def _lake_type(name: str) -> DestinationType:
         name=name,
         needs="url" if name in SCHEMES else "path",
         build_lake=build,
-        beside=watch,
+        beside=watch_task,
         probe=probe,
         probe_of=probe,
         problems=problems,
@@ -51,7 +51,7 @@ def build(
     from exporters.lake.tables import TABLES
 
     return LakeExporter(
-        store_of(settings, secret),
+        open_store(settings, secret),
         context,
         destination=settings.name,
         format=FORMATS[settings.format],
@@ -62,17 +62,17 @@ def build(
     )
 
 
-def watch(
+def watch_task(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """
     Return a task that checks the files of a data lake periodically, or None if the results would not be used.
     """
 
-    async def seen() -> LakeLook:
-        from exporters.lake.watch import look_at_files
+    async def seen() -> LakeCheckResult:
+        from exporters.lake.watch import check_files
 
-        return await look_at_files(store_of(settings, secret), context, route_of(settings))
+        return await check_files(open_store(settings, secret), context, route_name(settings))
 
     return periodic_check(settings, clock, context, seen)
 
@@ -81,7 +81,7 @@ def periodic_check(
     settings: DestinationSettings,
     clock: Clock,
     context: LakeContext,
-    seen: Callable[[], Awaitable[LakeLook]],
+    check: Callable[[], Awaitable[LakeCheckResult]],
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """Return a task that calls `seen` periodically and stores the result, or None if checks are off."""
     verdicts = context.verdicts
@@ -92,7 +92,7 @@ def periodic_check(
         from exporters.lake.watch import LakeWatch  # imported late, because only the running task needs it
 
         lake_watch = LakeWatch(
-            seen=seen, verdicts=verdicts, route=route_of(settings), every_s=settings.verify, clock=clock
+            check=check, verdicts=verdicts, route=route_name(settings), every_s=settings.verify, clock=clock
         )
         await lake_watch.run()
 
@@ -108,22 +108,22 @@ def with_landing_times(
     """
     if context.verdicts is None:
         return exporter
-    from exporters.lake.exporter import NotedLandings
+    from exporters.lake.exporter import LandingRecorder
 
-    return NotedLandings(exporter, context.verdicts, route_of(settings), clock)
+    return LandingRecorder(exporter, context.verdicts, route_name(settings), clock)
 
 
-def route_of(settings: DestinationSettings) -> str:
+def route_name(settings: DestinationSettings) -> str:
     """Return the name of the route of a destination that has one topic."""
     return f"{settings.name}/{settings.topics[0]}"
 
 
-def store_of(settings: DestinationSettings, secret: SecretSource | None) -> Store:
+def open_store(settings: DestinationSettings, secret: SecretSource | None) -> Store:
     """Return the store of a destination. Raises ValueError if the optional library is missing."""
     if settings.type not in SCHEMES:
-        from exporters.lake.stores import Folder
+        from exporters.lake.stores import FolderStore
 
-        return Folder(Path(settings.path or ""))
+        return FolderStore(Path(settings.path or ""))
     try:
         from exporters.lake.object_store import ObjectStore
     except ImportError as error:
@@ -140,7 +140,7 @@ async def probe(
     from exporters.probe import REFUSED, Probe, failed
 
     try:
-        return await probe_store(store_of(settings, secret), installation)
+        return await probe_store(open_store(settings, secret), installation)
     except ValueError as error:
         return Probe(status=REFUSED, words=str(error))
     except SendError as error:

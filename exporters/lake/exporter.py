@@ -27,7 +27,7 @@ from exporters.errors import Misconfigured, Retryable
 from exporters.exporter import KeepMark, LandingExporter, keep_or_compare
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
-from exporters.lake.formats import files_of
+from exporters.lake.formats import new_delivery_files
 from exporters.lake.partitions import DeliveryFiles, FileFormat
 from exporters.lake.stores import Store
 from exporters.lake.tables import table_of
@@ -93,7 +93,7 @@ class LakeExporter:
         self._clock = clock
         self._leave_out = leave_out
         # Deliveries that were in the data lake when this process started.
-        self._others: list[tuple[str, int, int]] | None = None
+        self._foreign_ranges: list[tuple[str, int, int]] | None = None
 
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
@@ -104,12 +104,12 @@ class LakeExporter:
         """
         await asyncio.to_thread(make_directory, self._context.directory, 0o700)
         editions = await self._context.landings.editions(delivery.route, delivery.first)
-        series = names.Series(self._destination, editions[0], delivery.first, delivery.last)
-        await self._check_others(delivery, editions)
+        series = names.DeliveryRange(self._destination, editions[0], delivery.first, delivery.last)
+        await self._check_foreign_numbers(delivery, editions)
         directory = self._context.directory / delivery.route.replace("/", "_")
-        await asyncio.to_thread(_begin, directory)
+        await asyncio.to_thread(_recreate_directory, directory)
         try:
-            files = files_of(
+            files = new_delivery_files(
                 directory,
                 series,
                 route=delivery.route,
@@ -140,7 +140,7 @@ class LakeExporter:
     async def close(self) -> None:
         """Do nothing, because no connection stays open between requests."""
 
-    async def _is_ours(self, numbers: tuple[str, int, int], route: str) -> bool:
+    async def _is_of_route(self, numbers: tuple[str, int, int], route: str) -> bool:
         """
         Return whether a manifest belongs to this route, because its delivery landed before the process ended
         and was not settled.
@@ -149,31 +149,31 @@ class LakeExporter:
             local_copy = Path(directory) / "there.json"
             await self._store.fetch(names.manifest_name(*numbers, table=self._table.name), local_copy)
             try:
-                return manifest.read(await asyncio.to_thread(local_copy.read_bytes)).route == route
+                return manifest.decode_manifest(await asyncio.to_thread(local_copy.read_bytes)).route == route
             except ValueError:
                 return False
 
-    async def _check_others(self, delivery: Delivery, editions: Sequence[str]) -> None:
+    async def _check_foreign_numbers(self, delivery: Delivery, editions: Sequence[str]) -> None:
         """
         Raise Misconfigured if the prefix belongs to another installation, or if it already has numbers
         of the delivery.
 
         Such numbers were written under other names, by the original of this copy or by an earlier route.
         """
-        if self._others is None:
-            await claim(self._store, self._context.installation)
-            self._others = _foreign_numbers(
+        if self._foreign_ranges is None:
+            await claim_prefix(self._store, self._context.installation)
+            self._foreign_ranges = _foreign_numbers(
                 [
                     stored_object.name
-                    async for stored_object in self._store.names(names.manifests_of(self._table.name))
+                    async for stored_object in self._store.names(names.manifests_prefix(self._table.name))
                 ]
             )
         own = (editions[0], delivery.first, delivery.last)
-        for foreign_range in self._others:
+        for foreign_range in self._foreign_ranges:
             edition, first, last = foreign_range
             if edition not in editions or first > delivery.last or last < delivery.first:
                 continue
-            if foreign_range != own or not await self._is_ours(foreign_range, delivery.route):
+            if foreign_range != own or not await self._is_of_route(foreign_range, delivery.route):
                 raise Misconfigured(
                     f"the data lake already has the numbers {first} to {last} of edition {edition}, "
                     "from before this data was restored or this destination was created: stop the "
@@ -198,11 +198,11 @@ async def store_file(
             raise Misconfigured(f"{file.key} has {size} bytes instead of {file.bytes}", answered=False)
         return file
     end = await store.end(file.key, size, FOOTER_BYTES)
-    if await asyncio.to_thread(_digest_of, format, end) != digest:
-        raise _foreign(file.key)
+    if await asyncio.to_thread(_footer_digest, format, end) != digest:
+        raise _foreign_object_error(file.key)
     local_copy = directory / "there"
     await store.fetch(file.key, local_copy)
-    return replace(file, bytes=size, sha256=await asyncio.to_thread(_sum, local_copy))
+    return replace(file, bytes=size, sha256=await asyncio.to_thread(_file_sha256, local_copy))
 
 
 async def store_manifest(
@@ -213,7 +213,7 @@ async def store_manifest(
     the stored manifest.
     """
     before = await landings.before(contents.route, contents.first)
-    body = manifest.written(
+    body = manifest.encode_manifest(
         replace(
             contents,
             landed_at=moment(clock.now()),
@@ -229,11 +229,11 @@ async def store_manifest(
     await store.fetch(name, local_copy)
     stored = await asyncio.to_thread(local_copy.read_bytes)
     try:
-        is_own = manifest.read(stored).digest == contents.digest
+        is_own = manifest.decode_manifest(stored).digest == contents.digest
     except ValueError:
         is_own = False
     if not is_own:
-        raise _foreign(name)
+        raise _foreign_object_error(name)
     return stored
 
 
@@ -251,23 +251,25 @@ async def build_files(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> ma
 def _foreign_numbers(listed: Sequence[str]) -> list[tuple[str, int, int]]:
     """Return the record numbers in manifests, without the numbers that an adoption has handled."""
     adopted = {
-        adoption[::2]: adoption[1] for adoption in map(names.adopted_in, listed) if adoption is not None
+        adoption[::2]: adoption[1]
+        for adoption in map(names.adoption_range_in, listed)
+        if adoption is not None
     }
     ranges = []
-    for edition, first, last in filter(None, map(names.range_of, listed)):
+    for edition, first, last in filter(None, map(names.record_range_in, listed)):
         last = adopted.get((edition, last), last + 1) - 1
         if first <= last:
             ranges.append((edition, first, last))
     return ranges
 
 
-def _begin(directory: Path) -> None:
+def _recreate_directory(directory: Path) -> None:
     """Create an empty directory. Delete what a killed process left there."""
     shutil.rmtree(directory, ignore_errors=True)
     make_directory(directory, 0o700)
 
 
-def _digest_of(format: FileFormat, end: bytes) -> str | None:
+def _footer_digest(format: FileFormat, end: bytes) -> str | None:
     """Return the digest in a file's footer, or None if it has none."""
     try:
         return format.read_footer(end).get("tollhouse.digest")
@@ -275,12 +277,12 @@ def _digest_of(format: FileFormat, end: bytes) -> str | None:
         return None
 
 
-def _sum(path: Path) -> str:
+def _file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
 
-def _foreign(name: str) -> Misconfigured:
+def _foreign_object_error(name: str) -> Misconfigured:
     return Misconfigured(
         f"{name} contains other records: another installation, or a copy of this one, writes to this prefix",
         answered=False,
@@ -303,12 +305,12 @@ class _LakeOwner(msgspec.Struct, frozen=True, kw_only=True):
 _owner_decoder: Final = msgspec.json.Decoder(_LakeOwner)
 
 
-async def claim(store: Store, installation: str) -> None:
+async def claim_prefix(store: Store, installation: str) -> None:
     """Claim the prefix for an installation. Raises Misconfigured if it belongs to another one."""
     own_owner = _LakeOwner(installation=installation, release=version("tollhouse"))
-    if await store.create(OWNER_NAME, _owner_bytes(own_owner)):
+    if await store.create(OWNER_NAME, _encode_owner(own_owner)):
         return
-    owner = await _owner_of(store)
+    owner = await _read_owner(store)
     if owner not in (installation, None):
         raise Misconfigured(
             f"the prefix belongs to another installation ({owner}, according to {OWNER_NAME}): set "
@@ -320,15 +322,15 @@ async def claim(store: Store, installation: str) -> None:
 async def probe_store(store: Store, installation: str | None) -> Probe:
     """Write a small object, read it, write it again, and list the prefix. The object remains."""
     if installation is None:
-        name, owner = _TRY_NAME, await _owner_of(store)
-        await store.create(name, _owner_bytes(_LakeOwner()))
+        name, owner = _TRY_NAME, await _read_owner(store)
+        await store.create(name, _encode_owner(_LakeOwner()))
     else:
         name, owner = OWNER_NAME, None
-        await claim(store, installation)
+        await claim_prefix(store, installation)
     body = await _read_whole(store, name)
     if body is None:
         raise Retryable(f"{name} does not exist after it was written", answered=False)
-    refuses = await store.refuses_again(name, body)
+    refuses = await store.probe_overwrite_refusal(name, body)
     async for _ in store.names("_manifest/"):
         break
     messages = [f"{name} was written there and remains"]
@@ -341,7 +343,7 @@ async def probe_store(store: Store, installation: str | None) -> Probe:
     return Probe(status=OK, words="; ".join(messages))
 
 
-async def _owner_of(store: Store) -> str | None:
+async def _read_owner(store: Store) -> str | None:
     """Return the installation that owns the prefix, or None if none is named."""
     body = await _read_whole(store, OWNER_NAME)
     if body is None:
@@ -358,11 +360,11 @@ async def _read_whole(store: Store, name: str) -> bytes | None:
     return None if size is None else await store.end(name, size, size)
 
 
-def _owner_bytes(owner: _LakeOwner) -> bytes:
+def _encode_owner(owner: _LakeOwner) -> bytes:
     return msgspec.json.encode(owner) + b"\n"
 
 
-class NotedLandings:
+class LandingRecorder:
     """
     An exporter that wraps another exporter and records when a delivery landed. Topics and tables need it,
     because they have no manifests with the time.
@@ -383,13 +385,13 @@ class NotedLandings:
         now = self._clock.monotonic()
         if self._noted_at is None or now >= self._noted_at + NOTED_EVERY_S:
             self._noted_at = now
-            await self._note()
+            await self._store_landing_time()
         return settlement
 
     async def close(self) -> None:
         await self._exporter.close()
 
-    async def _note(self) -> None:
+    async def _store_landing_time(self) -> None:
         try:
             await keep_landed(self._verdicts, self._route, self._clock.now())
         except SpoolError as error:  # only a warning, because the delivery has landed

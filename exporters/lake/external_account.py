@@ -73,7 +73,7 @@ class ExternalAccount:
 
     async def __call__(self) -> dict[str, Any]:
         try:
-            token = await self._token()
+            token = await self._fetch_token()
         except Retryable as error:
             self.error = error
             raise
@@ -84,32 +84,32 @@ class ExternalAccount:
         self.token = str(token["token"])
         return token
 
-    async def _token(self) -> dict[str, Any]:
-        account = self._account()
+    async def _fetch_token(self) -> dict[str, Any]:
+        account = self._read_account()
         is_other = bool(account.service_account_impersonation_url)
         async with Client(self._settings, clock=self._clock) as client:
-            own = await self._exchanged(client, account, _ACCOUNTS if is_other else _STORE)
+            own = await self._exchange_token(client, account, _ACCOUNTS if is_other else _STORE)
             if not is_other:
                 ends = datetime.fromtimestamp(self._clock.now(), UTC) + timedelta(seconds=own.expires_in)
                 return {"token": own.access_token, "expires_at": ends}
-            return await _as_service_account(client, account, own.access_token)
+            return await _fetch_service_account_token(client, account, own.access_token)
 
-    def _account(self) -> AccountFile:
+    def _read_account(self) -> AccountFile:
         try:
-            account = msgspec.json.decode(self._read(self._file), type=AccountFile)
+            account = msgspec.json.decode(self._read_file(self._file), type=AccountFile)
         except msgspec.DecodeError as error:
-            raise self._wrong(f"it is not an external account file: {error}") from error
+            raise self._file_error(f"it is not an external account file: {error}") from error
         if account.type != "external_account":
-            raise self._wrong(f"its type is {account.type!r} instead of 'external_account'")
+            raise self._file_error(f"its type is {account.type!r} instead of 'external_account'")
         if not account.credential_source.file:
-            raise self._wrong("its credential_source names no file")
+            raise self._file_error("its credential_source names no file")
         for url in (account.token_url, account.service_account_impersonation_url):
-            if url and not _is_safe(url):
-                raise self._wrong(f"{url} does not begin with https://")
+            if url and not _is_encrypted_or_loopback(url):
+                raise self._file_error(f"{url} does not begin with https://")
         return account
 
-    async def _exchanged(self, client: Client, account: AccountFile, scope: str) -> TokenAnswer:
-        subject = self._subject(account.credential_source)
+    async def _exchange_token(self, client: Client, account: AccountFile, scope: str) -> TokenAnswer:
+        subject = self._read_subject_token(account.credential_source)
         parameters = {
             "grant_type": _EXCHANGE,
             "audience": account.audience,
@@ -122,33 +122,33 @@ class ExternalAccount:
         answer = await client.send(
             account.token_url, body, content_type="application/x-www-form-urlencoded", secrets=[subject]
         )
-        return _read_answer(answer.body, TokenAnswer)
+        return _decode_answer(answer.body, TokenAnswer)
 
-    def _subject(self, source: CredentialPlace) -> str:
+    def _read_subject_token(self, source: CredentialPlace) -> str:
         """Return the platform's token. The platform rewrites the file before the token expires."""
-        text = self._read(Path(source.file))
+        text = self._read_file(Path(source.file))
         if source.format.type != "json":
             return text.strip()
         try:
             token = msgspec.json.decode(text, type=dict[str, Any])[source.format.subject_token_field_name]
         except (msgspec.DecodeError, KeyError) as error:
-            raise self._wrong(
+            raise self._file_error(
                 f"{source.file} does not contain {source.format.subject_token_field_name!r}"
             ) from error
         return str(token)
 
-    def _read(self, path: Path) -> str:
+    def _read_file(self, path: Path) -> str:
         try:
             return path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise Misconfigured(f"cannot read {path}: {reason}", answered=False) from error
 
-    def _wrong(self, problem: str) -> Misconfigured:
+    def _file_error(self, problem: str) -> Misconfigured:
         return Misconfigured(f"{self._file}: {problem}", answered=False)
 
 
-async def _as_service_account(client: Client, account: AccountFile, token: str) -> dict[str, Any]:
+async def _fetch_service_account_token(client: Client, account: AccountFile, token: str) -> dict[str, Any]:
     """Return a token of the service account that the identity may act as."""
     request = {"scope": [_STORE], "lifetime": f"{_LIFETIME_S}s"}
     answer = await client.send(
@@ -158,17 +158,17 @@ async def _as_service_account(client: Client, account: AccountFile, token: str) 
         authorization=f"Bearer {token}",
         secrets=[token],
     )
-    token_answer = _read_answer(answer.body, AccountAnswer)
+    token_answer = _decode_answer(answer.body, AccountAnswer)
     return {"token": token_answer.access_token, "expires_at": token_answer.expire_time}
 
 
-def _read_answer(body: bytes, type: type[T]) -> T:
+def _decode_answer(body: bytes, type: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=type)
     except msgspec.DecodeError as error:
         raise Retryable(f"the response contains no token: {error}", answered=True) from error
 
 
-def _is_safe(url: str) -> bool:
+def _is_encrypted_or_loopback(url: str) -> bool:
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)

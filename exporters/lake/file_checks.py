@@ -26,7 +26,7 @@ def format_of(name: str) -> FileFormat | None:
     )
 
 
-def footer_differs(format: FileFormat, end: bytes, contents: LakeManifest, file: LakeFile) -> str | None:
+def footer_difference(format: FileFormat, end: bytes, contents: LakeManifest, file: LakeFile) -> str | None:
     """Return how the end of a file differs from its manifest, or None."""
     try:
         metadata = format.read_footer(end)
@@ -54,7 +54,7 @@ def footer_differs(format: FileFormat, end: bytes, contents: LakeManifest, file:
     return None
 
 
-def data_differs(
+def data_difference(
     format: FileFormat, path: Path, contents: LakeManifest, file: LakeFile, days: LakeDays | None = None
 ) -> str | None:
     """
@@ -66,8 +66,12 @@ def data_differs(
         if file_digest(opened, "sha256").hexdigest() != file.sha256:
             return "its SHA-256 differs from its manifest"
     try:
-        rows = format.read_rows(path, _CHARGED) if format.is_focus else _counted(format, path, contents)
-        sums = _charge_sums(rows) if format.is_focus else _sums(rows, contents, days)
+        rows = (
+            format.read_rows(path, _CHARGED)
+            if format.is_focus
+            else _read_counted_values(format, path, contents)
+        )
+        sums = _sum_charges(rows) if format.is_focus else _sum_rows(rows, contents, days)
     except ValueError as error:
         return str(error)
     for name, value in sums.items():
@@ -76,7 +80,7 @@ def data_differs(
     return None
 
 
-def _counted(format: FileFormat, path: Path, contents: LakeManifest) -> Iterator[tuple[Any, ...]]:
+def _read_counted_values(format: FileFormat, path: Path, contents: LakeManifest) -> Iterator[tuple[Any, ...]]:
     """Yield the values of each row that are summed. Tokens are None if the table has no column for them."""
     if "input_tokens" in table_of(contents.route).columns:
         yield from format.read_rows(path, (*_COUNTED, *_TOKENS))
@@ -85,7 +89,7 @@ def _counted(format: FileFormat, path: Path, contents: LakeManifest) -> Iterator
             yield *row, None, None
 
 
-def _sums(
+def _sum_rows(
     rows: Iterator[tuple[Any, ...]], contents: LakeManifest, days: LakeDays | None
 ) -> Mapping[str, object]:
     """
@@ -101,7 +105,7 @@ def _sums(
         if contents.imported is None and not contents.first <= (number or 0) <= contents.last:
             raise ValueError(f"the number {number} does not belong to its delivery")
         if counted:
-            units = _units(its_spend)
+            units = _money_units(its_spend)
             calls += its_calls
             spend += units
             given_tokens += input_tokens or 0
@@ -119,13 +123,13 @@ def _sums(
     }
 
 
-def _charge_sums(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
+def _sum_charges(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
     """Return the sums of charges, as in a manifest. `spend` includes only charges in dollars."""
     count = calls = spend = given_tokens = made_tokens = 0
     for cost, currency, its_calls, input_tokens, output in rows:
         count += 1
         calls += int(its_calls)
-        spend += _units(cost) if currency == CURRENCY else 0
+        spend += _money_units(cost) if currency == CURRENCY else 0
         given_tokens += int(input_tokens)
         made_tokens += int(output)
     return {
@@ -137,7 +141,7 @@ def _charge_sums(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
     }
 
 
-def _units(spend: Any) -> int:
+def _money_units(spend: Any) -> int:
     """Return an amount in money units. It is None, decimal text or a Decimal."""
     if spend is None:
         return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from exporters.lake.columns import LakeTable
-from exporters.lake.names import Series
+from exporters.lake.names import DeliveryRange
 from exporters.lake.partitions import DeliveryFiles, FileFormat, OpenFile
 
 
@@ -100,9 +100,9 @@ FORMATS: Final[Mapping[str, FileFormat]] = {
 }
 
 
-def files_of(
+def new_delivery_files(
     directory: Path,
-    series: Series,
+    series: DeliveryRange,
     *,
     route: str,
     format: FileFormat,

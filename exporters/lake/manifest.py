@@ -16,7 +16,7 @@ import msgspec
 VERSION: Final = 1
 
 
-class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryNumbers(msgspec.Struct, frozen=True, kw_only=True):
     """The results for a delivery's record numbers. Damaged numbers have no row."""
 
     rows: int
@@ -77,7 +77,7 @@ class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
     schema: int
     digest: str
     landed_at: str
-    numbers: Numbers
+    numbers: DeliveryNumbers
     kinds: Mapping[str, int]
     counted: CountedRows
     files: list[LakeFile]
@@ -108,7 +108,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     damaged: int
 
     @property
-    def without_number(self) -> int:
+    def uncounted_records(self) -> int:
         """Return the number of rows and damaged numbers that no delivery of this copy counts."""
         return self.known + self.left + self.damaged
 
@@ -117,11 +117,11 @@ _decoder = msgspec.json.Decoder(LakeManifest)
 _adoptions = msgspec.json.Decoder(Adoption)
 
 
-def written(manifest: LakeManifest | Adoption) -> bytes:
+def encode_manifest(manifest: LakeManifest | Adoption) -> bytes:
     return msgspec.json.encode(manifest)
 
 
-def read_adoption(body: bytes) -> Adoption:
+def decode_adoption(body: bytes) -> Adoption:
     """Parse an adoption. Raises ValueError if it is malformed or of another version."""
     try:
         adoption = _adoptions.decode(body)
@@ -134,7 +134,7 @@ def read_adoption(body: bytes) -> Adoption:
     return adoption
 
 
-def read(body: bytes) -> LakeManifest:
+def decode_manifest(body: bytes) -> LakeManifest:
     """Parse a manifest. Raises ValueError if it is malformed or of another version."""
     try:
         decoded = _decoder.decode(body)

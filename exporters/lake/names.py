@@ -23,7 +23,7 @@ _DATE: Final = re.compile(rf"[a-z_]+/v{VERSION}/date=" + r"([0-9]{4}-[0-9]{2}-[0
 _DATA_NUMBERS: Final = re.compile(r".*-([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.[a-z.]+")
 
 
-class Series(NamedTuple):
+class DeliveryRange(NamedTuple):
     """The record numbers of a route's delivery. `destination` is the first part of the route's name."""
 
     destination: str
@@ -37,7 +37,7 @@ def date_of(day: int) -> str:
     return datetime.fromtimestamp(day * _DAY_S, UTC).strftime("%Y-%m-%d")
 
 
-def stem_of(series: Series) -> str:
+def file_stem(series: DeliveryRange) -> str:
     """Return the beginning of a delivery's file names."""
     return f"{series.destination}-{series.edition}-{series.first:012d}-{series.last:012d}"
 
@@ -47,25 +47,25 @@ def import_stem(sha256: str, part: int) -> str:
     return f"import-{sha256}-{part:06d}"
 
 
-def data_of(table: str) -> str:
+def data_prefix(table: str) -> str:
     """Return the prefix of a table's files."""
     return f"{table}/v{VERSION}/"
 
 
-def manifests_of(table: str) -> str:
+def manifests_prefix(table: str) -> str:
     """Return the prefix of a table's manifests."""
     return f"_manifest/{table}/"
 
 
 def data_name(stem: str, date: str, ending: str, *, table: str = TABLE) -> str:
-    return f"{data_of(table)}date={date}/{stem}.{ending}"
+    return f"{data_prefix(table)}date={date}/{stem}.{ending}"
 
 
-def import_manifest(sha256: str, part: int, *, table: str = TABLE) -> str:
-    return f"{manifests_of(table)}import/{sha256}-{part:06d}.json"
+def import_manifest_name(sha256: str, part: int, *, table: str = TABLE) -> str:
+    return f"{manifests_prefix(table)}import/{sha256}-{part:06d}.json"
 
 
-def import_in(name: str) -> tuple[str, int] | None:
+def import_part_in(name: str) -> tuple[str, int] | None:
     """Return the SHA-256 and the part number of an imported file from its manifest's name, or None."""
     match = _IMPORT.fullmatch(name)
     return None if match is None else (match[1], int(match[2]))
@@ -73,10 +73,10 @@ def import_in(name: str) -> tuple[str, int] | None:
 
 def adoption_name(edition: str, first: int, last: int, *, table: str = TABLE) -> str:
     """Return the name of an adoption. `first` is the first number that the restored copy never had."""
-    return f"{manifests_of(table)}adopted/{edition}-{first:012d}-{last:012d}.json"
+    return f"{manifests_prefix(table)}adopted/{edition}-{first:012d}-{last:012d}.json"
 
 
-def adopted_in(name: str) -> tuple[str, int, int] | None:
+def adoption_range_in(name: str) -> tuple[str, int, int] | None:
     """Return the edition and the numbers of an adoption from its name, or None."""
     match = _ADOPTED.fullmatch(name)
     return None if match is None else (match[1], int(match[2]), int(match[3]))
@@ -88,15 +88,15 @@ def manifest_name(edition: str, first: int, last: int, *, repair: int = 0, table
     the additional manifest.
     """
     repair_suffix = f"-r{repair}" if repair else ""
-    return f"{manifests_of(table)}{edition}/{first:012d}-{last:012d}{repair_suffix}.json"
+    return f"{manifests_prefix(table)}{edition}/{first:012d}-{last:012d}{repair_suffix}.json"
 
 
-def repaired(name: str) -> str:
+def without_repair_number(name: str) -> str:
     """Return the name of the delivery's own manifest from the name of a repair."""
     return re.sub(r"-r[0-9]+\.json$", ".json", name)
 
 
-def repair_in(name: str) -> int:
+def repair_number_in(name: str) -> int:
     """
     Return the number of a repair from its manifest's name. The number of the delivery's own manifest is 0.
     """
@@ -104,7 +104,7 @@ def repair_in(name: str) -> int:
     return int(match[4] or 0) if match else 0
 
 
-def range_of(name: str) -> tuple[str, int, int] | None:
+def record_range_in(name: str) -> tuple[str, int, int] | None:
     """Return the edition and the numbers in the name of a manifest or a file, or None."""
     pattern = _MANIFEST if name.startswith("_manifest/") else _DATA_NUMBERS
     match = pattern.fullmatch(name)

@@ -43,15 +43,15 @@ class NdjsonFile:
 
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
         for start in range(0, len(rows), FRAME_ROWS):
-            self._write(self._lines(rows[start : start + FRAME_ROWS]))
+            self._write_frame(self._encode_rows(rows[start : start + FRAME_ROWS]))
 
     def write_group(self) -> None:
         """Do nothing, because every frame is already written."""
 
-    def _lines(self, rows: Sequence[tuple[Any, ...]]) -> bytes:
-        return b"".join([line_of(row, self._columns) for row in rows])
+    def _encode_rows(self, rows: Sequence[tuple[Any, ...]]) -> bytes:
+        return b"".join([encode_line(row, self._columns) for row in rows])
 
-    def _write(self, lines: bytes) -> None:
+    def _write_frame(self, lines: bytes) -> None:
         self._file.write(zstd.compress(lines, _LEVEL))
 
     def close(self, metadata: Mapping[str, str]) -> None:
@@ -66,9 +66,9 @@ class CsvFile(NdjsonFile):
 
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
         super().__init__(path, columns)
-        self._write(csv_lines([columns]).encode())
+        self._write_frame(csv_lines([columns]).encode())
 
-    def _lines(self, rows: Sequence[tuple[Any, ...]]) -> bytes:
+    def _encode_rows(self, rows: Sequence[tuple[Any, ...]]) -> bytes:
         return csv_lines(rows).encode()
 
 
@@ -103,17 +103,17 @@ def read_csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Itera
         raise ValueError(f"cannot read it: {error}") from error
 
 
-def line_of(values: tuple[Any, ...], columns: Mapping[str, str] = COLUMNS) -> bytes:
+def encode_line(values: tuple[Any, ...], columns: Mapping[str, str] = COLUMNS) -> bytes:
     """Encode the columns that are not null as one line."""
     row = {
-        name: _shown(type, value)
+        name: _json_value(type, value)
         for (name, type), value in zip(columns.items(), values, strict=True)
         if value is not None
     }
     return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _shown(type: str, value: Any) -> Any:
+def _json_value(type: str, value: Any) -> Any:
     if type == MONEY:
         return money.text(value)
     if type == TIME:

@@ -52,11 +52,11 @@ class ObjectStore:
         self._settings = settings
         self._secret = secret
         self._store: Any = None
-        self._made_with: object = None
+        self._client_stamp: object = None
 
     async def create(self, name: str, content: Path | bytes) -> bool:
         body = content if isinstance(content, bytes) else await asyncio.to_thread(content.read_bytes)
-        return await _repeated(lambda: self._create(name, body))
+        return await _retry(lambda: self._create(name, body))
 
     async def _create(self, name: str, body: bytes) -> bool:
         # Checking the size also covers stores that ignore conditions, and uploads whose response was lost.
@@ -71,17 +71,17 @@ class ObjectStore:
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             return False
         except FileNotFoundError as error:
-            raise self._no_bucket() from error
+            raise self._no_bucket_error() from error
         return True
 
-    async def refuses_again(self, name: str, content: bytes) -> bool:
+    async def probe_overwrite_refusal(self, name: str, content: bytes) -> bool:
         try:
-            return not await _repeated(lambda: self._put(name, content))
+            return not await _retry(lambda: self._put(name, content))
         except Misconfigured:  # the key may create objects but not overwrite them, as is possible with Google
             return True
 
     async def size(self, name: str) -> int | None:
-        return await _repeated(lambda: self._size(name))
+        return await _retry(lambda: self._size(name))
 
     async def _size(self, name: str) -> int | None:
         try:
@@ -96,60 +96,60 @@ class ObjectStore:
         return bytes(data)
 
     async def fetch(self, name: str, path: Path) -> None:
-        async def copied(store: Any) -> None:
+        async def copy_object(store: Any) -> None:
             result = await obstore.get_async(store, name)
             with path.open("wb") as file:
                 async for piece in result.stream():
                     file.write(piece)
 
-        await self._request(copied)
+        await self._request(copy_object)
 
     async def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
-        async def listed(store: Any) -> list[StoredObject]:
+        async def list_all(store: Any) -> list[StoredObject]:
             stream = obstore.list(store, prefix=prefix.rstrip("/"), offset=after or None)
             return [
                 StoredObject(str(item["path"]), int(item["size"])) async for part in stream for item in part
             ]
 
         try:
-            objects = await self._request(listed)
+            objects = await self._request(list_all)
         except FileNotFoundError as error:
-            raise self._no_bucket() from error
+            raise self._no_bucket_error() from error
         for stored_object in sorted(objects):
             # objects up to `after` are skipped here, because some stores ignore the offset
             if stored_object.name > after:
                 yield stored_object
 
-    def _no_bucket(self) -> Misconfigured:
+    def _no_bucket_error(self) -> Misconfigured:
         return Misconfigured(f"the bucket or container of {self._settings.url} does not exist", status=404)
 
-    async def _request(self, question: Callable[[Any], Awaitable[T]]) -> T:
-        return await _repeated(lambda: self._request_once(question))
+    async def _request(self, send: Callable[[Any], Awaitable[T]]) -> T:
+        return await _retry(lambda: self._request_once(send))
 
-    async def _request_once(self, question: Callable[[Any], Awaitable[T]]) -> T:
+    async def _request_once(self, send: Callable[[Any], Awaitable[T]]) -> T:
         """
         Send one request. Raises the errors of exporters.errors and FileNotFoundError. Raises the library's
         errors for existing objects.
         """
-        store = self._client()
+        store = self._current_client()
         try:
-            return await question(store)
+            return await send(store)
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNotFoundError):
             raise
         except exceptions.BaseError as error:
-            raise self._translated(error) from error
+            raise self._translate_error(error) from error
 
-    def _client(self) -> Any:
+    def _current_client(self) -> Any:
         stamp = None if self._secret is None else self._secret.stamp()
-        if self._store is None or stamp != self._made_with:
+        if self._store is None or stamp != self._client_stamp:
             try:
-                self._store = _client_of(self._settings, self._secret)
+                self._store = _build_client(self._settings, self._secret)
             except exceptions.BaseError as error:
-                raise Misconfigured(self._words(error), answered=False) from error
-            self._made_with = stamp
+                raise Misconfigured(self._error_message(error), answered=False) from error
+            self._client_stamp = stamp
         return self._store
 
-    def _translated(self, error: Exception) -> SendError:
+    def _translate_error(self, error: Exception) -> SendError:
         """
         Translate an error of the library. Misconfigured pauses the route, because the key, the address or the
         store is at fault. After any other error, the route retries.
@@ -157,7 +157,7 @@ class ObjectStore:
         credential_error: SendError | None = getattr(self._store.credential_provider, "error", None)
         if credential_error is not None:
             return credential_error
-        message = self._words(error)
+        message = self._error_message(error)
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
             return Misconfigured(message)
         match = _STATUS.search(str(error))
@@ -169,7 +169,7 @@ class ObjectStore:
         # the same name.
         return Retryable(message, answered=status is not None)
 
-    def _words(self, error: BaseException) -> str:
+    def _error_message(self, error: BaseException) -> str:
         """
         Return the library's message in one line, without secrets and without the library's internal details.
         """
@@ -179,26 +179,26 @@ class ObjectStore:
         return text or type(error).__name__
 
 
-async def _repeated(ask: Callable[[], Awaitable[T]]) -> T:
+async def _retry(request: Callable[[], Awaitable[T]]) -> T:
     """Send a request, and repeat it if it failed quickly with Retryable."""
     for pause in _PAUSES:
         began = monotonic()
         try:
-            return await ask()
+            return await request()
         except Retryable:
             if monotonic() - began > _SOON:
                 raise
         await asyncio.sleep(pause)
-    return await ask()
+    return await request()
 
 
-def _client_of(settings: DestinationSettings, secret: SecretSource | None) -> Any:
+def _build_client(settings: DestinationSettings, secret: SecretSource | None) -> Any:
     scheme, _, rest = settings.url.partition("://")
     bucket, _, prefix = rest.strip("/").partition("/")
     return _BUILDS[scheme](settings, secret, bucket, prefix)
 
 
-def _options(settings: DestinationSettings) -> dict[str, Any]:
+def _client_options(settings: DestinationSettings) -> dict[str, Any]:
     client: dict[str, Any] = {
         "timeout": _TIMEOUT,
         "connect_timeout": _CONNECT,
@@ -214,7 +214,7 @@ def _options(settings: DestinationSettings) -> dict[str, Any]:
     return {"client_options": client, "retry_config": _NO_RETRIES}
 
 
-def _s3(settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str) -> Any:
+def _build_s3(settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str) -> Any:
     region = settings.region or _REGION
     endpoint = settings.endpoint or f"https://s3.{region}.amazonaws.com"
     config: dict[str, Any] = {
@@ -240,23 +240,23 @@ def _s3(settings: DestinationSettings, secret: SecretSource | None, bucket: str,
         config |= {"server_side_encryption": "aws:kms", "sse_kms_key_id": key_name}
     elif settings.encryption:
         config["server_side_encryption"] = settings.encryption
-    return S3Store(bucket, prefix=prefix or None, config=config, **_options(settings))
+    return S3Store(bucket, prefix=prefix or None, config=config, **_client_options(settings))
 
 
-def _gcs(settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str) -> Any:
+def _build_gcs(settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str) -> Any:
     config: dict[str, Any] = {"skip_signature": False}
     if settings.secret_file is not None:
         config["service_account_path"] = str(settings.secret_file)
     if settings.endpoint:
         config["base_url"] = settings.endpoint
-    options = _options(settings)
+    options = _client_options(settings)
     if settings.secret_file is None and settings.identity_token_file is not None:
         client = ClientSettings(proxy=settings.proxy, ca_file=settings.ca_file, compression="none")
         options["credential_provider"] = ExternalAccount(settings.identity_token_file, client)
     return GCSStore(bucket, prefix=prefix or None, config=config, **options)
 
 
-def _azure(settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str) -> Any:
+def _build_azure(settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str) -> Any:
     endpoint = settings.endpoint or f"https://{settings.account}.blob.core.windows.net"
     config: dict[str, Any] = {"account_name": settings.account, "endpoint": endpoint, "skip_signature": False}
     if secret is not None:
@@ -265,7 +265,7 @@ def _azure(settings: DestinationSettings, secret: SecretSource | None, bucket: s
         config["sas_key" if is_signature else "account_key"] = value.lstrip("?") if is_signature else value
     if settings.identity_token_file is not None:
         config["federated_token_file"] = str(settings.identity_token_file)
-    return AzureStore(bucket, prefix=prefix or None, config=config, **_options(settings))
+    return AzureStore(bucket, prefix=prefix or None, config=config, **_client_options(settings))
 
 
-_BUILDS: Final[dict[str, Build]] = {"s3": _s3, "gs": _gcs, "az": _azure}
+_BUILDS: Final[dict[str, Build]] = {"s3": _build_s3, "gs": _build_gcs, "az": _build_azure}

@@ -56,7 +56,7 @@ class ParquetFile:
 
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
         columns = zip(*rows, strict=True)
-        arrays = [_array(type, values) for type, values in zip(self._types, columns, strict=True)]
+        arrays = [_build_array(type, values) for type, values in zip(self._types, columns, strict=True)]
         self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def write_group(self) -> None:
@@ -81,10 +81,10 @@ def read_metadata(file: Any) -> dict[str, str]:
     except pa.ArrowException as error:
         raise ValueError(f"it is not a Parquet file: {error}") from error
     own = {key.decode(): value.decode() for key, value in (metadata.metadata or {}).items()}
-    return {**own, "rows": str(metadata.num_rows), **_numbers(metadata)}
+    return {**own, "rows": str(metadata.num_rows), **_number_range(metadata)}
 
 
-def _numbers(metadata: Any) -> dict[str, str]:
+def _number_range(metadata: Any) -> dict[str, str]:
     """Return the lowest and the highest number from the statistics, or {} if rows have no numbers."""
     if "number" not in metadata.schema.names:
         return {}
@@ -112,19 +112,19 @@ def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[
         raise ValueError(f"cannot read it: {error}") from error
 
 
-def _array(type: str, values: Sequence[Any]) -> Any:
+def _build_array(type: str, values: Sequence[Any]) -> Any:
     if values.count(None) == len(values):  # in most files, half of the columns have only null values
         return pa.nulls(len(values), _TYPES[type])
     if type == MONEY:
-        return _decimals(values, _MONEY)
+        return _decimal_array(values, _MONEY)
     if type == TAGS:
-        return _map(values, lambda texts: pa.array(texts, pa.string()))
+        return _map_array(values, lambda texts: pa.array(texts, pa.string()))
     if type == METERS:
-        return _map(values, lambda units: _decimals(units, _METER))
+        return _map_array(values, lambda units: _decimal_array(units, _METER))
     return pa.array(values, _TYPES[type])
 
 
-def _decimals(values: Sequence[int | None], type: Any) -> Any:
+def _decimal_array(values: Sequence[int | None], type: Any) -> Any:
     """Convert integers to decimals of a type's scale, without creating a decimal object for each."""
     data = b"".join([(value or 0).to_bytes(16, "little", signed=True) for value in values])
     not_null = pa.array([value is not None for value in values], pa.bool_())
@@ -132,7 +132,7 @@ def _decimals(values: Sequence[int | None], type: Any) -> Any:
     return pa.Array.from_buffers(type, len(values), [validity, pa.py_buffer(data)])
 
 
-def _map(values: Sequence[Sequence[tuple[str, Any]] | None], items_of: Any) -> Any:
+def _map_array(values: Sequence[Sequence[tuple[str, Any]] | None], items_of: Any) -> Any:
     """Convert pairs to maps. An empty map is null."""
     sizes = [len(value) if value else 0 for value in values]
     ends = list(accumulate(sizes, initial=0))

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from exporters.lake import manifest
-from exporters.lake.columns import AI_TABLE, COLUMNS, VERSION, LakeTable, Row
-from exporters.lake.names import Series, data_name, date_of, stem_of
-from exporters.lake.tables import LeftOut, RowDigest
+from exporters.lake.columns import AI_TABLE, COLUMNS, VERSION, LakeRow, LakeTable
+from exporters.lake.names import DeliveryRange, data_name, date_of, file_stem
+from exporters.lake.tables import LeftOutColumns, RowDigest
 from spool.ledger import money
 from spool.log.values import Entry
 from spool.record import NS, rfc3339
@@ -99,7 +99,7 @@ class FileSums:
         self.input_tokens += other.input_tokens
         self.output_tokens += other.output_tokens
 
-    def counted(self) -> manifest.CountedRows:
+    def counted_rows(self) -> manifest.CountedRows:
         return manifest.CountedRows(
             calls=self.calls,
             spend=money.text(self.spend),
@@ -129,7 +129,7 @@ class DeliveryFiles:
     def __init__(
         self,
         directory: Path,
-        series: Series,
+        series: DeliveryRange,
         *,
         route: str,
         format: FileFormat,
@@ -142,26 +142,26 @@ class DeliveryFiles:
         """
         self._directory = directory
         self._series = series
-        self._stem = stem or stem_of(series)
+        self._stem = stem or file_stem(series)
         self._route = route
         self._format = format
         self._table = table
-        self._left_out = LeftOut(leave_out, table)
+        self._left_out = LeftOutColumns(leave_out, table)
         self._shadow = list(table.columns).index("shadow")
         self._partitions: dict[int, _Partition] = {}
         self._digest = RowDigest(table)
         self._sums = FileSums()  # sums of rows that are in no date's file
         self._kinds: Counter[str] = Counter()
         self._shadows = 0
-        self._next = series.first
+        self._next_number = series.first
         self._damaged: list[int] = []
-        self._waiting = 0
+        self._waiting_rows = 0
         self._added = 0
 
     def add(self, entry: Entry) -> None:
         """Add the records of an entry. A number without a record counts as damaged."""
         rows = []
-        self._damaged += range(self._next, entry.first)
+        self._damaged += range(self._next_number, entry.first)
         for number, record in enumerate(entry.records, entry.first):
             if record is None:
                 self._damaged.append(number)
@@ -170,27 +170,27 @@ class DeliveryFiles:
                 record, number=number, committed_at=entry.committed_at, edition=self._series.edition
             )
             rows.append(row)
-        self._next = entry.last + 1
+        self._next_number = entry.last + 1
         self.add_rows(rows)
 
-    def add_rows(self, rows: Sequence[Row]) -> None:
+    def add_rows(self, rows: Sequence[LakeRow]) -> None:
         values = [row.values for row in rows]
         self._digest.add(values)
         self._kinds.update([row[_KIND] for row in values])
         self._shadows += sum([row[self._shadow] for row in values])
-        self._keep(rows)
+        self._collect_rows(rows)
 
-    def _keep(self, rows: Sequence[Row]) -> None:
+    def _collect_rows(self, rows: Sequence[LakeRow]) -> None:
         of_days = defaultdict[int, list[tuple[Any, ...]]](list)
         for day, values in rows:
             of_days[day].append(values)
         for day, rows_of_day in of_days.items():
-            partition = self._partition(day)
+            partition = self._find_or_add_partition(day)
             partition.sums.add(rows_of_day)
-            partition.rows += self._left_out.cut(rows_of_day)
-        self._waiting += len(rows)
+            partition.rows += self._left_out.blank_values(rows_of_day)
+        self._waiting_rows += len(rows)
 
-    def _partition(self, day: int) -> _Partition:
+    def _find_or_add_partition(self, day: int) -> _Partition:
         partition = self._partitions.get(day)
         if partition is None:
             path = self._directory / f"{date_of(day)}.{self._format.ending}"
@@ -200,7 +200,7 @@ class DeliveryFiles:
     @property
     def has_part(self) -> bool:
         """Return whether enough rows wait for a `write_part`."""
-        return self._waiting >= PART_ROWS
+        return self._waiting_rows >= PART_ROWS
 
     def write_part(self) -> None:
         """
@@ -210,18 +210,18 @@ class DeliveryFiles:
         may_be = open_ones if len(open_ones) >= MOST_OPEN else list(self._partitions.values())
         largest = max(may_be, key=lambda partition: len(partition.rows))
         if largest.rows:
-            self._add(largest, PART_ROWS)
+            self._add_to_file(largest, PART_ROWS)
         if self._added >= GROUP_ROWS:
             self._write_group(max(self._partitions.values(), key=lambda partition: partition.added))
 
-    def _add(self, partition: _Partition, max_rows: int) -> None:
+    def _add_to_file(self, partition: _Partition, max_rows: int) -> None:
         if partition.file is None:
             partition.file = self._format.open(partition.path, self._table.columns)
         rows = partition.rows[: min(max_rows, GROUP_ROWS - partition.added)]
         partition.rows = partition.rows[len(rows) :]
         partition.file.add(rows)
         partition.added += len(rows)
-        self._waiting -= len(rows)
+        self._waiting_rows -= len(rows)
         self._added += len(rows)
 
     def _write_group(self, partition: _Partition) -> None:
@@ -234,11 +234,11 @@ class DeliveryFiles:
         """
         Finish all files. In the returned manifest, `landed_at` and `before` are empty until the delivery lands.
         """
-        self._damaged += range(self._next, self._series.last + 1)
-        digest = self._digest.text()
+        self._damaged += range(self._next_number, self._series.last + 1)
+        digest = self._digest.hexdigest()
         for partition in self._partitions.values():
             self._sums.add_sums(partition.sums)
-        files = self._files(digest)
+        files = self._finish_files(digest)
         return manifest.LakeManifest(
             route=self._route,
             edition=self._series.edition,
@@ -248,33 +248,35 @@ class DeliveryFiles:
             schema=VERSION,
             digest=digest,
             landed_at="",
-            numbers=manifest.Numbers(rows=self._sums.rows, shadow=self._shadows, damaged=self._damaged),
+            numbers=manifest.DeliveryNumbers(
+                rows=self._sums.rows, shadow=self._shadows, damaged=self._damaged
+            ),
             kinds=dict(sorted(self._kinds.items())),
-            counted=self._sums.counted(),
+            counted=self._sums.counted_rows(),
             files=files,
             focus=self.focus,
         )
 
-    def _files(self, digest: str) -> list[manifest.LakeFile]:
+    def _finish_files(self, digest: str) -> list[manifest.LakeFile]:
         """Finish the file of each date."""
-        return [self._end(day, self._partitions[day], digest) for day in sorted(self._partitions)]
+        return [self._finish_file(day, self._partitions[day], digest) for day in sorted(self._partitions)]
 
-    def _end(self, day: int, partition: _Partition, digest: str) -> manifest.LakeFile:
+    def _finish_file(self, day: int, partition: _Partition, digest: str) -> manifest.LakeFile:
         while partition.rows:
-            self._add(partition, PART_ROWS)
+            self._add_to_file(partition, PART_ROWS)
             if partition.added == GROUP_ROWS:
                 self._write_group(partition)
         assert partition.file is not None
         if partition.added:
             self._write_group(partition)
-        partition.file.close(footer(self._series, route=self._route, digest=digest))
+        partition.file.close(footer_metadata(self._series, route=self._route, digest=digest))
         partition.file = None
-        return self._ended(date_of(day), partition.path, partition.sums)
+        return self._describe_file(date_of(day), partition.path, partition.sums)
 
-    def _ended(self, date: str, path: Path, sums: FileSums) -> manifest.LakeFile:
+    def _describe_file(self, date: str, path: Path, sums: FileSums) -> manifest.LakeFile:
         with path.open("rb") as file:
             sum = file_digest(file, "sha256").hexdigest()
-        counted = sums.counted()
+        counted = sums.counted_rows()
         return manifest.LakeFile(
             key=data_name(self._stem, date, self._format.ending, table=self._table.name),
             date=date,
@@ -285,15 +287,15 @@ class DeliveryFiles:
             spend=counted.spend,
             input_tokens=counted.input_tokens,
             output_tokens=counted.output_tokens,
-            first_at=_moment(sums.first_at or 0),
-            last_at=_moment(sums.last_at),
+            first_at=_moment_text(sums.first_at or 0),
+            last_at=_moment_text(sums.last_at),
         )
 
     def path_of(self, file: manifest.LakeFile) -> Path:
         return self._directory / f"{file.date}.{self._format.ending}"
 
 
-def footer(series: Series, *, route: str, digest: str) -> dict[str, str]:
+def footer_metadata(series: DeliveryRange, *, route: str, digest: str) -> dict[str, str]:
     """Return the metadata of each file of a delivery."""
     return {
         "tollhouse.route": route,
@@ -305,5 +307,5 @@ def footer(series: Series, *, route: str, digest: str) -> dict[str, str]:
     }
 
 
-def _moment(microseconds: int) -> str:
+def _moment_text(microseconds: int) -> str:
     return rfc3339(microseconds * (NS // 1_000_000)) or ""

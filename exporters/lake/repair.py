@@ -22,7 +22,7 @@ from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
 from exporters.lake.exporter import build_files
 from exporters.lake.file_checks import format_of
-from exporters.lake.formats import files_of
+from exporters.lake.formats import new_delivery_files
 from exporters.lake.manifest import LakeFile, LakeManifest
 from exporters.lake.partitions import DeliveryFiles
 from exporters.lake.stores import Store
@@ -60,30 +60,35 @@ class LakeRepair:
         uploaded = list[str]()
         lost = dict[str, str]()
         listed = {
-            stored_object.name async for stored_object in self.store.names(names.data_of(self._table.name))
+            stored_object.name
+            async for stored_object in self.store.names(names.data_prefix(self._table.name))
         }
         after, route = 0, f"{self.destination}/{self.topic}"
         while page := await self.landings.landed(route, after=after, most=_PAGE):
             for landing in page:
-                contents = await asyncio.to_thread(manifest.read, landing.body)
+                contents = await asyncio.to_thread(manifest.decode_manifest, landing.body)
                 missing = [
-                    file for file in contents.files if file.key not in listed and not await self._has(file)
+                    file
+                    for file in contents.files
+                    if file.key not in listed and not await self._is_stored(file)
                 ]
                 if missing:
-                    await self._repair(contents, landing.body, missing, uploaded, lost, dry_run=dry_run)
+                    await self._repair_delivery(
+                        contents, landing.body, missing, uploaded, lost, dry_run=dry_run
+                    )
             after = page[-1].first
         return LakeRepairs(put=uploaded, lost=lost)
 
-    async def _has(self, file: LakeFile) -> bool:
+    async def _is_stored(self, file: LakeFile) -> bool:
         """Return whether a file exists. It may have landed after the list was made."""
         return await self.store.size(file.key) is not None
 
-    async def _repair(
+    async def _repair_delivery(
         self,
         contents: LakeManifest,
         body: bytes,
         missing: list[LakeFile],
-        put: list[str],
+        restored_keys: list[str],
         lost: dict[str, str],
         *,
         dry_run: bool,
@@ -92,31 +97,33 @@ class LakeRepair:
         await asyncio.to_thread(make_directory, self.directory, 0o700)
         directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self.directory, prefix="repair-"))
         try:
-            rebuilt, files = await self._rebuild(contents, directory)
+            rebuilt, files = await self._rebuild_files(contents, directory)
             if rebuilt.digest != contents.digest:
                 reason = "the log no longer has its records"
                 lost.update({file.key: f"{reason}: {file.rows} records, ${file.spend}" for file in missing})
                 return
-            put += [file.key for file in missing]
+            restored_keys += [file.key for file in missing]
             if dry_run:
                 return
             new = {file.key: file for file in rebuilt.files}
             for file in missing:
                 await self.store.create(file.key, files.path_of(file))
             if any(new[file.key] != file for file in missing):
-                await self._put_manifest(
+                await self._store_repair_manifest(
                     contents, body, {file.key: new[file.key] for file in missing}, directory
                 )
         finally:
             with suppress(OSError):
                 await asyncio.to_thread(shutil.rmtree, directory)
 
-    async def _rebuild(self, contents: LakeManifest, directory: Path) -> tuple[LakeManifest, DeliveryFiles]:
+    async def _rebuild_files(
+        self, contents: LakeManifest, directory: Path
+    ) -> tuple[LakeManifest, DeliveryFiles]:
         format = format_of(contents.files[0].key)
         if format is None:
             raise ValueError(f"the format of {contents.files[0].key} is unknown")
-        series = names.Series(self.destination, contents.edition, contents.first, contents.last)
-        files = files_of(
+        series = names.DeliveryRange(self.destination, contents.edition, contents.first, contents.last)
+        files = new_delivery_files(
             directory,
             series,
             route=contents.route,
@@ -124,14 +131,14 @@ class LakeRepair:
             leave_out=tuple(self.leave_out),
             table=self._table,
         )
-        return await build_files(files, self._entries(contents.first, contents.last)), files
+        return await build_files(files, self._read_entries(contents.first, contents.last)), files
 
-    async def _entries(self, first: int, last: int) -> AsyncIterator[Entry]:
+    async def _read_entries(self, first: int, last: int) -> AsyncIterator[Entry]:
         for start in range(first, last + 1, _READ_AT_ONCE):
             for entry in await self.log.read(self.topic, start, min(last, start + _READ_AT_ONCE - 1)):
                 yield entry
 
-    async def _put_manifest(
+    async def _store_repair_manifest(
         self, contents: LakeManifest, body: bytes, new: Mapping[str, LakeFile], directory: Path
     ) -> None:
         """Store an additional manifest of the delivery, which names the bytes of the restored files."""
@@ -142,7 +149,7 @@ class LakeRepair:
                 contents.edition, contents.first, contents.last, repair=repair, table=self._table.name
             )
             if await self.store.size(name) is not None:
-                contents = await self._read(name, directory)
+                contents = await self._read_manifest(name, directory)
                 continue
             repaired = replace(
                 contents,
@@ -150,9 +157,9 @@ class LakeRepair:
                 landed_at=moment(self.clock.now()),
                 before=manifest.hash_of(body),
             )
-            created = await self.store.create(name, manifest.written(repaired))
+            created = await self.store.create(name, manifest.encode_manifest(repaired))
 
-    async def _read(self, name: str, directory: Path) -> LakeManifest:
+    async def _read_manifest(self, name: str, directory: Path) -> LakeManifest:
         local_copy = directory / "manifest"
         await self.store.fetch(name, local_copy)
-        return await asyncio.to_thread(lambda: manifest.read(local_copy.read_bytes()))
+        return await asyncio.to_thread(lambda: manifest.decode_manifest(local_copy.read_bytes()))

@@ -36,7 +36,7 @@ class Store(Protocol):
         """Write an object as a whole or not at all. Return False if the name exists already."""
         ...
 
-    async def refuses_again(self, name: str, content: bytes) -> bool:
+    async def probe_overwrite_refusal(self, name: str, content: bytes) -> bool:
         """
         Write an existing object again with its own bytes, on the condition that it does not exist. Return
         False if the store accepts this, because such a store ignores conditions.
@@ -62,7 +62,7 @@ class Store(Protocol):
         ...
 
 
-class Folder:
+class FolderStore:
     """
     A folder as a store. A file is written under a temporary name, flushed, and then linked to its name.
     Linking fails if the name exists.
@@ -72,9 +72,9 @@ class Folder:
         self._root = root
 
     async def create(self, name: str, content: Path | bytes) -> bool:
-        return await self._run(lambda: self._create(self._root / name, content))
+        return await self._run_on_thread(lambda: self._create_file(self._root / name, content))
 
-    def _create(self, path: Path, content: Path | bytes) -> bool:
+    def _create_file(self, path: Path, content: Path | bytes) -> bool:
         make_directory(path.parent)
         if path.exists():
             return False
@@ -98,42 +98,42 @@ class Folder:
         flush_directory(path.parent)
         return True
 
-    async def refuses_again(self, name: str, content: bytes) -> bool:
+    async def probe_overwrite_refusal(self, name: str, content: bytes) -> bool:
         return not await self.create(name, content)
 
     async def size(self, name: str) -> int | None:
-        def look() -> int | None:
+        def stat_size() -> int | None:
             try:
                 return (self._root / name).stat().st_size
             except FileNotFoundError:
                 return None
 
-        return await self._run(look)
+        return await self._run_on_thread(stat_size)
 
     async def end(self, name: str, size: int, count: int) -> bytes:
-        def read() -> bytes:
+        def read_tail() -> bytes:
             with (self._root / name).open("rb") as file:
                 file.seek(max(0, size - count))
                 return file.read(count)
 
-        return await self._run(read)
+        return await self._run_on_thread(read_tail)
 
     async def fetch(self, name: str, path: Path) -> None:
         await asyncio.to_thread(shutil.copyfile, self._root / name, path)
 
     async def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
-        for stored_object in await self._run(lambda: sorted(self._walk(prefix))):
+        for stored_object in await self._run_on_thread(lambda: sorted(self._walk_objects(prefix))):
             if stored_object.name > after:
                 yield stored_object
 
-    def _walk(self, prefix: str) -> Iterator[StoredObject]:
+    def _walk_objects(self, prefix: str) -> Iterator[StoredObject]:
         for path in (self._root / prefix).rglob("*"):
             if path.is_file() and not path.name.startswith(_DRAFT):
                 yield StoredObject(str(path.relative_to(self._root)), path.stat().st_size)
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    async def _run_on_thread(self, operation: Callable[[], T]) -> T:
         try:
-            return await asyncio.to_thread(work)
+            return await asyncio.to_thread(operation)
         except OSError as error:
             message = f"{self._root}: {error.strerror or error}"
             if error.errno in _LATER:

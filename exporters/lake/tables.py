@@ -27,8 +27,8 @@ from exporters.lake.columns import (
     TIME,
     TRUTH,
     WORD,
+    LakeRow,
     LakeTable,
-    Row,
 )
 from exporters.problems import one_of
 from spool import record
@@ -81,29 +81,29 @@ RowValues = tuple[Any, ...]
 _DIGEST_COLUMNS: Final = ("number", "id", "spend", "input_tokens", "output_tokens")
 
 
-def _of_event(event: UsageEvent) -> dict[str, Any]:
+def _event_values(event: UsageEvent) -> dict[str, Any]:
     return {
         "event_id": event.event_id,
         "event_type": event.event_type,
         "subject": event.subject,
-        "data": _json(event.data),
+        "data": _json_text(event.data),
         "tags": list(event.tags.items()) or None,
     }
 
 
-def _of_operation(operation: UnitCostOperation) -> dict[str, Any]:
+def _operation_values(operation: UnitCostOperation) -> dict[str, Any]:
     return {
         "stream": operation.stream,
         "stream_type": operation.stream_type,
         "operation": operation.operation,
         "granularity": operation.granularity,
         "element_name": operation.element_name,
-        "dimensions": _json(operation.dimensions),
+        "dimensions": _json_text(operation.dimensions),
         "value": None if operation.value is None else money.units(operation.value),
     }
 
 
-def _of_drop(drop: BillingDrop) -> dict[str, Any]:
+def _drop_values(drop: BillingDrop) -> dict[str, Any]:
     return {
         "connection_id": drop.connection_id,
         "month": drop.month,
@@ -114,12 +114,14 @@ def _of_drop(drop: BillingDrop) -> dict[str, Any]:
     }
 
 
-def _json(value: Mapping[str, Any]) -> str | None:
+def _json_text(value: Mapping[str, Any]) -> str | None:
     return msgspec.json.encode(value).decode() if value else None
 
 
-def _table(name: str, columns: Mapping[str, str], fields_of: Callable[[Any], dict[str, Any]]) -> LakeTable:
-    def row_of(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> Row:
+def _build_table(
+    name: str, columns: Mapping[str, str], fields_of: Callable[[Any], dict[str, Any]]
+) -> LakeTable:
+    def row_of(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
         at = time_of(record, committed_at)
         row: dict[str, Any] = {
             **dict.fromkeys(columns),
@@ -136,16 +138,16 @@ def _table(name: str, columns: Mapping[str, str], fields_of: Callable[[Any], dic
             "shadow": record.shadow,
             **fields_of(record),
         }
-        return Row(at // _DAY_US, tuple(row.values()))
+        return LakeRow(at // _DAY_US, tuple(row.values()))
 
     return LakeTable(name=name, columns=columns, row_of=row_of)
 
 
 TABLES: Final[Mapping[str, LakeTable]] = {
     record.AI_TELEMETRY: AI_TABLE,
-    record.USAGE_EVENTS: _table("usage_events", _EVENTS, _of_event),
-    record.UNIT_COST: _table("unit_cost", _UNIT_COST, _of_operation),
-    record.BILLING_DATA: _table("billing_data", _BILLING, _of_drop),
+    record.USAGE_EVENTS: _build_table("usage_events", _EVENTS, _event_values),
+    record.UNIT_COST: _build_table("unit_cost", _UNIT_COST, _operation_values),
+    record.BILLING_DATA: _build_table("billing_data", _BILLING, _drop_values),
 }
 # Columns that a destination may leave out of at least one table.
 OPTIONAL: Final = tuple(
@@ -166,7 +168,7 @@ class LakeDay(NamedTuple):
     input_tokens: int = 0
     output_tokens: int = 0
 
-    def with_more(self, calls: int, spend: int, input_tokens: int, output_tokens: int) -> LakeDay:
+    def plus(self, calls: int, spend: int, input_tokens: int, output_tokens: int) -> LakeDay:
         return LakeDay(
             self.calls + calls,
             self.spend + spend,
@@ -185,14 +187,14 @@ class LakeDays:
 
     def add(self, at: datetime | str, calls: int, spend: int, input_tokens: int, output_tokens: int) -> None:
         day = at[:10] if isinstance(at, str) else at.strftime("%Y-%m-%d")
-        self._days[day] = self._days.get(day, LakeDay()).with_more(calls, spend, input_tokens, output_tokens)
+        self._days[day] = self._days.get(day, LakeDay()).plus(calls, spend, input_tokens, output_tokens)
 
     @property
     def days(self) -> Mapping[str, LakeDay]:
         return self._days
 
 
-class LeftOut:
+class LeftOutColumns:
     """
     The columns and tags that `leave_out` of a destination removes from rows.
 
@@ -200,18 +202,18 @@ class LeftOut:
     """
 
     def __init__(self, names: Sequence[str], table: LakeTable = AI_TABLE) -> None:
-        places = [table.place(name) for name in names]
+        places = [table.position_of(name) for name in names]
         self._places = [index for index in places if index is not None]
-        self._tags_at = table.place(_TAGS_COLUMN)
+        self._tags_at = table.position_of(_TAGS_COLUMN)
         self._tags = {name.removeprefix(TAG_PREFIX) for name in names if name.startswith(TAG_PREFIX)}
 
-    def cut(self, rows: Sequence[RowValues]) -> Sequence[RowValues]:
+    def blank_values(self, rows: Sequence[RowValues]) -> Sequence[RowValues]:
         """Return the rows without the left-out values."""
         if self._places or self._tags:
-            return [self._without(row) for row in rows]
+            return [self._blank_row(row) for row in rows]
         return rows
 
-    def _without(self, row: RowValues) -> RowValues:
+    def _blank_row(self, row: RowValues) -> RowValues:
         values = list(row)
         tags = None if self._tags_at is None else values[self._tags_at]
         if self._tags_at is not None and tags:
@@ -243,7 +245,7 @@ class RowDigest:
 
     def __init__(self, table: LakeTable = AI_TABLE) -> None:
         self._sum = sha256()
-        places = [index for name in _DIGEST_COLUMNS if (index := table.place(name)) is not None]
+        places = [index for name in _DIGEST_COLUMNS if (index := table.position_of(name)) is not None]
         self._values_of = itemgetter(*places)
         self._line = " ".join(["%s"] * len(places)) + "\n"
 
@@ -251,5 +253,5 @@ class RowDigest:
         lines = [self._line % values for values in map(self._values_of, rows)]
         self._sum.update("".join(lines).encode())
 
-    def text(self) -> str:
+    def hexdigest(self) -> str:
         return self._sum.hexdigest()

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from exporters.lake import manifest, names
 from exporters.lake.columns import TABLE
 from exporters.lake.exporter import FOOTER_BYTES
-from exporters.lake.file_checks import data_differs, footer_differs, format_of
+from exporters.lake.file_checks import data_difference, footer_difference, format_of
 from exporters.lake.manifest import Adoption, LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
 from exporters.lake.stores import Store
@@ -39,13 +39,13 @@ class LakeDifference(NamedTuple):
     words: str
 
 
-class Dates(NamedTuple):
+class DateRange(NamedTuple):
     """A range of file dates. "" means no limit."""
 
     first: str = ""
     last: str = ""
 
-    def have(self, date: str | None) -> bool:
+    def contains(self, date: str | None) -> bool:
         """
         Return whether a date is in the range. A file without a date belongs only to the unlimited range.
         """
@@ -54,7 +54,7 @@ class Dates(NamedTuple):
         return date is not None and self.first <= date and (not self.last or date <= self.last)
 
 
-ALL_DATES: Final = Dates()
+ALL_DATES: Final = DateRange()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,19 +89,19 @@ class ReadManifest(NamedTuple):
     body: LakeManifest
 
 
-Found = ReadManifest | Adoption | LakeDifference
+ManifestResult = ReadManifest | Adoption | LakeDifference
 
 
 async def read_manifests(
     store: Store, destination: str, scratch: Path, *, table: str = TABLE
-) -> AsyncIterator[Found]:
+) -> AsyncIterator[ManifestResult]:
     """
     Yield the manifests of a destination in the order of their names. An unreadable manifest is yielded
     as a difference.
 
     The manifest of a repair comes before the manifest of its delivery.
     """
-    listed = [stored_object.name async for stored_object in store.names(names.manifests_of(table))]
+    listed = [stored_object.name async for stored_object in store.names(names.manifests_prefix(table))]
     for start in range(0, len(listed), _TOGETHER):
         group = listed[start : start + _TOGETHER]
         read = [read_manifest(store, name, scratch / f"manifest-{n}") for n, name in enumerate(group)]
@@ -114,34 +114,34 @@ def _route_of(lake_manifest: ReadManifest | Adoption) -> str:
     return lake_manifest.route if isinstance(lake_manifest, Adoption) else lake_manifest.body.route
 
 
-async def read_manifest(store: Store, name: str, local_copy: Path) -> Found:
+async def read_manifest(store: Store, name: str, local_copy: Path) -> ManifestResult:
     await store.fetch(name, local_copy)
     body = await asyncio.to_thread(local_copy.read_bytes)
     try:
-        if names.adopted_in(name):
-            return manifest.read_adoption(body)
-        contents = manifest.read(body)
+        if names.adoption_range_in(name):
+            return manifest.decode_adoption(body)
+        contents = manifest.decode_manifest(body)
     except ValueError as error:
         return LakeDifference(CONTENT, name, str(error))
-    if not _is_named(name, contents):
+    if not _has_matching_name(name, contents):
         return LakeDifference(CONTENT, name, "its content has other numbers than its name")
     return ReadManifest(name, manifest.hash_of(body), contents)
 
 
-def _is_named(name: str, contents: LakeManifest) -> bool:
+def _has_matching_name(name: str, contents: LakeManifest) -> bool:
     """Return True if the name of a manifest matches its content."""
     if contents.imported is not None:
-        return names.import_in(name) == (contents.imported.sha256, contents.imported.part)
-    return names.range_of(name) == (contents.edition, contents.first, contents.last)
+        return names.import_part_in(name) == (contents.imported.sha256, contents.imported.part)
+    return names.record_range_in(name) == (contents.edition, contents.first, contents.last)
 
 
-async def verify(
+async def verify_files(
     store: Store,
-    manifests: AsyncIterator[Found],
+    manifests: AsyncIterator[ManifestResult],
     *,
     level: str,
     scratch: Path,
-    dates: Dates = ALL_DATES,
+    dates: DateRange = ALL_DATES,
     table: str = TABLE,
     is_sampled: Callable[[], bool] | None = None,
     days: LakeDays | None = None,
@@ -153,27 +153,27 @@ async def verify(
     DATA, `is_sampled` decides for each file whether to read every byte or only its end. The rows read are
     added to `days`. In `manifests`, a repair must come before its delivery.
     """
-    after = f"{names.data_of(table)}date={dates.first}" if dates.first else ""
-    listed = store.names(names.data_of(table), after=after)
+    after = f"{names.data_prefix(table)}date={dates.first}" if dates.first else ""
+    listed = store.names(names.data_prefix(table), after=after)
     unseen = {
         stored_object.name: stored_object.size
         async for stored_object in listed
-        if dates.have(names.date_in(stored_object.name))
+        if dates.contains(names.date_in(stored_object.name))
     }
-    links: list[_Link] = []
+    links: list[_ManifestLink] = []
     differences: list[LakeDifference] = []
-    sums = _Sums()
+    sums = _LakeSums()
     waiting: list[_ListedFile] = []
-    file_checks = _FileChecks(store, level, scratch, is_sampled, days)
+    file_checks = _FileChecker(store, level, scratch, is_sampled, days)
     repairs: dict[str, ReadManifest] = {}  # repairs by the name of the delivery's own manifest
     async for result in manifests:
         if isinstance(result, LakeDifference):
             differences.append(result)
             continue
         if isinstance(result, Adoption):
-            sums.left += result.without_number
+            sums.left += result.uncounted_records
             continue
-        if names.repair_in(result.name):
+        if names.repair_number_in(result.name):
             _add_repair(repairs, result)
             continue
         contents = result.body
@@ -184,7 +184,7 @@ async def verify(
             contents = repair.body
         if contents.imported is None:
             links.append(
-                _Link(
+                _ManifestLink(
                     contents.edition,
                     contents.first,
                     contents.last,
@@ -193,33 +193,35 @@ async def verify(
                     result.body.before,
                 )
             )
-        files = [file for file in contents.files if dates.have(file.date)]
+        files = [file for file in contents.files if dates.contains(file.date)]
         if files or dates == ALL_DATES:
             sums.add(contents, files)
         waiting += [_ListedFile(contents, file, unseen.pop(file.key, None)) for file in files]
         if len(waiting) >= _TOGETHER:
-            differences += await file_checks.compared(waiting)
+            differences += await file_checks.compare_files(waiting)
             waiting = []
-    differences += await file_checks.compared(waiting)
+    differences += await file_checks.compare_files(waiting)
     sums.read = file_checks.read
     alone = [
         LakeDifference(CONTENT, repair.name, "it repairs a manifest that does not exist")
         for repair in repairs.values()
     ]
     foreign = [LakeDifference(FOREIGN, name, "no manifest names it") for name in sorted(unseen)]
-    verified = sums.verified([*_chain(links), *_ranges(links), *differences, *alone, *foreign])
+    verified = sums.verification_result(
+        [*_broken_links(links), *_gaps_and_overlaps(links), *differences, *alone, *foreign]
+    )
     return replace(verified, editions=sorted({link.edition for link in links}))
 
 
 def _add_repair(repairs: dict[str, ReadManifest], repair: ReadManifest) -> None:
     """Remember the newest repair of a delivery."""
-    own = names.repaired(repair.name)
+    own = names.without_repair_number(repair.name)
     newest = repairs.get(own)
-    if newest is None or names.repair_in(newest.name) < names.repair_in(repair.name):
+    if newest is None or names.repair_number_in(newest.name) < names.repair_number_in(repair.name):
         repairs[own] = repair
 
 
-def expired_before(found: VerifiedLake, date: str) -> VerifiedLake:
+def mark_expired(found: VerifiedLake, date: str) -> VerifiedLake:
     """Mark the missing files of dates before `date` as expired, because a rule of the store deleted them."""
     differences = [
         difference._replace(kind=EXPIRED)
@@ -230,7 +232,7 @@ def expired_before(found: VerifiedLake, date: str) -> VerifiedLake:
     return replace(found, differences=differences)
 
 
-def books_differ(
+def accounting_difference(
     found: VerifiedLake, route: str, before: Mapping[str, int], after: Mapping[str, int]
 ) -> LakeDifference | None:
     """
@@ -240,10 +242,10 @@ def books_differ(
     in between may be counted or not.
     """
     landed = found.records - found.imported - found.left + found.damaged
-    if landed < _settled(before):
-        kind, settled = MISSING, _settled(before)
-    elif landed > _settled(after):
-        kind, settled = FOREIGN, _settled(after)
+    if landed < _settled_count(before):
+        kind, settled = MISSING, _settled_count(before)
+    elif landed > _settled_count(after):
+        kind, settled = FOREIGN, _settled_count(after)
     else:
         return None
     return LakeDifference(
@@ -251,7 +253,7 @@ def books_differ(
     )
 
 
-def compared_with_books(
+def compare_with_accounting(
     differences: Sequence[LakeDifference],
     route: str,
     *,
@@ -280,11 +282,11 @@ def compared_with_books(
     return result
 
 
-def _settled(terms: Mapping[str, int]) -> int:
+def _settled_count(terms: Mapping[str, int]) -> int:
     return terms.get("delivered", 0) + terms.get("damaged", 0)
 
 
-class _Link(NamedTuple):
+class _ManifestLink(NamedTuple):
     """The fields of a manifest that are compared with other manifests."""
 
     edition: str
@@ -296,7 +298,7 @@ class _Link(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Sums:
+class _LakeSums:
     deliveries: int = 0
     files: int = 0
     read: int = 0
@@ -324,7 +326,7 @@ class _Sums:
             self.calls += file.calls
             self.spend += money.units(file.spend)
 
-    def verified(self, differences: Sequence[LakeDifference]) -> VerifiedLake:
+    def verification_result(self, differences: Sequence[LakeDifference]) -> VerifiedLake:
         return VerifiedLake(
             deliveries=self.deliveries,
             files=self.files,
@@ -342,7 +344,7 @@ class _Sums:
         )
 
 
-def _chain(links: Sequence[_Link]) -> Iterator[LakeDifference]:
+def _broken_links(links: Sequence[_ManifestLink]) -> Iterator[LakeDifference]:
     """Yield broken links. Every manifest except the first must name an existing manifest."""
     hashes = {link.hash for link in links}
     first = min((link.first for link in links), default=0)
@@ -353,7 +355,7 @@ def _chain(links: Sequence[_Link]) -> Iterator[LakeDifference]:
             yield LakeDifference(CONTENT, link.name, "the previous manifest is missing or was changed")
 
 
-def _ranges(links: Sequence[_Link]) -> Iterator[LakeDifference]:
+def _gaps_and_overlaps(links: Sequence[_ManifestLink]) -> Iterator[LakeDifference]:
     """Yield the gaps and overlaps of record numbers within an edition."""
     for earlier, later in pairwise(sorted(links)):
         if earlier.edition != later.edition or later.first == earlier.last + 1:
@@ -369,7 +371,7 @@ class _ListedFile(NamedTuple):
     size: int | None  # None if the file is not in the list
 
 
-class _FileChecks:
+class _FileChecker:
     """Checks files at a level. For DATA, some files are read completely."""
 
     def __init__(
@@ -387,17 +389,19 @@ class _FileChecks:
         self._days = days
         self.read = 0  # number of files that were read completely
 
-    async def compared(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:
+    async def compare_files(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:
         """
         Return the first difference of each file. Ends are read concurrently, and complete files one by one.
         """
         if self._level == DATA:
-            differences = [await self._file(*file_facts) for file_facts in files]
+            differences = [await self._compare_file(*file_facts) for file_facts in files]
         else:
-            differences = list(await asyncio.gather(*(self._file(*file_facts) for file_facts in files)))
+            differences = list(
+                await asyncio.gather(*(self._compare_file(*file_facts) for file_facts in files))
+            )
         return [difference for difference in differences if difference is not None]
 
-    async def _file(
+    async def _compare_file(
         self, contents: LakeManifest, file: LakeFile, listed: int | None
     ) -> LakeDifference | None:
         """
@@ -415,15 +419,15 @@ class _FileChecks:
         if format is None:
             return LakeDifference(CONTENT, file.key, "its format is unknown")
         end = await self._store.end(file.key, size, FOOTER_BYTES)
-        description = await asyncio.to_thread(footer_differs, format, end, contents, file)
+        description = await asyncio.to_thread(footer_difference, format, end, contents, file)
         if description is None and self._level == DATA:
-            description = await self._data(format, contents, file)
+            description = await self._compare_data(format, contents, file)
         return None if description is None else LakeDifference(CONTENT, file.key, description)
 
-    async def _data(self, format: FileFormat, contents: LakeManifest, file: LakeFile) -> str | None:
+    async def _compare_data(self, format: FileFormat, contents: LakeManifest, file: LakeFile) -> str | None:
         if self._is_sampled is not None and not self._is_sampled():
             return None
         self.read += 1
         local_copy = self._scratch / "data"
         await self._store.fetch(file.key, local_copy)
-        return await asyncio.to_thread(data_differs, format, local_copy, contents, file, self._days)
+        return await asyncio.to_thread(data_difference, format, local_copy, contents, file, self._days)

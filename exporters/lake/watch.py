@@ -30,14 +30,14 @@ from exporters.lake.verification import (
     LISTING,
     MISSING,
     SIZE,
-    Found,
     LakeDifference,
+    ManifestResult,
     ReadManifest,
     VerifiedLake,
-    books_differ,
-    compared_with_books,
+    accounting_difference,
+    compare_with_accounting,
     read_manifest,
-    verify,
+    verify_files,
 )
 from spool.clock import Clock
 from spool.deliveries.protocols import LakeVerdict, Landings, keep_verdict, kept_verdict
@@ -57,7 +57,7 @@ _ANY: Final = 2**62  # greater than every record number
 _log = logging.getLogger(__name__)
 
 
-class LakeLook(NamedTuple):
+class LakeCheckResult(NamedTuple):
     """The result of a check. `rows` is 0 if rows were not counted."""
 
     differences: Sequence[LakeDifference]
@@ -85,7 +85,7 @@ class LakeWatch:
     `every_s` is the time since the last check by any gateway.
     """
 
-    seen: Callable[[], Awaitable[LakeLook]]
+    check: Callable[[], Awaitable[LakeCheckResult]]
     verdicts: Statements
     route: str
     every_s: float
@@ -96,15 +96,15 @@ class LakeWatch:
         wait_s = FIRST_S
         while True:
             await asyncio.sleep(wait_s)
-            wait_s = await self.look_if_due()
+            wait_s = await self.check_if_due()
 
-    async def look_if_due(self) -> float:
+    async def check_if_due(self) -> float:
         """Check if it is time. Return the seconds until the next call."""
         try:
             newest = await kept_verdict(self.verdicts, self.route)
             wait_s = 0.0 if newest is None else self._wait_s(newest)
             if wait_s <= 0:
-                newest = await self.look()
+                newest = await self.check_and_log()
                 await keep_verdict(self.verdicts, newest)
                 wait_s = self._wait_s(newest)
         except Exception as error:  # noqa: BLE001 - the supervised loop
@@ -126,9 +126,9 @@ class LakeWatch:
         # `passed_s` is negative if the clock was set back meanwhile
         return every_s - passed_s if passed_s >= 0 else 0.0
 
-    async def look(self) -> LakeVerdict:
+    async def check_and_log(self) -> LakeVerdict:
         """Check the data lake. If there are differences, log the first one."""
-        result = await self.seen()
+        result = await self.check()
         for difference in result.differences:
             extra = {"action": "lake_differs", "route": self.route}
             _log.error(
@@ -149,31 +149,31 @@ class LakeWatch:
         )
 
 
-async def look_at_files(store: Store, context: LakeContext, route: str) -> LakeLook:
+async def check_files(store: Store, context: LakeContext, route: str) -> LakeCheckResult:
     """Compare the stored manifests with the list of the store and with the accounting."""
-    verified = await recount(store, context, route)
-    return LakeLook(verified.differences, files=verified.files, rows=verified.rows)
+    verified = await compare_with_store(store, context, route)
+    return LakeCheckResult(verified.differences, files=verified.files, rows=verified.rows)
 
 
-async def look_at_numbers(
+async def check_numbers(
     context: LakeContext, route: str, count: Callable[[int], Awaitable[CountedNumbers]]
-) -> LakeLook:
+) -> LakeCheckResult:
     """
     Compare a topic or a table, which have no manifests, with the accounting.
 
     `count` receives the number below which all records are settled.
     """
-    before = await _terms(context, route)
+    before = await _accounting_terms(context, route)
     counted = await count(await _settled_below(context, route, before))
-    differences = compared_with_books(
+    differences = compare_with_accounting(
         counted.differences,
         route,
         settled=counted.settled,
         absent=counted.absent,
         before=before,
-        after=await _terms(context, route),
+        after=await _accounting_terms(context, route),
     )
-    return LakeLook(differences, rows=counted.rows)
+    return LakeCheckResult(differences, rows=counted.rows)
 
 
 async def _settled_below(context: LakeContext, route: str, terms: Mapping[str, int]) -> int:
@@ -183,33 +183,33 @@ async def _settled_below(context: LakeContext, route: str, terms: Mapping[str, i
     return next((state.progress for state in await context.routes() if state.name == route), 1)
 
 
-async def recount(store: Store, context: LakeContext, route: str) -> VerifiedLake:
+async def compare_with_store(store: Store, context: LakeContext, route: str) -> VerifiedLake:
     """Compare the stored deliveries of a route with the list of a store and the accounting."""
     table = table_of(route).name
     listed = {
         stored_object.name: stored_object.size
-        async for stored_object in store.names(names.manifests_of(table))
+        async for stored_object in store.names(names.manifests_prefix(table))
     }
-    before = await _terms(context, route)
+    before = await _accounting_terms(context, route)
     stored_manifests = _StoredManifests(store, context.landings, route, listed)
     await asyncio.to_thread(make_directory, context.directory, 0o700)
     with tempfile.TemporaryDirectory(dir=context.directory) as directory:
         scratch = Path(directory)
-        verified = await verify(
-            store, stored_manifests.manifests(scratch), level=LISTING, scratch=scratch, table=table
+        verified = await verify_files(
+            store, stored_manifests.read_all(scratch), level=LISTING, scratch=scratch, table=table
         )
-    edition = await stored_manifests.open_edition()
-    candidates = [*verified.differences, *await stored_manifests.not_known()]
+    edition = await stored_manifests.find_unsettled_edition()
+    candidates = [*verified.differences, *await stored_manifests.find_unknown()]
     differences = [
-        difference for difference in candidates if not stored_manifests.may_be_landing(difference, edition)
+        difference for difference in candidates if not stored_manifests.can_be_landing(difference, edition)
     ]
-    difference = books_differ(verified, route, before, await _terms(context, route))
+    difference = accounting_difference(verified, route, before, await _accounting_terms(context, route))
     if difference is not None:
         differences.append(difference)
     return replace(verified, differences=differences)
 
 
-async def _terms(context: LakeContext, route: str) -> Mapping[str, int]:
+async def _accounting_terms(context: LakeContext, route: str) -> Mapping[str, int]:
     assert context.books is not None
     return (await context.books()).routes.get(route, {})
 
@@ -224,41 +224,41 @@ class _StoredManifests:
         self._listed = listed
         self._last = 0
 
-    async def manifests(self, scratch: Path) -> AsyncIterator[Found]:
+    async def read_all(self, scratch: Path) -> AsyncIterator[ManifestResult]:
         """
         Yield the manifests of repairs, imports and adoptions. Then yield each stored manifest, and how the
         manifest in the store differs from it.
         """
-        kinds = (names.repair_in, names.import_in, names.adopted_in)
+        kinds = (names.repair_number_in, names.import_part_in, names.adoption_range_in)
         for name in sorted(name for name in self._listed if any(kind(name) for kind in kinds)):
             del self._listed[name]
             lake_manifest = await read_manifest(self._store, name, scratch / "manifest")
             yield lake_manifest
-            if isinstance(lake_manifest, Adoption) and names.range_of(
+            if isinstance(lake_manifest, Adoption) and names.record_range_in(
                 lake_manifest.manifest
-            ) == names.adopted_in(name):
+            ) == names.adoption_range_in(name):
                 # The restored copy never had these record numbers, so it has no manifest for them.
-                yield await self._of_original(lake_manifest.manifest, scratch)
+                yield await self._read_original(lake_manifest.manifest, scratch)
         after = 0
         while page := await self._landings.landed(self._route, after=after, most=_PAGE):
             for landing in page:
-                difference = await self._compared(landing)
+                difference = await self._compare_landing(landing)
                 if difference is not None:
                     yield difference
-                yield await asyncio.to_thread(_read, landing)
+                yield await asyncio.to_thread(_decode_landing, landing)
             after = page[-1].first
 
-    async def _of_original(self, name: str, scratch: Path) -> Found:
+    async def _read_original(self, name: str, scratch: Path) -> ManifestResult:
         if self._listed.pop(name, None) is None:
             return LakeDifference(MISSING, name, "the manifest does not exist")
         return await read_manifest(self._store, name, scratch / "manifest")
 
-    async def _compared(self, landing: Landing) -> LakeDifference | None:
+    async def _compare_landing(self, landing: Landing) -> LakeDifference | None:
         """
         Return how the manifest in the store differs from the stored one, or None. A manifest that is not
         listed may have been written after the list was made.
         """
-        name = _name_of(landing)
+        name = _manifest_name(landing)
         size = self._listed.pop(name, None)
         if size is None:
             size = await self._store.size(name)
@@ -269,38 +269,38 @@ class _StoredManifests:
             return LakeDifference(SIZE, name, f"it has {size} bytes instead of {len(landing.body)}")
         return None
 
-    async def open_edition(self) -> str:
+    async def find_unsettled_edition(self) -> str:
         """Return the edition of the record numbers that are not settled yet."""
         return (await self._landings.editions(self._route, self._last + 1))[0]
 
-    async def not_known(self) -> list[LakeDifference]:
+    async def find_unknown(self) -> list[LakeDifference]:
         """Return the manifests in the store that belong to no delivery of the route."""
         description = "no delivery of this installation wrote it"
         editions = await self._landings.editions(self._route, _ANY)
         differences = []
         for name in sorted(self._listed):
-            numbers = names.range_of(name)
+            numbers = names.record_range_in(name)
             is_known = numbers is None or numbers[0] in editions
             kind = FOREIGN if is_known else EDITION
             differences.append(LakeDifference(kind, name, description))
         return differences
 
-    def may_be_landing(self, difference: LakeDifference, edition: str) -> bool:
+    def can_be_landing(self, difference: LakeDifference, edition: str) -> bool:
         """
         Return True for an object whose numbers are not settled, because its delivery may be landing now.
         """
-        numbers = names.range_of(difference.name) if difference.kind == FOREIGN else None
+        numbers = names.record_range_in(difference.name) if difference.kind == FOREIGN else None
         return numbers is not None and numbers[0] == edition and numbers[1] > self._last
 
 
-def _name_of(landing: Landing) -> str:
+def _manifest_name(landing: Landing) -> str:
     table = table_of(landing.route).name
     return names.manifest_name(landing.edition, landing.first, landing.last, table=table)
 
 
-def _read(landing: Landing) -> Found:
-    name = _name_of(landing)
+def _decode_landing(landing: Landing) -> ManifestResult:
+    name = _manifest_name(landing)
     try:
-        return ReadManifest(name, manifest.hash_of(landing.body), manifest.read(landing.body))
+        return ReadManifest(name, manifest.hash_of(landing.body), manifest.decode_manifest(landing.body))
     except ValueError as error:
         return LakeDifference(CONTENT, name, str(error))

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from exporters.errors import Retryable
-from exporters.lake.watch import LakeLook, LakeWatch
+from exporters.lake.watch import LakeCheckResult, LakeWatch
 from exporters.notifications.notifier import ChannelSender
 from exporters.notifications.schedule import Schedule
 from exporters.pace import Backoff
@@ -145,12 +145,12 @@ async def lake_that_is_verified_daily(clock: SteppingClock, border: float, _: Pa
         async def pull_state(self, name: str) -> object:
             return {"at": border - every_s, "files": 0, "rows": 0, "differences": {}, "words": ""}
 
-    async def seen() -> LakeLook:
+    async def seen() -> LakeCheckResult:
         raise Tried
 
     clock.step_s = STEP_S
-    watch = LakeWatch(seen=seen, verdicts=cast(Any, Verdicts()), route="lake", every_s=every_s, clock=clock)
-    return await watch.look_if_due()
+    watch = LakeWatch(check=seen, verdicts=cast(Any, Verdicts()), route="lake", every_s=every_s, clock=clock)
+    return await watch.check_if_due()
 
 
 @pytest.mark.parametrize("border", BORDERS)

@@ -46,7 +46,7 @@ _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticErro
 
 
 @dataclass(frozen=True, kw_only=True)
-class LakeSettling:
+class LakeSettler:
     """
     Settles deliveries of a restored copy whose records are already in its data lake.
 
@@ -64,50 +64,52 @@ class LakeSettling:
     batch_records: int
     scratch: Path
 
-    async def take(self, first: int, last: int) -> list[Delivery]:
+    async def take_deliveries(self, first: int, last: int) -> list[Delivery]:
         """Take the deliveries of these record numbers. A delivery that also has other numbers is split."""
-        await self._closed(last)
+        await self._wait_until_closed(last)
         deliveries = list[Delivery]()
         while first <= last:
-            delivery = await self._due(below=last + 1, max_records=MOST_RECORDS)
+            delivery = await self._take_next_due(below=last + 1, max_records=MOST_RECORDS)
             if delivery is None or delivery.first != first:
                 raise NotAllowed(
                     f"the number {first} is in the data lake, but no delivery of {self.route} waits "
                     "with it here"
                 )
             if delivery.last > last:
-                await self._split(delivery, last + 1)
+                await self._split_delivery(delivery, last + 1)
                 continue
             deliveries.append(delivery)
             first = delivery.last + 1
         return deliveries
 
-    async def _split(self, delivery: Delivery, at: int) -> None:
+    async def _split_delivery(self, delivery: Delivery, at: int) -> None:
         if delivery.mark is not None:
             raise NotAllowed(
                 f"the delivery {delivery.first} to {delivery.last} of {self.route} has already begun to land"
             )
         await self.deliveries.split(delivery, reason="the data lake has a part of it", at=at)
 
-    async def _due(self, *, below: int, max_records: int) -> Delivery | None:
+    async def _take_next_due(self, *, below: int, max_records: int) -> Delivery | None:
         now = self.clock.now() + _FOR_EVER_S
         return await self.deliveries.due(self.route, now=now, max_records=max_records, below=below)
 
-    async def _closed(self, last: int) -> None:
+    async def _wait_until_closed(self, last: int) -> None:
         """Wait until a record number is closed, which is `spool.hold` after its commit."""
         async for below in self.log.changes(self.route.partition("/")[2]):
             if below > last:
                 return
 
-    async def settle_brought(self, first: int, last: int) -> list[Delivery]:
+    async def settle_added(self, first: int, last: int) -> list[Delivery]:
         """
         Settle record numbers whose records are in the data lake under other numbers. Return the
         deliveries before them.
         """
-        await self._closed(last)
+        await self._wait_until_closed(last)
         held = []
         for below in (first, last + 1):
-            while (delivery := await self._due(below=below, max_records=self.batch_records)) is not None:
+            while (
+                delivery := await self._take_next_due(below=below, max_records=self.batch_records)
+            ) is not None:
                 border = next(
                     (
                         boundary
@@ -117,14 +119,14 @@ class LakeSettling:
                     None,
                 )
                 if border is not None:
-                    await self._split(delivery, border)
+                    await self._split_delivery(delivery, border)
                 elif first <= delivery.first <= last:
-                    await self._settle_own(delivery)
+                    await self._settle_without_files(delivery)
                 else:
                     held.append(delivery)
         return held
 
-    async def _settle_own(self, delivery: Delivery) -> None:
+    async def _settle_without_files(self, delivery: Delivery) -> None:
         """Settle a delivery with a manifest that has no files."""
         edition = (await self.landings.editions(self.route, delivery.first))[0]
         contents = LakeManifest(
@@ -134,9 +136,9 @@ class LakeSettling:
             last=delivery.last,
             writer=self.writer,
             schema=VERSION,
-            digest=RowDigest(table_of(self.route)).text(),
+            digest=RowDigest(table_of(self.route)).hexdigest(),
             landed_at="",
-            numbers=manifest.Numbers(rows=0, shadow=0),
+            numbers=manifest.DeliveryNumbers(rows=0, shadow=0),
             kinds={},
             counted=manifest.CountedRows(calls=0, spend="0", input_tokens=0, output_tokens=0),
             files=[],
@@ -147,12 +149,12 @@ class LakeSettling:
         )
         await self.deliveries.settle(delivery, Settlement(delivered=delivery.count, landing=landing))
 
-    async def settle_shared(self, found: ReadManifest, deliveries: Sequence[Delivery]) -> None:
+    async def settle_shared(self, read_manifest: ReadManifest, deliveries: Sequence[Delivery]) -> None:
         """
         Settle record numbers that the copy and the data lake share. The manifest is stored with the last delivery.
         """
-        contents = found.body
-        await self.store.fetch(found.name, self.scratch / "there")
+        contents = read_manifest.body
+        await self.store.fetch(read_manifest.name, self.scratch / "there")
         body = await asyncio.to_thread((self.scratch / "there").read_bytes)
         landing = Landing(
             route=self.route, first=contents.first, last=contents.last, edition=contents.edition, body=body
@@ -168,7 +170,7 @@ class LakeSettling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adopted:
+class AdoptionResult:
     """
     The result of an adoption, in numbers of records.
 
@@ -183,14 +185,14 @@ class Adopted:
 
 
 @dataclass(eq=False)
-class _Counts:
+class _AdoptionCounts:
     brought: int = 0
     known: int = 0
     left: int = 0
 
 
 @dataclass(eq=False)
-class _Restored:
+class _RestoredRecords:
     """
     Records of the data lake that are in the log again: their new numbers as ranges, and their ids.
 
@@ -226,7 +228,7 @@ class LakeAdoption:
     def _route(self) -> str:
         return f"{self.destination}/{self._topic}"
 
-    async def run(self, *, leave: bool, dry_run: bool) -> Adopted:
+    async def run(self, *, leave: bool, dry_run: bool) -> AdoptionResult:
         """
         Adopt the route's records in the data lake.
 
@@ -235,21 +237,21 @@ class LakeAdoption:
         not belong to this log. Raises the store's errors.
         """
         with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
-            return await self._run(Path(scratch), leave=leave, dry_run=dry_run)
+            return await self._adopt(Path(scratch), leave=leave, dry_run=dry_run)
 
-    async def _run(self, scratch: Path, *, leave: bool, dry_run: bool) -> Adopted:
-        await self._check_held_back()
-        manifests, adopted = await self._unknown_manifests(scratch)
+    async def _adopt(self, scratch: Path, *, leave: bool, dry_run: bool) -> AdoptionResult:
+        await self._check_none_held_back()
+        manifests, adopted = await self._read_unknown_manifests(scratch)
         if not manifests:
-            return Adopted()
-        shared = await self._last_shared(manifests, scratch)
+            return AdoptionResult()
+        shared = await self._find_last_shared(manifests, scratch)
         unshared = [
             lake_manifest
             for lake_manifest in manifests
             if lake_manifest.body.last > shared and lake_manifest.name not in adopted
         ]
-        restored = await self._restored()
-        counts = {lake_manifest.name: _Counts() for lake_manifest in unshared}
+        restored = await self._load_restored()
+        counts = {lake_manifest.name: _AdoptionCounts() for lake_manifest in unshared}
         for lake_manifest in unshared:
             await self._add_to_log(
                 lake_manifest,
@@ -265,22 +267,22 @@ class LakeAdoption:
             for lake_manifest in manifests
         )
         if not dry_run:
-            await self._settle(manifests, unshared, counts, shared, restored, scratch)
-        return Adopted(
+            await self._settle_all(manifests, unshared, counts, shared, restored, scratch)
+        return AdoptionResult(
             settled=settled,
             brought=sum(counter.brought for counter in counts.values()),
             known=sum(counter.known for counter in counts.values()),
             left=sum(counter.left for counter in counts.values()),
         )
 
-    async def _check_held_back(self) -> None:
+    async def _check_none_held_back(self) -> None:
         if any(delivery.route == self._route for delivery in await self.deliveries.unknowns()):
             raise NotAllowed(
                 f"deliveries of {self._route} are held back: first settle them with tollhouse streams "
                 "resolve ID, as sent if the data lake has their numbers"
             )
 
-    async def _unknown_manifests(self, scratch: Path) -> tuple[list[ReadManifest], set[str]]:
+    async def _read_unknown_manifests(self, scratch: Path) -> tuple[list[ReadManifest], set[str]]:
         """
         Return the manifests of earlier editions that the copy does not know, in order, and the names of the
         manifests that were adopted.
@@ -304,7 +306,9 @@ class LakeAdoption:
             if isinstance(lake_manifest, Adoption):
                 adopted.add(lake_manifest.manifest)
             elif isinstance(lake_manifest, ReadManifest) and lake_manifest.body.edition in editions[1:]:
-                is_delivery = lake_manifest.body.imported is None and not names.repair_in(lake_manifest.name)
+                is_delivery = lake_manifest.body.imported is None and not names.repair_number_in(
+                    lake_manifest.name
+                )
                 if is_delivery and lake_manifest.body.last >= state.progress:
                     manifests.append(lake_manifest)
         # An adoption is stored before the shared numbers are settled, so it may have to be finished.
@@ -315,7 +319,7 @@ class LakeAdoption:
         ]
         return sorted(waiting, key=lambda lake_manifest: lake_manifest.body.first), adopted
 
-    async def _last_shared(self, manifests: Sequence[ReadManifest], scratch: Path) -> int:
+    async def _find_last_shared(self, manifests: Sequence[ReadManifest], scratch: Path) -> int:
         """
         Return the last number with the same record in the data lake and in the log.
 
@@ -329,11 +333,11 @@ class LakeAdoption:
                 break
             ids = {
                 number: record.id.hex()
-                async for number, record in self._log_records(
+                async for number, record in self._read_log_records(
                     lake_manifest.body.first, lake_manifest.body.last
                 )
             }
-            async for number, id in self._rows(lake_manifest.body, ("number", "id"), scratch):
+            async for number, id in self._read_rows(lake_manifest.body, ("number", "id"), scratch):
                 if number in ids:
                     same = max(same, number) if ids[number] == id else same
                     first_different = min(first_different, number) if ids[number] != id else first_different
@@ -344,7 +348,7 @@ class LakeAdoption:
             )
         return same
 
-    async def _rows(
+    async def _read_rows(
         self, contents: LakeManifest, columns: Sequence[str], scratch: Path
     ) -> AsyncIterator[tuple[Any, ...]]:
         local_copy = scratch / "there"
@@ -357,22 +361,26 @@ class LakeAdoption:
             except FileNotFoundError as error:
                 raise NotAllowed(f"{file.key} is missing in the data lake") from error
             rows = format.read_rows(local_copy, columns)
-            while part := await asyncio.to_thread(_part, rows):
+            while part := await asyncio.to_thread(_next_rows, rows):
                 for values in part:
                     yield values
 
-    async def _restored(self) -> _Restored:
+    async def _load_restored(self) -> _RestoredRecords:
         """Return the records that an interrupted adoption has added."""
         report = next(
-            (stored_report for stored_report in await self.reports.load() if stored_report.key == self._note),
+            (
+                stored_report
+                for stored_report in await self.reports.load()
+                if stored_report.key == self._note_key
+            ),
             None,
         )
-        restored = _Restored() if report is None else _Restored(noted(report))
+        restored = _RestoredRecords() if report is None else _RestoredRecords(noted(report))
         for first, last in restored.ranges:
-            restored.ids |= {record.id async for _, record in self._log_records(first, last)}
+            restored.ids |= {record.id async for _, record in self._read_log_records(first, last)}
         return restored
 
-    async def _log_records(self, first: int, last: int) -> AsyncIterator[tuple[int, Record]]:
+    async def _read_log_records(self, first: int, last: int) -> AsyncIterator[tuple[int, Record]]:
         """Yield records of the log with their numbers."""
         for start in range(first, last + 1, _AT_ONCE):
             end = min(last, start + _AT_ONCE - 1)
@@ -382,15 +390,15 @@ class LakeAdoption:
                         yield number, record
 
     @property
-    def _note(self) -> bytes:
+    def _note_key(self) -> bytes:
         return note_key("lake", self._route)
 
     async def _add_to_log(
         self,
         lake_manifest: ReadManifest,
         shared: int,
-        restored: _Restored,
-        counts: _Counts,
+        restored: _RestoredRecords,
+        counts: _AdoptionCounts,
         scratch: Path,
         *,
         leave: bool,
@@ -398,14 +406,14 @@ class LakeAdoption:
     ) -> None:
         """Add the records of a delivery to the log, if the copy never had them."""
         waiting: list[Record] = []
-        async for values in self._rows(lake_manifest.body, self.records.read, scratch):
-            row = dict(zip(self.records.read, values, strict=True))
+        async for values in self._read_rows(lake_manifest.body, self.records.read_columns, scratch):
+            row = dict(zip(self.records.read_columns, values, strict=True))
             if row["number"] <= shared:
                 continue
-            record = None if leave else _record(row, self.records)
+            record = None if leave else _restorable_record(row, self.records)
             if record is None:
                 counts.left += 1
-            elif record.id in restored.seen or self._knows(record, restored):
+            elif record.id in restored.seen or self._is_known(record, restored):
                 counts.known += 1
             else:
                 counts.brought += 1
@@ -413,18 +421,20 @@ class LakeAdoption:
                 if record.id not in restored.ids:
                     waiting.append(record)
             if len(waiting) >= _AT_ONCE and not dry_run:
-                await self._append(waiting, restored)
+                await self._append_to_log(waiting, restored)
                 waiting = []
         if waiting and not dry_run:
-            await self._append(waiting, restored)
+            await self._append_to_log(waiting, restored)
 
-    def _knows(self, record: Record, restored: _Restored) -> bool:
+    def _is_known(self, record: Record, restored: _RestoredRecords) -> bool:
         return record.id not in restored.ids and self.log.whereabouts(record.id) is not None
 
-    async def _append(self, records: Sequence[Record], restored: _Restored) -> None:
+    async def _append_to_log(self, records: Sequence[Record], restored: _RestoredRecords) -> None:
         first = self.log.next_number(self._topic)
-        ranges = _joined([*restored.ranges, (first, first + len(records) - 1)])
-        note = bring(self._topic, records, note=self._note, done=ranges, at=self.clock.now(), certain=False)
+        ranges = _join_ranges([*restored.ranges, (first, first + len(records) - 1)])
+        note = bring(
+            self._topic, records, note=self._note_key, done=ranges, at=self.clock.now(), certain=False
+        )
         await self.log.append(note)
         if self.log.next_number(self._topic) != first + len(records):
             raise NotAllowed(
@@ -432,20 +442,20 @@ class LakeAdoption:
             )
         restored.ranges = ranges
 
-    async def _settle(
+    async def _settle_all(
         self,
         manifests: Sequence[ReadManifest],
-        beyond: Sequence[ReadManifest],
-        counts: dict[str, _Counts],
+        unshared: Sequence[ReadManifest],
+        counts: dict[str, _AdoptionCounts],
         shared: int,
-        restored: _Restored,
+        restored: _RestoredRecords,
         scratch: Path,
     ) -> None:
         """
         Settle the records that the data lake has. Records that were received since the restore become
         separate deliveries, which wait as before.
         """
-        settling = LakeSettling(
+        settling = LakeSettler(
             store=self.store,
             landings=self.landings,
             deliveries=self.deliveries,
@@ -459,22 +469,26 @@ class LakeAdoption:
         shared_deliveries = [
             (
                 lake_manifest,
-                await settling.take(lake_manifest.body.first, min(lake_manifest.body.last, shared)),
+                await settling.take_deliveries(
+                    lake_manifest.body.first, min(lake_manifest.body.last, shared)
+                ),
             )
             for lake_manifest in manifests
             if lake_manifest.body.first <= shared
         ]
         held = list[Delivery]()
         for first, last in restored.ranges:
-            held += await settling.settle_brought(first, last)
-        for lake_manifest in beyond:
-            await self._note_adoption(lake_manifest, shared, counts[lake_manifest.name])
+            held += await settling.settle_added(first, last)
+        for lake_manifest in unshared:
+            await self._store_adoption(lake_manifest, shared, counts[lake_manifest.name])
         for lake_manifest, deliveries in shared_deliveries:
             await settling.settle_shared(lake_manifest, deliveries)
         for delivery in held:
             await self.deliveries.retry(delivery, reason="it waited for an adoption", not_before=0)
 
-    async def _note_adoption(self, lake_manifest: ReadManifest, shared: int, counts: _Counts) -> None:
+    async def _store_adoption(
+        self, lake_manifest: ReadManifest, shared: int, counts: _AdoptionCounts
+    ) -> None:
         contents = lake_manifest.body
         first = max(contents.first, shared + 1)
         note = Adoption(
@@ -491,21 +505,21 @@ class LakeAdoption:
         )
         await self.store.create(
             names.adoption_name(contents.edition, first, contents.last, table=self.records.table.name),
-            manifest.written(note),
+            manifest.encode_manifest(note),
         )
 
 
-def _part(rows: Iterator[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _next_rows(rows: Iterator[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return list(islice(rows, _AT_ONCE))
 
 
-def _record(row: dict[str, Any], records: TopicRecords) -> Record | None:
+def _restorable_record(row: dict[str, Any], records: TopicRecords) -> Record | None:
     """
     Return the record of a row. Return None for a correction, and for a record that would be counted
     differently because some of its columns were left out.
     """
     try:
-        record = records.checked(row)
+        record = records.restore_record(row)
     except _WRONG as error:
         raise NotAllowed(f"the number {row['number']} in the data lake is not a valid record") from error
     if record is None:
@@ -522,7 +536,7 @@ def _record(row: dict[str, Any], records: TopicRecords) -> Record | None:
     return record if is_same else None
 
 
-def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _join_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Sort ranges of numbers and join those that touch."""
     joined: list[tuple[int, int]] = []
     for first, last in ranges:

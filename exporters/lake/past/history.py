@@ -66,11 +66,11 @@ class LakeHistory:
         self, dates: PastDates, *, below: int, most: int | None = None, oldest_first: bool = False
     ) -> AsyncGenerator[Sequence[PastRecord], None]:
         until = asyncio.get_running_loop().time() + READ_S
-        files = await self._files(dates, below)
+        files = await self._find_files(dates, below)
         remaining = most
         for file in files if oldest_first else reversed(files):
             skip = 0 if remaining is None else max(0, file.rows - remaining)
-            async with aclosing(self._rows(file, skip, until)) as rows:
+            async with aclosing(self._read_rows(file, skip, until)) as rows:
                 async for records in rows:
                     yield [record for record in records if record.number < below]
             if remaining is not None:
@@ -80,17 +80,17 @@ class LakeHistory:
 
     async def find(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
         until = asyncio.get_running_loop().time() + READ_S
-        for file in await self._files(dates, below):
-            async with self._fetched(file, until) as (format, path):
-                record = await asyncio.to_thread(_find, format, path, id.hex())
+        for file in await self._find_files(dates, below):
+            async with self._local_copy(file, until) as (format, path):
+                record = await asyncio.to_thread(_find_record, format, path, id.hex())
             if record is not None and record.number < below:
                 return record
         return None
 
-    async def _files(self, dates: PastDates, below: int) -> list[LakeFile]:
+    async def _find_files(self, dates: PastDates, below: int) -> list[LakeFile]:
         """Return the files of some days, in the order of their deliveries."""
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
-        after, files = await self._landed_before(since, below), list[LakeFile]()
+        after, files = await self._find_landed_before(since, below), list[LakeFile]()
         while page := await self.landings.landed(self.route, after=after, most=_PAGE):
             files += await asyncio.to_thread(_files_of_dates, page, dates, below)
             after = page[-1].first
@@ -98,7 +98,7 @@ class LakeHistory:
                 break
         return files
 
-    async def _landed_before(self, since: float, below: int) -> int:
+    async def _find_landed_before(self, since: float, below: int) -> int:
         """
         Return the first record number of the last delivery that landed before `since`, or 0. Records of later
         deliveries landed after `since`.
@@ -107,23 +107,25 @@ class LakeHistory:
         while low < high:
             middle = (low + high + 1) // 2
             landing = await self.landings.before(self.route, middle)
-            if landing is None or _landed_at(landing) < since:
+            if landing is None or _landing_time(landing) < since:
                 low = middle
             else:
                 high = min(landing.first, middle - 1)
         landing = await self.landings.before(self.route, low)
         return 0 if landing is None else landing.first
 
-    async def _rows(self, file: LakeFile, skip: int, until: float) -> AsyncGenerator[list[PastRecord], None]:
-        async with self._fetched(file, until) as (format, path):
+    async def _read_rows(
+        self, file: LakeFile, skip: int, until: float
+    ) -> AsyncGenerator[list[PastRecord], None]:
+        async with self._local_copy(file, until) as (format, path):
             rows = format.read_rows(path, READ, skip=skip)
-            while values := await asyncio.to_thread(_records, rows):
+            while values := await asyncio.to_thread(_next_records, rows):
                 yield [value for value in values if value is not None]
                 if asyncio.get_running_loop().time() > until:
                     raise TimeoutError
 
     @asynccontextmanager
-    async def _fetched(self, file: LakeFile, until: float) -> AsyncIterator[tuple[FileFormat, Path]]:
+    async def _local_copy(self, file: LakeFile, until: float) -> AsyncIterator[tuple[FileFormat, Path]]:
         """
         Fetch a file and yield its local copy. Errors become SpoolUnavailable, including errors of
         the caller's block.
@@ -147,8 +149,8 @@ class LakeHistory:
                 await asyncio.to_thread(shutil.rmtree, directory)
 
 
-def _landed_at(landing: Landing) -> float:
-    return datetime.fromisoformat(manifest.read(landing.body).landed_at).timestamp()
+def _landing_time(landing: Landing) -> float:
+    return datetime.fromisoformat(manifest.decode_manifest(landing.body).landed_at).timestamp()
 
 
 def _new_directory(parent: Path) -> Path:
@@ -161,18 +163,18 @@ def _new_directory(parent: Path) -> Path:
     return Path(tempfile.mkdtemp(dir=parent, prefix=_PREFIX))
 
 
-def _records(rows: Iterator[tuple[object, ...]]) -> list[PastRecord | None]:
+def _next_records(rows: Iterator[tuple[object, ...]]) -> list[PastRecord | None]:
     return [past_record(values) for values in islice(rows, STEP)]
 
 
-def _find(format: FileFormat, path: Path, id: str) -> PastRecord | None:
+def _find_record(format: FileFormat, path: Path, id: str) -> PastRecord | None:
     ids = format.read_rows(path, ("id",))
     position = next((position for position, (known_id,) in enumerate(ids) if known_id == id), None)
     return None if position is None else past_record(next(format.read_rows(path, READ, skip=position)))
 
 
 def _files_of_dates(page: Sequence[Landing], dates: PastDates, below: int) -> list[LakeFile]:
-    manifests = [manifest.read(landing.body) for landing in page if landing.first < below]
+    manifests = [manifest.decode_manifest(landing.body) for landing in page if landing.first < below]
     return [
         file
         for lake_manifest in manifests

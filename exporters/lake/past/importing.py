@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from exporters.errors import Misconfigured
 from exporters.lake import manifest, names
-from exporters.lake.columns import Row
+from exporters.lake.columns import LakeRow
 from exporters.lake.exporter import store_file
 from exporters.lake.file_checks import format_of
 from exporters.lake.manifest import ImportedPart, LakeManifest
@@ -67,8 +67,8 @@ class LakeImport:
         Raises ValueError if the file cannot be read to its end. The parts before the error stay. Raises
         the store's errors.
         """
-        sha256 = await asyncio.to_thread(_sum, source)
-        rows = rows_of(source, self.records)
+        sha256 = await asyncio.to_thread(_file_sha256, source)
+        rows = read_import_rows(source, self.records)
         manifests = list[LakeManifest]()
         while part := await asyncio.to_thread(lambda: list(islice(rows, self.part_rows))):
             with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
@@ -79,17 +79,17 @@ class LakeImport:
         return manifests
 
     async def _import_part(
-        self, imported: ImportedPart, part: Sequence[Row | None], scratch: Path
+        self, imported: ImportedPart, part: Sequence[LakeRow | None], scratch: Path
     ) -> LakeManifest:
-        name = names.import_manifest(imported.sha256, imported.part, table=self.records.table.name)
+        name = names.import_manifest_name(imported.sha256, imported.part, table=self.records.table.name)
         if await self.store.size(name) is not None:
-            return await self._read(name, scratch)
+            return await self._read_manifest(name, scratch)
         rows = [row for row in part if row is not None]
         stem = names.import_stem(imported.sha256, imported.part)
-        fresh = await self._without_known(rows, stem, scratch)
+        fresh = await self._drop_known(rows, stem, scratch)
         files = DeliveryFiles(
             scratch,
-            names.Series(self.destination, _NO_DELIVERY, 1, 0),
+            names.DeliveryRange(self.destination, _NO_DELIVERY, 1, 0),
             route=f"{self.destination}/{self.records.topic}",
             format=self.format,
             leave_out=tuple(self.leave_out),
@@ -104,36 +104,36 @@ class LakeImport:
         ]
         counted = replace(imported, known=len(rows) - len(fresh), left_out=len(part) - len(rows))
         contents = replace(contents, files=landed, imported=counted, landed_at=moment(self.clock.now()))
-        if not await self.store.create(name, manifest.written(contents)):
-            return await self._read(name, scratch)
+        if not await self.store.create(name, manifest.encode_manifest(contents)):
+            return await self._read_manifest(name, scratch)
         return contents
 
-    async def _read(self, name: str, scratch: Path) -> LakeManifest:
+    async def _read_manifest(self, name: str, scratch: Path) -> LakeManifest:
         local_copy = scratch / "there.json"
         await self.store.fetch(name, local_copy)
         try:
-            return manifest.read(await asyncio.to_thread(local_copy.read_bytes))
+            return manifest.decode_manifest(await asyncio.to_thread(local_copy.read_bytes))
         except ValueError as error:
             raise Misconfigured(f"{name}: {error}", answered=False) from error
 
-    async def _without_known(self, rows: Sequence[Row], stem: str, scratch: Path) -> list[Row]:
+    async def _drop_known(self, rows: Sequence[LakeRow], stem: str, scratch: Path) -> list[LakeRow]:
         """Return the rows whose id the data lake lacks for their date, each id once."""
-        rows_by_date: dict[str, dict[str, Row]] = defaultdict(dict)
+        rows_by_date: dict[str, dict[str, LakeRow]] = defaultdict(dict)
         for row in rows:
             rows_by_date[names.date_of(row.day)].setdefault(row.id, row)
         local_copy = scratch / "there"
-        data = names.data_of(self.records.table.name)
+        data = names.data_prefix(self.records.table.name)
         for date, of_date in rows_by_date.items():
             async for stored_object in self.store.names(f"{data}date={date}/"):
                 format = format_of(stored_object.name)
                 if format is not None and stem not in stored_object.name:
                     await self.store.fetch(stored_object.name, local_copy)
-                    for id in await asyncio.to_thread(_ids, format, local_copy, of_date.keys()):
+                    for id in await asyncio.to_thread(_known_ids, format, local_copy, of_date.keys()):
                         del of_date[id]
         return [row for of_date in rows_by_date.values() for row in of_date.values()]
 
 
-def rows_of(source: Path, records: TopicRecords) -> Iterator[Row | None]:
+def read_import_rows(source: Path, records: TopicRecords) -> Iterator[LakeRow | None]:
     """
     Yield the rows of a record file or a data lake file. Yield None for a correction, and for a record
     without a time.
@@ -141,18 +141,18 @@ def rows_of(source: Path, records: TopicRecords) -> Iterator[Row | None]:
     In a record file, the end of a call replaces the time of its commit. Raises ValueError for any other file.
     """
     format = format_of(source.name)
-    rows = _lines(source, records) if format is None else format.read_rows(source, records.read)
+    rows = _read_lines(source, records) if format is None else format.read_rows(source, records.read_columns)
     for number, values in enumerate(rows, 1):
-        row = dict(zip(records.read, values, strict=True))
+        row = dict(zip(records.read_columns, values, strict=True))
         try:
-            yield _row(row, records, is_of_lake=format is not None)
+            yield _import_row(row, records, is_of_lake=format is not None)
         except _WRONG as error:
             raise ValueError(
                 f"{source.name}: row {number} is not a record of {_SHOWN[records.topic]}"
             ) from error
 
 
-def _lines(source: Path, records: TopicRecords) -> Iterator[tuple[Any, ...]]:
+def _read_lines(source: Path, records: TopicRecords) -> Iterator[tuple[Any, ...]]:
     with source.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -163,13 +163,13 @@ def _lines(source: Path, records: TopicRecords) -> Iterator[tuple[Any, ...]]:
                 raise ValueError(
                     f"{source.name}: line {number} is not a record of {_SHOWN[records.topic]}"
                 ) from error
-            yield tuple(row.get(name) for name in records.read)
+            yield tuple(row.get(name) for name in records.read_columns)
 
 
-def _row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool) -> Row | None:
+def _import_row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool) -> LakeRow | None:
     if row["kind"] not in records.kinds or len(row["id"]) != _ID_DIGITS:
         raise ValueError("it has another kind, or no id")
-    record = records.checked(row)
+    record = records.restore_record(row)
     times = [time_ns(row.get(name)) for name in ("committed_at", "end_time", "start_time")]
     committed_at = next((timestamp for timestamp in times if timestamp is not None), None)
     if record is None or committed_at is None:
@@ -182,10 +182,10 @@ def _row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool) -> Row
     return imported.with_verdict(counted=row["counted"], calls=row["calls"], spend=spend)
 
 
-def _ids(format: FileFormat, path: Path, searched_ids: Collection[str]) -> set[str]:
+def _known_ids(format: FileFormat, path: Path, searched_ids: Collection[str]) -> set[str]:
     return {id for (id,) in format.read_rows(path, ("id",)) if id in searched_ids}
 
 
-def _sum(path: Path) -> str:
+def _file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()

@@ -57,7 +57,7 @@ class LogRecount:
             (landing,) = page
             after = landing.first
             numbers += landing.last - landing.first + 1
-            contents = await asyncio.to_thread(manifest.read, landing.body)
+            contents = await asyncio.to_thread(manifest.decode_manifest, landing.body)
             if not await self._has_numbers(contents):
                 continue
             rows, digest = await self._recount_delivery(contents)
@@ -87,13 +87,13 @@ class LogRecount:
             last = min(contents.last, start + _READ_AT_ONCE - 1)
             for entry in await self.log.read(self.topic, start, last):
                 for part in entry.parts(TURN):
-                    values = self._rows(part, contents.edition)
+                    values = self._encode_rows(part, contents.edition)
                     rows += len(values)
                     digest.add(values)
                     await asyncio.sleep(0)
-        return rows, digest.text()
+        return rows, digest.hexdigest()
 
-    def _rows(self, entry: Entry, edition: str) -> list[tuple[Any, ...]]:
+    def _encode_rows(self, entry: Entry, edition: str) -> list[tuple[Any, ...]]:
         rows = []
         for number, record in enumerate(entry.records, entry.first):
             if record is None:
@@ -108,7 +108,7 @@ class LogRecount:
         return rows
 
 
-def ledger_differs(
+def ledger_differences(
     lake: Mapping[str, LakeDay], ledger: Mapping[str, LakeDay], *, began_later: bool
 ) -> Iterator[LakeDifference]:
     """Yield the days that differ. `began_later`: the totals count calls from before the route was created."""
@@ -117,11 +117,13 @@ def ledger_differs(
         ledger_sums = ledger.get(day, _NONE)
         if lake_sums != ledger_sums:
             yield LakeDifference(
-                _kind(lake_sums, ledger_sums, began_later), day, _words(lake_sums, ledger_sums)
+                _difference_kind(lake_sums, ledger_sums, began_later),
+                day,
+                _describe_difference(lake_sums, ledger_sums),
             )
 
 
-def _kind(ours: LakeDay, theirs: LakeDay, began_later: bool) -> str:
+def _difference_kind(ours: LakeDay, theirs: LakeDay, began_later: bool) -> str:
     if ours._replace(spend=0) == theirs._replace(spend=0):
         return REPRICED
     is_less = ours.calls < theirs.calls or (
@@ -132,10 +134,10 @@ def _kind(ours: LakeDay, theirs: LakeDay, began_later: bool) -> str:
     return BEFORE_START if began_later else MISSING
 
 
-def _words(ours: LakeDay, theirs: LakeDay) -> str:
-    return f"it has {_shown(ours)}, but the totals have {_shown(theirs)}"
+def _describe_difference(ours: LakeDay, theirs: LakeDay) -> str:
+    return f"it has {_describe_day(ours)}, but the totals have {_describe_day(theirs)}"
 
 
-def _shown(sum: LakeDay) -> str:
-    tokens = f"{sum.input_tokens} and {sum.output_tokens} tokens"
-    return f"{sum.calls} calls, ${money.text(sum.spend)}, {tokens}"
+def _describe_day(day: LakeDay) -> str:
+    tokens = f"{day.input_tokens} and {day.output_tokens} tokens"
+    return f"{day.calls} calls, ${money.text(day.spend)}, {tokens}"

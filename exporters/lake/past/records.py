@@ -82,13 +82,13 @@ def record_of(row: Mapping[str, Any]) -> Record | None:
     return None if build is None else build(row)
 
 
-def _call(row: Mapping[str, Any]) -> Inference:
+def _restore_call(row: Mapping[str, Any]) -> Inference:
     return Inference(
         id=bytes.fromhex(row["id"]),
         start_time=time_ns(row["start_time"]),
         end_time=time_ns(row["end_time"]),
-        cost=_money(row["cost"]),
-        estimated_cost=_money(row["estimated_cost"]),
+        cost=_money_text(row["cost"]),
+        estimated_cost=_money_text(row["estimated_cost"]),
         # Each of the columns below may be missing, because a data lake may leave it out.
         cost_source=row["cost_source"] or "none",
         status=row["status"] or "ok",
@@ -98,8 +98,8 @@ def _call(row: Mapping[str, Any]) -> Inference:
     )
 
 
-def _metric(row: Mapping[str, Any]) -> UsageMetric:
-    money = _money(row["value_money"])
+def _restore_metric(row: Mapping[str, Any]) -> UsageMetric:
+    money = _money_text(row["value_money"])
     return UsageMetric(
         id=bytes.fromhex(row["id"]),
         name=row["name"] or "",
@@ -116,8 +116,8 @@ def _metric(row: Mapping[str, Any]) -> UsageMetric:
 
 
 _MADE: Final[Mapping[str, Callable[[Mapping[str, Any]], Record]]] = {
-    Inference.kind: _call,
-    UsageMetric.kind: _metric,
+    Inference.kind: _restore_call,
+    UsageMetric.kind: _restore_metric,
 }
 
 
@@ -129,7 +129,7 @@ def time_ns(value: datetime | str | None) -> int | None:
     return (at - _EPOCH) // _US * 1000
 
 
-def _money(value: Decimal | str | None) -> str | None:
+def _money_text(value: Decimal | str | None) -> str | None:
     return None if value is None else decimal_text(Decimal(value))
 
 
@@ -146,11 +146,11 @@ class TopicRecords:
     topic: str
     table: LakeTable
     kinds: frozenset[str]
-    read: tuple[str, ...]
+    read_columns: tuple[str, ...]
     # function that returns None if the record cannot be restored
     record_of: Callable[[Fields], Record | None]
 
-    def checked(self, row: Fields) -> Record | None:
+    def restore_record(self, row: Fields) -> Record | None:
         """
         Return the record of a row. Raises ValueError, TypeError or a similar error if a value has a wrong type.
         """
@@ -160,7 +160,7 @@ class TopicRecords:
         return record
 
 
-def _event(row: Fields) -> Record | None:
+def _restore_event(row: Fields) -> Record | None:
     if row["event_type"] is None:  # the data lake left this column out
         return None
     return UsageEvent(
@@ -170,13 +170,13 @@ def _event(row: Fields) -> Record | None:
         event_type=row["event_type"],
         subject=row["subject"],
         start_time=time_ns(row["start_time"]),
-        data=_object(row["data"]),
+        data=_decode_object(row["data"]),
         tags=dict(row["tags"] or ()),
         shadow=row["shadow"],
     )
 
 
-def _operation(row: Fields) -> Record | None:
+def _restore_operation(row: Fields) -> Record | None:
     if None in (row["stream"], row["stream_type"], row["operation"]):
         return None
     value = row["value"]
@@ -189,13 +189,13 @@ def _operation(row: Fields) -> Record | None:
         start_time=time_ns(row["start_time"]),
         granularity=row["granularity"],
         element_name=row["element_name"],
-        dimensions=_object(row["dimensions"]),
+        dimensions=_decode_object(row["dimensions"]),
         value=None if value is None else decimal_text(Decimal(value)),
         shadow=row["shadow"],
     )
 
 
-def _drop(row: Fields) -> Record | None:
+def _restore_drop(row: Fields) -> Record | None:
     if None in (row["connection_id"], row["body"]):
         return None
     body = row["body"]
@@ -213,7 +213,7 @@ def _drop(row: Fields) -> Record | None:
     )
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _decode_object(value: Any) -> dict[str, Any]:
     """
     Return a value that is an object. A record file has it as a JSON object, and a row has it as JSON text.
     """
@@ -222,22 +222,24 @@ def _object(value: Any) -> dict[str, Any]:
     return dict(value or ())
 
 
-def _of(topic: str, kind: str, record_of: Callable[[Fields], Record | None]) -> TopicRecords:
+def _topic_records(topic: str, kind: str, record_of: Callable[[Fields], Record | None]) -> TopicRecords:
     table = TABLES[topic]
     kinds = frozenset({kind})
-    return TopicRecords(topic=topic, table=table, kinds=kinds, read=tuple(table.columns), record_of=record_of)
+    return TopicRecords(
+        topic=topic, table=table, kinds=kinds, read_columns=tuple(table.columns), record_of=record_of
+    )
 
 
 _AI: Final = TopicRecords(
     topic=AI_TELEMETRY,
     table=TABLES[AI_TELEMETRY],
     kinds=frozenset({"inference", "usage_metric", "correction"}),
-    read=(*READ, "counted", "calls", "spend"),
+    read_columns=(*READ, "counted", "calls", "spend"),
     record_of=record_of,
 )
 RECORDS: Final[Mapping[str, TopicRecords]] = {
     AI_TELEMETRY: _AI,
-    USAGE_EVENTS: _of(USAGE_EVENTS, UsageEvent.kind, _event),
-    UNIT_COST: _of(UNIT_COST, UnitCostOperation.kind, _operation),
-    BILLING_DATA: _of(BILLING_DATA, BillingDrop.kind, _drop),
+    USAGE_EVENTS: _topic_records(USAGE_EVENTS, UsageEvent.kind, _restore_event),
+    UNIT_COST: _topic_records(UNIT_COST, UnitCostOperation.kind, _restore_operation),
+    BILLING_DATA: _topic_records(BILLING_DATA, BillingDrop.kind, _restore_drop),
 }

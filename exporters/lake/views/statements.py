@@ -45,34 +45,34 @@ def views_for(engine: str, settings: DestinationSettings) -> str:
     """
     dialect = DIALECTS[engine]
     check_readable(dialect, settings)
-    values = values_of(dialect, settings)
+    values = placeholder_values(dialect, settings)
     if settings.format.startswith("focus"):
-        return _text("charges").format_map(values)
-    return _text(engine).format_map(values) + _views(dialect)
+        return _read_sql("charges").format_map(values)
+    return _read_sql(engine).format_map(values) + _views_sql(dialect)
 
 
-def _text(name: str) -> str:
+def _read_sql(name: str) -> str:
     return files(__package__).joinpath(f"{name}.sql").read_text("utf-8")
 
 
-def _views(dialect: Dialect) -> str:
-    column = {name: dialect.quoted(name) for name in (*COLUMNS, "date")}
+def _views_sql(dialect: Dialect) -> str:
+    column = {name: dialect.quote(name) for name in (*COLUMNS, "date")}
     at = column["at"]
     known_since = f"coalesce({column['known_at']}, {column['committed_at']})"
     values = {
         **{f"c_{name}": quoted for name, quoted in column.items()},
         "columns": ", ".join(column.values()),
-        "call_columns": ", ".join(_of_call(name, quoted) for name, quoted in column.items()),
+        "call_columns": ", ".join(_call_column(name, quoted) for name, quoted in column.items()),
         "usd": dialect.usd.format(column["spend"]),
         "day": dialect.day.format(at),
         "known_day": dialect.day.format(known_since),
         "hour": dialect.hour.format(at),
         "s": dialect.schema,
     }
-    return _text("views").format_map(values)
+    return _read_sql("views").format_map(values)
 
 
-def _of_call(name: str, quoted: str) -> str:
+def _call_column(name: str, quoted: str) -> str:
     if name != "spend":
         return f"c.{quoted}"
     return (
@@ -93,17 +93,17 @@ def check_readable(dialect: Dialect, settings: DestinationSettings) -> None:
         )
 
 
-def values_of(dialect: Dialect, settings: DestinationSettings) -> Mapping[str, str]:
+def placeholder_values(dialect: Dialect, settings: DestinationSettings) -> Mapping[str, str]:
     """Return the values of the placeholders in the SQL of an engine, or in the SQL of charges."""
     columns = (
-        dialect.column.format(name=name, quoted=dialect.quoted(name), type=dialect.types[type])
+        dialect.column.format(name=name, quoted=dialect.quote(name), type=dialect.types[type])
         for name, type in COLUMNS.items()
     )
-    address = _place(dialect, settings)
-    return {"columns": ",\n".join(columns), "place": address, "rows": _rows(dialect, settings, address)}
+    address = _files_address(dialect, settings)
+    return {"columns": ",\n".join(columns), "place": address, "rows": _rows_sql(dialect, settings, address)}
 
 
-def _place(dialect: Dialect, settings: DestinationSettings) -> str:
+def _files_address(dialect: Dialect, settings: DestinationSettings) -> str:
     """Return the address of the files for an engine, quoted for SQL."""
     scheme = dialect.stores[settings.type]
     path = str(settings.path) if settings.type == "file" else settings.url.partition("://")[2]
@@ -111,7 +111,7 @@ def _place(dialect: Dialect, settings: DestinationSettings) -> str:
     return f"{start}{path.rstrip('/')}/{TABLE}/v{VERSION}".replace("'", "''")
 
 
-def _rows(dialect: Dialect, settings: DestinationSettings, address: str) -> str:
+def _rows_sql(dialect: Dialect, settings: DestinationSettings, address: str) -> str:
     """Return the SQL function that reads files by name, or "" if the engine uses external tables instead."""
     if dialect.name == "clickhouse":
         return _clickhouse_rows(dialect, settings, address)
@@ -152,21 +152,21 @@ class Dialect:
     day: str  # a text in which {} stands for the time
     hour: str
     usd: str = "CAST({} AS DECIMAL(18, 6))"
-    quoted: Callable[[str], str] = field(default=lambda name: f'"{name}"')
+    quote: Callable[[str], str] = field(default=lambda name: f'"{name}"')
     schema: str = ""  # prefix of view names
     column: str = "  {quoted} {type}"  # a column in the table of files; {name} is its name in the files
 
 
-def _backticks(name: str) -> str:
+def _quote_with_backticks(name: str) -> str:
     return f"`{name}`"
 
 
-def _in_capitals(name: str) -> str:
+def _quote_in_capitals(name: str) -> str:
     """Quote a name in capitals, because Snowflake reads unquoted names as capitals."""
     return f'"{name.upper()}"'
 
 
-def _types(
+def _types_by_column_type(
     *, text: str, count: str, truth: str, time: str, money: str, tags: str, meters: str
 ) -> Mapping[str, str]:
     return {
@@ -184,7 +184,7 @@ def _types(
 DUCKDB: Final = Dialect(
     name="duckdb",
     stores={"s3": "s3", "gcs": "gs", "azure": "az", "file": ""},
-    types=_types(
+    types=_types_by_column_type(
         text="VARCHAR",
         count="BIGINT",
         truth="BOOLEAN",
@@ -199,7 +199,7 @@ DUCKDB: Final = Dialect(
 CLICKHOUSE: Final = Dialect(
     name="clickhouse",
     stores={"s3": "https", "gcs": "https", "file": ""},
-    types=_types(
+    types=_types_by_column_type(
         text="Nullable(String)",
         count="Nullable(Int64)",
         truth="Nullable(Bool)",
@@ -211,13 +211,13 @@ CLICKHOUSE: Final = Dialect(
     day="CAST({} AS Nullable(Date))",
     hour="date_trunc('hour', {}, 'UTC')",
     usd="CAST({} AS Nullable(Decimal(18, 6)))",
-    quoted=_backticks,
+    quote=_quote_with_backticks,
 )
 ATHENA: Final = Dialect(
     name="athena",
     column="  `{name}` {type}",  # in Athena, CREATE TABLE quotes names differently from queries
     stores={"s3": "s3"},
-    types=_types(
+    types=_types_by_column_type(
         text="string",
         count="bigint",
         truth="boolean",
@@ -232,7 +232,7 @@ ATHENA: Final = Dialect(
 BIGQUERY: Final = Dialect(
     name="bigquery",
     stores={"gcs": "gs"},
-    types=_types(
+    types=_types_by_column_type(
         text="STRING",
         count="INT64",
         truth="BOOL",
@@ -244,13 +244,13 @@ BIGQUERY: Final = Dialect(
     day="DATE({}, 'UTC')",
     hour="TIMESTAMP_TRUNC({}, HOUR, 'UTC')",
     usd="CAST({} AS NUMERIC(18, 6))",
-    quoted=_backticks,
+    quote=_quote_with_backticks,
     schema="tollhouse.",
 )
 SNOWFLAKE: Final = Dialect(
     name="snowflake",
     stores={"s3": "s3", "gcs": "gcs"},
-    types=_types(
+    types=_types_by_column_type(
         text="VARCHAR",
         count="NUMBER(19, 0)",
         truth="BOOLEAN",
@@ -263,12 +263,12 @@ SNOWFLAKE: Final = Dialect(
     hour="DATE_TRUNC('HOUR', {})",
     usd="CAST({} AS NUMBER(18, 6))",
     column="  {quoted} {type} AS (value:{name}::{type})",
-    quoted=_in_capitals,
+    quote=_quote_in_capitals,
 )
 SPARK: Final = Dialect(
     name="spark",
     stores={"s3": "s3a", "gcs": "gs", "file": "file"},
-    types=_types(
+    types=_types_by_column_type(
         text="STRING",
         count="BIGINT",
         truth="BOOLEAN",
@@ -279,7 +279,7 @@ SPARK: Final = Dialect(
     ),
     day="CAST({} AS DATE)",
     hour="date_trunc('HOUR', {})",
-    quoted=_backticks,
+    quote=_quote_with_backticks,
 )
 DIALECTS: Final[Mapping[str, Dialect]] = {
     dialect.name: dialect for dialect in (DUCKDB, CLICKHOUSE, ATHENA, BIGQUERY, SNOWFLAKE, SPARK)

@@ -21,7 +21,7 @@ from gateway.cli.parameters import Percent
 
 if TYPE_CHECKING:
     from exporters.lake.stores import Store
-    from exporters.lake.verification import Dates, LakeDifference
+    from exporters.lake.verification import DateRange, LakeDifference
     from exporters.settings import DestinationSettings
     from gateway.cli.operator.client import OperatorClient
     from gateway.configuration.sections import Config
@@ -111,13 +111,13 @@ def verify(
     if there are differences.
     """
     from exporters.lake.past.log_recount import EXPLAINED
-    from exporters.lake.verification import ALL_DATES, EXPIRED, Dates
+    from exporters.lake.verification import ALL_DATES, EXPIRED, DateRange
 
     if share is not None and level != "data":
         fail("--sample needs --data", 2)
     settings = _chosen_lake(config, name, of_any_type=True)
     route = _chosen_route(settings, topic)
-    dates = Dates(_date_text(since), _date_text(until))
+    dates = DateRange(_date_text(since), _date_text(until))
     client = None if alone or dates != ALL_DATES else _client(config)
     books = None if client is None else RouteBooks.of(client, route)
     fields, differences = _verified(
@@ -137,14 +137,14 @@ def _verified(
     settings: DestinationSettings,
     route: str,
     level: str,
-    dates: Dates,
+    dates: DateRange,
     expired: str,
     books: RouteBooks | None,
     share: float | None,
 ) -> tuple[JsonObject, Sequence[LakeDifference]]:
     """Return the fields to print, and the differences."""
     from exporters.lake.tables import LakeDays
-    from exporters.lake.verification import ALL_DATES, expired_before
+    from exporters.lake.verification import ALL_DATES, mark_expired
 
     if settings.type == "clickhouse":
         used_options = {"--footers": level == "footers", "--expired-before": expired, "--sample": share}
@@ -161,7 +161,7 @@ def _verified(
         return recounts.verified_topic(settings, route, books, reads_all=level == "data")
     days = LakeDays() if _has_ledger(settings, route, level, share) and books is not None else None
     verified = result_of(recounts.verify_files(settings, route, level, dates, share, days))
-    result = expired_before(verified, expired)
+    result = mark_expired(verified, expired)
     ledger = {}
     if books is not None:
         result = recounts.with_books(result, books)
@@ -456,9 +456,9 @@ def _chosen_route(settings: DestinationSettings, topic: str | None) -> str:
 
 def _opened_store(settings: DestinationSettings) -> Store:
     from exporters.destinations.catalogue import secret_of
-    from exporters.lake.destination import store_of
+    from exporters.lake.destination import open_store
 
-    return store_of(settings, secret_of(settings))
+    return open_store(settings, secret_of(settings))
 
 
 def _date_text(day: datetime | None) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from exporters.destinations.catalogue import secret_of
-from exporters.lake.destination import USUAL_RECORDS, store_of
+from exporters.lake.destination import USUAL_RECORDS, open_store
 from exporters.lake.formats import FORMATS
-from exporters.lake.past.adoption import Adopted, LakeAdoption
+from exporters.lake.past.adoption import AdoptionResult, LakeAdoption
 from exporters.lake.past.importing import LakeImport
 from exporters.lake.past.records import RECORDS
 from exporters.settings import DestinationSettings
@@ -26,7 +26,7 @@ from spool.registry.operators import Actor
 
 async def adopted(
     config: Config, settings: DestinationSettings, topic: str, *, leave: bool, dry_run: bool
-) -> Adopted:
+) -> AdoptionResult:
     """
     Mark what the lake has as delivered in a restored storage, and import the records that exist only in the lake.
 
@@ -43,7 +43,7 @@ async def adopted(
             if running:
                 raise NotAllowed(f"stop every gateway first; still running: {', '.join(running)}")
             adoption = LakeAdoption(
-                store=store_of(settings, secret_of(settings)),
+                store=open_store(settings, secret_of(settings)),
                 landings=storage.small.of(LANDINGS),
                 deliveries=storage.deliveries,
                 log=storage.log,
@@ -69,7 +69,7 @@ async def imported(settings: DestinationSettings, topic: str, source: Path) -> d
     """Import the records of a file into a lake; return the counts and the written files."""
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
         work = LakeImport(
-            store=store_of(settings, secret_of(settings)),
+            store=open_store(settings, secret_of(settings)),
             clock=SystemClock(),
             destination=settings.name,
             format=FORMATS[settings.format],

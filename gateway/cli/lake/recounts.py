@@ -18,7 +18,7 @@ from spool.record import CURRENCY
 
 if TYPE_CHECKING:
     from exporters.lake.tables import LakeDay, LakeDays
-    from exporters.lake.verification import Dates, LakeDifference, VerifiedLake
+    from exporters.lake.verification import DateRange, LakeDifference, VerifiedLake
     from exporters.settings import DestinationSettings
     from gateway.cli.operator.client import OperatorClient
 
@@ -77,7 +77,7 @@ def with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) -> tuple
     """
     Add the days on which the lake differs from the totals. Also return a text that says how much was compared.
     """
-    from exporters.lake.past.log_recount import ledger_differs
+    from exporters.lake.past.log_recount import ledger_differences
 
     if not days.days:
         return found, "nothing to compare"
@@ -87,7 +87,7 @@ def with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) -> tuple
     if ledger is None or books.waits() or books.now() != books.terms:
         return found, "not compared: records wait for the lake (tollhouse lake land), or arrived meanwhile"
     began_later = (found.first or 1) > 1
-    differences = ledger_differs(days.days, ledger, began_later=began_later)
+    differences = ledger_differences(days.days, ledger, began_later=began_later)
     return replace(found, differences=[*found.differences, *differences]), f"{len(days.days)} days compared"
 
 
@@ -121,9 +121,9 @@ def with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]
 
 def with_books(found: VerifiedLake, books: RouteBooks) -> VerifiedLake:
     """Add the difference between a lake of files and the accounting, if there is one."""
-    from exporters.lake.verification import books_differ
+    from exporters.lake.verification import accounting_difference
 
-    difference = books_differ(found, books.route, books.terms, books.now())
+    difference = accounting_difference(found, books.route, books.terms, books.now())
     return found if difference is None else replace(found, differences=[*found.differences, difference])
 
 
@@ -131,7 +131,7 @@ async def verify_files(
     settings: DestinationSettings,
     route: str,
     level: str,
-    dates: Dates,
+    dates: DateRange,
     share: float | None = None,
     days: LakeDays | None = None,
 ) -> VerifiedLake:
@@ -139,16 +139,16 @@ async def verify_files(
     Verify a lake of files. With `share`, reads only that part of the files completely, chosen at random.
     """
     from exporters.destinations.catalogue import secret_of
-    from exporters.lake.destination import store_of
+    from exporters.lake.destination import open_store
     from exporters.lake.tables import table_of
-    from exporters.lake.verification import read_manifests, verify
+    from exporters.lake.verification import read_manifests, verify_files
 
-    store = store_of(settings, secret_of(settings))
+    store = open_store(settings, secret_of(settings))
     table = table_of(route).name
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
         scratch = Path(directory)
         manifests = read_manifests(store, settings.name, scratch, table=table)
-        return await verify(
+        return await verify_files(
             store,
             manifests,
             level=level,
@@ -174,7 +174,7 @@ def sampled(share: float) -> Callable[[], bool]:
     return is_next
 
 
-def verified_table(settings: DestinationSettings, dates: Dates, books: RouteBooks | None) -> Verified:
+def verified_table(settings: DestinationSettings, dates: DateRange, books: RouteBooks | None) -> Verified:
     """Return the state of a ClickHouse table, and its differences."""
     import msgspec
 
@@ -227,9 +227,9 @@ def _compared(
 ) -> Sequence[LakeDifference]:
     if books is None:
         return differences
-    from exporters.lake.verification import compared_with_books
+    from exporters.lake.verification import compare_with_accounting
 
-    return compared_with_books(
+    return compare_with_accounting(
         differences, books.route, settled=settled, absent=absent, before=books.terms, after=books.now()
     )
 

@@ -59,11 +59,11 @@ def past_records(config: Config, storage: Storage) -> PastRecords | None:
     if settings is None:
         return None
     from exporters.destinations.catalogue import secret_of
-    from exporters.lake.destination import store_of
+    from exporters.lake.destination import open_store
     from exporters.lake.past.history import LakeHistory
 
     return LakeHistory(
-        store=store_of(settings, secret_of(settings)),
+        store=open_store(settings, secret_of(settings)),
         landings=storage.small.of(LANDINGS),
         route=f"{settings.name}/{AI_TELEMETRY}",
         directory=config.data_dir / "lake",
@@ -81,7 +81,7 @@ async def repair_lake(
     settings = _lake_of_files(config, destination)
     from exporters.destinations.catalogue import secret_of
     from exporters.errors import SendError
-    from exporters.lake.destination import store_of
+    from exporters.lake.destination import open_store
     from exporters.lake.repair import LakeRepair
     from spool.deliveries.protocols import LakeRepairs
 
@@ -90,7 +90,7 @@ async def repair_lake(
     try:
         for topic in settings.topics:
             repair = LakeRepair(
-                store=store_of(settings, secret_of(settings)),
+                store=open_store(settings, secret_of(settings)),
                 landings=storage.small.of(LANDINGS),
                 log=storage.log,
                 clock=clock,
@@ -144,5 +144,7 @@ async def _landed_at(landings: Landings, route: str) -> float | None:
 
     newest = await landings.before(route, _ANY)
     return (
-        None if newest is None else datetime.fromisoformat(manifest.read(newest.body).landed_at).timestamp()
+        None
+        if newest is None
+        else datetime.fromisoformat(manifest.decode_manifest(newest.body).landed_at).timestamp()
     )

@@ -26,9 +26,9 @@ import pytest
 
 from exporters.destinations.catalogue import secret_of
 from exporters.lake import names
-from exporters.lake.destination import store_of
+from exporters.lake.destination import open_store
 from exporters.lake.stores import Store
-from exporters.lake.verification import DATA, ReadManifest, VerifiedLake, read_manifests, verify
+from exporters.lake.verification import DATA, ReadManifest, VerifiedLake, read_manifests, verify_files
 from exporters.settings import DestinationSettings
 from tests.bench.lakes.relay import relayed
 from tests.integration.lake.s3 import BUCKET, s3_server
@@ -85,7 +85,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
             endpoint=address,
             secret_file=tmp_path / "secret",
         )
-        yield Run(tmp_path / "data", shaken, tmp_path / "secret", store_of(settings, secret_of(settings)))
+        yield Run(tmp_path / "data", shaken, tmp_path / "secret", open_store(settings, secret_of(settings)))
         print(f"{relay.connections} connections, {relay.resets} reset, {relay.refused} refused")
         assert relay.resets and relay.refused
 
@@ -102,7 +102,7 @@ async def fetched(store: Store, directory: Path) -> AsyncIterator[int]:
 async def verified(store: Store, scratch: Path) -> tuple[VerifiedLake, list[str]]:
     """Verify every byte of the lake; return the result and the files of all manifests."""
     scratch.mkdir()
-    found = await verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
+    found = await verify_files(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
     made = [each async for each in read_manifests(store, "lake", scratch) if isinstance(each, ReadManifest)]
     return found, [file.key for each in made for file in each.body.files]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from exporters.destinations.catalogue import secret_of
 from exporters.errors import SendError
-from exporters.lake.destination import store_of
+from exporters.lake.destination import open_store
 from exporters.settings import DestinationSettings
 from tests.free_ports import free_port
 
@@ -87,7 +87,7 @@ def _wait(process: subprocess.Popen[bytes], directory: Path, address: str) -> No
     while True:
         assert process.poll() is None, (directory / "log").read_text()
         try:
-            asyncio.run(store_of(settings, secret_of(settings)).create("begun", b"1"))
+            asyncio.run(open_store(settings, secret_of(settings)).create("begun", b"1"))
         except SendError:
             assert time.monotonic() < until, (directory / "log").read_text()
             time.sleep(0.1)

@@ -12,9 +12,9 @@ import pytest
 
 from exporters.destinations.catalogue import secret_of
 from exporters.errors import Misconfigured
-from exporters.lake.destination import store_of
+from exporters.lake.destination import open_store
 from exporters.lake.stores import Store
-from exporters.lake.verification import DATA, read_manifests, verify
+from exporters.lake.verification import DATA, read_manifests, verify_files
 from exporters.settings import DestinationSettings
 from spool.deliveries.values import PARKED
 from tests.clients import environments
@@ -49,7 +49,7 @@ def settings(account: str, tmp_path: Path) -> DestinationSettings:
 
 @pytest.fixture
 def store(settings: DestinationSettings) -> Store:
-    return store_of(settings, secret_of(settings))
+    return open_store(settings, secret_of(settings))
 
 
 class TestAzure(StoreContract):
@@ -66,7 +66,7 @@ async def test_a_container_or_a_key_that_is_wrong_parks(
     other.write_text(f"A{KEY[1:]}")
     for wrong in (replace(settings, url="az://nobody-has-this/lake"), replace(settings, secret_file=other)):
         with pytest.raises(Misconfigured):
-            await store_of(wrong, secret_of(wrong)).create("one", b"1")
+            await open_store(wrong, secret_of(wrong)).create("one", b"1")
 
 
 async def test_a_lake_in_azure_has_every_record_once(
@@ -88,7 +88,7 @@ async def test_a_lake_in_azure_has_every_record_once(
         await house.until(queued=0, delivered=25)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    found = await verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
+    found = await verify_files(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
     assert [] == found.differences
     assert found.deliveries == 3
     assert found.rows == 25

@@ -13,9 +13,9 @@ import pytest
 
 from exporters.destinations.catalogue import secret_of
 from exporters.errors import Misconfigured
-from exporters.lake.destination import store_of
+from exporters.lake.destination import open_store
 from exporters.lake.stores import Store
-from exporters.lake.verification import DATA, read_manifests, verify
+from exporters.lake.verification import DATA, read_manifests, verify_files
 from exporters.settings import DestinationSettings
 from tests.clients import environments
 from tests.clients.lake.google import BUCKET, Shim, google
@@ -52,7 +52,7 @@ def settings(server: tuple[str, Shim], tmp_path: Path) -> DestinationSettings:
 
 @pytest.fixture
 def store(settings: DestinationSettings) -> Store:
-    return store_of(settings, secret_of(settings))
+    return open_store(settings, secret_of(settings))
 
 
 class TestGoogle(StoreContract):
@@ -65,12 +65,12 @@ async def test_a_bucket_that_is_missing_parks(settings: DestinationSettings) -> 
     """
     wrong = replace(settings, url="gs://nobody-has-this/lake")
     with pytest.raises(Misconfigured):
-        await store_of(wrong, secret_of(wrong)).create("one", b"1")
+        await open_store(wrong, secret_of(wrong)).create("one", b"1")
 
 
 async def verified(store: Store, scratch: Path) -> tuple[int, Decimal, list[object]]:
     scratch.mkdir()
-    found = await verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
+    found = await verify_files(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
     return found.rows, Decimal(found.spend), list(found.differences)
 
 

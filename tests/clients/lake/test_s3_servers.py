@@ -14,9 +14,9 @@ import pytest
 from exporters.destinations.catalogue import secret_of
 from exporters.errors import Misconfigured
 from exporters.lake import names
-from exporters.lake.destination import store_of
+from exporters.lake.destination import open_store
 from exporters.lake.stores import Store
-from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify
+from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify_files
 from exporters.settings import DestinationSettings
 from tests.clients import environments
 from tests.clients.lake.s3_servers import BUCKET, s3proxy, settings_in, versitygw
@@ -53,7 +53,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> DestinationSetti
 
 @pytest.fixture
 def store(settings: DestinationSettings) -> Store:
-    return store_of(settings, secret_of(settings))
+    return open_store(settings, secret_of(settings))
 
 
 @pytest.mark.parametrize("settings", ["gateway"], indirect=True)
@@ -77,12 +77,12 @@ class TestS3Proxy(StoreContract):
     async def test_a_condition_holds(self, store: Store) -> None:
         """s3proxy ignores write conditions, and `check` detects that."""
         await store.create("one", b"1")
-        assert not await store.refuses_again("one", b"1")
+        assert not await store.probe_overwrite_refusal("one", b"1")
 
 
 async def verified(store: Store, scratch: Path) -> VerifiedLake:
     scratch.mkdir(exist_ok=True)
-    return await verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
+    return await verify_files(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
 
 
 async def test_a_bucket_or_a_key_that_is_wrong_parks(settings: DestinationSettings, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_a_bucket_or_a_key_that_is_wrong_parks(settings: DestinationSettin
     other.write_text("tollhouse\nanother-secret\n")
     for wrong in (replace(settings, url="s3://nobody-has-this/lake"), replace(settings, secret_file=other)):
         with pytest.raises(Misconfigured):
-            await store_of(wrong, secret_of(wrong)).create("one", b"1")
+            await open_store(wrong, secret_of(wrong)).create("one", b"1")
 
 
 @pytest.mark.parametrize("format", ["parquet", "focus-parquet"])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exporters.lake.formats import FORMATS, files_of
-from exporters.lake.names import Series
+from exporters.lake.formats import FORMATS, new_delivery_files
+from exporters.lake.names import DeliveryRange
 from exporters.lake.partitions import FileFormat
 from exporters.lake.tables import TABLES
 from spool.log.values import Entry
@@ -77,8 +77,8 @@ def test_the_bytes_are_those_of_the_writer_number(format: FileFormat, tmp_path: 
     a row above.
     """
     entry = Entry(topic=AI_TELEMETRY, first=1, committed_at=NOON + 0.5, records=_records())
-    series = Series("lake", "3f9c1a2b", 1, entry.last)
-    files = files_of(
+    series = DeliveryRange("lake", "3f9c1a2b", 1, entry.last)
+    files = new_delivery_files(
         tmp_path,
         series,
         route="lake/ai-telemetry",

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from exporters.lake import manifest, parquet, partitions
 from exporters.lake.columns import COLUMNS, KEPT, row_of
 from exporters.lake.formats import PARQUET
-from exporters.lake.names import Series
+from exporters.lake.names import DeliveryRange
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, HourlySums
 from spool.log.values import Entry
@@ -37,7 +37,7 @@ def written(
     directory: Path, *entries: Entry, last: int | None = None, **options: Any
 ) -> manifest.LakeManifest:
     last = entries[-1].last if last is None else last
-    series = Series("lake", "3f9c1a2b", entries[0].first, last)
+    series = DeliveryRange("lake", "3f9c1a2b", entries[0].first, last)
     files = partitions.DeliveryFiles(directory, series, route=ROUTE, format=PARQUET, **options)
     for each in entries:
         files.add(each)
@@ -208,8 +208,8 @@ def test_columns_that_are_left_out_stay_null(tmp_path: Path) -> None:
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     """A manifest is JSON and stores its sums with every digit."""
     made = written(tmp_path, entry(calls(2, cost="0.000000000000000000000000001", cost_source="reported")))
-    body = manifest.written(made)
-    assert made == manifest.read(body)
+    body = manifest.encode_manifest(made)
+    assert made == manifest.decode_manifest(body)
     assert "0.000000000000000000000000002" == json.loads(body)["counted"]["spend"]
     with pytest.raises(ValueError, match="version 2"):
-        manifest.read(body.replace(b'"manifest":1', b'"manifest":2'))
+        manifest.decode_manifest(body.replace(b'"manifest":1', b'"manifest":2'))

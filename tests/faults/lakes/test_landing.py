@@ -13,10 +13,10 @@ import pytest
 
 from exporters.destinations.catalogue import secret_of
 from exporters.lake import names, parquet
-from exporters.lake.destination import store_of
+from exporters.lake.destination import open_store
 from exporters.lake.stores import Store
-from exporters.lake.verification import DATA, LakeDifference, VerifiedLake, read_manifests, verify
-from exporters.lake.watch import recount
+from exporters.lake.verification import DATA, LakeDifference, VerifiedLake, read_manifests, verify_files
+from exporters.lake.watch import compare_with_store
 from exporters.settings import DestinationSettings
 from tests.faults.scenarios import Trial
 from tests.integration.lake import victim
@@ -40,9 +40,9 @@ async def judge(data: Path, store: Store, scratch: Path) -> Judged:
     async for each in store.names(names.DATA):
         await store.fetch(each.name, scratch / "there")
         ids += [id for (id,) in parquet.read_rows(scratch / "there", ["id"])]
-    verified = await verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
+    verified = await verify_files(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
     async with opened(data) as house:
-        kept = await recount(store, house.context(), ROUTE)
+        kept = await compare_with_store(store, house.context(), ROUTE)
     return Judged(ids, verified, [*verified.differences, *kept.differences])
 
 
@@ -70,7 +70,7 @@ def test_kills_at_the_places_of_a_landing(trial: Trial, kind: str, tmp_path: Pat
                 fields = {"type": kind, "url": url, "endpoint": address, "secret_file": secret}
             victim.kill_at_each_place(place / "data", places(rng), **fields)
             settings = DestinationSettings(**{"name": "lake", "type": kind, **fields})
-            store = store_of(settings, secret_of(settings))
+            store = open_store(settings, secret_of(settings))
             found = asyncio.run(judge(place / "data", store, place / "scratch"))
             there = len(set(found.ids))
             trial.count(

@@ -65,7 +65,7 @@ class StoreContract:
     async def test_a_condition_holds(self, store: Store) -> None:
         """A conditional write fails if the object exists."""
         await store.create("one", b"1")
-        assert await store.refuses_again("one", b"1")
+        assert await store.probe_overwrite_refusal("one", b"1")
 
     async def test_check_writes_one_object(self, settings: DestinationSettings, store: Store) -> None:
         """

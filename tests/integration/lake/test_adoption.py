@@ -15,9 +15,9 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from exporters.lake.past.adoption import LakeAdoption
-from exporters.lake.stores import Folder
-from exporters.lake.verification import DATA, read_manifests, verify
-from exporters.lake.watch import recount
+from exporters.lake.stores import FolderStore
+from exporters.lake.verification import DATA, read_manifests, verify_files
+from exporters.lake.watch import compare_with_store
 from gateway.cli.lake.command import lake as command
 from gateway.devices.states import revoked_by
 from spool.deliveries.protocols import LANDINGS
@@ -85,10 +85,10 @@ async def landed(directory: Path) -> tuple[list[str], dict[str, int]]:
 
 
 async def differences(house: House, directory: Path) -> list[str]:
-    store, scratch = Folder(directory / "lake"), directory / "scratch"
+    store, scratch = FolderStore(directory / "lake"), directory / "scratch"
     scratch.mkdir(exist_ok=True)
-    seen = await verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
-    kept = await recount(store, house.context(), ROUTE)
+    seen = await verify_files(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
+    kept = await compare_with_store(store, house.context(), ROUTE)
     return [f"{each.kind} {each.name}: {each.words}" for each in (*seen.differences, *kept.differences)]
 
 
@@ -247,7 +247,7 @@ async def adopt_until(directory: Path, steps: Steps) -> bool:
     async with opened(directory / "data") as house:
         storage = house.storage
         adoption = LakeAdoption(
-            store=steps.of(Folder(directory / "lake"), "create"),
+            store=steps.of(FolderStore(directory / "lake"), "create"),
             landings=storage.small.of(LANDINGS),
             deliveries=steps.of(storage.deliveries, "due", "settle", "retry"),
             log=steps.of(storage.log, "append"),

@@ -17,11 +17,11 @@ from click.testing import CliRunner
 
 from exporters.destinations.catalogue import secret_of
 from exporters.lake import names
-from exporters.lake.destination import problems, store_of
+from exporters.lake.destination import open_store, problems
 from exporters.lake.repair import LakeRepair
 from exporters.lake.stores import Store
-from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify
-from exporters.lake.watch import recount
+from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify_files
+from exporters.lake.watch import compare_with_store
 from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import lake as command
 from gateway.configuration.sections import Config
@@ -57,7 +57,7 @@ class Lake:
     async def verified(self) -> VerifiedLake:
         self.scratch.mkdir(exist_ok=True)
         read = read_manifests(self.store, "lake", self.scratch)
-        return await verify(self.store, read, level=DATA, scratch=self.scratch)
+        return await verify_files(self.store, read, level=DATA, scratch=self.scratch)
 
     async def files(self) -> list[str]:
         return [each.name async for each in self.store.names(names.DATA)]
@@ -92,7 +92,7 @@ async def filled(tmp_path: Path, **settings: Any) -> AsyncIterator[Lake]:
         async with house.forwarding(**fields):
             await house.add(records())
             await house.until(queued=0)
-        yield Lake(house, store_of(destination, secret_of(destination)), fields, tmp_path / "scratch")
+        yield Lake(house, open_store(destination, secret_of(destination)), fields, tmp_path / "scratch")
 
 
 @pytest.mark.parametrize("format", list(FORMATS))
@@ -114,7 +114,7 @@ async def test_charges_are_in_a_lake_once(
         assert found.spend == "2.3"
         assert found.calls == 23
         assert found.differences == []
-        assert [] == (await recount(lake.store, lake.house.context(), ROUTE)).differences
+        assert [] == (await compare_with_store(lake.store, lake.house.context(), ROUTE)).differences
         assert 25 == (await lake.house.terms())["delivered"]
         team = "=b" if format == "focus-parquet" else "'=b"
         charges = [(team, Decimal("0.3"), 3, "1-25"), ("a", Decimal(2), 20, "1-25"), (None, 0, 0, "1-25")]
@@ -186,9 +186,9 @@ def test_a_kill_at_any_place_leaves_every_charge_once(
 
     async def look() -> tuple[VerifiedLake, list[tuple[Any, ...]], list[str]]:
         async with opened(tmp_path / "data") as house:
-            lake = Lake(house, store_of(settings, secret_of(settings)), fields, tmp_path / "scratch")
+            lake = Lake(house, open_store(settings, secret_of(settings)), fields, tmp_path / "scratch")
             found, charges = await lake.verified(), await lake.charges()
-            assert [] == (await recount(lake.store, house.context(), ROUTE)).differences
+            assert [] == (await compare_with_store(lake.store, house.context(), ROUTE)).differences
         read = "read_parquet" if format == "focus-parquet" else "read_csv"
         files = f"{lake.scratch}/*.{FORMATS[format]}"
         numbers = duckdb.sql(f"SELECT x_Records FROM {read}('{files}') ORDER BY 1").fetchall()

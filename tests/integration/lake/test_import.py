@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 
 from exporters.lake.formats import FORMATS
 from exporters.lake.past.importing import LakeImport
-from exporters.lake.stores import Folder
-from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify
-from exporters.lake.watch import recount
+from exporters.lake.stores import FolderStore
+from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify_files
+from exporters.lake.watch import compare_with_store
 from gateway.cli.lake.command import lake as command
 from spool.clock import SystemClock
 from spool.record import NS, Record, as_json
@@ -47,8 +47,10 @@ def record_file(path: Path, records: list[Record]) -> Path:
 
 def verified(lake: Path, scratch: Path) -> VerifiedLake:
     scratch.mkdir(exist_ok=True)
-    store = Folder(lake)
-    return asyncio.run(verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch))
+    store = FolderStore(lake)
+    return asyncio.run(
+        verify_files(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
+    )
 
 
 def run(directory: Path, *words: str) -> Result:
@@ -77,7 +79,7 @@ def test_a_record_file_is_brought_once(tmp_path: Path) -> None:
                 assert found["rows"] == 8
                 assert found["known"] == 5
                 assert found["left_out"] == 2
-            seen = await recount(Folder(tmp_path / "lake"), house.context(), ROUTE)
+            seen = await compare_with_store(FolderStore(tmp_path / "lake"), house.context(), ROUTE)
             assert seen.rows == 13
             assert seen.imported == 8
             return [each.kind for each in seen.differences]
@@ -151,7 +153,7 @@ def test_an_import_that_was_cut_off_ends_as_if_it_was_not(tmp_path: Path) -> Non
     def bring(lake: Path) -> list[int]:
         (tmp_path / "work").mkdir(exist_ok=True)
         work = LakeImport(
-            store=Folder(lake), clock=SystemClock(), destination="lake", format=FORMATS["parquet"],
+            store=FolderStore(lake), clock=SystemClock(), destination="lake", format=FORMATS["parquet"],
             directory=tmp_path / "work", part_rows=5,
         )  # fmt: skip
         return [part.numbers.rows for part in asyncio.run(work.run(source))]

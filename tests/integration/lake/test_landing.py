@@ -22,7 +22,7 @@ PAID = {"cost": "0.1", "cost_source": "reported"}
 
 async def manifests(house: House) -> list[manifest.LakeManifest]:
     landed = await house.storage.small.of(LANDINGS).landed(ROUTE, after=0, most=1000)
-    return [manifest.read(one.body) for one in landed]
+    return [manifest.decode_manifest(one.body) for one in landed]
 
 
 async def test_every_record_is_in_the_lake_once(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ async def test_manifests_are_a_chain_of_what_is_there(tmp_path: Path) -> None:
         await house.until(queued=0)
         landed = await house.storage.small.of(LANDINGS).landed(ROUTE, after=0, most=10)
     bodies = [one.body for one in landed]
-    first, second = map(manifest.read, bodies)
+    first, second = map(manifest.decode_manifest, bodies)
     assert first.before is None
     assert manifest.hash_of(bodies[0]) == second.before
     kept = lake / f"_manifest/ai_telemetry/{first.edition}/000000000001-000000000010.json"

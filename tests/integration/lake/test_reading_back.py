@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from exporters.errors import Retryable
 from exporters.lake.past import history
 from exporters.lake.past.history import LakeHistory
-from exporters.lake.stores import Folder
+from exporters.lake.stores import FolderStore
 from gateway.cli import main
 from spool.deliveries.protocols import LANDINGS, PastDates
 from spool.engines import SQLITE
@@ -74,16 +74,16 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
         yield server
 
 
-def history_of(server: OperatorServer, directory: Path, store: Folder | None = None) -> LakeHistory:
+def history_of(server: OperatorServer, directory: Path, store: FolderStore | None = None) -> LakeHistory:
     return LakeHistory(
-        store=store or Folder(directory / "lake"),
+        store=store or FolderStore(directory / "lake"),
         landings=server.storage.small.of(LANDINGS),
         route=ROUTE,
         directory=directory / "read",
     )
 
 
-class AwayFolder(Folder):
+class AwayFolder(FolderStore):
     async def fetch(self, name: str, path: Path) -> None:
         raise Retryable("nobody answers", answered=False)
 

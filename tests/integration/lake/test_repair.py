@@ -17,11 +17,11 @@ from obstore.store import S3Store
 
 from exporters.destinations.catalogue import secret_of
 from exporters.lake import names
-from exporters.lake.destination import store_of
+from exporters.lake.destination import open_store
 from exporters.lake.repair import LakeRepair
 from exporters.lake.stores import Store
-from exporters.lake.verification import DATA, read_manifests, verify
-from exporters.lake.watch import recount
+from exporters.lake.verification import DATA, read_manifests, verify_files
+from exporters.lake.watch import compare_with_store
 from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS
@@ -60,8 +60,8 @@ class Lake:
         the server finds.
         """
         manifests = read_manifests(self.store, "lake", self.scratch)
-        found = await verify(self.store, manifests, level=DATA, scratch=self.scratch)
-        seen = await recount(self.store, self.house.context(), ROUTE)
+        found = await verify_files(self.store, manifests, level=DATA, scratch=self.scratch)
+        seen = await compare_with_store(self.store, self.house.context(), ROUTE)
         return [each.kind for each in (*found.differences, *seen.differences)]
 
 
@@ -98,7 +98,7 @@ async def lake(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         async with house.forwarding(**fields):
             await house.add(calls(1, 30, cost="0.1", cost_source="reported", user="ada", team="search"))
             await house.until(queued=0)
-        yield Lake(house, store_of(settings, secret_of(settings)), remover, scratch)
+        yield Lake(house, open_store(settings, secret_of(settings)), remover, scratch)
 
 
 async def test_missing_files_are_put_again(lake: Lake) -> None:
@@ -132,7 +132,7 @@ async def test_other_bytes_of_the_same_rows_have_a_manifest_of_their_own(lake: L
     assert ([second], []) == await lake.repaired(leave_out=("user",))
     assert [] == await lake.differences()
     manifests = await lake.files(names.MANIFESTS)
-    assert [1, 2, 0, 1, 0, 0] == list(map(names.repair_in, manifests))
+    assert [1, 2, 0, 1, 0, 0] == list(map(names.repair_number_in, manifests))
     await asyncio.to_thread(lake.remove, manifests[2])
     assert "content" in await lake.differences()
 

@@ -14,13 +14,13 @@ from click.testing import CliRunner
 
 from exporters.destinations.catalogue import secret_of
 from exporters.lake import names
-from exporters.lake.destination import store_of
+from exporters.lake.destination import open_store
 from exporters.lake.file_checks import format_of
 from exporters.lake.repair import LakeRepair
 from exporters.lake.stores import Store
 from exporters.lake.tables import OPTIONAL, TABLES, table_of
-from exporters.lake.verification import DATA, read_manifests, verify
-from exporters.lake.watch import recount
+from exporters.lake.verification import DATA, read_manifests, verify_files
+from exporters.lake.watch import compare_with_store
 from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS
@@ -78,7 +78,7 @@ async def landed(house: House, records: Mapping[str, Record] = RECORDS, **fields
 async def row_of(store: Store, topic: str, scratch: Path) -> dict[str, Any]:
     """Return the only row of a table, with the columns that are read."""
     table = TABLES[topic]
-    [file] = [each.name async for each in store.names(names.data_of(table.name))]
+    [file] = [each.name async for each in store.names(names.data_prefix(table.name))]
     await store.fetch(file, scratch / "file")
     format = format_of(file)
     assert format is not None
@@ -94,9 +94,9 @@ async def differences(store: Store, house: House, route: str, scratch: Path) -> 
     scratch.mkdir(exist_ok=True)
     table = table_of(route).name
     read = read_manifests(store, "lake", scratch, table=table)
-    found = await verify(store, read, level=DATA, scratch=scratch, table=table)
+    found = await verify_files(store, read, level=DATA, scratch=scratch, table=table)
     assert 1 == found.rows
-    seen = await recount(store, house.context(), route)
+    seen = await compare_with_store(store, house.context(), route)
     return [each.kind for each in (*found.differences, *seen.differences)]
 
 
@@ -119,7 +119,7 @@ async def test_each_topic_has_a_table(
             "secret_file": tmp_path / "secret",
         }
     settings = DestinationSettings(name="lake", **fields)
-    store = store_of(settings, secret_of(settings))
+    store = open_store(settings, secret_of(settings))
     async with opened(tmp_path / "data") as house:
         await landed(house, format=format, **fields)
         for topic, shown in SHOWN.items():
@@ -131,7 +131,7 @@ async def test_each_topic_has_a_table(
             assert RECORDS[topic].id.hex() == row["id"]
             assert row["counted"] is False
         for topic, table in TABLES.items():
-            [name] = [each.name async for each in store.names(names.data_of(table.name))]
+            [name] = [each.name async for each in store.names(names.data_prefix(table.name))]
             assert name.startswith(f"{table.name}/v1/date=2026-09-21/lake-")
             assert [] == await differences(store, house, f"lake/{topic}", tmp_path / "scratch")
 
@@ -143,9 +143,9 @@ async def test_a_missing_file_of_a_topic_is_put_again(tmp_path: Path) -> None:
     """
     async with opened(tmp_path / "data") as house:
         await landed(house, path=tmp_path / "lake")
-        store = store_of(DestinationSettings(name="lake", type="file", path=tmp_path / "lake"), None)
+        store = open_store(DestinationSettings(name="lake", type="file", path=tmp_path / "lake"), None)
         for topic, table in TABLES.items():
-            [name] = [each.name async for each in store.names(names.data_of(table.name))]
+            [name] = [each.name async for each in store.names(names.data_prefix(table.name))]
             kept = (tmp_path / "lake" / name).read_bytes()
             (tmp_path / "lake" / name).unlink()
             assert ["missing"] * 2 == await differences(store, house, f"lake/{topic}", tmp_path / "scratch")

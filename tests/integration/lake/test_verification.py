@@ -18,18 +18,18 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from exporters.lake import manifest
-from exporters.lake.file_checks import footer_differs
+from exporters.lake.file_checks import footer_difference
 from exporters.lake.formats import PARQUET
-from exporters.lake.stores import Folder, StoredObject
+from exporters.lake.stores import FolderStore, StoredObject
 from exporters.lake.verification import (
     DATA,
     FOOTERS,
     LISTING,
-    Dates,
+    DateRange,
     VerifiedLake,
-    books_differ,
+    accounting_difference,
     read_manifests,
-    verify,
+    verify_files,
 )
 from exporters.lake.views.statements import views_for
 from exporters.settings import DestinationSettings
@@ -255,10 +255,13 @@ def test_damaged_numbers_are_in_both_sums() -> None:
         deliveries=1, files=1, bytes=1, rows=8, records=8, damaged=2, calls=8, spend="0", differences=[]
     )
     same = {"delivered": 8, "damaged": 2, "before_start": 5}
-    assert books_differ(found, ROUTE, same, same) is None
+    assert accounting_difference(found, ROUTE, same, same) is None
     fewer, more = {"delivered": 8}, {"delivered": 8, "damaged": 3}
-    assert books_differ(found, ROUTE, fewer, more) is None, "it landed while the manifests were read"
-    missing, foreign = books_differ(found, ROUTE, more, more), books_differ(found, ROUTE, fewer, fewer)
+    assert accounting_difference(found, ROUTE, fewer, more) is None, "it landed while the manifests were read"
+    missing, foreign = (
+        accounting_difference(found, ROUTE, more, more),
+        accounting_difference(found, ROUTE, fewer, fewer),
+    )
     assert missing is not None and foreign is not None
     assert missing.kind == "missing"
     assert foreign.kind == "foreign"
@@ -285,14 +288,14 @@ async def test_dates_limit_what_is_looked_at(tmp_path: Path) -> None:
     """
     await fill_days(tmp_path)
     lake = tmp_path / "lake"
-    store = Folder(lake)
+    store = FolderStore(lake)
     (lake / "ai_telemetry/v1/date=2026-11-20/strange.parquet").write_bytes(b"strange")
     (lake / "ai_telemetry/v1/strange.parquet").write_bytes(b"strange")
     files(lake)[-1].unlink()  # delete the file of 2026-11-23
 
     async def verified(*dates: str) -> tuple[int, int, int, list[str]]:
         manifests = read_manifests(store, "lake", tmp_path)
-        found = await verify(store, manifests, level=LISTING, scratch=tmp_path, dates=Dates(*dates))
+        found = await verify_files(store, manifests, level=LISTING, scratch=tmp_path, dates=DateRange(*dates))
         return found.deliveries, found.files, found.rows, [each.kind for each in found.differences]
 
     assert (3, 6, 30, ["missing", "foreign", "foreign"]) == await verified()
@@ -322,7 +325,7 @@ def test_what_a_rule_of_the_store_took_is_no_failure(tmp_path: Path) -> None:
     assert (1, ["expired_by_rule", "missing"]) == found("--expired-before", "2026-11-22")
 
 
-class CountingFolder(Folder):
+class CountingFolder(FolderStore):
     asked: Counter[str]
 
     async def size(self, name: str) -> int | None:
@@ -345,7 +348,9 @@ async def test_files_are_asked_for_by_one_list(lake: Path, tmp_path: Path) -> No
     """
     store = CountingFolder(lake)
     store.asked = Counter()
-    found = await verify(store, read_manifests(store, "lake", tmp_path), level=LISTING, scratch=tmp_path)
+    found = await verify_files(
+        store, read_manifests(store, "lake", tmp_path), level=LISTING, scratch=tmp_path
+    )
     assert [] == found.differences
     assert {"names": 2, "fetch": 3} == store.asked
 
@@ -353,10 +358,10 @@ async def test_files_are_asked_for_by_one_list(lake: Path, tmp_path: Path) -> No
 def test_the_end_of_a_file_says_its_rows_and_numbers(filled: Path) -> None:
     """The Parquet library's own statistics are compared, not only Tollhouse's metadata."""
     path = files(filled)[1]
-    made = manifest.read(manifests(filled)[1].read_bytes())
+    made = manifest.decode_manifest(manifests(filled)[1].read_bytes())
     (file,), end = made.files, path.read_bytes()
-    assert footer_differs(PARQUET, end, made, file) is None
-    assert "it has 10 rows, but its manifest says 11" == footer_differs(
+    assert footer_difference(PARQUET, end, made, file) is None
+    assert "it has 10 rows, but its manifest says 11" == footer_difference(
         PARQUET, end, made, replace(file, rows=11)
     )
     other = path.with_name("other")
@@ -364,7 +369,7 @@ def test_the_end_of_a_file_says_its_rows_and_numbers(filled: Path) -> None:
         pq.read_table(files(filled)[0]).replace_schema_metadata(pq.read_schema(path).metadata), other
     )
     words = "its numbers are 1 to 10, but its manifest says 11 to 20"
-    assert words == footer_differs(PARQUET, other.read_bytes(), made, file)
+    assert words == footer_difference(PARQUET, other.read_bytes(), made, file)
     other.unlink()
 
 
@@ -374,7 +379,7 @@ async def test_ends_of_files_are_asked_for_together(filled: Path, tmp_path: Path
     need disk space.
     """
 
-    class Slow(Folder):
+    class Slow(FolderStore):
         asked = most = 0
 
         async def end(self, name: str, size: int, count: int) -> bytes:
@@ -387,6 +392,8 @@ async def test_ends_of_files_are_asked_for_together(filled: Path, tmp_path: Path
 
     for level, most in ((FOOTERS, 3), (DATA, 1)):
         store = Slow(filled)
-        found = await verify(store, read_manifests(store, "lake", tmp_path), level=level, scratch=tmp_path)
+        found = await verify_files(
+            store, read_manifests(store, "lake", tmp_path), level=level, scratch=tmp_path
+        )
         assert found.differences == []
         assert store.most == most

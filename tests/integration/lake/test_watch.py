@@ -12,8 +12,8 @@ import pytest
 
 from exporters.errors import Retryable
 from exporters.lake import watch
-from exporters.lake.stores import Folder, Store, StoredObject
-from exporters.lake.watch import AGAIN_S, RETRY_S, LakeWatch, look_at_files
+from exporters.lake.stores import FolderStore, Store, StoredObject
+from exporters.lake.watch import AGAIN_S, RETRY_S, LakeWatch, check_files
 from spool.deliveries.protocols import kept_verdict
 from tests.exporters.spools import StoppedClock, calls
 from tests.integration.lake.lakes import ROUTE, House, opened
@@ -21,7 +21,7 @@ from tests.integration.lake.lakes import ROUTE, House, opened
 DAY_S = 86400.0
 
 
-class AwayStore(Folder):
+class AwayStore(FolderStore):
     def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
         raise Retryable("nobody answers", answered=False)
 
@@ -29,12 +29,12 @@ class AwayStore(Folder):
 def watch_of(house: House, store: Store) -> LakeWatch:
     context = house.context()
     assert context.verdicts is not None
-    seen = partial(look_at_files, store, context, ROUTE)
-    return LakeWatch(seen=seen, verdicts=context.verdicts, route=ROUTE, every_s=DAY_S, clock=house.clock)
+    seen = partial(check_files, store, context, ROUTE)
+    return LakeWatch(check=seen, verdicts=context.verdicts, route=ROUTE, every_s=DAY_S, clock=house.clock)
 
 
 async def differences(house: House, lake: Path) -> dict[str, int]:
-    return dict((await watch_of(house, Folder(lake)).look()).differences)
+    return dict((await watch_of(house, FolderStore(lake)).check_and_log()).differences)
 
 
 async def test_what_differs_is_found_without_reading_a_file(tmp_path: Path) -> None:
@@ -89,27 +89,27 @@ async def test_it_looks_when_it_is_time(tmp_path: Path) -> None:
         async with house.forwarding(path=lake):
             await house.add(calls(1, 10))
             await house.until(queued=0)
-        look = watch_of(house, Folder(lake))
+        look = watch_of(house, FolderStore(lake))
 
         async def seen() -> float:
             verdict = await kept_verdict(look.verdicts, ROUTE)
             assert verdict is not None
             return verdict.at
 
-        assert AGAIN_S == await look.look_if_due()
+        assert AGAIN_S == await look.check_if_due()
         began = await seen()
         clock.move(DAY_S - 60)
-        assert 60 == await look.look_if_due()
+        assert 60 == await look.check_if_due()
         assert began == await seen()
         next(lake.glob("ai_telemetry/v1/*/*.parquet")).unlink()
         clock.move(60)
-        assert AGAIN_S == await look.look_if_due()
+        assert AGAIN_S == await look.check_if_due()
         assert began + DAY_S == await seen()
         clock.move(AGAIN_S)
-        await look.look_if_due()
+        await look.check_if_due()
         assert began + DAY_S + AGAIN_S == await seen()
         clock.move(AGAIN_S)
-        assert RETRY_S == await watch_of(house, AwayStore(lake)).look_if_due()
+        assert RETRY_S == await watch_of(house, AwayStore(lake)).check_if_due()
 
 
 async def test_it_runs_beside_the_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from exporters.exporter import KeepMark
 from exporters.kafka import recount
 from exporters.kafka.messages import TopicProgress, progress_key
 from exporters.lake import watch
-from exporters.lake.exporter import NOTED_EVERY_S, NotedLandings
+from exporters.lake.exporter import NOTED_EVERY_S, LandingRecorder
 from exporters.settings import DestinationSettings
 from gateway.cli.doctor import doctor
 from gateway.configuration.sections import Config
@@ -152,7 +152,7 @@ async def test_a_landing_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pyt
     async with opened(tmp_path / "data", clock) as house:
         verdicts = house.context().verdicts
         assert verdicts is not None
-        landings = NotedLandings(Landed(), verdicts, ROUTE, clock)
+        landings = LandingRecorder(Landed(), verdicts, ROUTE, clock)
         delivery = Delivery(id=1, route=ROUTE, first=1, last=9, attempts=0, idempotency_key="")
 
         async def landed() -> float | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from exporters.lake import exporter, formats
-from exporters.lake.stores import Folder
+from exporters.lake.stores import FolderStore
 from spool.deliveries.protocols import LANDINGS
 from spool.record import AI_TELEMETRY
 from tests.exporters.spools import calls
@@ -126,7 +126,7 @@ async def main(data: Path, wanted: str, settings: dict[str, Any]) -> None:
         deliveries.settle = settled
         for store in _stores():
             store.create = victim.creating(store.create)
-        exporter.files_of = victim.making(formats.files_of)  # type: ignore[attr-defined]
+        exporter.new_delivery_files = victim.making(formats.new_delivery_files)  # type: ignore[attr-defined]
         exporter.store_manifest = victim.before(exporter.store_manifest, "size")
         async with house.forwarding(**settings):
             await house.until(queued=0)
@@ -136,7 +136,7 @@ async def main(data: Path, wanted: str, settings: dict[str, Any]) -> None:
 def _stores() -> list[Any]:
     from exporters.lake.object_store import ObjectStore
 
-    return [Folder, ObjectStore]
+    return [FolderStore, ObjectStore]
 
 
 if __name__ == "__main__":

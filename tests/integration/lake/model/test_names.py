@@ -33,9 +33,9 @@ from exporters.lake.verification import (
     DATA,
     FOREIGN,
     ReadManifest,
-    books_differ,
+    accounting_difference,
     read_manifests,
-    verify,
+    verify_files,
 )
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import Delivery, RouteSpec
@@ -270,8 +270,8 @@ class Model:
     async def _hold_against_books(self) -> None:
         terms = await self.house.terms()
         manifests = read_manifests(self.store, "lake", self._scratch)
-        found = await verify(self.store, manifests, level=DATA, scratch=self._scratch)
-        assert books_differ(found, ROUTE, terms, terms) is None
+        found = await verify_files(self.store, manifests, level=DATA, scratch=self._scratch)
+        assert accounting_difference(found, ROUTE, terms, terms) is None
         # Two differences are allowed: an original may leave unfinished files, and a late manifest of the same
         # files may replace the stored one if the store ignores conditions.
         may_be = {FOREIGN} if self.restores else set()

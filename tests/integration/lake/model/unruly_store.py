@@ -100,7 +100,7 @@ class UnrulyStore:
         if not self.is_calm and self._chance.random() < _UNREAD:
             raise Retryable("no answer", answered=False)
 
-    async def refuses_again(self, name: str, content: bytes) -> bool:
+    async def probe_overwrite_refusal(self, name: str, content: bytes) -> bool:
         return not self._write(name, content)
 
     async def size(self, name: str) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from exporters.lake.past.log_recount import ledger_differs
+from exporters.lake.past.log_recount import ledger_differences
 from exporters.lake.tables import LakeDay
 from gateway.cli.lake.command import lake as command
 from gateway.cli.lake.recounts import RouteBooks
@@ -108,5 +108,5 @@ def test_calls_from_before_the_route_are_explained() -> None:
         ({DAY: whole}, {DAY: part}, True, ["foreign"]),
         ({}, {DAY: whole}, False, ["missing"]),
     ):
-        found = list(ledger_differs(lake, ledger, began_later=began_later))
+        found = list(ledger_differences(lake, ledger, began_later=began_later))
         assert kinds == [each.kind for each in found]

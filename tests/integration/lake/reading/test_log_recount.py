@@ -17,8 +17,8 @@ from msgspec.structs import replace as changed
 
 from exporters.lake.past import log_recount
 from exporters.lake.past.log_recount import LogRecount
-from exporters.lake.stores import Folder
-from exporters.lake.watch import recount
+from exporters.lake.stores import FolderStore
+from exporters.lake.watch import compare_with_store
 from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS, LakeRecount
 from spool.log.values import Entry
@@ -130,6 +130,9 @@ def test_an_edition_that_the_log_never_had_is_named(tmp_path: Path) -> None:
 
     async def seen() -> list[str]:
         async with opened(tmp_path / "data") as house:
-            return [each.kind for each in (await recount(Folder(lake), house.context(), ROUTE)).differences]
+            return [
+                each.kind
+                for each in (await compare_with_store(FolderStore(lake), house.context(), ROUTE)).differences
+            ]
 
     assert ["edition"] == asyncio.run(seen())
