@@ -1,5 +1,6 @@
 """
-Terms of contracts that decide the price of a single call: a discount, the price of a tier, and paid capacity. Pure.
+Terms of contracts that decide the price of a single call: a discount, the price of a tier, paid capacity, and a tier
+that a fee pays. Pure.
 
 `gateway.intake.prices` describes the rules. Terms about sums of calls, such as a minimum, are not known here.
 """
@@ -21,7 +22,9 @@ from spool.processing import STANDARD_TIER
 DISCOUNT: Final = "discount"
 TIER_PRICE: Final = "tier_price"
 CAPACITY: Final = "capacity"
-KINDS = (DISCOUNT, TIER_PRICE, CAPACITY)
+PRIORITY: Final = "priority"
+PREPAID = (CAPACITY, PRIORITY)  # tokens cost nothing more
+KINDS = (DISCOUNT, TIER_PRICE, *PREPAID)
 
 
 class PriceTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -92,11 +95,17 @@ class CallTerms(NamedTuple):
     discount: PriceTerm | None = None
     tier_price: PriceTerm | None = None
     capacity: PriceTerm | None = None
+    priority: PriceTerm | None = None
+
+    @property
+    def prepaid(self) -> PriceTerm | None:
+        """Return the term whose fee pays the tokens of the call, or None."""
+        return self.capacity or self.priority
 
     @property
     def contract(self) -> str:
         """Return the names of the contracts, or ""."""
-        used = (self.capacity,) if self.capacity else (self.tier_price, self.discount)
+        used = (self.prepaid,) if self.prepaid else (self.tier_price, self.discount)
         return ", ".join(dict.fromkeys(term.contract for term in used if term is not None))
 
 
@@ -124,9 +133,9 @@ def in_force(terms: Sequence[PriceTerm], time: int) -> CallTerms:
 def applied(terms: CallTerms, row: Price | None, standard: Price | None, *, is_own: bool) -> Price | None:
     """
     Return the prices of calls under a contract. `row` are their prices without it, and `standard` those of the
-    standard tier. Prices that an operator has set (`is_own`) are final; only capacity takes precedence.
+    standard tier. Prices that an operator has set (`is_own`) are final; only prepaid terms take precedence.
     """
-    if terms.capacity is not None:
+    if terms.prepaid is not None:
         return fees_of(row or Price())
     if is_own:
         return row

@@ -18,7 +18,8 @@ All numbers are exact integers, and nothing is rounded. An unknown price gives N
 - A call of an audio or image model has no estimate if it does not report the number of tokens of each kind.
 - Tokens of prepaid capacity cost nothing, but additional fees are charged.
 - A contract's discount applies to list prices and to a tier's share of the standard price. The contract's price of a
-  tier replaces that of the list. Tokens of its capacity cost nothing. The `price_book` of such a record names it.
+  tier replaces that of the list. Tokens that its capacity or a fee pays cost nothing. The `price_book` of such a record
+  names it.
 - `gateway.intake.leaves` prices units other than text tokens.
 """
 
@@ -356,12 +357,12 @@ class PriceBook:
         if terms:
             standard = row_in_force(listed_model, time, STANDARD)
             row = applied(of_call, row, standard, is_own=override is not None)
-            missing_mode = "" if of_call.capacity or of_call.tier_price else missing_mode
+            missing_mode = "" if of_call.prepaid or of_call.tier_price else missing_mode
         if row is None:
             return Quote(low, high, None)
         if mode == PROVISIONED:
             row = fees_of(row)
-        if mode == PROVISIONED or of_call.capacity:
+        if mode == PROVISIONED or of_call.prepaid:
             apart = ()
         # prices for text do not apply, because a call that does not report its parts may consist of any
         # kind of tokens
@@ -370,7 +371,7 @@ class PriceBook:
         parts = parts_of(row, id, apart)
         regional = listed_model if listed_model is not None and listed_model.regional else None
         missing = Missing(missing_mode, is_1h_missing(row, id), regional)
-        contract = "" if override is not None and not of_call.capacity else of_call.contract
+        contract = "" if override is not None and not of_call.prepaid else of_call.contract
         return Quote(low, high, rate, tiers, parts, missing if any(missing) else None, contract)
 
     def _overriding(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:

@@ -1,8 +1,9 @@
 """
-The cost of paid capacity by day, and which calls it covers. Pure.
+The cost by day of paid capacity and of tiers that a fee pays, and the calls that they cover. Pure.
 
-A term by the hour costs 24 hours a day. A term by the month is divided among all days of the calendar month, and only
-the days of the contract are charged. The amounts of a month's days add up to the price without remainder.
+A price by the hour is charged for 24 hours a day. An amount by the month is divided among all days of the calendar
+month, and only the days of the contract are charged. An amount by the term is divided among all days of the contract.
+The amounts of all days of the period add up without remainder.
 """
 
 from __future__ import annotations
@@ -11,23 +12,25 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import prod
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from gateway.bills.billed.spreading import in_turn
-from gateway.bills.contracts.declared import HOUR, Contract, Term, price_term
-from gateway.intake.price_terms import CAPACITY, PriceTerm, covering
+from gateway.bills.contracts.declared import HOUR, TERM, Contract, Term, price_term, span_of
+from gateway.intake.price_terms import CAPACITY, PREPAID, PriceTerm, covering
 from gateway.intake.prices import PriceBook
 from spool.ledger import money
 from spool.ledger.days.usage import UsageSum
 from spool.processing import PROVISIONED, STANDARD
 from spool.record import NS
+from spool.statements import DAY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """A term of capacity in a month. `by_day` is its cost in units of the contract's currency."""
+    """A prepaid term in a month. `by_day` is its cost in units of the contract's currency."""
 
     contract: Contract
     term: Term
@@ -36,31 +39,40 @@ class Capacity:
 
 
 def capacities(contracts: Iterable[Contract], days: Sequence[int], now: float) -> list[Capacity]:
-    """Return the terms of capacity that apply on a day of a calendar month which has begun. `days` are its days."""
+    """Return the prepaid terms that apply on a day of a calendar month which has begun. `days` are its days."""
     found = []
     for contract in contracts:
         for term in contract.terms:
-            price = price_term(contract, term)
-            by_day = _by_day(term, price, days, now) if term.kind == CAPACITY else {}
+            if term.kind not in PREPAID:
+                continue
+            by_day = {
+                day: part for day, part in by_days(contract, term, _cost(term), days).items() if day <= now
+            }
             if by_day:
+                price = price_term(contract, term)
                 found.append(Capacity(contract=contract, term=term, price=price, by_day=by_day))
     return found
 
 
-def _by_day(term: Term, price: PriceTerm, days: Sequence[int], now: float) -> dict[int, int]:
-    cost = Fraction(term.number) * Fraction(term.price) * money.UNIT
-    number = len(days)
-    parts = [int(cost * 24)] * number if term.per == HOUR else in_turn(int(cost), [1] * number)
-    return {
-        day: part
-        for day, part in zip(days, parts, strict=True)
-        if price.low <= day * NS < price.high and day <= now
-    }
+def _cost(term: Term) -> Fraction:
+    stated = (term.number, term.price) if term.kind == CAPACITY else (term.amount,)
+    return prod(map(Fraction, stated), start=Fraction(money.UNIT))
+
+
+def by_days(contract: Contract, term: Term, amount: Fraction, days: Sequence[int]) -> dict[int, int]:
+    """Divide an amount per period of a term. Return the parts of the contract's days in a calendar month."""
+    first, end = span_of(contract)
+    if term.per == HOUR:
+        parts = dict.fromkeys(days, int(amount * 24))
+    else:
+        period = range(first, end, DAY_S) if term.per == TERM else days
+        parts = dict(zip(period, in_turn(int(amount), [1] * len(period)), strict=True))
+    return {day: parts[day] for day in days if first <= day < end}
 
 
 @dataclass(slots=True)
 class TeamUse:
-    """The covered calls of a team on a day, at list prices."""
+    """Calls of a team on a day: their value, which is at list prices if they are prepaid, and their number."""
 
     value: int = 0
     calls: int = 0
@@ -85,7 +97,7 @@ class CalledModel(NamedTuple):
 
 
 class Covered:
-    """The rule that decides which term of capacity covers a call: the rule of the prices of calls."""
+    """The rule that decides which prepaid term covers a call: the rule of the prices of calls."""
 
     def __init__(self, terms: Sequence[Capacity]) -> None:
         self._prices = [term.price for term in terms]
@@ -124,13 +136,13 @@ def add_uses(
 
 def shares(cost: int, use: Mapping[str, TeamUse]) -> Iterator[tuple[str | None, int]]:
     """
-    Divide a day's cost among teams by the list value of their calls, or by their number if no call has a list price.
-    The parts add up exactly. A day without a covered call has one part without a team (None): it is unused.
+    Divide a day's amount among teams by the value of their calls, or by their number if no call has a value. The parts
+    add up exactly. A day without a call has one part without a team (None).
     """
     teams = sorted(use)
     if not teams:
         yield None, cost
         return
-    values = [use[team].value for team in teams]
+    values = [max(0, use[team].value) for team in teams]
     weights = values if any(values) else [use[team].calls for team in teams]
     yield from zip(teams, in_turn(cost, weights), strict=True)

@@ -1,10 +1,9 @@
-"""Costs of contracts in a month: what their capacity costs, who used it, and how much of it."""
+"""Costs of contracts in a month: what their terms cost, who used capacity, and how much of it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,27 +11,17 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.bills.contracts.capacity import (
-    CalledModel,
-    Capacity,
-    CapacityUse,
-    Covered,
-    add_uses,
-    capacities,
-    shares,
-)
-from gateway.bills.contracts.declared import Contract
+from gateway.bills.contracts.capacity import CalledModel, Capacity, CapacityUse, Covered, shares
+from gateway.bills.contracts.reading import UNUSED, ChargeReader, prepaid_charges
+from gateway.bills.contracts.sums import DayCharge
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.core.fields import example, words
-from gateway.intake.prices import PriceBook
 from spool.currencies import Converter, no_rates, rounded
 from spool.ledger import money
-from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, end_of_hour
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import CURRENCY, moment
 
-COMMITMENT, UNUSED = "commitment", "unused"
 _CALLED = ("provider", "model", "request_model", "mode")
 
 
@@ -44,7 +33,7 @@ class ContractMonth(msgspec.Struct, kw_only=True):
 
 
 class ContractTotal(msgspec.Struct, kw_only=True):
-    cost: Annotated[str, words("Cost of all capacity, with the unused part."), example("72000")]
+    cost: Annotated[str, words("Cost of all terms, less credits and allowances."), example("72000")]
     unused: Annotated[str, words("Cost of days without a covered call."), example("4800")]
     unconverted: Annotated[
         dict[str, str], words("Costs without an exchange rate, by currency. They are in no sum."), example({})
@@ -52,14 +41,14 @@ class ContractTotal(msgspec.Struct, kw_only=True):
 
 
 class CapacityOfMonth(msgspec.Struct, kw_only=True):
-    """A term of capacity in a month, up to today."""
+    """A term of capacity or priority in a month, up to today."""
 
     contract: Annotated[str, words("The name of the contract.")]
     provider: Annotated[str, words("The provider of the contract.")]
     models: Annotated[list[str], words("Empty means every model.")]
     tier: Annotated[str, words("Empty means every tier.")]
-    unit: Annotated[str, words("The unit of the capacity.")]
-    number: Annotated[str, words("The number of units.")]
+    unit: Annotated[str, words("The unit of the capacity. Empty for `priority`.")]
+    number: Annotated[str, words("The number of units. Empty for `priority`.")]
     cost: Annotated[str, words("Cost of the capacity, with the unused part.")]
     unused: Annotated[str, words("Cost of days without a covered call.")]
     list_value: Annotated[
@@ -81,11 +70,16 @@ class CapacityOfMonth(msgspec.Struct, kw_only=True):
 
 
 class ContractRow(msgspec.Struct, kw_only=True):
-    """A team's part of the cost of a contract."""
+    """A team's part of an amount of a contract. Allowances and credits are negative."""
 
     contract: Annotated[str, words("The name of the contract.")]
-    charge: Annotated[str, words("`commitment`, or `unused` for days without a covered call.")]
-    team: Annotated[str | None, words("Null for calls without a team, and for unused days.")]
+    charge: Annotated[
+        str,
+        words(
+            "`commitment`, or `unused` for days without a covered call; `allowance`, `minimum`, `credit` or `fee`."
+        ),
+    ]
+    team: Annotated[str | None, words("Null for calls without a team, and for days without calls.")]
     cost: Annotated[str, words("The team's part of the cost.")]
 
 
@@ -113,32 +107,29 @@ class ContractCosts(msgspec.Struct, kw_only=True):
 class ContractQuestion:
     """A query for the costs of contracts in a month."""
 
-    ledger: Ledger
-    contracts: Sequence[Contract]
-    prices: PriceBook
+    reader: ChargeReader
     month: CalendarMonth
     currency: str
-    now: float
+
+    @property
+    def converter(self) -> Converter:
+        return Converter(self.reader.ledger.rates or no_rates, self.currency)
 
 
 async def contract_costs(asking: ContractQuestion) -> ContractCosts:
     """Return the costs of contracts in a month, up to today."""
-    terms = capacities(asking.contracts, asking.month.days, asking.now)
-    covered, listed = Covered(terms), asking.prices.without_contracts()
-    uses = [CapacityUse() for _ in terms]
-    for day in sorted({day for term in terms for day in term.by_day}):
-        sums = await asking.ledger.usage_of_day(day)
-        await asyncio.to_thread(add_uses, uses, sums, covered, listed)
+    terms, uses, covered = await asking.reader.prepaid(asking.month)
     if terms:
         await _add_hours(asking, covered, uses)
-    return _answer(asking, terms, uses)
+    charges = [*prepaid_charges(terms, uses), *await asking.reader.sums(asking.month)]
+    return _answer(asking, charges, [_term(*of_term, asking) for of_term in zip(terms, uses, strict=True)])
 
 
 async def _add_hours(asking: ContractQuestion, covered: Covered, uses: Sequence[CapacityUse]) -> None:
     """Add the hours with a covered call, if the ledger has the hours of the month."""
     since = datetime.fromtimestamp(asking.month.start, UTC)
-    until = min(datetime.fromtimestamp(asking.month.end, UTC), end_of_hour(asking.now))
-    if await asking.ledger.since_hours(since) > since:
+    until = min(datetime.fromtimestamp(asking.month.end, UTC), end_of_hour(asking.reader.now))
+    if await asking.reader.ledger.since_hours(since) > since:
         return
     for use in uses:
         use.hours = set()
@@ -150,7 +141,7 @@ async def _add_hours(asking: ContractQuestion, covered: Covered, uses: Sequence[
         exclude={"status": ("cached",)},
         measures=("calls",),
     )
-    for row in await asking.ledger.costs(query):
+    for row in await asking.reader.ledger.costs(query):
         hour = int(row.start.timestamp())
         index = covered.index(CalledModel(*(name or "" for name in row.group)), hour)
         hours = None if index is None else uses[index].hours
@@ -159,15 +150,18 @@ async def _add_hours(asking: ContractQuestion, covered: Covered, uses: Sequence[
 
 
 def _answer(
-    asking: ContractQuestion, terms: Sequence[Capacity], uses: Sequence[CapacityUse]
+    asking: ContractQuestion, charges: Iterable[DayCharge], capacity: list[CapacityOfMonth]
 ) -> ContractCosts:
-    converter = Converter(asking.ledger.rates or no_rates, asking.currency)
+    converter, month = asking.converter, asking.month
     lacking = Counter[str]()
     parts: dict[tuple[str, str, str], int] = defaultdict(int)
-    shown = [
-        _term(term, use, asking, converter, parts, lacking) for term, use in zip(terms, uses, strict=True)
-    ]
-    month = asking.month
+    for each in charges:
+        rate = converter.rate(each.contract.currency, each.day)
+        if rate is None:
+            lacking[each.contract.currency] += each.amount
+            continue
+        for team, part in shares(rounded(each.amount * rate), each.use):
+            parts[each.contract.name, each.charge, team or ""] += part
     return ContractCosts(
         contract_costs=ContractMonth(
             month=month.name,
@@ -180,7 +174,7 @@ def _answer(
             unused=money.text(sum(part for (_, charge, _), part in parts.items() if charge == UNUSED)),
             unconverted={code: money.text(amount) for code, amount in sorted(lacking.items())},
         ),
-        capacity=shown,
+        capacity=capacity,
         rows=[
             ContractRow(contract=contract, charge=charge, team=team or None, cost=money.text(part))
             for (contract, charge, team), part in sorted(parts.items())
@@ -188,29 +182,16 @@ def _answer(
     )
 
 
-def _term(
-    term: Capacity,
-    use: CapacityUse,
-    asking: ContractQuestion,
-    converter: Converter,
-    parts: dict[tuple[str, str, str], int],
-    lacking: Counter[str],
-) -> CapacityOfMonth:
-    """Return the answer about a term, and add its costs to `parts` and `lacking`."""
-    contract = term.contract
+def _term(term: Capacity, use: CapacityUse, asking: ContractQuestion) -> CapacityOfMonth:
+    contract, converter = term.contract, asking.converter
     cost = unused = value = 0
     for day, own in term.by_day.items():
         rate, of_dollars = converter.rate(contract.currency, day), converter.rate(CURRENCY, day)
         teams = use.by_day.get(day, {})
         value += rounded(sum(team.value for team in teams.values()) * (of_dollars or 0))
-        if rate is None:
-            lacking[contract.currency] += own
-            continue
-        amount = rounded(own * rate)
+        amount = rounded(own * (rate or 0))
         cost += amount
         unused += 0 if teams else amount
-        for team, part in shares(amount, teams):
-            parts[contract.name, UNUSED if team is None else COMMITMENT, team or ""] += part
     of_teams = [team for teams in use.by_day.values() for team in teams.values()]
     return CapacityOfMonth(
         contract=contract.name,
@@ -225,7 +206,7 @@ def _term(
         utilisation=f"{(Decimal(value) / cost * 100).quantize(Decimal('0.01')):f}" if cost else None,
         calls=sum(team.calls for team in of_teams),
         unpriced_calls=sum(team.unpriced for team in of_teams),
-        idle_hours=None if use.hours is None else len(_hours(term, asking.now) - use.hours),
+        idle_hours=None if use.hours is None else len(_hours(term, asking.reader.now) - use.hours),
     )
 
 

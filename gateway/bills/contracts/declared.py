@@ -1,4 +1,4 @@
-"""The resource of contracts with providers, and their terms: discounts, prices of tiers, and paid capacity."""
+"""The resource of contracts with providers, and their terms about prices of calls and about sums of calls."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from gateway.core.fields import KEPT, Option, changes_of, example, item_of, one_of, words
-from gateway.intake.price_terms import CAPACITY, DISCOUNT, KINDS, TIER_PRICE, PriceTerm
+from gateway.intake.price_terms import CAPACITY, DISCOUNT, KINDS, PRIORITY, TIER_PRICE, PriceTerm
 from gateway.intake.rate_cards.card import Amounts
 from spool import providers
 from spool.errors import Invalid, NotAllowed
@@ -23,25 +23,40 @@ from spool.registry.documents import DocumentKind, version_of
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_one_of, check_text, optional_unsigned
+from spool.statements import day_from
 
 MAX_NAME, MAX_MODEL, MAX_TERMS, MAX_MODELS = 100, 256, 50, 50
+MAX_TERM_DAYS = 3660  # all days of such a contract are added up
 AMOUNTS = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
-HOUR, MONTH = "hour", "month"
+HOUR, DAY, MONTH, TERM = "hour", "day", "month", "term"
+# Kinds of terms about sums of calls. They change no price, and their costs are computed for each query.
+ALLOWANCE, MINIMUM, CREDIT, FEE = SUMS = ("allowance", "minimum", "credit", "fee")
 # The fields of each kind of term: those that it needs, and those that it may have.
 _FIELDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     DISCOUNT: (("percent",), ("models", "tier")),
     TIER_PRICE: (("tier",), ("models", "factor", *AMOUNTS)),
     CAPACITY: (("unit", "number", "price", "per"), ("models", "tier")),
+    PRIORITY: (("tier", "amount", "per"), ("models",)),
+    ALLOWANCE: (("per",), ("tokens", "amount", "kinds", "models", "tier")),
+    MINIMUM: (("amount", "per"), ()),
+    CREDIT: (("amount", "per"), ()),
+    FEE: ((), ("amount", "per", "percent")),
 }
+_PERIODS = {CAPACITY: (HOUR, MONTH), ALLOWANCE: (DAY, MONTH)}  # other kinds: MONTH or TERM
 
 
 class Term(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """
-    A term about the price of a single call. Amounts are decimal text. `discount` needs `percent`, `tier_price` needs
-    `tier` and either `factor` or prices, and `capacity` needs `unit`, `number`, `price` and `per`.
+    A term about the prices of calls, or about their sum. Amounts are decimal text. `discount` needs `percent`,
+    `tier_price` needs `tier` and either `factor` or prices, `capacity` needs `unit`, `number`, `price` and `per`,
+    `allowance` needs `per` and either `tokens` or `amount`, `priority` needs `tier`, `amount` and `per`, `fee` needs
+    `percent` or `amount` and `per`, and others need `amount` and `per`.
     """
 
-    kind: Annotated[Literal["discount", "tier_price", "capacity"], words("The kind of the term.")]
+    kind: Annotated[
+        Literal["discount", "tier_price", "capacity", "priority", "allowance", "minimum", "credit", "fee"],
+        words("The kind of the term."),
+    ]
     models: Annotated[
         tuple[str, ...],
         words(
@@ -53,7 +68,9 @@ class Term(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         str,
         words(f"Service tier that the term covers: {', '.join(PRICED_TIERS)}. Empty means every tier."),
     ] = ""
-    percent: Annotated[str, words("Discount, in percent of the list price.")] = ""
+    percent: Annotated[
+        str, words("Discount, in percent of the list price. Fee, in percent of all costs.")
+    ] = ""
     factor: Annotated[str, words("Price of the tier, as a factor of the standard price.")] = ""
     input: Annotated[str, words("Dollars per million input tokens.")] = ""
     output: Annotated[str, words("Dollars per million output tokens.")] = ""
@@ -66,7 +83,16 @@ class Term(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ] = ""
     number: Annotated[str, words("Number of units.")] = ""
     price: Annotated[str, words("Price of one unit in the contract's currency.")] = ""
-    per: Annotated[Literal["", "hour", "month"], words("Period of the price: hour or month.")] = ""
+    amount: Annotated[str, words("Amount in the contract's currency.")] = ""
+    tokens: Annotated[str, words("Number of free tokens.")] = ""
+    kinds: Annotated[
+        tuple[Literal["input", "output", "cache_read", "cache_write"], ...],
+        words("Kinds of free tokens. Empty means every kind."),
+    ] = ()
+    per: Annotated[
+        Literal["", "hour", "day", "month", "term"],
+        words("Period of the price, amount or tokens. `term` is the whole contract."),
+    ] = ""
 
 
 class StatedTerm(Term, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -123,6 +149,11 @@ def price_term(contract: ContractDraft, term: Term) -> PriceTerm:
     )
 
 
+def span_of(contract: ContractDraft) -> tuple[int, int]:
+    """Return the first day of a contract, and the first day after it, in epoch seconds."""
+    return day_from(contract.since), day_from(contract.until) if contract.until else day_from("9999-12-31")
+
+
 def _price_terms(contract: ContractDraft) -> Iterator[PriceTerm]:
     return (price_term(contract, term) for term in contract.terms)
 
@@ -134,7 +165,8 @@ def contracts_of(registry: Registry | None) -> list[Contract]:
 
 def price_terms(registry: Registry | None) -> tuple[PriceTerm, ...]:
     """Return the terms of all contracts about prices of calls."""
-    return tuple(term for contract in contracts_of(registry) for term in _price_terms(contract))
+    terms = chain.from_iterable(map(_price_terms, contracts_of(registry)))
+    return tuple(term for term in terms if term.kind in KINDS)
 
 
 def check_contract(draft: ContractDraft) -> ContractDraft:
@@ -147,6 +179,7 @@ def check_contract(draft: ContractDraft) -> ContractDraft:
     until = _day("until", draft.until) if draft.until else ""
     if until and until <= since:
         raise Invalid("until must be after since; it is the first day without the contract")
+    first, end = date.fromisoformat(since), date.fromisoformat(until) if until else None
     if not 1 <= len(draft.terms) <= MAX_TERMS:
         raise Invalid(f"terms must have 1 to {MAX_TERMS} entries")
     checked = replace(
@@ -155,7 +188,7 @@ def check_contract(draft: ContractDraft) -> ContractDraft:
         provider=providers.canonical(check_text("provider", draft.provider, MAX_NAME)),
         since=since,
         until=until,
-        terms=tuple(_term(number, term) for number, term in enumerate(draft.terms, 1)),
+        terms=tuple(_term(number, term, first, end) for number, term in enumerate(draft.terms, 1)),
     )
     for (number, one), (other_number, other) in combinations(enumerate(_price_terms(checked), 1), 2):
         if one.overlaps(other):
@@ -163,9 +196,9 @@ def check_contract(draft: ContractDraft) -> ContractDraft:
     return checked
 
 
-def _term(number: int, term: Term) -> Term:
+def _term(number: int, term: Term, since: date, end: date | None) -> Term:
     at = f"terms.{number}"
-    check_one_of(f"{at}.kind", term.kind, KINDS)
+    check_one_of(f"{at}.kind", term.kind, _FIELDS)
     needed, further = _FIELDS[term.kind]
     for name in Term.__struct_fields__:
         is_stated = bool(getattr(term, name))
@@ -179,12 +212,22 @@ def _term(number: int, term: Term) -> Term:
         raise Invalid(f"{at}.models must have at most {MAX_MODELS} entries")
     amounts = {
         name: optional_unsigned(f"{at}.{name}", getattr(term, name))
-        for name in ("percent", "factor", *AMOUNTS, "number", "price")
+        for name in ("percent", "factor", *AMOUNTS, "number", "price", "amount", "tokens")
     }
-    if term.kind == DISCOUNT and not 0 < Decimal(amounts["percent"]) <= 100:
+    if amounts["percent"] and not 0 < Decimal(amounts["percent"]) <= 100:
         raise Invalid(f"{at}.percent must be more than 0 and at most 100")
     if term.kind == TIER_PRICE and bool(amounts["factor"]) == any(amounts[name] for name in AMOUNTS):
         raise Invalid(f"{at} needs either a factor or prices")
+    if term.kind == ALLOWANCE and bool(amounts["tokens"]) == bool(amounts["amount"]):
+        raise Invalid(f"{at} needs either tokens or an amount")
+    if term.kind == FEE and not (amounts["percent"] or amounts["amount"]):
+        raise Invalid(f"{at} needs a percent, or an amount and per")
+    if term.kind == FEE and bool(amounts["amount"]) != bool(term.per):
+        raise Invalid(f"{at}.amount and per belong together")
+    if term.per:
+        check_one_of(f"{at}.per", term.per, _PERIODS.get(term.kind, (MONTH, TERM)))
+    if term.per == TERM and (end is None or (end - since).days > MAX_TERM_DAYS):
+        raise Invalid(f"{at}.per can only be term if until is at most {MAX_TERM_DAYS} days after since")
     models = tuple(check_text(f"{at}.models", model, MAX_MODEL) for model in term.models)
     return msgspec.structs.replace(term, models=models, **amounts)
 
@@ -243,7 +286,7 @@ class NewContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     currency: Annotated[
         str,
-        words("ISO 4217 code of the prices of capacity; default: USD. Prices of tokens are in dollars."),
+        words("ISO 4217 code of amounts; default: USD. Prices of tokens are in dollars."),
         Option(metavar="CODE"),
         example("USD"),
     ] = "USD"

@@ -245,18 +245,8 @@ def counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
     """Return a sum of the ledger in the form in which providers bill it."""
     total = usage_sum.tokens
     dimensions = usage_sum.dimensions
-    read = total.cache_read_tokens
-    written = total.cache_write_tokens
-    written_1h = total.cache_write_1h_tokens
-    output = total.output_tokens or 0
-    tokens = dict(
-        zip(
-            METERS,
-            (total.input_tokens - read - written, read, written - written_1h, written_1h, output),
-            strict=True,
-        )
-    )
-    values, fees = _values(total, tokens, prices)
+    tokens = tokens_by_kind(total)
+    values, fees = values_by_kind(total, tokens, prices)
     contract = prices.contract_of(total)
     return CountedUse(
         day=usage_sum.day,
@@ -277,12 +267,21 @@ def counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
         reasoning=total.reasoning_tokens,
         beside=_beside(total.meters) if total.meters else {},
         contract=contract,
-        listed=_values(total, tokens, prices.without_contracts())[0] if contract else {},
+        listed=values_by_kind(total, tokens, prices.without_contracts())[0] if contract else {},
         is_estimated=dimensions.cost_source == ESTIMATED,
     )
 
 
-def _values(
+def tokens_by_kind(total: TokenSum) -> dict[str, int]:
+    """Return the tokens of a sum by METERS."""
+    read, written = total.cache_read_tokens, total.cache_write_tokens
+    written_1h = total.cache_write_1h_tokens
+    output = total.output_tokens or 0
+    counts = (total.input_tokens - read - written, read, written - written_1h, written_1h, output)
+    return dict(zip(METERS, counts, strict=True))
+
+
+def values_by_kind(
     total: TokenSum, tokens: Mapping[str, int], prices: TokenPrices
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Return the values of a sum's tokens by meter, and of its fees by the names that bills use."""

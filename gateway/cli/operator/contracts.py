@@ -27,6 +27,7 @@ COLUMNS = ("id", "name", "provider", "since", "until", "currency", "terms")
 _CAPACITY = (
     "contract", "models", "tier", "unit", "number", "cost", "unused", "list_value", "utilisation", "idle_hours"
 )  # fmt: skip
+_LISTS = ("models", "kinds")
 _BY_TEAM = ("contract", "charge", "team", "cost")
 _OPTIONS = (
     click.option(
@@ -41,7 +42,7 @@ _OPTIONS = (
 
 @click.group()
 def contracts() -> None:
-    """Manage contracts with providers, and show the costs of capacity."""
+    """Manage contracts with providers, and show their costs."""
 
 
 list_command(
@@ -75,7 +76,7 @@ def _shown(contract: JsonObject) -> JsonObject:
 def _words(term: JsonObject) -> str:
     """Return a term in the notation of the option."""
     stated = {name: value for name, value in term.items() if value and name != "kind"}
-    words = (f"{name}={','.join(value) if name == 'models' else value}" for name, value in stated.items())
+    words = (f"{name}={','.join(value) if name in _LISTS else value}" for name, value in stated.items())
     return " ".join((term["kind"], *words))
 
 
@@ -110,7 +111,7 @@ def edit(client: OperatorClient, contract: str, as_json: bool, **given: Any) -> 
 @click.option(
     "--month", metavar="YYYY-MM", help="A calendar month (UTC), such as 2026-10; default: the current month."
 )
-@click.option("--by-team", is_flag=True, help="Show one line per team.")
+@click.option("--by-team", is_flag=True, help="Show the amounts of all terms, one line per team.")
 @click.option("--currency", metavar="CODE", help="The currency of amounts, such as EUR; default: USD.")
 @as_form
 @with_client
@@ -118,7 +119,7 @@ def costs(
     client: OperatorClient, month: str | None, by_team: bool, currency: str | None, form: Form | None
 ) -> None:
     """
-    Show the costs of capacity in a month, next to the value of the covered calls at list prices.
+    Show the costs of capacity in a month, next to the value of the covered calls at list prices, or all amounts.
 
     "utilisation" is this value as a percentage of the cost. Above 100, the capacity is cheaper than paying per call.
     """
@@ -148,7 +149,7 @@ def _term(text: str) -> JsonObject:
                 f"{word} is not a field of a term: write KIND FIELD=VALUE ..., with the fields {fields_of_terms}",
                 2,
             )
-        fields[name] = value.split(",") if name == "models" else value
+        fields[name] = value.split(",") if name in _LISTS else value
     return fields
 
 

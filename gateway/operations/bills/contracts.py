@@ -16,9 +16,9 @@ from gateway.bills.contracts.declared import (
     ContractTable,
     NewContract,
     OneContract,
-    contracts_of,
     terms_of,
 )
+from gateway.bills.contracts.reading import charge_reader
 from gateway.bills.plans.costs import month_of
 from gateway.core.fields import answer, stated
 from gateway.http.answers import JSON
@@ -94,20 +94,19 @@ CONTRACT = ContractResource()
 )
 async def costs_of_contracts(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Return what paid capacity costs in a calendar month (UTC), up to today, and the parts of teams. Each day's cost is
-    divided by the list value of the calls that the capacity covers. A day without such a call is `unused`.
+    Return what contracts cost in a calendar month (UTC), up to today, and the parts of teams. Each day's cost of
+    capacity is divided by the list value of the calls that it covers. A day without such a call is `unused`. Other
+    amounts are divided by the cost of the provider's calls that no plan covers.
     """
     query = request.http.query
     currency = query.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
     await request.ledger.catch_up(request.services.log)
+    prices, now = await asyncio.to_thread(request.services.prices), request.now()
     asking = ContractQuestion(
-        ledger=request.whole_ledger,
-        contracts=contracts_of(request.registry),
-        prices=await asyncio.to_thread(request.services.prices),
-        month=month_of(query.get("month"), request.now()),
+        reader=charge_reader(request.whole_ledger, request.registry, prices, now),
+        month=month_of(query.get("month"), now),
         currency=currency,
-        now=request.now(),
     )
     costs: Mapping[str, Any] = msgspec.to_builtins(await contract_costs(asking))
     return costs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.configuration.sections import PriceOverride, PriceSettings
-from gateway.intake.price_terms import CAPACITY, DISCOUNT, TIER_PRICE, PriceTerm
+from gateway.intake.price_terms import CAPACITY, DISCOUNT, PRIORITY, TIER_PRICE, PriceTerm
 from gateway.intake.prices import PriceBook, missing_prices
 from gateway.intake.rate_cards.card import Amounts, day_ns
 from spool.ledger.repricing import TokenSum
@@ -39,6 +39,7 @@ def used(tier: str = "") -> Inference:
 DISCOUNTED = term(DISCOUNT, factor=Decimal("0.8"))
 FLEX = term(TIER_PRICE, tier="flex", factor=Decimal("0.6"))
 STATED = term(TIER_PRICE, tier="flex", amounts=Amounts(input=Decimal(1), output=Decimal(3)))
+FEE = term(PRIORITY, tier="priority", contract="Fast")
 PAID = term(CAPACITY, models=("gpt-4o*",), contract="PTU")
 
 
@@ -52,6 +53,9 @@ PAID = term(CAPACITY, models=("gpt-4o*",), contract="PTU")
         ([STATED, DISCOUNTED], "flex", "4", "Deal"),
         ([PAID, DISCOUNTED, STATED], "", "0", "PTU"),
         ([PAID, DISCOUNTED, STATED], "flex", "0", "PTU"),
+        ([FEE, DISCOUNTED], "priority", "0", "Fast"),
+        ([FEE, DISCOUNTED], "", "10", "Deal"),
+        ([FEE, PAID], "priority", "0", "PTU"),
         ([term(DISCOUNT, factor=Decimal("0.8"), models=("o3*",))], "", "12.5", ""),
         ([term(DISCOUNT, factor=Decimal("0.8"), provider="anthropic")], "", "12.5", ""),
         ([term(DISCOUNT, factor=Decimal("0.8"), since="2026-11-16")], "", "12.5", ""),

@@ -99,7 +99,7 @@ export const TOOLS = [
     "code": "{\"Authorization\": \"KEY\"}"
    },
    {
-    "text": "Privacy Mode keeps prompts at OpenRouter. Tollhouse drops prompts in any case."
+    "text": "Privacy Mode keeps prompts at OpenRouter."
    }
   ]
  },
@@ -275,7 +275,7 @@ export const TOOLS = [
     "code": "CLAUDE_CODE_ENABLE_TELEMETRY=1\nOTEL_LOGS_EXPORTER=otlp\nOTEL_METRICS_EXPORTER=otlp\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nOTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
    },
    {
-    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes that become tags. A variable of one signal, such as OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, wins over these. The agent therefore sets the endpoint and the protocol of logs and metrics as well."
+    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes that become tags. A variable of one signal, such as OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, wins over these."
    }
   ]
  },
@@ -655,7 +655,7 @@ export const TOOLS = [
     "code": "[server]\nlisten = \"0.0.0.0:443\"\ntls_cert_file = \"/etc/tollhouse/cert.pem\"\ntls_key_file = \"/etc/tollhouse/key.pem\"\nkey_addresses = { \"claude api\" = [\"160.79.104.0/21\", \"153.61.208.0/20\"] }\n\n[ledger]\ntags = [\"service\", \"organization\", \"workspace\"]"
    },
    {
-    "text": "The networks are the outgoing addresses that Anthropic lists (platform.claude.com, API reference, IP addresses). Compare them with the list before you use them. Behind a proxy, also set server.trusted_proxies."
+    "text": "Compare the networks with Anthropic's list of outgoing addresses (platform.claude.com, API reference, IP addresses). Behind a proxy, also set server.trusted_proxies."
    },
    {
     "code": "tollhouse keys create --name \"claude api\" --use-case \"Send AI Telemetry\""

@@ -1,4 +1,4 @@
-/** Contracts with providers: their terms about prices, and the cost of paid capacity in a month. */
+/** Contracts with providers: their terms, and their costs in a month. */
 import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {amounts, exactCount, money} from "../lib/format.mjs";
@@ -11,6 +11,7 @@ const PATH = "/contracts";
 const needs = "modify_billing";
 const UNITS = {ptu: "PTU", model_unit: "model units", gsu: "GSU"};
 const CHARGES = {commitment: "used capacity", unused: "days without a covered call"};
+const LISTS = ["models", "kinds"];
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const scope = ({models, tier}) => `${models?.length ? models.join(", ") : "all models"}${tier ? `, tier ${tier}` : ""}`;
@@ -25,7 +26,7 @@ function termsIn(text) {
     return {kind, ...Object.fromEntries(words.map((word) => {
       const [name, value] = word.split("=");
       if (!value) throw new Error(`${word} is not FIELD=VALUE. Write a term as KIND FIELD=VALUE ...`);
-      return [name, name === "models" ? value.split(",") : value];
+      return [name, LISTS.includes(name) ? value.split(",") : value];
     }))};
   });
 }
@@ -37,7 +38,7 @@ const fields = (row) => [
   {name: "provider", label: "Provider", value: row.provider, required: true, note: "such as openai or azure.ai.openai"},
   {name: "since", label: "First day", type: "date", value: row.since, required: true},
   {name: "until", label: "First day after the contract", type: "date", value: row.until ?? "", note: "leave empty for a contract without an end"},
-  {name: "currency", label: "Currency", value: row.currency ?? "USD", note: "currency of the prices of capacity"},
+  {name: "currency", label: "Currency", value: row.currency ?? "USD", note: "currency of amounts"},
   {name: "terms", label: "Terms", type: "area", rows: 5, value: (row.terms ?? []).map(termLine).join("\n"),
     note: "one per line, such as: discount percent=10 models=gpt-4o*,o3; tier_price tier=batch factor=0.4; capacity unit=ptu number=100 price=1 per=hour"},
 ];
@@ -45,14 +46,14 @@ const fields = (row) => [
 const CAPACITY = [
   {title: "Contract", value: (row) => row.contract},
   {title: "Calls of", wide: true, value: scope},
-  {title: "Units", kind: "number", value: (row) => `${row.number} ${UNITS[row.unit]}`},
+  {title: "Units", kind: "number", value: (row) => (row.unit ? `${row.number} ${UNITS[row.unit]}` : "")},
   amount("Cost", "cost"), amount("Unused", "unused"), amount("Value at list prices", "list_value"),
   {title: "Utilisation", kind: "number", value: (row) => (row.utilisation === null ? "" : `${row.utilisation} %`)},
   {title: "Hours without a call", kind: "number", wide: true, value: (row) => (row.idle_hours === null ? "not known" : exactCount(row.idle_hours))},
 ];
 const PARTS = [
   {title: "Contract", value: (row) => row.contract}, {title: "Team", value: (row) => row.team ?? "none"},
-  {title: "Charge", value: (row) => CHARGES[row.charge]}, amount("Cost", "cost"),
+  {title: "Charge", value: (row) => CHARGES[row.charge] ?? row.charge}, amount("Cost", "cost"),
 ];
 
 function Month({query}) {
@@ -62,12 +63,12 @@ function Month({query}) {
   return html`<${MonthBar} path=${PATH} month=${month} />
     <${Problem} error=${error} at=${when} retry=${reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && html`<dl class="numbers">
-        <div><dt>Paid capacity</dt><dd title=${`$${data.total.cost}`}>${money(data.total.cost)}</dd><dd class="faint">up to today; covered calls cost nothing more</dd>
+        <div><dt>Paid by contract</dt><dd title=${`$${data.total.cost}`}>${money(data.total.cost)}</dd><dd class="faint">up to today, without the calls themselves</dd>
           ${Object.keys(data.total.unconverted).length > 0 && html`<dd class="faint">not included, because no exchange rate is known: ${amounts(data.total.unconverted)}</dd>`}</div>
         <div><dt>Unused</dt><dd title=${`$${data.total.unused}`}>${money(data.total.unused)}</dd><dd class="faint">on days without a covered call</dd></div></dl>
       ${data.capacity.length > 0 && html`<${Table} caption=${`Capacity in ${month}`} rows=${data.capacity} columns=${CAPACITY}
-          identity=${(row) => `${row.contract} ${termLine({kind: row.unit, models: row.models, tier: row.tier})}`} />
-        <h2>Parts of teams</h2><${Table} caption="Parts of teams" rows=${data.rows} columns=${PARTS} identity=${(row) => `${row.contract} ${row.charge} ${row.team}`} />`}`}<//>`;
+          identity=${(row) => `${row.contract} ${termLine({kind: row.unit, models: row.models, tier: row.tier})}`} />`}
+      ${data.rows.length > 0 && html`<h2>Parts of teams</h2><${Table} caption="Parts of teams" rows=${data.rows} columns=${PARTS} identity=${(row) => `${row.contract} ${row.charge} ${row.team}`} />`}`}<//>`;
 }
 
 const LIST = {

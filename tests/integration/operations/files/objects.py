@@ -107,6 +107,9 @@ CONTRACT = {
         {"kind": "discount", "tier": "standard", "percent": "12.5"},
         {"kind": "tier_price", "tier": "flex", "factor": "0.5"},
         {"kind": "tier_price", "tier": "batch", "input": "1", "output": "2"},
+        {"kind": "priority", "tier": "priority", "amount": "100", "per": "month"},
+        {"kind": "allowance", "tokens": "1000", "kinds": ["input"], "per": "day"},
+        {"kind": "fee", "percent": "3", "amount": "10", "per": "month"},
     ],
 }
 REPORT = {

@@ -25,6 +25,8 @@ def test_a_contract_lives_its_whole_life_by_command(tmp_path: Path) -> None:
         in shown
     )
     assert "tier=standard unit=ptu" in run("contracts", "show", "PTU").stdout
+    free = "allowance models=gpt-4o* tokens=1000 kinds=input,output per=day"
+    assert free in run("contracts", "edit", "PTU", "--term", free).stdout
     edited = json.loads(run("contracts", "edit", "PTU", "--term", "discount percent=5", "--json").stdout)
     assert ["5"] == [term["percent"] for term in edited["contract"]["terms"]]
     assert "no field" not in run("contracts", "list").stdout
@@ -56,6 +58,24 @@ GOOD = {"kind": "capacity", "unit": "ptu", "number": "1", "price": "1", "per": "
         ([GOOD, {**GOOD, "models": ("o3",)}], "terms 1 and 2 are both capacity of the same calls"),
         ([{**GOOD, "models": ("x",) * 51}], "terms.1.models must have at most 50 entries"),
         ([{**GOOD, "number": "many"}], "terms.1.number must be a decimal number"),
+        ([{"kind": "priority", "amount": "1", "per": "month"}], "terms.1.tier is required for priority"),
+        ([{"kind": "allowance", "per": "day"}], "terms.1 needs either tokens or an amount"),
+        ([{"kind": "allowance", "per": "day", "tokens": "1", "amount": "1"}], "terms.1 needs either tokens"),
+        ([{"kind": "allowance", "per": "term", "tokens": "1"}], "terms.1.per must be one of"),
+        ([{"kind": "minimum", "amount": "1"}], "terms.1.per is required for minimum"),
+        ([{"kind": "minimum", "amount": "1", "per": "day"}], "terms.1.per must be one of"),
+        ([{"kind": "minimum", "amount": "1", "per": "month"}] * 2, "terms 1 and 2 are both minimum"),
+        (
+            [{"kind": "credit", "amount": "1", "per": "month", "models": ("x",)}],
+            "terms.1.models is not allowed",
+        ),
+        (
+            [{"kind": "credit", "amount": "1", "per": "term"}],
+            "terms.1.per can only be term if until is at most",
+        ),
+        ([{"kind": "fee"}], "terms.1 needs a percent, or an amount and per"),
+        ([{"kind": "fee", "amount": "1"}], "terms.1.amount and per belong together"),
+        ([{"kind": "fee", "percent": "101"}], "terms.1.percent must be more than 0 and at most 100"),
     ],
 )
 def test_a_wrong_term_is_refused(terms: list[dict[str, object]], message: str) -> None:
@@ -77,3 +97,14 @@ def test_a_wrong_field_is_refused(fields: dict[str, str], message: str) -> None:
     given = {"name": "a", "provider": "openai", "since": "2026-11-01", **fields}
     with pytest.raises(Invalid, match=message):
         check_contract(ContractDraft(**given, terms=(Term(**GOOD),)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("until", "is_allowed"), [("2036-11-08", True), ("2036-11-09", False)])
+def test_a_term_about_the_whole_contract_needs_at_most_ten_years(until: str, is_allowed: bool) -> None:
+    minimum = Term(kind="minimum", amount="1", per="term")
+    draft = ContractDraft(name="a", provider="openai", since="2026-11-01", until=until, terms=(minimum,))
+    if is_allowed:
+        check_contract(draft)
+        return
+    with pytest.raises(Invalid, match="at most 3660 days after since"):
+        check_contract(draft)

@@ -1,0 +1,183 @@
+"""The amounts of contracts by day, read from the totals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from gateway.bills.contracts.capacity import (
+    CalledModel,
+    Capacity,
+    CapacityUse,
+    Covered,
+    add_uses,
+    capacities,
+)
+from gateway.bills.contracts.declared import ALLOWANCE, SUMS, TERM, Contract, contracts_of, span_of
+from gateway.bills.contracts.sums import ContractSums, DayCharge, ModelUse
+from gateway.bills.plans.coverage import Coverage, DividedLedger, usable_plans
+from gateway.bills.reconciliation.counting import TokenPrices, tokens_by_kind, values_by_kind
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.reconciliation.sides import WRITE_1H, WRITE_5M
+from gateway.intake.prices import PriceBook
+from spool import providers
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import (
+    METERED_COST,
+    PRICED_BY,
+    AnswersCosts,
+    CostQuery,
+    CostRow,
+    end_of_hour,
+    limit_of_question,
+)
+from spool.ledger.repricing import TokenSum
+from spool.ledger.sums import COUNTS, DAY_S, sized
+from spool.record import NS
+from spool.registry.registry import Registry
+
+COMMITMENT, UNUSED = "commitment", "unused"
+_OF_TEAMS = ("provider", "team")
+_OF_MODELS = (*_OF_TEAMS, "model", "request_model", *PRICED_BY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargeReader:
+    """
+    A reader of the amounts of contracts. `ledger` has all calls, and `metered` those that no plan covers. Their cost is
+    what allowances, fees, minimums and credits are about.
+    """
+
+    ledger: Ledger
+    metered: AnswersCosts
+    contracts: Sequence[Contract]
+    prices: PriceBook
+    now: float
+
+    async def prepaid(self, month: CalendarMonth) -> tuple[list[Capacity], list[CapacityUse], Covered]:
+        """Return the prepaid terms in a month, their uses, and the rule that assigns calls to them."""
+        terms = capacities(self.contracts, month.days, self.now)
+        covered, listed = Covered(terms), self.prices.without_contracts()
+        uses = [CapacityUse() for _ in terms]
+        for day in sorted({day for term in terms for day in term.by_day}):
+            if limit := limit_of_question():
+                limit.check_time()
+            sums = await self.ledger.usage_of_day(day)
+            await asyncio.to_thread(add_uses, uses, sums, covered, listed)
+        return terms, uses, covered
+
+    async def sums(self, month: CalendarMonth) -> list[DayCharge]:
+        """Return the amounts of a month that depend on sums of calls."""
+        charges: list[DayCharge] = []
+        for contract in self.contracts:
+            months = _months(contract, month)
+            first, end = span_of(contract)
+            if any(term.kind in SUMS for term in contract.terms) and first < month.end and month.start < end:
+                sums = ContractSums(
+                    contract=contract,
+                    months=months,
+                    now=self.now,
+                    uses=await self._uses(contract, max(first, months[0].start), min(end, month.end)),
+                    prepaid=_prepaid_by_day(contract, months, self.now),
+                )
+                found = await asyncio.to_thread(sums.charges)
+                charges += [charge for charge in found if charge.day in month.days]
+        return charges
+
+    async def _uses(self, contract: Contract, start: int, end: int) -> list[ModelUse]:
+        """Return the metered calls of a contract's provider by day, team and model, in the contract's currency."""
+        until = min(datetime.fromtimestamp(end, UTC), end_of_hour(self.now))
+        since = datetime.fromtimestamp(start, UTC)
+        if until <= since:
+            return []
+        by_model = any(term.kind == ALLOWANCE for term in contract.terms)
+        query = CostQuery(
+            since=since,
+            until=until,
+            granularity="daily",
+            group_by=_OF_MODELS if by_model else _OF_TEAMS,
+            exclude={"status": ("cached",)},
+            measures=("cost", *(COUNTS if by_model else COUNTS[:1])),
+            currency=contract.currency,
+        )
+        rows = await self.metered.costs(query)
+        own = [row for row in rows if row.group[0] and providers.canonical(row.group[0]) == contract.provider]
+        return await asyncio.to_thread(_model_uses, own, self.prices)
+
+
+def charge_reader(whole: Ledger, registry: Registry, prices: PriceBook, now: float) -> ChargeReader:
+    """Return a reader of the amounts of the stored contracts."""
+    coverage = Coverage(usable_plans(registry, whole.dimensions()), whole.derived(), registry.people)
+    return ChargeReader(
+        ledger=whole,
+        metered=DividedLedger(whole, coverage, METERED_COST),
+        contracts=contracts_of(registry),
+        prices=prices,
+        now=now,
+    )
+
+
+def prepaid_charges(terms: Iterable[Capacity], uses: Iterable[CapacityUse]) -> Iterator[DayCharge]:
+    """Yield the cost of prepaid terms by day. A day without a covered call is unused."""
+    for term, use in zip(terms, uses, strict=True):
+        for day, amount in term.by_day.items():
+            of_teams = use.by_day.get(day, {})
+            yield DayCharge(term.contract, COMMITMENT if of_teams else UNUSED, day, amount, of_teams)
+
+
+def _months(contract: Contract, month: CalendarMonth) -> list[CalendarMonth]:
+    """Return the months on which amounts of a month depend: all earlier ones if a term is about the whole contract."""
+    months = [month]
+    first, _ = span_of(contract)
+    if any(term.kind in SUMS and term.per == TERM for term in contract.terms):
+        while months[0].start > first:
+            months.insert(0, months[0].previous)
+    return months
+
+
+def _prepaid_by_day(contract: Contract, months: Iterable[CalendarMonth], now: float) -> Mapping[int, int]:
+    by_day = Counter[int]()
+    for month in months:
+        for term in capacities([contract], month.days, now):
+            by_day.update(term.by_day)
+    return by_day
+
+
+def _model_uses(rows: Iterable[CostRow], book: PriceBook) -> list[ModelUse]:
+    prices = TokenPrices(book)
+    return [_model_use(row, prices) for row in rows]
+
+
+def _model_use(row: CostRow, prices: TokenPrices) -> ModelUse:
+    provider, team, model, request_model, mode, size = (*row.group, *[None] * len(_OF_MODELS))[
+        : len(_OF_MODELS)
+    ]
+    day = int(row.start.timestamp())
+    called = CalledModel(provider or "", model or "", request_model or "", mode or "")
+    total = TokenSum(
+        provider=provider,
+        response_model=model,
+        request_model=request_model,
+        mode=called.mode,
+        time=day * NS,
+        beyond=sized(int(size or 0))[0],
+        until=(day + DAY_S) * NS,
+        **{name: getattr(row, name) for name in COUNTS},
+    )
+    tokens = tokens_by_kind(total)
+    values, _ = values_by_kind(total, tokens, prices) if any(tokens.values()) else ({}, {})
+    return ModelUse(
+        day, team or "", called, money.units(row.cost), row.calls, _by_kind(tokens), _by_kind(values)
+    )
+
+
+def _by_kind(amounts: Mapping[str, int]) -> Mapping[str, int]:
+    """Return tokens or values by the kinds that terms name."""
+    by_kind = Counter[str]()
+    for meter, amount in amounts.items():
+        by_kind["cache_write" if meter in (WRITE_5M, WRITE_1H) else meter] += amount
+    return by_kind

@@ -1,0 +1,206 @@
+"""
+Amounts of contracts that depend on the sum of calls: allowances, fees, minimums and credits. Pure.
+
+All amounts are in units of the contract's currency. They apply in this order: allowances reduce the cost of calls,
+fees and minimums are added to what is left of it, and a credit pays the sum. So the amounts depend only on the sums of
+days, not on the order of calls.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+from gateway.bills.billed.spreading import in_turn
+from gateway.bills.contracts.capacity import CalledModel, TeamUse, by_days
+from gateway.bills.contracts.declared import (
+    ALLOWANCE,
+    CREDIT,
+    FEE,
+    MINIMUM,
+    MONTH,
+    TERM,
+    Contract,
+    Term,
+    price_term,
+    span_of,
+)
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.intake.price_terms import PriceTerm
+from spool import providers
+from spool.ledger import money
+from spool.statements import DAY_S
+
+UsesByDay = Mapping[int, Mapping[str, TeamUse]]  # by day and team
+
+
+class DayCharge(NamedTuple):
+    """An amount of a contract on a day. `use` are the calls by team among which it is divided."""
+
+    contract: Contract
+    charge: str
+    day: int
+    amount: int
+    use: Mapping[str, TeamUse]
+
+
+class ModelUse(NamedTuple):
+    """Calls of a team and model on a day. `tokens` and `values` are by kind, without prices of 0."""
+
+    day: int
+    team: str
+    called: CalledModel
+    cost: int
+    calls: int
+    tokens: Mapping[str, int]
+    values: Mapping[str, int]
+
+    def tokens_of(self, kinds: Sequence[str]) -> int:
+        return sum(count for kind, count in self.tokens.items() if not kinds or kind in kinds)
+
+    def cost_of(self, kinds: Sequence[str]) -> int:
+        """Return the part of the cost for some kinds of tokens, by their values, or else by their number."""
+        if not kinds:
+            return self.cost
+        weights = self.values if any(self.values.values()) else self.tokens
+        part, whole = (sum(weights.get(kind, 0) for kind in names) for names in (kinds, weights))
+        return self.cost * part // whole if whole else 0
+
+
+@dataclass(slots=True)
+class ContractSums:
+    """The amounts of one contract in adjacent months. `uses` are the metered calls of its provider and days."""
+
+    contract: Contract
+    months: Sequence[CalendarMonth]
+    now: float
+    uses: Sequence[ModelUse]
+    prepaid: Mapping[int, int]  # cost of prepaid terms by day
+    _paid: Counter[int] = field(default_factory=Counter)
+
+    def charges(self) -> list[DayCharge]:
+        """Return the amounts by day, of the days that have begun."""
+        return list(self._charges())
+
+    def _charges(self) -> Iterator[DayCharge]:
+        for day, amount in self.prepaid.items():
+            self._paid[day] += amount
+        for use in self.uses:
+            self._paid[use.day] += use.cost
+        by_day = _by_day(self.uses)
+        for term in self._terms(ALLOWANCE):
+            yield from self._added(self._allowance(term))
+        # a minimum counts the cost of calls and capacity, not fees
+        lines = Counter(self._paid)
+        for term in self._terms(FEE):
+            amounts = self._fee(term, lines)
+            yield from self._added(self._charge(FEE, day, amounts[day], by_day) for day in sorted(amounts))
+        for term in self._terms(MINIMUM):
+            yield from self._added(self._minimum(term, lines))
+        for term in self._terms(CREDIT):
+            for days, granted in self._periods(term):
+                yield from self._credit(days, granted, by_day)
+
+    def _terms(self, kind: str) -> list[Term]:
+        return [term for term in self.contract.terms if term.kind == kind]
+
+    def _added(self, charges: Iterable[DayCharge]) -> Iterator[DayCharge]:
+        for charge in charges:
+            if charge.amount:
+                self._paid[charge.day] += charge.amount
+                yield charge
+
+    def _charge(self, charge: str, day: int, amount: int, by_day: UsesByDay) -> DayCharge:
+        return DayCharge(self.contract, charge, day, amount, by_day.get(day, {}))
+
+    def _days(self) -> list[int]:
+        first, end = span_of(self.contract)
+        days = (day for month in self.months for day in month.days)
+        return [day for day in days if first <= day < end and day <= self.now]
+
+    def _periods(self, term: Term) -> Iterator[tuple[list[int], int]]:
+        """
+        Yield the days of each period of a term which have begun, with the quantity of the period. A month of which the
+        contract has only some days has only their share.
+        """
+        first, end = span_of(self.contract)
+        quantity = Fraction(term.tokens) if term.tokens else Fraction(term.amount) * money.UNIT
+        begun = self._days()
+        spans: Sequence[Sequence[int]] = [month.days for month in self.months]
+        if term.per != MONTH:
+            spans = [range(first, end, DAY_S)] if term.per == TERM else [[day] for day in begun]
+        for span in spans:
+            days = [day for day in begun if span[0] <= day <= span[-1]]
+            if days:
+                own = sum(first <= day < end for day in span)
+                yield days, int(quantity * own / len(span))
+
+    def _allowance(self, term: Term) -> Iterator[DayCharge]:
+        """
+        Yield what covered calls cost less: an amount, or the share of the free tokens in all their tokens. Each call
+        has the same share, so it does not matter which calls are first.
+        """
+        price = price_term(self.contract, term)
+        covered = [use for use in self.uses if _is_covered(price, use.called)]
+        for days, granted in self._periods(term):
+            chosen = set(days)
+            uses = [use._replace(cost=use.cost_of(term.kinds)) for use in covered if use.day in chosen]
+            by_day, tokens = _by_day(uses), sum(use.tokens_of(term.kinds) for use in uses)
+            weights = [max(0, sum(team.value for team in by_day.get(day, {}).values())) for day in days]
+            free = sum(weights)
+            if term.tokens:
+                free = free * min(granted, tokens) // tokens if tokens else 0
+            else:
+                free = min(granted, free)
+            for day, part in zip(days, in_turn(free, weights), strict=True):
+                yield self._charge(ALLOWANCE, day, -part, by_day)
+
+    def _fee(self, term: Term, lines: Mapping[int, int]) -> Mapping[int, int]:
+        """Return a fee by day: an amount, and a share of the other costs."""
+        amounts = Counter[int]()
+        share = Fraction(term.percent or 0) / 100
+        for month in self.months if term.amount else ():
+            amounts.update(by_days(self.contract, term, Fraction(term.amount) * money.UNIT, month.days))
+        return {day: amounts[day] + int(max(0, lines.get(day, 0)) * share) for day in self._days()}
+
+    def _minimum(self, term: Term, lines: Mapping[int, int]) -> Iterator[DayCharge]:
+        """Yield what the costs of a period lack to the minimum. It counts on the last day of the period."""
+        _, end = span_of(self.contract)
+        for days, least in self._periods(term):
+            last = days[-1]
+            if last + DAY_S == end or (term.per == MONTH and last == CalendarMonth.at(last).days[-1]):
+                lacking = max(0, least - sum(lines.get(day, 0) for day in days))
+                yield DayCharge(self.contract, MINIMUM, last, lacking, _merged(self.uses, set(days)))
+
+    def _credit(self, days: Sequence[int], granted: int, by_day: UsesByDay) -> Iterator[DayCharge]:
+        """Yield what a credit pays, day by day until it is used up."""
+        owed = used = 0
+        for day in days:
+            owed += self._paid[day]
+            before, used = used, min(granted, max(0, owed))
+            if used != before:
+                yield self._charge(CREDIT, day, before - used, by_day)
+
+
+def _by_day(uses: Iterable[ModelUse]) -> UsesByDay:
+    by_day: dict[int, dict[str, TeamUse]] = defaultdict(dict)
+    for use in uses:
+        of_team = by_day[use.day].setdefault(use.team, TeamUse())
+        of_team.value += use.cost
+        of_team.calls += use.calls
+    return by_day
+
+
+def _merged(uses: Iterable[ModelUse], days: Collection[int]) -> Mapping[str, TeamUse]:
+    """Return the uses of some days by team."""
+    return _by_day(use._replace(day=0) for use in uses if use.day in days).get(0, {})
+
+
+def _is_covered(price: PriceTerm, called: CalledModel) -> bool:
+    names = (called.model, called.request_model)
+    return providers.canonical(called.provider) == price.provider and any(
+        price.covers(name, called.mode) for name in names if name
+    )

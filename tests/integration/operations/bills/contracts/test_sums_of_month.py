@@ -1,0 +1,157 @@
+"""The amounts of contracts that depend on sums of calls, end to end on each engine: costs by team, and nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from spool.engines import MEMORY, POSTGRES, SQLITE
+from tests.integration.operations.bills.plans.test_plans import CLAUDE, a_call, made
+from tests.integration.operations.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add
+
+NOW = datetime(2026, 9, 3, 14, tzinfo=UTC)
+AUGUST = "from=2026-08-01&to=2026-08-31"
+on_every_engine = pytest.mark.parametrize("server", [SQLITE, POSTGRES], indirect=True)
+TERMS: list[dict[str, Any]] = [
+    {"kind": "allowance", "tokens": "900", "per": "day"},
+    {"kind": "fee", "amount": "62", "per": "month", "percent": "10"},
+    {"kind": "minimum", "amount": "900", "per": "month"},
+    {"kind": "credit", "amount": "300", "per": "month"},
+]
+CONTRACT: dict[str, Any] = {"name": "Us", "provider": "us", "since": "2026-08-01", "terms": TERMS}
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    engine = getattr(request, "param", MEMORY)
+    stored = request.getfixturevalue("new_schema")().settings(tmp_path) if engine == POSTGRES else None
+    clock = MovedClock(NOW.timestamp())
+    async with operator_server(tmp_path, engine=engine, clock=clock, stored=stored) as server:
+        yield server
+
+
+def august(random: Random) -> list[Any]:
+    """Return calls with costs of whole dollars, of four teams and two providers."""
+    calls = []
+    for number in range(120):
+        at = f"2026-08-{random.randint(1, 28):02}T{random.choice((0, 9, 23)):02}:30"
+        fields: dict[str, Any] = {
+            "estimated_cost": str(random.randint(1, 9)),
+            "input_tokens": random.randint(1, 400),
+            "output_tokens": random.randint(0, 400),
+            "provider": random.choice(("us", "us", "them")),
+            "status": random.choice(("ok", "ok", "ok", "cached")),
+        }
+        calls.append(a_call(number, at, random.choice(("ann", "Bob", "cid", "dan", "eve", None)), **fields))
+    return calls
+
+
+def by_hand(calls: list[Any]) -> dict[tuple[str, str | None], Fraction]:
+    """Compute the amounts of TERMS by charge and team, in fractions."""
+    costs: dict[int, dict[str | None, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+    tokens: dict[int, int] = defaultdict(int)
+    for record, _ in calls:
+        if record.provider == "us" and record.status != "cached":
+            day = datetime.fromtimestamp(record.start_time / 10**9, UTC).day
+            costs[day][record.team] += Fraction(record.estimated_cost)
+            tokens[day] += record.input_tokens + record.output_tokens
+    parts: dict[tuple[str, str | None], Fraction] = defaultdict(Fraction)
+
+    def divide(charge: str, amount: Fraction, weights: dict[str | None, Fraction]) -> None:
+        whole = sum(weights.values())
+        for team, weight in weights.items() if whole else [(None, Fraction(1))]:
+            parts[charge, team] += amount * weight / (whole or 1)
+
+    lines, credit = Fraction(0), Fraction(300)
+    owed: dict[int, Fraction] = {}
+    for day in range(1, 32):
+        cost = sum(costs[day].values(), Fraction(0))
+        free = cost * min(900, tokens[day]) / tokens[day] if tokens[day] else Fraction(0)
+        fee = 2 + (cost - free) / 10
+        lines += cost - free
+        owed[day] = cost - free + fee
+        divide("allowance", -free, costs[day])
+        divide("fee", fee, costs[day])
+    teams: dict[str | None, Fraction] = defaultdict(Fraction)
+    for of_day in costs.values():
+        for team, cost in of_day.items():
+            teams[team] += cost
+    lacking = max(Fraction(0), 900 - lines)
+    divide("minimum", lacking, teams)
+    owed[31] += lacking
+    for day, amount in owed.items():
+        divide("credit", -min(credit, amount), costs[day])
+        credit -= min(credit, amount)
+    return {place: part for place, part in parts.items() if part}
+
+
+@on_every_engine
+async def test_amounts_of_teams_equal_arithmetic_by_hand(server: OperatorServer) -> None:
+    """The parts add up to the total exactly. Calls of other providers and of gateway caches do not matter."""
+    calls = august(Random(3))
+    await add(server.services.spool.log, *calls)
+    await made(server, "/contracts", **CONTRACT)
+    answer = await server.ask("GET", "/contract-costs?month=2026-08")
+    assert 200 == answer.status, answer.payload
+    rows = {(row["charge"], row["team"]): Fraction(row["cost"]) for row in answer.payload["rows"]}
+    hand = by_hand(calls)
+    assert {"allowance", "fee", "minimum", "credit"} == {charge for charge, _ in hand}
+    assert hand.keys() == rows.keys()
+    assert all(abs(rows[place] - part) < Fraction(1, 10**20) for place, part in hand.items())
+    assert Fraction(answer.payload["total"]["cost"]) == sum(rows.values())
+    earlier = (await server.ask("GET", "/contract-costs?month=2026-07")).payload
+    assert ("0", []) == (earlier["total"]["cost"], earlier["rows"])
+
+
+@on_every_engine
+async def test_counted_costs_are_the_same_with_a_contract(server: OperatorServer) -> None:
+    """Terms about sums change no call, no report of counted or billed costs, and no budget of all costs."""
+    await add(server.services.spool.log, *august(Random(4)))
+    await made(server, "/views", name="all", filter={}, principal_dimension="model")
+    view = next(each for each in server.registry.views.all() if each.name == "all")
+    body = {"name": "B", "view": {"id": view.id}, "default_amount": "100", "per": "team"}
+    answer = await server.ask("POST", "/budgets", body)
+    budget = answer.payload["budget"]["id"]
+
+    async def answers() -> list[bytes]:
+        await server.ask("POST", "/budgets/evaluate", {})
+        found = [
+            await server.ask("GET", f"/report?{AUGUST}&by=team&by=provider&per=hourly&cost_type={money}")
+            for money in ("real_cost", "metered_cost", "billed_cost")
+        ]
+        shown = await server.ask("GET", f"/budgets/{budget}?expand=current")
+        found_budget = shown.payload["budget"]["current"]
+        return [*(orjson.dumps(each.payload) for each in found), orjson.dumps(found_budget["actual"])]
+
+    before = await answers()
+    await made(server, "/contracts", **CONTRACT)
+    assert before == await answers()
+
+
+async def test_calls_of_a_plan_are_in_no_amount_of_a_contract(server: OperatorServer) -> None:
+    """The seat pays for the call, so a percentage and a minimum count only the other call."""
+    await made(
+        server, "/views", name="claude", filter={"source": ["claude_code"]}, principal_dimension="user"
+    )
+    await made(server, "/plans", **CLAUDE)
+    calls = [
+        a_call(n, "2026-08-05T09:00", user, estimated_cost="100") for n, user in ((1, "ann"), (2, "dan"))
+    ]
+    await add(server.services.spool.log, *calls)
+    terms = [{"kind": "fee", "percent": "10"}, {"kind": "minimum", "amount": "150", "per": "month"}]
+    await made(server, "/contracts", **{**CONTRACT, "terms": terms})
+    rows = (await server.ask("GET", "/contract-costs?month=2026-08")).payload["rows"]
+    assert [("fee", "checkout", "10"), ("minimum", "checkout", "50")] == [
+        (row["charge"], row["team"], row["cost"]) for row in rows
+    ]
