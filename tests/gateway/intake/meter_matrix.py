@@ -275,14 +275,17 @@ def told() -> Mapping[str, set[str]]:
 
 def table() -> str:
     """
-    Return the table of docs/meters.md. Image meters for a size and a quality are left out, because
-    `output_images` represents them.
+    Return the table of docs/meters.md: a row for all meters with the same sources. Image meters for a size and a
+    quality are left out, because `output_images` represents them.
     """
     found = told()
-    lines = ["| meter | reported by |", "|---|---|"]
+    meters_by_sources: dict[str, list[str]] = {}
     for name in METERS:
         if not name.startswith("output_images_"):
-            lines.append(f"| `{name}` | {', '.join(sorted(found[name], key=str.lower))} |")
+            sources = ", ".join(sorted(found[name], key=str.lower))
+            meters_by_sources.setdefault(sources, []).append(f"`{name}`")
+    lines = ["| meters | reported by |", "|---|---|"]
+    lines += [f"| {', '.join(names)} | {sources} |" for sources, names in meters_by_sources.items()]
     return "\n".join(lines)
 
 
