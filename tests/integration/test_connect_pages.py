@@ -28,7 +28,7 @@ from tests.documents import CONNECT, ROOT, Block, ConnectPage, connect_page, con
 from tests.integration.conftest import Serving
 
 PAGES = connect_pages()
-SECTIONS = ["Settings", "See it arrive", "What is counted", "Counted twice?"]
+SECTIONS = ["Settings", "What is counted", "Counted twice?"]
 FACTS = ["send to", "key", "source", "checked with"]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
