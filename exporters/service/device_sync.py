@@ -17,13 +17,14 @@ from typing import Any
 
 import msgspec
 
+from exporters.device_reporter import GONE
 from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable, SendError
 from exporters.http.answers import HttpAnswer
 from exporters.pace import Backoff
 from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState
-from spool.devices.device import ENROLLED, REVOKED, Device, of_known
+from spool.devices.device import ENROLLED, REVOKED, REVOKED_UPSTREAM, Device, of_known
 from spool.devices.table import DeviceTable
 from spool.errors import NotThere, SpoolError
 
@@ -233,8 +234,7 @@ class DeviceSync:
 
     async def _heartbeat(self, device: Device) -> None:
         own = msgspec.json.decode(device.heartbeat, type=dict[str, Any]) if device.heartbeat else {}
-        if not self._tells_changes:
-            _leave_out_unpublished(own)
+        _leave_out_unpublished(own, is_tollhouse=self._tells_changes)
         # the time of an earlier report would look like a clock that is behind
         if self._tells_changes and device.clock_offset_s is not None:
             own["sent_at"] = self._clock.now() + device.clock_offset_s
@@ -280,7 +280,7 @@ class DeviceSync:
             self._rests[device.id] = (device.facts_version, until)
 
     async def _hold(self, device: Device, error: SendError) -> None:
-        reason = str(error)
+        reason = REVOKED_UPSTREAM if error.status == GONE else str(error)
         self._rests[device.id] = (device.facts_version, self._clock.monotonic() + HELD_RETRY_S)
         current = self._table.find(device.id)
         if current is not None and current.held != reason:
@@ -336,14 +336,18 @@ def _facts(device: Device) -> dict[str, object]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _leave_out_unpublished(heartbeat: dict[str, Any]) -> None:
-    """Remove the fields that only another Tollhouse reads. A cost service gets the published fields."""
-    heartbeat.pop("serial_hash", None)
-    (heartbeat.get("policy") or {}).pop("number", None)
+def _leave_out_unpublished(heartbeat: dict[str, Any], *, is_tollhouse: bool) -> None:
+    """
+    Remove the fields that only a Tollhouse reads, because a cost service gets the published fields. Another Tollhouse
+    does not get `heard_at`, because a call that the agent sent may still wait here.
+    """
     assistants = heartbeat.get("assistants") or {}
     for fields in assistants.values():
-        for name in USES:
+        for name in ("heard_at",) if is_tollhouse else USES:
             fields.pop(name, None)
+    if not is_tollhouse:
+        heartbeat.pop("serial_hash", None)
+        (heartbeat.get("policy") or {}).pop("number", None)
 
 
 def _in_answer(answer: HttpAnswer, name: str) -> str | None:

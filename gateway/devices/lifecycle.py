@@ -64,6 +64,7 @@ FIRST_KEY_S = 3600.0
 HEARD_EVERY_S = 15.0  # seconds; the precision of the time of the last telemetry
 FORGET_EVERY_S = 600.0
 DEVICES_PER_STEP, STEP_S = 2000, 60.0  # each further 2,000 devices add a minute to the interval of reports
+CLOCK_MOVED_S = 60.0  # a larger change of the clock between two heartbeats was no slow request
 GRACE_S = 3600.0  # seconds after a start in which devices can report before any device is deleted
 
 _log = logging.getLogger(__name__)
@@ -201,8 +202,9 @@ class DeviceLifecycle:
             heartbeat = with_earlier(device.heartbeat, report.heartbeat)
             if report.instances is not None:
                 heartbeat = with_instances(heartbeat, report.instances)
+            is_moved = abs((offset or 0.0) - (device.clock_offset_s or 0.0)) > CLOCK_MOVED_S
             device = replace(device, clock_offset_s=offset)
-            uses = remembered(device, heartbeat, now=now)
+            uses = remembered(device, heartbeat, now=now, is_clock_moved=is_moved)
             device = device.updated(last_heartbeat=now, last_seen=now, heartbeat=heartbeat, uses=uses)
             return states.left(device, report.leaving, now) if is_own and report.leaving else device
 

@@ -8,7 +8,7 @@ no word: a machine that sleeps keeps the word of its last report.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ from gateway.devices.fleet.facts import (
     is_of_cluster,
 )
 from gateway.devices.fleet.uses import HEARD, LOSING, RECENT_S
-from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
+from spool.devices.device import ENROLLED, PENDING, REVOKED, REVOKED_UPSTREAM, Device
 from spool.registry.tables.inventory import Machine
 
 REPLACED = "replaced"  # the same machine enrolled under another id
@@ -50,6 +50,7 @@ WORDS = (
     UNUSED, UNHEALTHY, COLLECTOR,
 )  # fmt: skip
 OTHER_AGENTS = frozenset({UNHEALTHY, COLLECTOR})  # words of devices that the fleet does not list
+_WITHOUT_CAUSES = OTHER_AGENTS | {REPLACED, REVOKED, LEFT, PENDING, MISSING}
 COVERED = frozenset({DELAYED, REPORTING, UNUSED})
 FAILING = frozenset(
     {COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, UNHEALTHY}
@@ -75,6 +76,10 @@ class _Heartbeat(msgspec.Struct):
 
 Cause = tuple[str, str]  # the state of an assistant, and why it has this state
 _NOTHING_KNOWN: Cause = (UNKNOWN, NO_AGENT)
+MACHINE = "machine"  # in place of a state: these causes are of the machine, and may stand beside any word
+CLOCK_WRONG: Cause = (MACHINE, "clock_wrong")
+REVOKED_THERE: Cause = (MACHINE, "revoked_upstream")
+CLOCK_WRONG_S = 300.0
 
 
 class Evidence(NamedTuple):
@@ -97,7 +102,10 @@ class AssistantStates(NamedTuple):
 
 
 class MachineState(NamedTuple):
-    """`causes` say why a machine may lose calls, without repeats. `changes_at` is infinite if time changes nothing."""
+    """
+    `causes` say why a machine may lose calls, and what else is wrong with it, without repeats. `changes_at` is
+    infinite if time changes nothing.
+    """
 
     word: str
     link: str
@@ -112,6 +120,8 @@ def machine_state(evidence: Evidence, now: float, known: AssistantStates | None 
     device = evidence.device
     assistants = known or assistant_states(device, now)
     word, causes = _word(evidence, assistants.each, now)
+    if word not in _WITHOUT_CAUSES:
+        causes += tuple(_of_machine(device))
     covered = word in COVERED and not (word == DELAYED and _waited_s(device) > DELAYED_S)
     link, link_until = _link(evidence, now)
     until = inf if _has_agent(device) else assistants.until
@@ -182,6 +192,13 @@ def _word(
     if newest is not None and judged_at(device, now) - newest <= RECENT_S:
         return REPORTING, ()
     return UNKNOWN, (_NOTHING_KNOWN,)
+
+
+def _of_machine(device: Device) -> Iterator[Cause]:
+    if abs(device.clock_offset_s or 0.0) > CLOCK_WRONG_S:
+        yield CLOCK_WRONG
+    if device.held == REVOKED_UPSTREAM:
+        yield REVOKED_THERE
 
 
 def is_other_agent(device: Device) -> bool:

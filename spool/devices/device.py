@@ -11,6 +11,7 @@ from spool.errors import NotAllowed, NotThere, SpoolUnavailable
 from spool.log.partial_reports import Expectation
 
 PENDING, ENROLLED, REVOKED = "pending", "enrolled", "revoked"
+REVOKED_UPSTREAM = "the upstream revoked this device; an operator there can approve it again"
 
 _ID = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 

@@ -17,6 +17,7 @@ from gateway.devices.fleet.facts import (
     NO_AGENT,
     NO_RECORD,
     NOT_CONFIGURED,
+    NOT_FORWARDED,
     NOT_INSTALLED,
     OVERRIDDEN,
     REPORTING,
@@ -32,6 +33,7 @@ from spool.devices.device import Device
 
 USE_PRECISION_S = 3600.0  # agents round the time of a use down to the hour
 GRACE_S = USE_PRECISION_S + 600.0  # time from an unheard use to a loss, because assistants export in batches
+FORWARDED_AFTER_S = 600.0  # time in which a call that the agent sent must arrive
 DELAYED_S = 86_400.0  # calls may wait this long on a machine that is covered
 
 CONFIGURED, OFF, UNSET, ABSENT = "configured", "off", "unset", "absent"
@@ -72,7 +74,8 @@ class AssistantEvidence(NamedTuple):
 
     `claim` and `cause` are the agent's words, or "" if no agent reports the assistant. `use` is the agent's word as
     well, or "" if the agent is too old to state it, or may not. `since` is the time from which the setting holds, and
-    `unheard` the first use without a call.
+    `unheard` the first use without a call. `missing` is the hour of a call that the agent sent and that had not arrived
+    at `missed`.
     """
 
     claim: str = ""
@@ -81,25 +84,35 @@ class AssistantEvidence(NamedTuple):
     newest: float | None = None
     since: float = 0.0
     unheard: float | None = None
+    missing: float | None = None
+    missed: float = 0.0
 
 
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The part of `AssistantEvidence` that is stored between two heartbeats."""
+    """
+    The part of `AssistantEvidence` that is stored between two heartbeats. `heard` is the hour of the newest call that
+    the agent had when nothing waited, by its clock.
+    """
 
     setting: str
     since: float
     unheard: float | None = None
+    heard: float | None = None
+    missing: float | None = None
+    missed: float = 0.0
 
 
 def evaluate(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, str]:
     """Return the state, its cause, the setting and the use of an assistant at a time."""
-    claim, cause, stated, newest, since, unheard = evidence
+    claim, cause, stated, newest, since, unheard, missing, missed = evidence
     is_recent = newest is not None and at - newest <= RECENT_S
     if not claim:
         found = (REPORTING, "") if is_recent else (UNKNOWN, NO_AGENT)
         return *found, UNKNOWN, HEARD if is_recent else UNSEEN
     setting = SETTINGS[claim]
     is_bad = setting in BAD and not (newest is not None and newest >= since)
+    if missing is not None and is_unheard(missing, newest) and at > missed + FORWARDED_AFTER_S:
+        return UNREACHABLE, NOT_FORWARDED, setting, LOSING
     if claim == UNREACHABLE and cause in WAITS_ON_LAPTOP:
         return claim, cause, setting, DELAYED
     use = HEARD if is_recent else NONE
@@ -130,8 +143,11 @@ def assistants_of(device: Device, *, at: float) -> list[AssistantState]:
 def holds_until(device: Device, *, at: float) -> float:
     """Return the time until which the states of the assistants hold, if the device reports nothing new."""
     times = [time + RECENT_S for time in device.newest_calls.values()]
-    unheard = (stored.get("unheard") for stored in device.uses.values())
-    times += [time + GRACE_S for time in unheard if time is not None]
+    for stored in device.uses.values():
+        if "unheard" in stored:
+            times.append(stored["unheard"] + GRACE_S)
+        if "missing" in stored:
+            times.append(stored["missed"] + FORWARDED_AFTER_S)
     return min((time for time in times if time >= at), default=inf)
 
 
@@ -140,12 +156,15 @@ def memory_of(device: Device, name: str) -> Memory | None:
     return None if stored is None else msgspec.convert(stored, Memory)
 
 
-def remembered(device: Device, heartbeat: bytes, *, now: float) -> Mapping[str, Mapping[str, Any]]:
+def remembered(
+    device: Device, heartbeat: bytes, *, now: float, is_clock_moved: bool = False
+) -> Mapping[str, Mapping[str, Any]]:
     """
     Return what to store of each assistant after a heartbeat. Of the uses without a call, the first one is stored, so
     that further uses do not postpone a loss. A repaired setting ends it.
     """
     found = {}
+    is_empty = _is_spool_empty(heartbeat)
     for name, claim in _claims(heartbeat).items():
         before = memory_of(device, name)
         setting, newest = SETTINGS[claim["state"]], device.newest_calls.get(name)
@@ -160,8 +179,33 @@ def remembered(device: Device, heartbeat: bytes, *, now: float) -> Mapping[str, 
         if used is not None and unheard is None:
             used = corrected(device, used, now=now)
             unheard = used if used >= since and is_unheard(used, newest) else None
-        found[name] = msgspec.to_builtins(Memory(setting, since, unheard))
+        memory = before or Memory(setting, since)
+        memory = msgspec.structs.replace(memory, setting=setting, since=since, unheard=unheard)
+        heard = epoch(claim.get("heard_at"))
+        if is_empty and heard is not None:
+            sent = None if before is None or is_clock_moved else heard
+            memory = _with_sent(memory, sent, newest, device.clock_offset_s or 0.0, now)
+            memory = msgspec.structs.replace(memory, heard=heard)
+        found[name] = msgspec.to_builtins(memory)
     return found
+
+
+def _with_sent(
+    memory: Memory, sent: float | None, newest: float | None, offset_s: float, now: float
+) -> Memory:
+    """
+    Return the memory after the agent stated that nothing waits, and that it `sent` a call in this hour. The hour is
+    known only if the clock was not moved since.
+    """
+    if memory.missing is not None and not is_unheard(memory.missing, newest):
+        memory = msgspec.structs.replace(memory, missing=None, missed=0.0)
+    if sent is None or (memory.heard is not None and sent <= memory.heard):
+        return memory
+    hour = sent - offset_s
+    # an hour in the future was stated before the clock was set back
+    if memory.missing is None and hour <= now and is_unheard(hour, newest):
+        return msgspec.structs.replace(memory, missing=hour, missed=now)
+    return memory
 
 
 def corrected(device: Device, time: float, *, now: float) -> float:
@@ -180,6 +224,8 @@ def _state(device: Device, name: str, claim: Mapping[str, Any], at: float) -> As
         newest,
         memory.get("since", 0.0),
         memory.get("unheard"),
+        memory.get("missing"),
+        memory.get("missed", 0.0),
     )
     state, cause, setting, use = evaluate(evidence, at=at)
     return AssistantState(name, state, cause, claim.get("version", ""), newest, setting, use)
@@ -187,3 +233,9 @@ def _state(device: Device, name: str, claim: Mapping[str, Any], at: float) -> As
 
 def _claims(heartbeat: bytes) -> Mapping[str, Mapping[str, Any]]:
     return decoded(heartbeat).get("assistants") or {} if b'"assistants"' in heartbeat else {}
+
+
+def _is_spool_empty(heartbeat: bytes) -> bool:
+    """Return whether the agent stated that no record waits."""
+    spool = decoded(heartbeat).get("spool") if b'"spool"' in heartbeat else None
+    return spool is not None and spool.get("records") == 0

@@ -46,6 +46,9 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
 }
 NO_AGENT = "no_agent"  # only the gateway states this cause: no agent reports the assistant
 NO_RECORD = "no_record"  # only the gateway states this cause: the assistant was used, but no call arrived
+NOT_FORWARDED = (
+    "not_forwarded"  # only the gateway states this cause: the agent has a call that did not arrive
+)
 STATES = tuple(CAUSES)
 
 _ASSISTANTS: Mapping[str, str] = {  # by source of records

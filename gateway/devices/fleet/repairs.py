@@ -9,16 +9,17 @@ from gateway.devices.fleet.facts import (
     NO_AGENT,
     NO_RECORD,
     NOT_CONFIGURED,
+    NOT_FORWARDED,
     OVERRIDDEN,
     TELEMETRY_OFF,
     UNKNOWN,
     UNREACHABLE,
 )
-from gateway.devices.machine_state import Cause
+from gateway.devices.machine_state import CLOCK_WRONG, REVOKED_THERE, Cause
 
 
 class CauseRepair(NamedTuple):
-    """`words` follow the name of an assistant, as in "Codex sends to another endpoint"."""
+    """`words` follow the name of an assistant or a machine, as in "Codex sends to another endpoint"."""
 
     words: str
     advice: str
@@ -111,6 +112,17 @@ _REPAIRS: Mapping[Cause, CauseRepair] = {
         "has calls that wait on the laptop", "Check the laptop's connection. The agent sends the calls later."
     ),
     (UNREACHABLE, NO_RECORD): CauseRepair("was used, but no call arrived", _UNKNOWN),
+    (UNREACHABLE, NOT_FORWARDED): CauseRepair(
+        "has calls that the agent received and this gateway did not",
+        "Run `tollhouse status` with the agent's data directory, and look for records that were set aside or lost.",
+    ),
+    CLOCK_WRONG: CauseRepair(
+        "sent a time that is wrong by more than 5 minutes", "Set the clock, and let it follow a time server."
+    ),
+    REVOKED_THERE: CauseRepair(
+        "stayed enrolled here after the upstream revoked the device",
+        "Revoke the device here as well, or approve it at the upstream: `tollhouse devices approve ID`.",
+    ),
 }
 _STATES: Mapping[str, str] = {
     UNKNOWN: "has an unknown state",

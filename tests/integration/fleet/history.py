@@ -25,11 +25,15 @@ class Span(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A prompt and the end of its call. `heard_at` is when the agent got the call, or infinite if it never did."""
+    """
+    A prompt and the end of its call. `heard_at` is when the agent got the call, or infinite if it never did. A dropped
+    call is lost by the agent after that.
+    """
 
     at: float
     ended: float
     heard_at: float = inf
+    is_dropped: bool = False
 
     @property
     def is_lost(self) -> bool:

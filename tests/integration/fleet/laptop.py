@@ -99,7 +99,8 @@ class Laptop:
                 self._write_session(key, used)
             for call in self.past.calls[key]:
                 if self._settled_at < call.heard_at <= now:
-                    self._waiting.append((key, call))
+                    if not call.is_dropped:
+                        self._waiting.append((key, call))
                     ended = call.ended + self.past.offset_s(call.ended)
                     self._heard[key.assistant] = max(ended, self._heard.get(key.assistant, 0.0))
         self._settled_at = now

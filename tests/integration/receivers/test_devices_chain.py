@@ -15,7 +15,8 @@ import pytest_asyncio
 
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config
-from spool.devices.device import ENROLLED, REVOKED, Device
+from gateway.devices.machine_state import REVOKED_THERE
+from spool.devices.device import ENROLLED, REVOKED, REVOKED_UPSTREAM, Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serve, Serving
@@ -95,6 +96,20 @@ async def test_a_revocation_and_an_approval_are_told(chain: Chain) -> None:
     assert [("key near", "device.revoke"), ("key near", "device.approve")] == [
         (row.actor, row.action) for row in rows
     ]
+
+
+async def test_a_device_that_the_far_gateway_revoked_is_marked(chain: Chain) -> None:
+    """The near gateway still counts its calls. An approval there ends the cause with the next change."""
+    far, near = chain.far.app.services.topics.devices, chain.near.app.services.topics.devices
+    await far.revoke("laptop", ACTOR)
+    await enrol(chain.near, chain.fleet, fingerprint="first", hostname="mill")
+    await until(lambda: device(chain.near).held is not None)
+    assert REVOKED_UPSTREAM == device(chain.near).held
+    assert REVOKED_THERE in near.state_of(device(chain.near)).causes
+    await far.approve("laptop", ACTOR)
+    await enrol(chain.near, chain.fleet, fingerprint="first", hostname="mill-2")
+    await until(lambda: device(chain.near).held is None)
+    assert REVOKED_THERE not in near.state_of(device(chain.near)).causes
 
 
 async def test_a_reset_is_told(chain: Chain) -> None:

@@ -18,9 +18,9 @@ import pytest_asyncio
 from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.fleet.facts import CAUSES
 from gateway.devices.fleet.repairs import repair_of
-from gateway.devices.machine_state import WORDS
+from gateway.devices.machine_state import CLOCK_WRONG, MACHINE, REVOKED_THERE, WORDS
 from spool.clusters import ClusterTable, ReportedCluster
-from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
+from spool.devices.device import ENROLLED, PENDING, REVOKED, REVOKED_UPSTREAM, Device
 from spool.devices.table import DeviceTable
 from spool.registry.operators import Actor
 from spool.registry.tables.cluster_settings import ClusterChange
@@ -54,6 +54,8 @@ def made(dice: random.Random, number: int, now: float) -> Device:
         uses[name] = {"setting": "configured", "since": heard - DAY_S}
         if dice.random() < 0.3:
             uses[name]["unheard"] = heard - dice.choice((60.0, 2 * HOUR_S))
+        if dice.random() < 0.2:
+            uses[name] |= {"missing": heard - HOUR_S, "missed": heard - dice.choice((60.0, 900.0))}
         if dice.random() < 0.6:
             calls[name] = heard - dice.choice((0.0, 3 * HOUR_S, 15 * DAY_S))
     part = {"healthy": dice.choice((True, False)), "connected": dice.choice((True, True, False))}
@@ -72,6 +74,8 @@ def made(dice: random.Random, number: int, now: float) -> Device:
         enrolled_at=heard - DAY_S,
         enrolled_by="fleet",
         last_seen=dice.choice((heard,) * 9 + (0.0,)),
+        clock_offset_s=dice.choice((None, 0.0, 1.5, -299.0, 400.0)),
+        held=dice.choice((None,) * 9 + (REVOKED_UPSTREAM, "400 the name is too long")),
         last_heartbeat=heard if has_agent else None,
         newest_calls=calls,
         uses=uses,
@@ -154,17 +158,21 @@ def is_hidden(row: dict[str, Any]) -> bool:
 
 
 async def compare_insights(faces: Faces, fleet: list[dict[str, Any]]) -> None:
-    """Each cause of a machine that is not covered has an insight, and no other cause has one."""
+    """
+    Each cause of a machine that is not covered has an insight, and so has each cause that is not of an assistant. No
+    other cause has one.
+    """
     titles = [insight.title for insight in await faces.insights() if not insight.is_gone]
-    bad = [row for row in fleet if not (row["away"] or row["covered"])]
+    in_use = [row for row in fleet if not row["away"]]
+    bad = [row for row in in_use if not row["covered"]]
     words_of_causes = {
         cause["words"] for row in bad for cause in row["causes"] if cause["cause"] != "no_agent"
     }
-    words = {
-        repair.words
-        for state, causes in CAUSES.items()
-        for repair in map(repair_of, product([state], causes))
+    words_of_causes |= {
+        cause["words"] for row in in_use for cause in row["causes"] if cause["state"] == MACHINE
     }
+    known = [each for state, causes in CAUSES.items() for each in product([state], causes)]
+    words = {repair_of(cause).words for cause in (*known, CLOCK_WRONG, REVOKED_THERE)}
     told = {each for each in words | words_of_causes if any(title.endswith(f" {each}") for title in titles)}
     assert words_of_causes == told
     is_stopped = any(row["state"] == "agent_stopped" and row["expected"] for row in bad)

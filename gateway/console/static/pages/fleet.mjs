@@ -71,7 +71,7 @@ const ASSISTANT_COLUMNS = [
 ];
 
 const whyOf = (row) => row.causes.map(({state, cause, words}) => `${row.assistants.filter((each) => each.state === state && each.cause === cause)
-  .map((each) => titleOf(each.name)).join(", ") || "An assistant"} ${words}`).join("; ");
+  .map((each) => titleOf(each.name)).join(", ") || "The machine"} ${words}`).join("; ");
 
 function Device({id}) {
   const found = useQuery(async () => (await get(`/devices/${encodeURIComponent(id)}`)).device, [id], ["devices", "keys"]);

@@ -16,7 +16,7 @@ from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED, decoded, epoch
 from gateway.devices.fleet.matching import serial_hash_in, serial_of
 from gateway.devices.fleet.repairs import repair_of
 from gateway.devices.fleet.severity import severity_of
-from gateway.devices.machine_state import AGENT_STOPPED, MISSING, Cause
+from gateway.devices.machine_state import AGENT_STOPPED, CLOCK_WRONG, MISSING, REVOKED_THERE, Cause
 from gateway.money.insights.facts import DAY_S, Facts, no_plant
 from gateway.money.insights.findings import MAX_FINDINGS, finding, named, rows_of
 from spool.devices.device import ENROLLED
@@ -27,12 +27,16 @@ from spool.registry.insights import LOW, Finding
 CSV_COLUMNS = ("id", "state", "user", "team", "os", "last_seen")
 MAX_CSV_ROWS = 1000  # machines in the list of a notice; `tollhouse fleet devices --csv` has all
 _NOT_APPLIED: Cause = (NOT_CONFIGURED, "policy_not_applied")
+_OF_MACHINES = {  # causes that are no cause of a loss, and what follows from them
+    CLOCK_WRONG: "Its calls count at the wrong hour or day.",
+    REVOKED_THERE: "Calls count here, and the upstream rejects them.",
+}
 
 
 def assistant_not_reporting(facts: Facts) -> Sequence[Finding]:
     """Find assistants whose calls are lost now, or will be lost when the assistant is used again."""
     causes = {cause for row in facts.fleet for cause in row.causes if cause[1] != NO_AGENT}
-    return _of_causes("assistant_not_reporting", facts, causes - {_NOT_APPLIED})
+    return _of_causes("assistant_not_reporting", facts, causes - {_NOT_APPLIED, *_OF_MACHINES})
 
 
 @no_plant("a month is filled without its policies")
@@ -61,6 +65,29 @@ def policy_outdated(facts: Facts) -> Sequence[Finding]:
         )
         for team, rows in _by_team(outdated).items()
     )
+
+
+@no_plant("a month is filled without its agents")
+def machine_trouble(facts: Facts) -> Sequence[Finding]:
+    """Find machines with a wrong clock, and machines that the upstream revoked."""
+    findings = []
+    for cause, seen in _OF_MACHINES.items():
+        repair = repair_of(cause)
+        having = [row for row in facts.fleet if cause in row.causes]
+        severity = severity_of(having, facts.fleet)
+        findings += [
+            _of_machines(
+                "machine_trouble",
+                (*cause, team),
+                rows,
+                severity,
+                title=f"{_machines(rows, team)} {repair.words}",
+                seen=seen + _list(rows),
+                advice=repair.advice,
+            )
+            for team, rows in _by_team(having).items()
+        ]
+    return _largest(findings)
 
 
 class _Policy(NamedTuple):

@@ -14,6 +14,7 @@ from gateway.devices.fleet.assistant_states import (
     AssistantEvidence,
     assistants_of,
     evaluate,
+    holds_until,
     remembered,
 )
 from gateway.devices.fleet.facts import CAUSES, assistant_of
@@ -178,6 +179,77 @@ def test_clocks_are_corrected_both_ways(offset_s: float) -> None:
     laptop.call(HOUR / 2)
     assert "reporting" == laptop.beat(HOUR, used=HOUR / 2 + offset_s)
     assert "losing" == laptop.beat(3 * HOUR + 1, used=1.5 * HOUR + offset_s)
+
+
+class Sender(Laptop):
+    """A laptop whose agent states the hour of the newest call that it has, and how many of its calls wait."""
+
+    def state_calls(self, at: float, heard: float, *, waiting: int | None = 0, offset_s: float = 0.0) -> str:
+        is_moved = offset_s != (self.device.clock_offset_s or 0.0)
+        self.device = replace(self.device, clock_offset_s=offset_s)
+        stated = moment((NOW + heard + offset_s) // HOUR * HOUR)
+        claim = {"state": "reporting", "use": "heard", "heard_at": stated}
+        spool = {} if waiting is None else {"spool": {"records": waiting}}
+        heartbeat = json.dumps({"assistants": {"codex": claim}, **spool}).encode()
+        uses = remembered(self.device, heartbeat, now=NOW + at, is_clock_moved=is_moved)
+        self.device = replace(self.device, heartbeat=heartbeat, uses=uses)
+        return self.state(at)
+
+    def cause(self, at: float) -> str:
+        [found] = assistants_of(self.device, at=NOW + at)
+        return found.cause
+
+
+def sender(*, newest: float = 10 * MINUTE) -> Sender:
+    """Return a laptop at 08:15, with a call at 08:10 that arrived."""
+    laptop = Sender()
+    laptop.call(newest)
+    assert "reporting" == laptop.state_calls(15 * MINUTE, newest)
+    return laptop
+
+
+def test_a_call_that_the_agent_sent_and_that_did_not_arrive_is_a_loss() -> None:
+    """Ten minutes after the agent stated it, until a later call arrives. Neither a waiting call nor age ends it."""
+    laptop = sender()
+    assert "reporting" == laptop.state_calls(65 * MINUTE, 62 * MINUTE)
+    assert "reporting" == laptop.state(75 * MINUTE)
+    assert "losing" == laptop.state(75 * MINUTE + 1)
+    assert "not_forwarded" == laptop.cause(75 * MINUTE + 1)
+    assert "losing" == laptop.state_calls(80 * MINUTE, 62 * MINUTE, waiting=3)
+    assert "losing" == laptop.state_calls(20 * DAY, 62 * MINUTE)
+    laptop.call(20 * DAY)
+    assert "reporting" == laptop.state_calls(20 * DAY + HOUR, 20 * DAY)
+    assert 20 * DAY + RECENT_S == holds_until(laptop.device, at=NOW + 20 * DAY) - NOW
+
+
+@pytest.mark.parametrize("waiting", [1, None])
+def test_calls_that_wait_or_may_wait_are_not_lost(waiting: int | None) -> None:
+    """When nothing waits any more, they are judged."""
+    laptop = sender()
+    laptop.state_calls(65 * MINUTE, 62 * MINUTE, waiting=waiting)
+    assert "reporting" == laptop.state_calls(3 * HOUR, 62 * MINUTE, waiting=waiting)
+    laptop.state_calls(3 * HOUR + MINUTE, 62 * MINUTE)
+    assert "losing" == laptop.state(3 * HOUR + 12 * MINUTE)
+
+
+def test_calls_from_before_the_first_heartbeat_prove_no_loss() -> None:
+    """A device that was deleted or reset has no calls, and its agent may still state one."""
+    laptop = Sender()
+    laptop.state_calls(65 * MINUTE, 62 * MINUTE)
+    assert "unused" == laptop.state_calls(20 * HOUR, 62 * MINUTE)
+    laptop.state_calls(21 * HOUR, 21 * HOUR)
+    assert "losing" == laptop.state(22 * HOUR)
+
+
+@pytest.mark.parametrize("offset_s", [-3 * HOUR, -20 * MINUTE, 20 * MINUTE, 3 * HOUR])
+def test_a_clock_that_is_set_loses_no_call(offset_s: float) -> None:
+    """The call ended before the clock was set, and its time was corrected with the difference of then."""
+    laptop = sender()
+    laptop.call(59 * MINUTE)  # the hour that the agent states is of the clock before or after it was set
+    laptop.state_calls(65 * MINUTE, 59 * MINUTE, offset_s=offset_s)
+    assert "reporting" == laptop.state_calls(2 * HOUR, 59 * MINUTE, offset_s=offset_s)
+    back = laptop.state_calls(2 * HOUR + 1, 59 * MINUTE + offset_s)  # the agent keeps the latest hour
+    assert "reporting" == back == laptop.state_calls(3 * HOUR, 59 * MINUTE + offset_s)
 
 
 def test_uses_before_the_enrolment_do_not_count() -> None:

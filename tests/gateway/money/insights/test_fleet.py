@@ -8,11 +8,18 @@ from typing import Any
 
 from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.fleet.coverage import FleetRow, device_row, missing_row
-from gateway.devices.fleet.facts import CAUSES, NO_AGENT, NO_RECORD
+from gateway.devices.fleet.facts import CAUSES, NO_AGENT, NO_RECORD, NOT_FORWARDED
 from gateway.devices.fleet.repairs import _REPAIRS, repair_of
-from gateway.devices.machine_state import AssistantStates, Evidence, machine_state
+from gateway.devices.machine_state import (
+    CLOCK_WRONG,
+    REVOKED_THERE,
+    AssistantStates,
+    Evidence,
+    machine_state,
+)
 from gateway.money.insights.detectors.fleet import (
     assistant_not_reporting,
+    machine_trouble,
     missing_device,
     policy_not_applied,
     policy_outdated,
@@ -20,7 +27,7 @@ from gateway.money.insights.detectors.fleet import (
 )
 from gateway.money.insights.detectors.machines import reinstalled_device
 from gateway.money.insights.facts import DAY_S, Facts
-from spool.devices.device import Device
+from spool.devices.device import REVOKED_UPSTREAM, Device
 from spool.record import moment
 from spool.registry.insights import Finding
 from spool.registry.tables.inventory import Machine
@@ -51,7 +58,8 @@ def titles(findings: Any) -> list[str]:
 
 def test_every_cause_has_words_and_a_repair() -> None:
     causes = {(state, cause) for state, known in CAUSES.items() for cause in known}
-    assert causes | {("unknown", NO_AGENT), ("unreachable", NO_RECORD)} == _REPAIRS.keys()
+    of_gateway = {("unknown", NO_AGENT), ("unreachable", NO_RECORD), ("unreachable", NOT_FORWARDED)}
+    assert causes | of_gateway | {CLOCK_WRONG, REVOKED_THERE} == _REPAIRS.keys()
     assert "is not set up" == repair_of(("not_configured", "")).words
 
 
@@ -145,6 +153,25 @@ def with_policy(id: str, number: int, days: float, team: str = "") -> FleetRow:
     policy = {"number": number, "applied_at": moment(NOW - days * DAY_S)}
     heartbeat = json.dumps({"policy": policy, "assistants": {}}).encode()
     return row(id, team=team, heartbeat=heartbeat)
+
+
+def test_machines_with_a_wrong_clock_or_revoked_upstream() -> None:
+    """One finding per cause and team, also of covered machines. The edge of a wrong clock is 5 minutes."""
+    fine = AssistantState("codex", "reporting", use="heard")
+    late = [row(f"late-{sign}", fine, team="a", clock_offset_s=sign * 300.1) for sign in (-1, 1)]
+    rows = [
+        row("right", fine, team="a", clock_offset_s=300.0),
+        row("there", fine, held=REVOKED_UPSTREAM),
+        row("other", fine, held="400 a name is too long"),
+        row("gone", fine, clock_offset_s=900.0, left_at=NOW),
+        *late,
+    ]
+    assert [True] * 5 == [each.covered for each in rows if each.id != "gone"]
+    assert [
+        "2 machines of the team a sent a time that is wrong by more than 5 minutes",
+        "there stayed enrolled here after the upstream revoked the device",
+    ] == titles(machine_trouble(Facts(now=NOW, fleet=rows)))
+    assert not assistant_not_reporting(Facts(now=NOW, fleet=rows))
 
 
 def test_machines_with_an_older_policy() -> None:

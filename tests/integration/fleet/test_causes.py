@@ -1,0 +1,89 @@
+"""Causes that only the gateway states, from a laptop with the real probe and reporter."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.devices.machine_state import CLOCK_WRONG, MachineState
+from tests.integration.fleet.gateway import Gateway
+from tests.integration.fleet.history import ASSISTANTS, LOOK_S, MINUTE, USERS, Call, History, Key
+from tests.integration.fleet.laptop import Laptop
+from tests.moved_clock import MovedClock
+
+ADA = Key("gemini-cli", "ada")
+NOT_FORWARDED = ("unreachable", "not_forwarded")
+
+
+@pytest_asyncio.fixture
+async def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Gateway]:
+    clock = MovedClock()
+    monkeypatch.setattr("exporters.device_reporter.time", clock)
+    opened = Gateway(tmp_path, clock)
+    await opened.start()
+    yield opened
+    await opened.stop()
+
+
+def laptop_of(
+    gateway: Gateway, place: Path, calls: Sequence[Call], offsets: Sequence[tuple[float, float]]
+) -> Laptop:
+    keys = [Key(assistant, user) for assistant in ASSISTANTS for user in USERS]
+    past = History(0.0, offsets, {key: [] for key in keys} | {ADA: list(calls)}, {key: [] for key in keys})
+    return Laptop(place, "laptop", past, gateway.clock)
+
+
+async def live(gateway: Gateway, laptop: Laptop, minutes: float) -> list[MachineState]:
+    """Let time go by, and return the state after each look. Calls arrive with each look."""
+    laptop.connect(gateway.app.url, gateway.key_file)
+    states = []
+    for _ in range(round(minutes * MINUTE / LOOK_S)):
+        gateway.clock.move(LOOK_S)
+        laptop.take_calls()
+        laptop.probe()
+        await laptop.report()
+        await gateway.take(laptop)
+        states.append(gateway.state(laptop))
+    await laptop.reporter.close()
+    return states
+
+
+async def test_calls_that_the_agent_lost_make_a_loss(gateway: Gateway, tmp_path: Path) -> None:
+    """It begins within 10 minutes and a look after the full hour, and ends with a call that arrives."""
+    start = gateway.clock.now()
+    hour = -start % 3600 + start  # the next full one
+    ends = [start + 8 * MINUTE, *(hour + minute * MINUTE for minute in (2, 20, 70))]
+    calls = [Call(ended - 30, ended, ended + 5, is_dropped=ended in ends[1:3]) for ended in ends]
+    laptop = laptop_of(gateway, tmp_path / "one", calls, [(0.0, 0.0)])
+    before = await live(gateway, laptop, (hour - start) / MINUTE)
+    assert ("reporting", ()) == (before[-1].word, before[-1].causes)
+    [*_, at_first] = await live(gateway, laptop, 10)
+    assert "reporting" == at_first.word
+    lost = await live(gateway, laptop, 55)
+    assert {"losing"} == {state.word for state in lost[2:]}
+    assert (NOT_FORWARDED,) == lost[-1].causes
+    [*_, last] = await live(gateway, laptop, 15)
+    assert ("reporting", ()) == (last.word, last.causes)
+
+
+@pytest.mark.parametrize("offset_s", [-400.0, 400.0])
+async def test_a_wrong_clock_stands_beside_the_word(
+    gateway: Gateway, tmp_path: Path, offset_s: float
+) -> None:
+    """The machine stays covered, and the cause ends with the first heartbeat of the right clock."""
+    start = gateway.clock.now()
+    calls = [
+        Call(start + minute * MINUTE, start + minute * MINUTE + 30, start + minute * MINUTE + 40)
+        for minute in range(2, 90, 10)
+    ]
+    offsets = [(0.0, offset_s), (start + 45 * MINUTE, 0.0)]
+    laptop = laptop_of(gateway, tmp_path / "one", calls, offsets)
+    wrong = await live(gateway, laptop, 40)
+    assert {("reporting", True, (CLOCK_WRONG,))} == {
+        (state.word, state.covered, state.causes) for state in wrong[1:]
+    }
+    [*_, right] = await live(gateway, laptop, 30)
+    assert ("reporting", True, ()) == (right.word, right.covered, right.causes)
