@@ -411,6 +411,7 @@ FIELDS: Mapping[str, str] = {
     "replaced_by": "The id of the device that the same machine became, or null.",
     "copied": "When a heartbeat returned an older word, or null.",
     "leaving": "How the agent leaves: `removed`, or `unenrolled` if its key ends as well.",
+    "state_changes": "The last 50 states, the newest first.",
     "left": "When the agent said that it was removed or unenrolled, or null.",
     "device.replaces": "The ids of earlier devices of the same machine.",
     "same_hardware": "The ids of other devices with the same hardware id.",

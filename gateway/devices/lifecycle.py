@@ -55,6 +55,7 @@ from spool.registry.keys import check_labels
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.shares import may_add
+from spool.turns.fair_turns import pause_when_due
 
 ENROLMENTS = 2000  # enrolments that a key may make at once; after that, one per second
 ENROLMENTS_PER_S = 1.0
@@ -63,6 +64,8 @@ TOKEN_ENROLMENTS_PER_S = 50.0  # enrolments per second under one token; its numb
 FIRST_KEY_S = 3600.0
 HEARD_EVERY_S = 15.0  # seconds; the precision of the time of the last telemetry
 FORGET_EVERY_S = 600.0
+NOTE_EVERY_S = 60.0  # seconds between two looks for changed states
+DEVICES_PER_TURN = 200  # devices after which other work gets a turn
 DEVICES_PER_STEP, STEP_S = 2000, 60.0  # each further 2,000 devices add a minute to the interval of reports
 CLOCK_MOVED_S = 60.0  # a larger change of the clock between two heartbeats was no slow request
 GRACE_S = 3600.0  # seconds after a start in which devices can report before any device is deleted
@@ -584,6 +587,23 @@ class DeviceLifecycle:
         await asyncio.gather(
             *(self._change(id, states.with_ended_key(now), "device.end_key", actor) for id in over)
         )
+
+    async def note_states(self) -> None:
+        """Store the state of each device whose state changed since the last call."""
+        for number, device in enumerate(self.table.all()):
+            if states.newest_word(device) != self.state_of(device).word:
+                self.table.touch(device.id, self._noted)
+            if number % DEVICES_PER_TURN == 0:
+                await pause_when_due()
+
+    def _noted(self, device: Device) -> Device:
+        return states.noted(self.state_of(device).word, self._clock.now())(device)
+
+    async def follow_states(self) -> None:
+        """Call `note_states` regularly while the server runs."""
+        while True:
+            await self.note_states()
+            await asyncio.sleep(NOTE_EVERY_S)
 
     async def run(self) -> None:
         """Call `forget_silent` and `end_keys_of_left` regularly while the server runs."""

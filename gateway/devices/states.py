@@ -17,6 +17,7 @@ SAME_HARDWARE = "same_hardware"  # cause of a pending device: another device has
 REMOVED, UNENROLLED = "removed", "unenrolled"  # how an agent leaves; the second also ends its key
 KEY_AFTER_LEAVING_S = 7 * 86_400.0  # for an agent that is installed again
 LEAVINGS = frozenset({REMOVED, UNENROLLED})
+STATE_CHANGES = 50  # changes of the state that are stored per device
 
 
 def begun(id: str, now: float, by: str, **fields: Any) -> Device:
@@ -40,7 +41,7 @@ def approved(device: Device, now: float) -> Device:
 def reset(device: Device, now: float) -> Device:
     # another machine may use the id from now on, so the facts of the earlier machine no longer apply
     forgotten: dict[str, Any] = {
-        **dict.fromkeys(("fingerprint", "token", "serial", "hardware_id", "words"), ""),
+        **dict.fromkeys(("fingerprint", "token", "serial", "hardware_id", "words", "state_changes"), ""),
         "copied_at": None,
         "left_at": None,
         "heartbeat": b"",
@@ -88,6 +89,28 @@ def replaced_by(id: str) -> Callable[[Device], Device]:
 def seen(now: float) -> Callable[[Device], Device]:
     """Return a change that records a report, unless another gateway recorded a later one."""
     return lambda device: replace(device, last_seen=max(now, device.last_seen))
+
+
+def noted(word: str, now: float) -> Callable[[Device], Device]:
+    """Return a change that adds a word of the state to those of the device, unless it is the newest one."""
+
+    def changed(device: Device) -> Device:
+        if newest_word(device) == word:
+            return device
+        lines = [*device.state_changes.splitlines(), f"{now:.0f} {word}"]
+        return replace(device, state_changes="\n".join(lines[-STATE_CHANGES:]))
+
+    return changed
+
+
+def newest_word(device: Device) -> str:
+    return device.state_changes.rpartition(" ")[2]
+
+
+def state_changes(device: Device) -> list[tuple[float, str]]:
+    """Return the last words of the state with the times since which they held, the newest first."""
+    lines = (line.split(" ") for line in reversed(device.state_changes.splitlines()))
+    return [(float(at), word) for at, word in lines]
 
 
 def heard(now: float, calls: Mapping[str, float]) -> Callable[[Device], Device]:

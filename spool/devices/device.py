@@ -73,6 +73,7 @@ class Device:
     left_at: float | None = (
         None  # time at which its agent said that it was removed; a later heartbeat ends this
     )
+    state_changes: str = ""  # the last words of its state, a line each, see gateway.devices.states
 
     @property
     def all_labels(self) -> Mapping[str, str]:

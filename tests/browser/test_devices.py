@@ -64,6 +64,8 @@ def test_a_viewer_is_offered_no_changes(laptops: Tollhouse, open_console: OpenCo
     console.open("/devices?open=laptop-ada")
     dialog = console.page.get_by_role("dialog", name="laptop-ada")
     expect(dialog).to_contain_text("ada-laptop")
+    state = console.ask("/devices/laptop-ada")["device"]["state"].replace("_", " ")
+    expect(dialog.get_by_role("table", name="Changes of the state")).to_contain_text(state)
     labels = [button.get_attribute("aria-label") for button in dialog.get_by_role("button").all()]
     assert ["Close", "Previous row", "Next row"] == labels
     laptops.stop()

@@ -10,6 +10,7 @@ from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.fleet.facts import FACTS, decoded
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import LINKS, WORDS, MachineState
+from gateway.devices.states import state_changes
 from gateway.http.lists import Filter, List, MemoryRows, Sort, silent_for
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SenderServices
@@ -94,6 +95,7 @@ def details(row: Shown) -> dict[str, object]:
         "sources": heartbeat.get("sources") or {},
         **{name: heartbeat.get(name) for name in FACTS if name != "assistants"},
         "assistants": [show_assistant(each) for each in row.state.assistants.each],
+        "state_changes": [{"at": moment(at), "state": word} for at, word in state_changes(device)],
         "upstream": {
             "id": device.upstream_id,
             "sent": device.sent_version == device.version,

@@ -128,6 +128,7 @@ def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Itera
     yield alone("erasures", lambda: _follow_erasures(assembler))
     yield alone("publish jobs", money.require_publishing().run)
     yield alone("devices", assembler.devices.run)
+    yield alone("states of devices", assembler.devices.follow_states)
 
 
 async def _inspect(operators: OperatorServices) -> None:

@@ -38,6 +38,7 @@ CREATE TABLE {schema}.devices (
     words           text COLLATE "C" NOT NULL,
     copied_at       float8,
     left_at         float8,
+    state_changes   text    NOT NULL,
     row_version     bigint NOT NULL,
     written_at      float8 NOT NULL
 ) WITH (fillfactor = 70);

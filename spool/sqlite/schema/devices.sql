@@ -37,7 +37,8 @@ CREATE TABLE devices (
     replaced_by     TEXT    NOT NULL,
     words           TEXT    NOT NULL,
     copied_at       REAL,
-    left_at         REAL
+    left_at         REAL,
+    state_changes   TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Device names from telemetry under keys that may not enrol devices.

@@ -9,6 +9,11 @@ import pytest
 import pytest_asyncio
 
 from gateway.devices.machine_state import CLOCK_WRONG, MachineState
+from gateway.devices.states import STATE_CHANGES, state_changes
+from gateway.operations.devices.devices import Shown, details
+from spool.devices.device import Device
+from spool.record import moment
+from tests.integration.conftest import ACTOR
 from tests.integration.fleet.gateway import Gateway
 from tests.integration.fleet.history import ASSISTANTS, LOOK_S, MINUTE, USERS, Call, History, Key
 from tests.integration.fleet.laptop import Laptop
@@ -67,6 +72,42 @@ async def test_calls_that_the_agent_lost_make_a_loss(gateway: Gateway, tmp_path:
     assert (NOT_FORWARDED,) == lost[-1].causes
     [*_, last] = await live(gateway, laptop, 15)
     assert ("reporting", ()) == (last.word, last.causes)
+
+
+async def test_the_last_changes_of_the_state_are_shown(gateway: Gateway, tmp_path: Path) -> None:
+    """Each with its time, also after a restart, and at most 50."""
+    start = gateway.clock.now()
+    calls = [Call(start + 60, start + 90, start + 95)]
+    laptop = laptop_of(gateway, tmp_path / "one", calls, [(0.0, 0.0)])
+    await live(gateway, laptop, 10)
+    lifecycle = gateway.lifecycle
+    await lifecycle.note_states()
+    await lifecycle.revoke("laptop", ACTOR)
+    gateway.clock.move(MINUTE)
+    for _ in range(2):  # a second look finds nothing new
+        await lifecycle.note_states()
+    await gateway.stop()
+    await gateway.start()
+    assert [(660, "revoked"), (600, "reporting")] == [
+        (at - start, word) for at, word in state_changes(device_of(gateway))
+    ]
+    for number in range(60):
+        gateway.clock.move(MINUTE)
+        await (gateway.lifecycle.revoke if number % 2 else gateway.lifecycle.approve)("laptop", ACTOR)
+        await gateway.lifecycle.note_states()
+    changes = state_changes(device_of(gateway))
+    assert STATE_CHANGES == 50 == len(changes)
+    assert ["revoked", "reporting"] * 25 == [word for _, word in changes]
+    shown = details(Shown(device_of(gateway), gateway.state(laptop)))["state_changes"]
+    assert [{"at": moment(at), "state": word} for at, word in changes] == shown
+    await gateway.lifecycle.reset("laptop", ACTOR)
+    assert [] == state_changes(device_of(gateway))
+
+
+def device_of(gateway: Gateway) -> Device:
+    found = gateway.lifecycle.table.find("laptop")
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("offset_s", [-400.0, 400.0])

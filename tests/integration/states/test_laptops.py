@@ -100,6 +100,7 @@ async def test_every_face_says_the_same_at_random_times(moved: Faces, clock: Mov
             ]
             await inventory.replace(listed, source="csv", confirmed=True, actor=ACTOR)
         clock.move(dice.choice((60.0, 3 * HOUR_S, 5 * DAY_S)))
+        await services.senders.require_devices().note_states()
         seen += await compare(moved, round)
     assert set(WORDS) - {"unhealthy"} <= seen.keys()  # the next test has unhealthy agents
 
@@ -119,8 +120,11 @@ async def compare(faces: Faces, round: int) -> Counter[str]:
     for id in list(word_of)[:10]:
         shown = (await faces.api(f"/devices/{id}"))["device"]
         assert (word_of[id], link_of[id]) == (shown["state"], shown["link"])
+        assert word_of[id] == shown["state_changes"][0]["state"]
         [one] = [row for row in fleet if row["device"] == id] or [shown]
         assert shown["assistants"] == one["assistants"]
+    printed = await faces.printed("devices", "show", id)
+    assert shown["state_changes"] == printed["device"]["state_changes"]
     printed = await faces.printed("devices", "list", "--limit", "1000")
     assert word_of == {row["id"]: row["state"] for row in printed["devices"]}
     table = (await faces.command("fleet", "devices", "--limit", "1000", "--csv")).stdout

@@ -114,6 +114,7 @@ async def test_a_kept_device_is_found_again_whole(rows: Counted) -> None:
         operator_labels={"team": "ads"}, generation=3, has_key=True, key_used=True, last_heartbeat=2.0,
         last_telemetry=3.0, newest_calls={"codex": 2.5}, heartbeat=b"{}", clock_offset_s=-1.5, flagged_at=4.0,
         version=7, facts_version=5, sent_version=6, upstream_id="up-1", held="no", reset_version=2, revoked_by="site",
+        state_changes="1 reporting\n2 losing",
     )  # fmt: skip
     await table.keep(kept)
     await table.close()

@@ -1,5 +1,6 @@
 /** Parts of the two pages of the fleet: their tabs, and further facts of one device. */
 import {to} from "../lib/address.mjs";
+import {ago} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {Fields, State, Table} from "../lib/parts.mjs";
 
@@ -26,6 +27,8 @@ const OPAMP_COLUMNS = [
   {title: "Unhealthy components", wide: 1, kind: "words", value: (each) => unhealthy(each) || "none"},
 ];
 
+const CHANGE_COLUMNS = [{title: "Since", value: (each) => ago(each.at), exact: (each) => each.at}, {title: "State", value: (each) => html`<${State} word=${each.state} />`}];
+
 /** `device`: a device as GET /devices/{id} returns it. */
 export function DeviceFacts({device}) {
   const {id, token, opamp, replaces, replaced_by: later} = device;
@@ -38,6 +41,7 @@ export function DeviceFacts({device}) {
     ${same.length > 0 && html`<p>The same hardware id is reported by ${listed(same)}.</p>`}
     ${PENDING[device.cause] && html`<p>${PENDING[device.cause]}</p>`}
     ${agents.length > 0 && html`<${Table} caption="OpAMP agents" rows=${agents} columns=${OPAMP_COLUMNS} identity=${(each) => each.uid} />`}
+    ${device.state_changes.length > 0 && html`<${Table} caption="Changes of the state" rows=${device.state_changes} columns=${CHANGE_COLUMNS} identity=${(each) => each.at} />`}
     <${Fields} of=${{enrolment_token: token, hardware_id: device.hardware_id, key_storage: device.key_storage}}
       leads=${(name) => name === "enrolment_token" && to("/devices", {tab: "tokens", open: token})} />`;
 }
