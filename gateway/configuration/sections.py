@@ -483,6 +483,16 @@ class PrivacySettings:
         edge="409 for a further name; delete some names",
         least=1,
     )
+    viewings: Duration = setting(
+        365 * DAY_S,
+        "time for which Tollhouse stores [who looked](privacy-requests.md#who-looked); 0 stores nothing",
+    )
+    max_viewed: int = setting(
+        1000,
+        "maximum number of people with rows of their own for one viewer and day",
+        edge="further people are stored as `(several people)`",
+        least=1,
+    )
 
     def problems(self, _: str) -> Iterator[str]:
         for name in self.keep_attributes:

@@ -17,6 +17,7 @@ WHOLE_SINCE = "Tollhouse-Whole-Since"  # header of the field `whole_since`
 # header of the field `cut_periods`, separated by commas; a column for this field would change the CSV
 CUT_PERIODS = "Tollhouse-Cut-Periods"
 OTHER_UNITS = "Tollhouse-Other-Units"  # header of the field `other_units`: calls and cost
+REASON = "X-Tollhouse-Reason"  # header with the reason why somebody looks at figures of a person
 AS = "X-Tollhouse-As"  # header that names the person who sends a request on the operator socket
 
 

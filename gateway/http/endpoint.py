@@ -25,7 +25,9 @@ from gateway.http.error_table import confirmed, refusal_of, refusals_of
 from gateway.http.listening.listener import Connection, begin_work
 from gateway.http.requests import AdmittedRequest, Result, check_parameters, named_holder
 from gateway.http.served import Served
+from gateway.http.viewers import API, MCP, Viewer, reason_of, watched
 from gateway.people.authentication.access import KEPT_UNDER, Bearer
+from spool.registry.scopes import AI_HUB
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -208,8 +210,22 @@ async def _serve(
 def _handled(
     row: Address, admitted: AdmittedRequest[Any], services: Served, bearer: Bearer
 ) -> Awaitable[Result]:
+    registry = services.shared.registry
     statuses = () if bearer is NOBODY else refusals_of(admitted.http.method)
-    return confirmed(row.handler(admitted), services.shared.registry, statuses=statuses)
+    if bearer is NOBODY or row.scope in KEPT_UNDER:  # shows no figures
+        return confirmed(row.handler(admitted), registry, statuses=statuses)
+    viewer = _viewer(row, admitted, services, bearer)
+    return confirmed(watched(row.handler(admitted), viewer, registry), registry, statuses=statuses)
+
+
+def _viewer(row: Address, admitted: AdmittedRequest[Any], services: Served, bearer: Bearer) -> Viewer:
+    return Viewer(
+        name=bearer.name if bearer.person is None else bearer.person.email,
+        face=MCP if row.scope == AI_HUB else API,
+        page=row.path,
+        reason=reason_of(admitted.http),
+        at=services.receivers.clock.now(),
+    )
 
 
 def _limit(row: Address, services: Served) -> tuple[int, str]:

@@ -35,6 +35,7 @@ from spool.listing import (
     cut_page,
 )
 from spool.people import People
+from spool.seen import note_people
 from spool.settings import Duration
 from spool.turns.fair_turns import pause_when_due
 
@@ -109,7 +110,8 @@ class List(Generic[Row]):
     The declaration of a list. `identity` breaks ties in the sort order, so it must be unique and of one type.
 
     `beside` are root keys that the handler adds to every answer, such as the resource that the list belongs
-    to. `at_times` are root keys that the handler adds only to some answers.
+    to. `at_times` are root keys that the handler adds only to some answers. With `shows_people`, rows have figures of
+    people, so viewers are recorded.
     """
 
     root: str
@@ -122,6 +124,7 @@ class List(Generic[Row]):
     max_limit: int = MAX_LIMIT
     beside: Mapping[str, Schema] = field(default_factory=dict)
     at_times: Mapping[str, Schema] = field(default_factory=dict)
+    shows_people: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +159,8 @@ async def envelope(
     page_query = _wanted(listed, query, secret)
     filters = _with_times(listed, _with_people(listed, page_query.filters, people), now)
     page = await rows.page(listed, replace(page_query, filters=filters))
+    if listed.shows_people:
+        note_people(page_query.filters, listed.filters if page.rows else ())
     return {
         listed.root: await _show(listed, page.rows),
         **_beside(listed, page_query, page, _cursors(listed, page_query, page, secret)),
@@ -308,6 +313,8 @@ def chosen(listed: List[Row], query: Sequence[tuple[str, str]], people: People) 
         name: _filter(name, listed.filters[name], values) for name, values in requested.items()
     }
     filters = _with_people(listed, filters_by_name, people)
+    if listed.shows_people:
+        note_people(filters_by_name, listed.filters)
     return lambda row: passes(listed, filters, row)
 
 

@@ -17,6 +17,7 @@ import msgspec
 from gateway.core.errors import Refusal
 from gateway.core.visible import WHOLE
 from gateway.http.error_table import NOT_THERE, OF_WHAT_IS_THERE, confirmed
+from gateway.http.viewers import is_own_only
 from gateway.mcp.messages import (
     HEADER_MISMATCH,
     INSUFFICIENT_SCOPE,
@@ -42,6 +43,7 @@ from gateway.operations.services import OperatorServices
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import COUNTED_TYPES
+from spool.seen import note_page
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18")
@@ -204,6 +206,8 @@ async def _call(called: Called, asking: Asking[OperatorServices]) -> Mapping[str
         message = f"{tool.name} writes, but this token allows only reading"
         raise McpError(INSUFFICIENT_SCOPE, message, status=403, challenge=asking.step_up)
     await asking.charge()
+    people = asking.shared.people
+    note_page(tool.name, is_own_only=is_own_only(asking.rights, asking.actor.name, people))
     if not tool.is_for(asking.rights):
         asking.told(tool.name, MISTAKEN)
         return _mistaken(_closed(tool, asking))

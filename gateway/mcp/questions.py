@@ -31,6 +31,7 @@ from spool.ledger.queries import (
 from spool.ledger.work import UNITS
 from spool.people import SECOND_NAME, USER, People
 from spool.registry.roles import COUNTED_TYPES
+from spool.seen import watching
 
 Filters = Annotated[
     dict[str, list[str | None]],
@@ -113,7 +114,8 @@ async def question(
             chosen = exclude if name.startswith("!") else include
             chosen[dimension] = tuple(value or "" for value in values)
             continue
-        known_values = await _values(asking, replace(everything, group_by=[dimension]), cost_type)
+        with watching(None):
+            known_values = await _values(asking, replace(everything, group_by=[dimension]), cost_type)
         matched_values, value_notes = await look(known_values, values, asking.shared.people)
         notes += value_notes
         if name.startswith("!"):

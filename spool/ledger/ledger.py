@@ -54,6 +54,7 @@ from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault
 from spool.people import SECOND_NAME, USER, USER_EMAIL, People, may_be_second
 from spool.record import AI_TELEMETRY
+from spool.seen import note_people
 from spool.turns.fair_turns import current_work, pause
 
 if TYPE_CHECKING:
@@ -735,6 +736,8 @@ class Ledger:
         """
         prepared = []
         for query in queries:
+            if not query.stated_names:  # these go to files and rules, not to a page
+                note_people(query.include, query.group_by)
             if self.people is not None and (query.include or query.exclude):
                 matched = self.people.matched
                 query = replace(query, include=matched(query.include), exclude=matched(query.exclude))

@@ -24,7 +24,9 @@ from spool.registry.tables.operators import delete_operators
 from spool.registry.tables.persons import ERASURE, KIND, KnownPeople, read_people, stored_erasures
 
 # Names of fields, and of dimensions in filters, that name people.
-PEOPLE = frozenset((USER, SECOND_NAME, USER_EMAIL, "users", "owner", "owners", "subject", "names"))
+PEOPLE = frozenset(
+    (USER, SECOND_NAME, USER_EMAIL, "users", "owner", "owners", "subject", "names", "person", "viewer")
+)
 AUTHORS = frozenset(("author", "actor", "account", "assignee"))
 MEMBERS = "members"  # field of a role with the addresses of people
 FINDING = "finding"  # column of insights

@@ -39,6 +39,7 @@ from spool.registry.tables.sender_fields import SenderFieldTable
 from spool.registry.tables.sender_hours import SenderHoursTable
 from spool.registry.tables.statements import StatementTable
 from spool.registry.tables.verdicts import VerdictTable
+from spool.registry.tables.viewings import ViewingTable
 from spool.registry.views import ViewTable
 from spool.statements import Statements
 
@@ -88,6 +89,7 @@ class Registry:
         self.org_context = OrgContextTable(changes)
         self.assistant_tools = AssistantToolTable(changes)
         self.tool_calls = ToolCallTable(changes)
+        self.viewings = ViewingTable(changes)
         self.late_reports = LateReportTable(changes)
         self.sender_fields = SenderFieldTable(changes)
         self.verdicts = VerdictTable(changes)
@@ -192,7 +194,9 @@ class Registry:
         """Erase a person, as `spool.registry.erasing` describes."""
         from spool.registry import erasing  # imported only if somebody is erased
 
-        return await erasing.erase(self._changes, erasure, labels, actor, is_trial=is_trial)
+        erased = await erasing.erase(self._changes, erasure, labels, actor, is_trial=is_trial)
+        self.viewings.forget()
+        return erased
 
     async def overwrite(self) -> str:
         """Remove what deleted and replaced rows left behind. Return why some may be left, or ""."""

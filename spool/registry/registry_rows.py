@@ -13,6 +13,7 @@ from spool.registry.following import RegistryNews
 from spool.registry.insights import Comment, Insight
 from spool.registry.keys import Key
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
+from spool.registry.viewings import Viewing
 
 T = TypeVar("T")
 # Row classes that engines store in the same way, and the id field of each class.
@@ -147,6 +148,20 @@ class RegistryRows(DocumentRows, Protocol):
         ...
 
     def audit_page(self, query: ListQuery) -> ListPage[AuditRow]: ...
+
+    def add_viewing(self, viewing: Viewing) -> None:
+        """Add a row, unless a row differs from it only in the id."""
+        ...
+
+    def delete_viewings_before(self, day: str) -> None: ...
+
+    def people_viewed(self, day: str, viewer: str) -> set[str]: ...
+
+    def viewings(self, name: str) -> Sequence[Viewing]:
+        """Return the rows of a viewer or a person with this name, oldest first."""
+        ...
+
+    def viewing_page(self, query: ListQuery) -> ListPage[Viewing]: ...
 
 
 class RegistryStore(Protocol):

@@ -16,6 +16,7 @@ from spool.registry.insights import OPEN, Comment, Insight
 from spool.registry.keys import DISABLED, Key, Secret, folded
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 from spool.registry.registry_rows import ROW_IDS, Rewriting
+from spool.registry.viewings import Viewing
 from spool.sql.columns import JSON, JSON_TUPLE, Columns, Form, insert, select, update, upsert
 from spool.sql.connection import SqlConnection
 from spool.sql.lists import read_page
@@ -85,6 +86,7 @@ _TEXTS: Mapping[str, _Texts] = {
     "insights": _Texts("id", ("finding", "title", "description", "concerns"), INSIGHTS),
     "comments": _Texts("id", ("text", "author"), INSIGHTS),
     "connections": _Texts("id", ("name",), CONNECTIONS),
+    "viewings": _Texts("id", ("viewer", "person", "reason")),
 }
 _JSON = frozenset(("labels", "before", "after", "concerns"))
 _ALL_DOCUMENTS = "SELECT kind, id, body FROM {schema}.documents ORDER BY kind, id"
@@ -104,6 +106,14 @@ _ADD_AUDIT = """
     INSERT INTO {schema}.audit (id, at, actor, address, action, target, before, after)
     VALUES ((SELECT coalesce(max(id), 0) + 1 FROM {schema}.audit),
             :at, :actor, :address, :action, :target, :before, :after)"""
+
+_VIEWING = Columns(Viewing)
+_ADD_VIEWING = """
+    INSERT INTO {schema}.viewings (id, day, viewer, person, face, page, reason)
+    VALUES ((SELECT coalesce(max(id), 0) + 1 FROM {schema}.viewings),
+            :day, :viewer, :person, :face, :page, :reason)
+    ON CONFLICT (day, viewer, person, face, page, reason) DO NOTHING"""
+_PEOPLE_VIEWED = "SELECT DISTINCT person FROM {schema}.viewings WHERE day = :day AND viewer = :viewer"
 
 
 class SqlRegistryRows:
@@ -293,6 +303,24 @@ class SqlRegistryRows:
 
     def audit_page(self, query: ListQuery) -> ListPage[AuditRow]:
         return read_page(self._connection, "audit", _AUDIT.names, query, _AUDIT.read)
+
+    def add_viewing(self, viewing: Viewing) -> None:
+        values = _VIEWING.values(viewing)
+        del values["id"]
+        self._run(_ADD_VIEWING, **values)
+
+    def delete_viewings_before(self, day: str) -> None:
+        self._run("DELETE FROM {schema}.viewings WHERE day < :day", day=day)
+
+    def people_viewed(self, day: str, viewer: str) -> set[str]:
+        return {person for (person,) in self._all(_PEOPLE_VIEWED, day=day, viewer=viewer)}
+
+    def viewings(self, name: str) -> Sequence[Viewing]:
+        statement = f"{select('viewings', _VIEWING.names)} WHERE person = :name OR viewer = :name ORDER BY id"
+        return [_VIEWING.read(row) for row in self._all(statement, name=name)]
+
+    def viewing_page(self, query: ListQuery) -> ListPage[Viewing]:
+        return read_page(self._connection, "viewings", _VIEWING.names, query, _VIEWING.read)
 
     def _tell(self, kind: str, id: str) -> None:
         """

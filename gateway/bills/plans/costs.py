@@ -40,9 +40,11 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
+from spool.people import USER
 from spool.record import moment
 from spool.registry.registry import Registry
 from spool.registry.views import View
+from spool.seen import note_people
 
 
 class PlanMonth(msgspec.Struct, kw_only=True):
@@ -187,6 +189,7 @@ class SeatNames:
 async def asked_costs(asking: PlanQuestion) -> PlanCosts:
     """Return the costs of plans in a month, limited to what a person may see."""
     month, currency = asking.month, asking.currency
+    note_people({}, (USER,))
     plans = usable_plans(asking.registry, asking.ledger.dimensions())
     # names are read at the same time as the plans, because a seat mark is the seat's position in its plan
     names = SeatNames(asking.registry)

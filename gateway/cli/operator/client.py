@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import (
@@ -32,9 +33,9 @@ import orjson
 from gateway.cli import config_option, data_option, fail, fail_because
 from gateway.cli.data_directory import installation
 from gateway.cli.output import JsonObject
-from gateway.configuration.local_operator import AS_ENV, local_address
+from gateway.configuration.local_operator import AS_ENV, REASON_ENV, local_address
 from gateway.configuration.sections import Config, ConfigError
-from gateway.core.mounts import AS, OPERATOR_API, socket_path
+from gateway.core.mounts import AS, OPERATOR_API, REASON, socket_path
 from spool.errors import SpoolError, SpoolLocked
 
 # aiohttp takes a third of the start of a command, so it is imported when a command sends its request
@@ -231,7 +232,8 @@ class OperatorClient:
 
     @property
     def _headers(self) -> dict[str, str]:
-        return {AS: quote(self.actor)}
+        reason = os.environ.get(REASON_ENV, "")
+        return {AS: quote(self.actor), **({REASON: quote(reason)} if reason else {})}
 
 
 def refuse(status: int, payload: JsonObject) -> NoReturn:

@@ -293,6 +293,21 @@ list_command(
     help="List accounts with the addresses that their calls of the last 92 days state.",
 )
 
+list_command(
+    people,
+    "viewings",
+    root="viewings",
+    path="/people/viewings",
+    columns=("day", "viewer", "user", "face", "page", "reason"),
+    filters={
+        "user": "Filter by a name of the person whose figures were seen.",
+        "viewer": "Filter by the person or key who looked.",
+        "day": "Filter by day, such as 2026-11-20.",
+        "face": "Filter by command, console, api or mcp.",
+    },
+    help="List who saw figures of which person. Needs a role that grants answer_privacy_requests.",
+)
+
 add_commands(
     people,
     command("split USER", "POST /people/split", "Take a name out of its person, to show it as one of its own.",

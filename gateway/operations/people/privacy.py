@@ -23,6 +23,7 @@ from gateway.devices import states
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.installation.installation import local_path
+from gateway.operations.people.viewings import describe_viewing
 from gateway.operations.records.published import describe_record
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
@@ -37,6 +38,7 @@ from spool.people import SECOND_NAME, USER, is_address, names_in
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, moment
 from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
 from spool.registry.tables.persons import check_name
+from spool.seen import SEVERAL
 from spool.storage import Storage
 
 DONE, PENDING, ASK = "done", "pending", "ask"
@@ -408,6 +410,7 @@ async def _contents(request: OperatorRequest[OperatorServices, Any], person: Kno
     accounts = [each for each in await registry.operators.all() if is_own(people.forms(each.email))]
     emails = {account.email for account in accounts}
     devices = _storage(request).devices.all()
+    viewings = await registry.viewings.naming([*person.forms, SEVERAL])
     return {
         "made_at": moment(request.now()),
         "name": person.label or None,
@@ -432,6 +435,8 @@ async def _contents(request: OperatorRequest[OperatorServices, Any], person: Kno
             for seat in plan.seats
             if is_own(people.forms(seat.user))
         ],
+        "viewings": [describe_viewing(row) for row in viewings if not is_own([row.viewer])],
+        "own_viewings": [{**describe_viewing(row), "user": None} for row in viewings if is_own([row.viewer])],
         "roles": [role.name for role in registry.roles.all() if not emails.isdisjoint(role.members)],
         "accounts": [
             {"email": account.email, "role": account.role, "created": moment(account.created_at)}

@@ -41,6 +41,7 @@ class StatedNames:
 
 STATED: List[StatedNames] = List(
     root="stated_names",
+    shows_people=True,
     show=lambda row: {
         "user": row.user, "address": row.address, "calls": row.calls, "state": row.state, "reason": row.reason or None
     },

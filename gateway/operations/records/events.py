@@ -109,6 +109,7 @@ SPAN: dict[str, Filter[KeptEvent]] = {
 
 EVENTS: List[KeptEvent] = List(
     root="events",
+    shows_people=True,
     show=describe_event,
     identity=Sort(value=lambda row: row.stored.place),
     sorts={

@@ -66,6 +66,7 @@ def _bounds(name: str) -> Filter[KeptRecord]:
 
 RECORDS: List[KeptRecord] = List(
     root="records",
+    shows_people=True,
     show=describe,
     identity=Sort(value=lambda stored: stored.place),
     sorts={

@@ -28,8 +28,10 @@ from spool.ledger.work import UNITS
 from spool.log.planning.corrections import MOST, id_of
 from spool.log.protocols import Log
 from spool.log.values import Entry
+from spool.people import USER, names_in
 from spool.record import TOPICS, Correction, Inference, Record, counted_cost, decimal_text, moment
 from spool.registry.permission_sets import VIEW_RECORDS
+from spool.seen import note_people
 from spool.turns.fair_turns import pause
 
 LOOK_BACK_S = 86_400  # seconds to search back for an id that the list of recent ids does not contain
@@ -82,6 +84,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
             "ids: it may have been deleted after spool.retention, or be older; search further back "
             "with since"
         )
+    note_people({USER: names_in(USER, stored.value)})
     try:
         book = await asyncio.to_thread(services.money.prices)
     except CardUnreadable as error:

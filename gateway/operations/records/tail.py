@@ -19,6 +19,7 @@ from gateway.operations.services import OperatorServices
 from spool.ledger.own_records import STEP, OwnRecord, own_of
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.permission_sets import VIEW_RECORDS
+from spool.seen import save_seen
 
 MOST_AT_ONCE = 500  # maximum number of records per topic in one event
 Passes = Callable[[KeptRecord], bool]
@@ -43,6 +44,7 @@ async def tail(request: OperatorRequest[OperatorServices, None]) -> web.StreamRe
     """
     listed = await records_in_views(request)
     passes = chosen(listed, list(request.http.query.items()), request.shared.people)
+    await save_seen()
     return await follow(request, _own_tail(request, passes) if request.is_limited else _tail(request, passes))
 
 

@@ -24,7 +24,7 @@ from aiohttp.typedefs import Handler
 from gateway.configuration.values import is_loopback
 from gateway.core.attempts import Buckets, neighbourhood
 from gateway.core.errors import Refusal
-from gateway.core.mounts import AS
+from gateway.core.mounts import AS, OPERATOR_API
 from gateway.http.address import CSRF_HEADER
 from gateway.http.admission import authority, check_single, host_name, is_own_name
 from gateway.http.answers import JSON, UNCACHED, Pieces, give, json_pieces
@@ -32,6 +32,7 @@ from gateway.http.error_table import SAFE_METHODS, confirmed, refusals_of
 from gateway.http.listening.forwarded import may_be_shared
 from gateway.http.listening.listener import begin_work
 from gateway.http.requests import Result, check_parameters, named_holder
+from gateway.http.viewers import COMMAND, CONSOLE, Viewer, is_own_only, reason_of, watched
 from gateway.money.costs.reader import hides
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import SIGNED_IN, SLICED, WHOLE, OperatorAddress
@@ -79,8 +80,9 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
         statuses = () if row.needs is None else refusals_of(request.method)
 
         async def work() -> Result:
-            handled = row.handler(admitted)
-            answer = await confirmed(handled, services.installation.registry, statuses=statuses)
+            viewer, registry = _viewer(row, admitted), services.installation.registry
+            handled = watched(row.handler(admitted), viewer, registry)
+            answer = await confirmed(handled, registry, statuses=statuses)
             if (
                 row.asks_closed is None
                 or isinstance(answer, (web.StreamResponse, Pieces))
@@ -98,6 +100,19 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
         return await give(request, await work(), status=row.status, headers=UNCACHED)
 
     return handle
+
+
+def _viewer(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> Viewer:
+    rights, name = admitted.rights, admitted.actor.name
+    is_limited = not rights.slice.has_every_call
+    return Viewer(
+        name=name,
+        face=CONSOLE if admitted.session is not None else COMMAND,
+        page=row.path.removeprefix(OPERATOR_API),
+        reason=reason_of(admitted.http),
+        at=admitted.now(),
+        is_own_only=is_limited and is_own_only(rights, name, admitted.shared.people),
+    )
 
 
 def _rights_of(admitted: OperatorRequest[Any, object]) -> str:

@@ -337,6 +337,7 @@ _LISTED = (
             "gateway.operations.people.names",
             "gateway.operations.people.stated_names",
             "gateway.operations.people.privacy",
+            "gateway.operations.people.viewings",
             "gateway.operations.people.audit",
         ),
         paths=("/operators", "/people", "/erasures", "/roles", "/permission-sets", "/audit"),

@@ -32,7 +32,7 @@ from gateway.operations.services import OperatorServices
 from gateway.people.authentication.legacy_key import LegacyKey
 from gateway.service.assembly.parts import Assembler, price_book
 from gateway.service.assembly.routes import route_configs, syncs_of
-from gateway.service.assembly.storage import ledger_rates
+from gateway.service.assembly.storage import apply_privacy, ledger_rates
 from spool.errors import SpoolError
 from spool.registry.operators import Actor
 
@@ -174,7 +174,7 @@ class Reload:
             )
         self.assembler.storage.ledger.shows_layers = config.billed.limited == "layers"
         if self.assembler.storage.registry is not None:
-            self.assembler.storage.registry.set_emails(config.privacy.emails)
+            apply_privacy(self.assembler.storage.registry, config.privacy)
         self.assembler.tell_settings(prepared.prices)
         self.publisher.configure(config.publish)
         self.operators.money.billing_connections.configure(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from gateway.configuration.sections import Config, CurrencySettings
+from gateway.configuration.sections import Config, CurrencySettings, PrivacySettings
 from gateway.operations.list import declared_tables
 from spool import engines
 from spool.clock import Clock
@@ -79,6 +79,11 @@ def stored_price_book(card: bytes, overrides: bytes) -> Pricer:
     return PriceBook.of_texts(card, overrides)
 
 
+def apply_privacy(registry: Registry, settings: PrivacySettings) -> None:
+    registry.set_emails(settings.emails)
+    registry.viewings.configure(kept_s=settings.viewings, most=settings.max_viewed)
+
+
 @asynccontextmanager
 async def open_storage(
     config: Config,
@@ -106,7 +111,7 @@ async def open_storage(
     storage.ledger.shows_layers = config.billed.limited == "layers"
     try:
         if storage.registry is not None:
-            storage.registry.set_emails(config.privacy.emails)
+            apply_privacy(storage.registry, config.privacy)
             storage.devices.auditor = storage.registry.note_all
         yield storage
     finally:

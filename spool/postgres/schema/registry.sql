@@ -95,6 +95,18 @@ CREATE TABLE {schema}.audit (
     after   text
 );
 
+-- Who saw figures of which person, once for each day.
+CREATE TABLE {schema}.viewings (
+    id     bigint PRIMARY KEY,
+    day    text COLLATE "C" NOT NULL,
+    viewer text COLLATE "C" NOT NULL,
+    person text COLLATE "C" NOT NULL,
+    face   text COLLATE "C" NOT NULL,
+    page   text COLLATE "C" NOT NULL,
+    reason text COLLATE "C" NOT NULL,
+    UNIQUE (day, viewer, person, face, page, reason)
+);
+
 -- Insights of detectors and people, and what operators did with them.
 CREATE TABLE {schema}.insights (
     id           text COLLATE "C" PRIMARY KEY,

@@ -78,6 +78,18 @@ CREATE TABLE audit (
     after   TEXT
 ) STRICT;
 
+-- Who saw figures of which person, once for each day.
+CREATE TABLE viewings (
+    id     INTEGER PRIMARY KEY,
+    day    TEXT NOT NULL,
+    viewer TEXT NOT NULL,
+    person TEXT NOT NULL,
+    face   TEXT NOT NULL,
+    page   TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    UNIQUE (day, viewer, person, face, page, reason)
+) STRICT;
+
 -- Insights of detectors and people, and what operators did with them. They are stored here, because statuses and
 -- comments cannot be made again like the ledger's sums. `concerns` is a filter for the calls that an insight is
 -- about, so that people see the insights about their own calls.

@@ -1,0 +1,108 @@
+"""Record who looked: store the people whose figures an answer shows, with the viewer, before the answer is sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from gateway.core.errors import Refusal
+from gateway.core.mounts import REASON
+from spool.errors import SpoolError
+from spool.ledger.sums import OTHER
+from spool.people import ERASED, USER, People, is_pseudonym
+from spool.registry.registry import Registry
+from spool.registry.roles import IS, Rights, RoleFilter
+from spool.registry.tables.viewings import day_of
+from spool.registry.texts import storable
+from spool.registry.viewings import Viewing
+from spool.seen import SEVERAL, Seen, watching
+
+COMMAND, CONSOLE, API, MCP = "command", "console", "api", "mcp"
+FACES = (COMMAND, CONSOLE, API, MCP)
+MAX_REASON = 200
+MAX_NAMED = 20  # people of one answer that get rows of their own
+_MAX_NAME = 200
+_NOBODY = frozenset(("", OTHER, ERASED))
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewer:
+    """Who makes a request. `name` is an address of a person, or the name of a key. `at` is in epoch seconds."""
+
+    name: str
+    face: str
+    page: str
+    reason: str
+    at: float
+    is_own_only: bool = False
+
+
+def reason_of(request: web.Request) -> str:
+    """Return the reason that a request states, or "". Raises Refusal 400."""
+    reason = unquote(request.headers.get(REASON, "")).strip()
+    if len(reason) > MAX_REASON or not reason.isprintable():
+        message = f"the header {REASON} must have at most {MAX_REASON} printable characters"
+        raise Refusal(400, "reason", message)
+    return reason
+
+
+async def watched(answer: Awaitable[T], viewer: Viewer, registry: Registry | None) -> T:
+    """Return an answer after the people whose figures it shows were stored."""
+
+    async def save(seen: Seen) -> None:
+        if registry is None or not seen.people:
+            return
+        viewings = list(_viewings(seen, viewer, registry.people))
+        try:
+            await registry.viewings.add(viewings, viewer.at)
+        except SpoolError:  # a full disk must not close the pages that show it
+            _log.exception("who looked could not be stored", extra={"action": "viewing_lost"})
+
+    seen = Seen(save)
+    with watching(seen):
+        result = await answer
+    await save(seen)
+    return result
+
+
+def _viewings(seen: Seen, viewer: Viewer, people: People) -> Iterator[Viewing]:
+    """Return a row for each person. The viewer's own figures need none."""
+    if viewer.is_own_only or seen.is_own_only:
+        return
+    own = people.identity(viewer.name)
+    named = {_first_name(people, name) for name in seen.people - _NOBODY if not is_pseudonym(name)}
+    if len(named) > MAX_NAMED or any(len(name) > _MAX_NAME for name in named):
+        named = {SEVERAL}
+    for person in sorted(named):
+        if people.identity(person) != own:
+            yield Viewing(
+                day=day_of(viewer.at),
+                viewer=viewer.name,
+                person=person,
+                face=viewer.face,
+                page=seen.page or viewer.page,
+                reason=viewer.reason,
+            )
+
+
+def _first_name(people: People, name: str) -> str:
+    return next(iter(people.names_of(name)), people.stored(storable(name.replace("\0", ""))))
+
+
+def is_own_only(rights: Rights, name: str, people: People) -> bool:
+    """Return whether a person with these rights may see no calls but the own ones."""
+    own = {people.identity(name)}
+
+    def is_own(part: Iterable[RoleFilter]) -> bool:
+        named = [each.values for each in part if each.dimension == USER and each.mode == IS]
+        return any(own == set(map(people.identity, values)) for values in named)
+
+    return all(map(is_own, rights.slice.parts))

@@ -1,0 +1,46 @@
+"""Operator API handler for the list of who saw figures of which person."""
+
+from __future__ import annotations
+
+from gateway.http.lists import Filter, List, Sort, StoredRows
+from gateway.http.requests import Result
+from gateway.http.viewers import FACES
+from gateway.operations.holders.operators import PeopleServices
+from gateway.operations.requests.address import call
+from gateway.operations.requests.requests import OperatorRequest
+from spool.listing import SortField
+from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
+from spool.registry.viewings import Viewing
+
+
+def describe_viewing(row: Viewing) -> dict[str, object]:
+    return {
+        "day": row.day,
+        "viewer": row.viewer,
+        "user": row.person,
+        "face": row.face,
+        "page": row.page,
+        "reason": row.reason or None,
+    }
+
+
+VIEWINGS: List[Viewing] = List(
+    root="viewings",
+    show=describe_viewing,
+    identity=Sort(field=SortField("id")),
+    sorts={"id": Sort(field=SortField("id")), "day": Sort(field=SortField("day"))},
+    default_sort=("id", "desc"),
+    filters={
+        "user": Filter(field="person", is_open=True, names_people=True),
+        "viewer": Filter(field="viewer", is_open=True),
+        "day": Filter(field="day", is_open=True),
+        "face": Filter(field="face", valid_values=FACES),
+    },
+)
+
+
+@call(
+    "GET", "/people/viewings", ANSWER_PRIVACY_REQUESTS, "List who saw figures of which person", lists=VIEWINGS
+)
+async def list_viewings(request: OperatorRequest[PeopleServices, None]) -> Result:
+    return await request.list(VIEWINGS, StoredRows(request.registry.viewings.page))

@@ -1,0 +1,90 @@
+"""The table of viewings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from spool.erasure import pseudonyms_by_digest
+from spool.listing import ListPage, ListQuery
+from spool.record import NS, moment
+from spool.registry.changes import Changes
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.tables.persons import stored_erasures
+from spool.registry.viewings import Viewing
+from spool.seen import SEVERAL
+
+DAY_S = 86_400
+KEPT_S, MOST_A_DAY = 365.0 * DAY_S, 1000
+_REMEMBERED = (
+    50_000  # stored rows of a day that are remembered, so that the same viewing is not written again
+)
+
+
+def day_of(at: float) -> str:
+    return moment(at)[:10]
+
+
+class ViewingTable:
+    """The viewings. Each is stored once; a later row of the same day changes nothing."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._kept_s, self._most = KEPT_S, MOST_A_DAY
+        self._stored: set[Viewing] = set()
+
+    def configure(self, *, kept_s: float, most: int) -> None:
+        """Set how long rows are kept, and the number of people with rows for a viewer and day. 0 s stores none."""
+        self._kept_s, self._most = kept_s, most
+
+    def forget(self) -> None:
+        """Forget which rows are stored, after an erasure has changed them."""
+        self._stored.clear()
+
+    async def add(self, viewings: Iterable[Viewing], at: float) -> None:
+        """
+        Store viewings of a request that began at a time in epoch seconds, unless they are stored. Delete old ones.
+        """
+        new = {*viewings} - self._stored
+        if not new or not self._kept_s:
+            return
+
+        def work(rows: RegistryRows) -> None:
+            rows.delete_viewings_before(day_of(at - self._kept_s))
+            for viewing in self._within_limit(rows, self._without_erased(rows, new, at)):
+                rows.add_viewing(viewing)
+
+        def apply(_: None) -> None:
+            if len(self._stored) > _REMEMBERED or any(each.day != day_of(at) for each in self._stored):
+                self.forget()
+            self._stored |= new
+
+        await self._changes.change(work, apply)
+
+    def _without_erased(self, rows: RegistryRows, viewings: Iterable[Viewing], at: float) -> list[Viewing]:
+        """Return viewings with the pseudonyms of people who were erased since the request began."""
+        erased = pseudonyms_by_digest(stored_erasures(rows))
+        people, began = self._changes.people, int(at * NS) - 1
+        return [
+            replace(
+                each,
+                viewer=people.pseudonym(each.viewer, began, erased),
+                person=people.pseudonym(each.person, began, erased),
+            )
+            for each in viewings
+        ]
+
+    def _within_limit(self, rows: RegistryRows, viewings: Sequence[Viewing]) -> Iterable[Viewing]:
+        """Replace the people beyond the limit of a viewer and day by SEVERAL."""
+        known = rows.people_viewed(viewings[0].day, viewings[0].viewer) - {SEVERAL}
+        for person in sorted({each.person for each in viewings}):
+            if len(known) < self._most:
+                known.add(person)
+        return [each if each.person in known else replace(each, person=SEVERAL) for each in viewings]
+
+    async def page(self, query: ListQuery) -> ListPage[Viewing]:
+        return await self._changes.read(lambda rows: rows.viewing_page(query))
+
+    async def naming(self, names: Iterable[str]) -> Sequence[Viewing]:
+        """Return the viewings whose viewer or person is one of these names."""
+        return await self._changes.read(lambda rows: [row for name in names for row in rows.viewings(name)])
