@@ -10,13 +10,19 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from fractions import Fraction
 from operator import attrgetter
 
-from gateway.bills.reconciliation.causes.list import claims
+from gateway.bills.reconciliation.causes.list import claims, worded
 from gateway.bills.reconciliation.causes.rest import last_digit
 from gateway.bills.reconciliation.cells import Split, split
 from gateway.bills.reconciliation.claims import OF_PRICES, Case, Claim, Left
-from gateway.bills.reconciliation.contract_prices import BilledPrices, contract_price, find_billed_prices
+from gateway.bills.reconciliation.contract_prices import (
+    CONTRACT_PRICE,
+    BilledPrices,
+    contract_price,
+    find_billed_prices,
+)
 from gateway.bills.reconciliation.limits import COARSEST, OWNER_DAYS
 from gateway.bills.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
 from gateway.bills.reconciliation.overrides import Override, overrides
@@ -24,12 +30,14 @@ from gateway.bills.reconciliation.owed import OwedLine, owed_lines
 from gateway.bills.reconciliation.restating import (
     EXCHANGE_RATE,
     Conversion,
+    FixedRate,
     digit_of,
     exchange_rate,
     exchanged_keys,
     fixed_rate,
     keys_exchanged,
     late_rows,
+    market_rates_of,
     posted_late,
     restated_keys,
     restated_money,
@@ -251,14 +259,12 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
     own_rows = [use for use, is_out in zip(own_rows, set_aside.left_out, strict=True) if not is_out]
     key_tokens, own_keys = _by_key(billed_rows, own_rows, keys)
 
-    at_prices: Prices = prices
-
-    def sides() -> Split:
+    def sides(uses: Sequence[CountedUse], at: Prices, money: Sequence[BilledMoney]) -> Split:
         return split(
             tokens,
-            amounts,
-            counted,
-            prices=at_prices,
+            money,
+            uses,
+            prices=at,
             levels=levels,
             metered=metered,
             imputed=not of_money,
@@ -267,7 +273,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
     if not has_causes:
         return Reconciliation(
             provider=facts.provider,
-            total=_total(sides(), ()),
+            total=_total(sides(counted, prices, amounts), ()),
             finest=levels.finest,
             has_money=bool(of_money),
             sources=sorted({*of_tokens.values(), *of_money.values()}),
@@ -276,12 +282,23 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         )
     conversion = facts.conversion
     precision = _precision(amounts, of_money, conversion)
-    at_contracts, billed_at = counted, BilledPrices()
+    at_contracts, billed_at = counted, BilledPrices(levels=levels)
+    at_prices: Prices = prices
+    of_contracts: Split | None = None
+    market_rates: Sequence[FixedRate] = ()
     if facts.listed is not None:
-        known_models = {*spelled, *(row.model for row in tokens), *(row.model for row in amounts)}
-        of_contracts = sides()
-        counted, at_prices = BilledPrices.all_listed(known_models).restated(counted), listed
-        billed_at = find_billed_prices(of_contracts, sides(), precision, known_models)
+        all_listed = replace(billed_at, every=Fraction(1)).restated(counted)
+        of_contracts, without = sides(counted, prices, amounts), sides(all_listed, listed, amounts)
+        if conversion is not None:
+            market_rates = market_rates_of((of_contracts, without), conversion, precision)
+        if conversion is not None and len(market_rates) == 1:
+            in_dollars = restated_money(amounts, conversion, *market_rates)
+            billed_at = find_billed_prices(
+                sides(counted, prices, in_dollars), sides(all_listed, listed, in_dollars), precision
+            )
+        else:
+            billed_at = find_billed_prices(of_contracts, without, precision)
+    if billed_at.is_any:
         at_prices = billed_at.prices(prices, listed)
         counted = [*without_failed(tokens, billed_at.restated(of_all), levels, metered).counted]
     own = counted
@@ -290,11 +307,12 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
     late = late_rows(tokens, amounts, counted, levels, metered)
     counted = late.restated(counted, levels)
     converted = amounts
-    split_sides = sides()
+    is_restated = billed_at.is_any or exchanged or late.posted
+    split_sides = sides(counted, at_prices, amounts) if is_restated or of_contracts is None else of_contracts
     fixed = None if conversion is None else fixed_rate(split_sides, conversion, precision)
     if conversion is not None and fixed is not None:
         amounts = restated_money(converted, conversion, fixed)
-        split_sides = sides()
+        split_sides = sides(counted, at_prices, amounts)
     case = Case(
         split=split_sides,
         remainder=Left(split_sides),
@@ -316,7 +334,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         found.append(posted_late(split_sides, of_days, late))
     if exchanged:
         found.append(keys_exchanged(split_sides, own, exchanged))
-    if billed_at.factors:
+    if billed_at.is_any:
         found += contract_price(split_sides, at_contracts, billed_at)
     if conversion is not None and (fixed is None or not fixed.is_of_market):
         # an unknown rate of exchange would explain any price
@@ -325,8 +343,11 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
             for claim in found
         ]
     if conversion is not None and fixed is not None:
-        found.append(exchange_rate(split_sides, converted, amounts, conversion, fixed))
-    found.sort(key=lambda claim: (-claim.moved, -abs(claim.tokens), claim.cause))
+        claim = exchange_rate(split_sides, converted, amounts, conversion, fixed)
+        # the prices with and without contracts show different rates of the market
+        other_causes = (CONTRACT_PRICE,) if len(market_rates) > 1 else ()
+        found.append(replace(claim, beside=(*claim.beside, *other_causes)))
+    found = sorted(map(worded, found), key=lambda claim: (-claim.moved, -abs(claim.tokens), claim.cause))
     claimed = [claim for claim in found if not claim.is_hint]
     days = _lines(split_sides, claimed, lambda cell: str(cell.day))
     models, by_key = (_lines(split_sides, claimed, attrgetter(name)) for name in (MODEL, KEY))

@@ -5,20 +5,25 @@ then compare. Pure.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import isqrt
 
-from gateway.bills.reconciliation.cells import Split
-from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, Claim, claim_of
+from gateway.bills.reconciliation.cells import Levels, Split, tier_of
+from gateway.bills.reconciliation.claims import EXACT, Claim, claim_of
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MICRO, NOTHING
 from gateway.bills.reconciliation.restating import undone
-from gateway.bills.reconciliation.sides import CountedUse, Prices
+from gateway.bills.reconciliation.sides import RATE, Cell, CountedUse, Prices
 from gateway.bills.reconciliation.wording import dollars, named
 
 CONTRACT_PRICE = "contract_price"
 _CLEAR = 4  # times the rounding of a place; a smaller difference may be rounding
+_ROUND = Fraction(2, 10_000)  # of an amount; the rounding of a percentage
+_OF_TIERS = 50  # percent of the price, at which lists have batch and flex
+_PROVEN = frozenset({"rounding", "reported_cost"})  # causes of amounts that do not depend on our prices
+Group = tuple[str, str]  # model and tier, as far as the billed amounts state them
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class _Priced:
     """
 
     day: int
-    model: str
+    group: Group
     paid: int
     stated: Fraction
     listed: Fraction
@@ -37,36 +42,63 @@ class _Priced:
     def is_at(self, amount: Fraction) -> bool:
         return abs(self.paid - amount) <= max(Fraction(self.digit), abs(amount) * Fraction(NOTHING))
 
+    @property
+    def is_listed(self) -> bool:
+        return self.is_at(self.listed)
+
+    @property
+    def is_stated(self) -> bool:
+        return self.is_at(self.stated)
+
 
 @dataclass(frozen=True, kw_only=True)
 class BilledPrices:
     """
-    Models that are billed at a factor of the prices without their contract. `is_unclear` means that some models are
-    billed neither at these prices nor at those of the contract, so that no other cause of a price is a fact.
+    Models and tiers that are billed at a factor of the prices without their contract, on all days or on those in
+    `days`. `every` is the factor of all models. Groups in `unclear` are billed neither so nor at the prices of the
+    contract, so that no other cause of their price is a fact.
     """
 
-    factors: Mapping[str, Fraction] = field(default_factory=dict)
-    is_unclear: bool = False
+    levels: Levels
+    factors: Mapping[Group, Fraction] = field(default_factory=dict)
+    days: Mapping[Group, Collection[int]] = field(default_factory=dict)
+    every: Fraction | None = None
+    unclear: Collection[Group] = ()
+
+    @property
+    def is_any(self) -> bool:
+        return bool(self.factors) or self.every is not None
+
+    def factor(self, model: str, tier: str, day: int) -> Fraction | None:
+        """Return the factor of the prices without a contract, or None if the prices are those of the contract."""
+        group = self._group(model, tier)
+        return self.factors.get(group, self.every) if day in self.days.get(group, (day,)) else None
+
+    def _group(self, model: str, tier: str) -> Group:
+        return _group(self.levels.coarse(Cell(0, model=model, tier=tier_of(tier))))
+
+    def factor_of(self, use: CountedUse) -> Fraction | None:
+        """Return the factor at which a use under a contract is billed, or None."""
+        return self.factor(use.model, use.tier, use.day) if use.contract else None
+
+    def name_of(self, use: CountedUse) -> str:
+        """Return the model of a use, with its tier if the tiers of the model have prices of their own."""
+        _, tier = self._group(use.model, use.tier)
+        return f"{use.model} in tier {tier}" if tier and self.every is None else use.model
 
     def restated(self, counted: Iterable[CountedUse]) -> list[CountedUse]:
         """Return the uses at the billed prices."""
         return [
-            reprice_use(use, self.factors[use.model]) if use.contract and use.model in self.factors else use
-            for use in counted
+            use if (factor := self.factor_of(use)) is None else reprice_use(use, factor) for use in counted
         ]
-
-    @classmethod
-    def all_listed(cls, models: Iterable[str]) -> BilledPrices:
-        """Return the prices without contracts."""
-        return cls(factors=dict.fromkeys(models, Fraction(1)))
 
     def prices(self, of_contracts: Prices, without: Prices) -> Prices:
         """Return the billed prices per token."""
 
         def prices(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
-            if model not in self.factors:
+            factor = self.factor(model, tier, day)
+            if factor is None:
                 return of_contracts(model, tier, day, context)
-            factor = self.factors[model]
             return {
                 meter: round(factor * price) for meter, price in without(model, tier, day, context).items()
             }
@@ -75,9 +107,15 @@ class BilledPrices:
 
     def as_hint_if_unclear(self, claim: Claim) -> Claim:
         """Return a claim about prices as a hint if the contract may be their cause."""
-        if self.is_unclear and claim.cause in OF_PRICES | {"fee", "key_price"}:
-            return replace(claim, beside=(*claim.beside, CONTRACT_PRICE))
-        return claim
+        is_unclear = claim.cause not in _PROVEN and any(
+            part == RATE and portion.amount and _group(cell) in self.unclear
+            for (part, cell, _), portion in claim.parts.items()
+        )
+        return replace(claim, beside=(*claim.beside, CONTRACT_PRICE)) if is_unclear else claim
+
+
+def _group(cell: Cell) -> Group:
+    return cell.model, cell.tier
 
 
 def reprice_use(use: CountedUse, factor: Fraction) -> CountedUse:
@@ -87,38 +125,93 @@ def reprice_use(use: CountedUse, factor: Fraction) -> CountedUse:
     return replace(use, values=values, cost=use.cost + change * use.is_estimated, contract="", listed={})
 
 
-def find_billed_prices(
-    of_contracts: Split, without: Split, precision: Mapping[int, int], models: Iterable[str]
-) -> BilledPrices:
+def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[int, int]) -> BilledPrices:
     """
-    Return the models whose contract the bill does not follow: paid = f * listed, where `listed` is the value of the
-    billed tokens without the contract. The splits have the prices with and without contracts.
+    Return the models and tiers whose contract the bill does not follow: paid = f * listed, where `listed` is the value
+    of the billed tokens without the contract. The splits have the prices with and without contracts.
 
-    f is 1, at most places, if the bill ignores the contract. A smaller factor must be the same at all places of two
-    models or more, because the price of one model may have changed.
+    f is 1, at most places, if the bill ignores the contract. If the bill follows the contract on other days or
+    elsewhere, a rise of a price must not give the same amounts. For another factor, see `_one_factor`.
     """
-    by_model: dict[str, list[_Priced]] = defaultdict(list)
+    groups: dict[Group, list[_Priced]] = defaultdict(list)
     for priced in _priced(of_contracts, without, precision):
-        by_model[priced.model].append(priced)
-    factors: dict[str, Fraction] = {}
-    unclear: set[str] = set()
-    for model, places in by_model.items():
-        at_listed = sum(each.is_at(each.listed) for each in places)
-        at_stated = [each for each in places if each.is_at(each.stated)]
-        if at_listed * 2 > len(places) and at_listed > len(at_stated):
-            factors[model] = Fraction(1)
-        elif len({each.day for each in at_stated}) < LEAST_DAYS:
-            unclear.add(model)
-    places = [place for model in unclear for place in by_model[model]]
-    listed = sum((each.listed for each in places), Fraction(0))
-    if len(unclear) > 1 and listed:
-        factor = sum(each.paid for each in places) / listed
-        if factor < 1 and all(each.is_at(factor * each.listed) for each in places):
-            factors |= dict.fromkeys(unclear, factor)
-    if by_model.keys() == factors.keys() and len({*factors.values()}) == 1:
-        # also models that the bill names otherwise
-        factors = dict.fromkeys(models, next(iter(factors.values())))
-    return BilledPrices(factors=factors, is_unclear=not unclear <= factors.keys())
+        groups[priced.group].append(priced)
+    is_followed = any(each.is_stated for places in groups.values() for each in places)
+    factors: dict[Group, Fraction] = {}
+    days: dict[Group, Collection[int]] = {}
+    unclear: set[Group] = set()
+    for group, places in groups.items():
+        stated, listed = {each.day for each in places if each.is_stated}, _listed_days(places)
+        at_listed = [each for each in places if each.is_listed]
+        is_rise = is_followed and _is_round(*_sums(places, "listed", "stated"))
+        is_proven = not is_rise and _is_rounding(at_listed)
+        if not stated and is_proven and 2 * len(at_listed) > len(places):
+            factors[group] = Fraction(1)
+        elif stated and is_proven and len(listed) >= LEAST_DAYS:
+            factors[group], days[group] = Fraction(1), listed
+            if {each.day for each in places} > stated | listed:
+                unclear.add(group)
+        elif listed or len(stated) < LEAST_DAYS:
+            unclear.add(group)
+    factor = _one_factor([place for group in unclear for place in groups[group]])
+    if factor is not None:
+        factors |= dict.fromkeys(unclear, factor)
+        unclear = set()
+    is_every = factors.keys() == groups.keys() and not days and len({*factors.values()}) == 1
+    every = (
+        next(iter(factors.values())) if is_every else None
+    )  # also for models that the bill names otherwise
+    return BilledPrices(levels=of_contracts.levels, factors=factors, days=days, every=every, unclear=unclear)
+
+
+def _listed_days(places: Iterable[_Priced]) -> set[int]:
+    """Return the days on which most places have the prices without the contract, and fewer those of the contract."""
+    number, listed, stated = Counter[int](), Counter[int](), Counter[int]()
+    for each in places:
+        number[each.day] += 1
+        listed[each.day] += each.is_listed
+        stated[each.day] += each.is_stated
+    return {day for day, count in listed.items() if 2 * count > number[day] and count > stated[day]}
+
+
+def _is_rounding(places: Sequence[_Priced]) -> bool:
+    """Return whether amounts differ from the prices without the contract by rounding, which goes both ways."""
+    paid, listed = _sums(places, "paid", "listed")
+    chance = isqrt(sum(each.digit**2 for each in places))
+    return abs(paid - listed) <= max(Fraction(chance), listed * Fraction(NOTHING))
+
+
+def _one_factor(places: Sequence[_Priced]) -> Fraction | None:
+    """
+    Return the factor f < 1 with paid = f * listed at all places of two models or more, or None. The price of a single
+    model may have changed.
+
+    f must be a whole percentage, as a contract states it, and not that of a tier. The billed amounts must not be a
+    round share of those of the contract, because a fee or a further discount would give the same.
+    """
+    paid, listed = _sums(places, "paid", "listed")
+    if len({model for (model, _) in (each.group for each in places)}) < 2 or not 0 < paid < listed:
+        return None
+    factor = paid / listed
+    percentage = round(100 * factor)
+    is_stated = abs(100 * factor - percentage) <= 100 * _ROUND and percentage != _OF_TIERS
+    if not is_stated or not all(each.is_at(factor * each.listed) for each in places):
+        return None
+    paid, stated = _sums(places, "paid", "stated")
+    is_share = bool(stated) and all(each.is_at(each.stated * paid / stated) for each in places)
+    return None if is_share and _is_round(paid, stated) else factor
+
+
+def _sums(places: Iterable[_Priced], *names: str) -> Iterator[Fraction]:
+    return (sum((Fraction(getattr(each, name)) for each in places), Fraction(0)) for name in names)
+
+
+def _is_round(amount: Fraction, whole: Fraction) -> bool:
+    """Return whether an amount is a multiple of half a percent of another one."""
+    if not whole:
+        return False
+    steps = 200 * amount / whole
+    return abs(steps - round(steps)) <= 200 * _ROUND
 
 
 def _priced(of_contracts: Split, without: Split, precision: Mapping[int, int]) -> Iterator[_Priced]:
@@ -128,7 +221,7 @@ def _priced(of_contracts: Split, without: Split, precision: Mapping[int, int]) -
         stated, listed = (Fraction(split.worth.get(place, 0)) for split in (of_contracts, without))
         digit = max(precision.get(cell.day, 0), MICRO) * max(1, of_contracts.lines.get(place, 0))
         if abs(listed - stated) > _CLEAR * digit:
-            yield _Priced(cell.day, cell.model, paid, stated, listed, digit)
+            yield _Priced(cell.day, _group(cell), paid, stated, listed, digit)
 
 
 def contract_price(split: Split, counted: Sequence[CountedUse], billed: BilledPrices) -> Iterator[Claim]:
@@ -137,17 +230,17 @@ def contract_price(split: Split, counted: Sequence[CountedUse], billed: BilledPr
 
     Afterwards, the split has the counted sums at the prices of the contract.
     """
-    restated = [use for use in counted if use.contract and use.is_estimated and use.model in billed.factors]
+    restated = [use for use in counted if use.is_estimated and billed.factor_of(use) is not None]
     stated = sum(sum(use.values.values()) for use in restated)
     by_cell = undone(split, counted)
     if not by_cell:
         return  # no call has an estimate under a contract
-    groups = defaultdict(list)
-    for model in {use.model for use in restated}:
-        groups[billed.factors[model]].append(model)
+    groups: dict[Fraction, set[str]] = defaultdict(set)
+    for use in restated:
+        groups[billed.factor_of(use) or Fraction(0)].add(billed.name_of(use))
     texts = [
-        f"{named(sorted(models))} at {'' if factor == 1 else f'{float(factor):.4f} of '}the prices without a contract"
-        for factor, models in sorted(groups.items())
+        f"{named(sorted(names))} at {'' if factor == 1 else f'{float(factor):.4f} of '}the prices without a contract"
+        for factor, names in sorted(groups.items())
     ]
     yield claim_of(
         CONTRACT_PRICE,

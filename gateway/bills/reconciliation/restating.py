@@ -17,7 +17,7 @@ from itertools import combinations
 from gateway.bills.reconciliation.causes.rest import last_digit
 from gateway.bills.reconciliation.cells import Levels, Split
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Claim, claim_of
-from gateway.bills.reconciliation.limits import FINEST, LATE_CALLS, LEAST_DAYS, NOISE
+from gateway.bills.reconciliation.limits import FINEST, LATE_CALLS, LEAST_DAYS, NOISE, NOTHING
 from gateway.bills.reconciliation.matching import UNMATCHED
 from gateway.bills.reconciliation.sides import (
     OUTPUT,
@@ -341,6 +341,18 @@ def fixed_rate(split: Split, conversion: Conversion, precision: Mapping[int, int
             mean = sum(place.worth for place in chosen) / paid
             return FixedRate(rate=mean, is_of_market=is_of_market)
     return None
+
+
+def market_rates_of(
+    splits: Iterable[Split], conversion: Conversion, precision: Mapping[int, int]
+) -> Sequence[FixedRate]:
+    """Return the fixed rates that the market had, by different prices of the same tokens. Equal rates appear once."""
+    rates: list[FixedRate] = []
+    for split in splits:
+        found = fixed_rate(split, conversion, precision)
+        if found is not None and found.is_of_market:
+            rates += [found] * all(abs(found.rate / each.rate - 1) > Fraction(NOTHING) for each in rates)
+    return rates
 
 
 @dataclass(frozen=True, kw_only=True)

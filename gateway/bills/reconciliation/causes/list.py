@@ -77,12 +77,14 @@ _NO_CAUSE = frozenset({"rounding", "own_price"})
 
 def claims(case: Case) -> list[Claim]:
     """
-    Run all checks. Return the claims, largest first, each with the causes that would explain the same amounts.
+    Run all checks. Return the claims, largest first, each with the causes that would explain the same amounts. `worded`
+    adds these causes to the evidence.
     """
     found = [claim for test in TESTS for claim in test(case)]
     named_claims = [_named(claim, found, case) for claim in found]
-    tested = map(_worded, month.tested(named_claims, case))
-    return sorted(tested, key=lambda item: (-item.moved, -abs(item.tokens), item.cause))
+    return sorted(
+        month.tested(named_claims, case), key=lambda item: (-item.moved, -abs(item.tokens), item.cause)
+    )
 
 
 def _named(claim: Claim, all_claims: Sequence[Claim], case: Case) -> Claim:
@@ -103,7 +105,7 @@ def _named(claim: Claim, all_claims: Sequence[Claim], case: Case) -> Claim:
     return replace(claim, beside=tuple(sorted(set(names) - {claim.cause} - _NO_CAUSE)))
 
 
-def _worded(claim: Claim) -> Claim:
+def worded(claim: Claim) -> Claim:
     """Add the other causes that would explain the same amounts to the evidence."""
     if not claim.beside:
         return claim

@@ -358,9 +358,9 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     ]
     if since and _is_apart(case, entries, {day for day in days if day >= since}):
         return
-    if since and len(changed_meters) < 2 <= len(meters) and sum(day >= since for day in priced_days) < 2:
-        # If one kind of token differs, and only on the last day, calls with another price are likelier than
-        # a price change.
+    if since and len(changed_meters) < 2 and sum(day >= since for day in priced_days) < 2:
+        # If one amount differs, and only on the last day, calls with another price or a line that is not of tokens
+        # are likelier than a price change.
         return
     before = {day for day in days if day < since}
     is_ours = all(abs(meter_steps[-1][1] - _ONE) <= NOTHING for meter_steps in steps.values() if meter_steps)

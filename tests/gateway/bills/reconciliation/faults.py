@@ -21,6 +21,7 @@ from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.plants import (
     HAVE_KEYS,
     HAVE_MODELS,
+    HAVE_TIERS,
     PLAIN,
     Calls,
     Plant,
@@ -381,6 +382,12 @@ def _contract_met(random: Random, provider: str) -> Plant:
     return replace(_money(lambda row: factor), terms=(term_of(provider, factor=factor),))
 
 
+def _contract_of_batches_met(random: Random, provider: str) -> Plant:
+    """State a price of batches, and bill it."""
+    plant = _money(lambda row: Decimal("0.8" if row.tier == "batch" else "1"), providers=HAVE_TIERS)
+    return replace(plant, terms=(term_of(provider, "tier_price", tier="batch", factor=Decimal("0.4")),))
+
+
 def _contract_ignored(random: Random, provider: str) -> Plant:
     """State a discount of a model, or of all models, and bill list prices."""
     models = random.choice(((), (_model_of(random, provider),)))
@@ -398,6 +405,20 @@ def _contract_tier_ignored(random: Random, provider: str) -> Plant:
     """State a price of batches, and bill that of the price list."""
     term = term_of(provider, "tier_price", tier="batch", factor=Decimal("0.4"))
     return Plant(causes=("contract_price",), terms=(term,))
+
+
+def _contract_not_in_batches(random: Random, provider: str) -> Plant:
+    """State a discount, and bill it for all tokens but those of batches."""
+    factor = Decimal(random.choice(("0.95", "0.9", "0.7")))
+    plant = _money(lambda row: Decimal(1) if row.tier == "batch" else factor, "contract_price")
+    return replace(plant, terms=(term_of(provider, factor=factor),), providers=HAVE_TIERS)
+
+
+def _contract_followed_late(random: Random, provider: str) -> Plant:
+    """State a discount, and bill it from a day on."""
+    factor, since = Decimal(random.choice(("0.95", "0.9", "0.7"))), random.choice(DAYS[5:25])
+    plant = _money(lambda row: factor if row.start >= since else Decimal(1), "contract_price")
+    return replace(plant, terms=(term_of(provider, factor=factor),))
 
 
 def _contract_capacity_ignored(random: Random, provider: str) -> Plant:
@@ -466,4 +487,7 @@ FAULTS: Mapping[str, Planting] = {
     "contract at another discount": _contract_at_other_discount,
     "contract's tier ignored": _contract_tier_ignored,
     "contract's capacity ignored": _contract_capacity_ignored,
+    "contract not in batches": _contract_not_in_batches,
+    "contract followed late": _contract_followed_late,
+    "contract of batches met": _contract_of_batches_met,
 }

@@ -46,6 +46,7 @@ from tests.gateway.bills.reconciliation.simulator import (
 
 HAVE_KEYS = (OPENAI, ANTHROPIC)  # the bills of these providers state the key of tokens
 HAVE_MODELS = tuple(provider for provider in ALL_PROVIDERS if len(MODELS[provider]) > 1)
+HAVE_TIERS = tuple(provider for provider in ALL_PROVIDERS if provider != OPENAI)  # in billed amounts
 PLAIN: Mapping[str, Mapping[str, Rates]] = {
     seller: {name: replace(rates, large=None) for name, rates in models.items()}
     for seller, models in MODELS.items()
@@ -194,8 +195,11 @@ def _half(random: Random, provider: str) -> Plant:
 
 
 def _dear_days(random: Random, provider: str) -> Plant:
+    """Bill the tokens of six days at twice the price. Other lines, such as those of capacity, stay as they are."""
     days = set(random.sample(DAYS[:-3], 6))
-    return _money(lambda row: Decimal(2 if row.start in days else 1), "price_on_days")
+    return _money(
+        lambda row: Decimal(2 if row.start in days and row.kind != "throughput" else 1), "price_on_days"
+    )
 
 
 def _uncached(call: Call) -> int:
@@ -372,7 +376,7 @@ def _batch_at_full_price(random: Random, provider: str) -> Plant:
 def _batch_without_discount(random: Random, provider: str) -> Plant:
     """Bill batches at the standard price, although the bill calls them batches."""
     plant = _money(lambda row: Decimal(2 if row.tier == "batch" else 1), "tier_not_given")
-    return replace(plant, providers=tuple(name for name in ALL_PROVIDERS if name != OPENAI))
+    return replace(plant, providers=HAVE_TIERS)
 
 
 def _failures(random: Random, failed: str, *causes: str) -> Plant:

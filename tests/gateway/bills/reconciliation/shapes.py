@@ -17,15 +17,21 @@ import msgspec
 
 from spool.record import NS, Inference
 from spool.statements import StatementRow
-from tests.gateway.bills.reconciliation.plants import HAVE_KEYS, Calls, Plant, Planting, Rows, lost
+from tests.gateway.bills.reconciliation.plants import (
+    HAVE_KEYS,
+    HAVE_TIERS,
+    Calls,
+    Plant,
+    Planting,
+    Rows,
+    lost,
+)
 from tests.gateway.bills.reconciliation.simulator import (
-    ALL_PROVIDERS,
     ANTHROPIC,
     DAY_S,
     DAYS,
     KEYS,
     MODELS,
-    OPENAI,
     Call,
 )
 
@@ -258,7 +264,7 @@ def _batch_price(random: Random, provider: str) -> Plant:
     plant = _money(
         lambda row: factor if row.tier == "batch" or row.batch else Decimal(1), "price_change", "discount"
     )
-    return replace(plant, providers=tuple(name for name in ALL_PROVIDERS if name != OPENAI))
+    return replace(plant, providers=HAVE_TIERS)
 
 
 def _outages(random: Random, provider: str) -> Plant:
@@ -404,7 +410,8 @@ def _markup(random: Random, provider: str) -> Plant:
     factor = Decimal(random.choice(("1.1", "1.25")))
 
     def told(calls: Calls) -> Calls:
-        costs.update({(call.time, call.tokens["output"]): call.cost() * factor for call in calls})
+        known = (call for call in calls if call.model in MODELS[provider])
+        costs.update({(call.time, call.tokens["output"]): call.cost() * factor for call in known})
         return calls
 
     costs: dict[tuple[int, int], Decimal] = {}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.bills.reconciliation.causes.list import claims
+from gateway.bills.reconciliation.causes.list import claims, worded
 from gateway.bills.reconciliation.cells import Levels, split
 from gateway.bills.reconciliation.claims import Case, Claim, Left
 from gateway.bills.reconciliation.sides import (
@@ -107,7 +107,7 @@ def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
     parts = split(tokens, money, counted, prices=listed, levels=LEVELS)
     case = Case(split=parts, remainder=Left(parts), days=tuple(DAYS), **fields)
     counted_total = sum(sums.cost for sums in parts.counted.values())
-    return claims(case), case.remainder.unexplained, parts.billed_total - counted_total
+    return [*map(worded, claims(case))], case.remainder.unexplained, parts.billed_total - counted_total
 
 
 def the_one(sides: Sides, cause: str, **fields: Any) -> Claim:

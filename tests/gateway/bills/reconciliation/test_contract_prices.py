@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from random import Random
 
 import pytest
 
 from tests.gateway.bills.reconciliation.faults import FAULTS, replaced, term_of
 from tests.gateway.bills.reconciliation.judging import RIGHT, dollars, judged_alone
-from tests.gateway.bills.reconciliation.plants import HAVE_MODELS, Plant, planted
+from tests.gateway.bills.reconciliation.plants import HAVE_MODELS, PLANTS, Plant, planted
 from tests.gateway.bills.reconciliation.simulator import BEDROCK, DAYS, OPENAI
 from tests.gateway.bills.reconciliation.test_failed_and_late import agrees_with_the_month
 from tests.gateway.bills.reconciliation.test_faults import SEED, plants_of
@@ -53,3 +54,63 @@ async def test_a_contract_that_begins_within_the_month() -> None:
     assert claim.amount == found.total.difference and claim.days[0] == DAYS[10]
     assert f"${dollars(found.total.billed):,.2f}" not in claim.evidence
     assert "the contract Enterprise states $" in claim.evidence and not found.hints
+
+
+async def test_batches_that_a_discount_leaves_out_are_named() -> None:
+    """Only the tier without the discount is claimed."""
+    [plant] = plants_of(BEDROCK, SEED, ["contract not in batches"])
+    found = await planted(BEDROCK, SEED, [plant])
+    [claim] = [claim for claim in found.claims if claim.cause == "contract_price"]
+    assert "nova-lite in tier batch at the prices without a contract" in claim.evidence
+    assert {"batch"} == {cell.tier for cell in claim.by_cell}
+
+
+async def test_a_rise_that_gives_the_list_price_is_no_contract() -> None:
+    """From a day on, 1.25 times the contract's price is the list price. Neither cause is a fact."""
+    rise = Plant(
+        causes=(),
+        rows=lambda rows: [
+            replaced(row, amount=row.amount * Decimal("0.8" if row.start < DAYS[12] else "1"))
+            if row.unit == "usd"
+            else row
+            for row in rows
+        ],
+        terms=(term_of(BEDROCK, factor=Decimal("0.8")),),
+    )
+    found = await planted(BEDROCK, SEED, [rise])
+    assert [] == [claim.cause for claim in found.claims if claim.cause != "rounding"]
+    assert {"price_change", "contract_price"} <= {
+        name for hint in found.hints for name in (hint.cause, *hint.beside)
+    }
+
+
+@pytest.mark.parametrize("factor", ["1.02", "1.05", "0.9", "0.95"])
+async def test_a_round_share_of_the_contract_is_no_other_discount(factor: str) -> None:
+    """A fee or a further discount on a bill that follows its contract is not a fact about the contract."""
+    plants = [*plants_of(OPENAI, SEED, ["contract met"])]
+    plants.append(
+        replace(
+            OTHER,
+            rows=lambda rows: [
+                replaced(row, amount=row.amount * Decimal(factor)) if row.unit == "usd" else row
+                for row in rows
+            ],
+        )
+    )
+    found = await planted(OPENAI, SEED, plants)
+    assert "contract_price" not in {claim.cause for claim in found.claims}
+
+
+@pytest.mark.parametrize("factor", ["0.995", "0.7"])
+async def test_an_ignored_contract_on_a_bill_in_euros(factor: str) -> None:
+    """
+    The rate of the bill is that which the market had. If the market had those of both prices, neither cause is a fact.
+    """
+    [euros] = [PLANTS["euros"](Random(f"{SEED}"), OPENAI)]
+    ignored = Plant(causes=("contract_price",), terms=(term_of(OPENAI, factor=Decimal(factor)),))
+    found = await planted(OPENAI, SEED, [euros, ignored])
+    facts = {claim.cause for claim in found.claims if claim.cause != "rounding"}
+    assert facts == ({"contract_price", "exchange_rate"} if factor == "0.7" else set())
+    assert factor == "0.7" or any(
+        hint.cause == "exchange_rate" and "contract_price" in hint.beside for hint in found.hints
+    )

@@ -27,7 +27,16 @@ from tests.gateway.bills.reconciliation.judging import (
     sums_of,
 )
 from tests.gateway.bills.reconciliation.plants import PLANTS, Calls, Plant, planted
-from tests.gateway.bills.reconciliation.simulator import ALL_PROVIDERS, AZURE, DAYS, GOOGLE, KEYS, Call
+from tests.gateway.bills.reconciliation.simulator import (
+    ALL_PROVIDERS,
+    AZURE,
+    BEDROCK,
+    DAYS,
+    GOOGLE,
+    KEYS,
+    OPENAI,
+    Call,
+)
 from tests.gateway.bills.reconciliation.test_failed_and_late import agrees_with_the_month
 from tests.rounds import IS_LONG, part
 
@@ -107,6 +116,14 @@ ONCE_WRONG = (
     (40002, "anthropic", "alias", "no premium"),
     # tokens of another snapshot on the day of late rows were mistaken for unreported ones
     (40013, AZURE, "some snapshot", "weekend posted late"),
+    # batches at the standard price, instead of that of a contract
+    (40021, BEDROCK, "batch without discount", "contract's tier ignored"),
+    # batches with the discount of a contract, but not its price of batches
+    (510004, GOOGLE, "contract's tier ignored", "contract met"),
+    # half of a contract's price is that of batches, and another price of the contract
+    (510005, AZURE, "contract met", "half"),
+    # another discount, whose amounts in cents were near those of the list
+    (610001, OPENAI, "contract at another discount", "rounded up"),
 )
 
 

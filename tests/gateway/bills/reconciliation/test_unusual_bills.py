@@ -78,6 +78,8 @@ def drawn() -> list[tuple[int, int, str, tuple[str, ...]]]:
 
 
 ONCE_WRONG: list[tuple[int, int, str, tuple[str, ...]]] = [
+    # a tax within the only amount of the last day was mistaken for a price
+    (9090, 10, "azure.ai.openai", ("one amount a day", "tax")),
     # a failed call without its output count was claimed twice
     (720001, 30, "openai", ("no output count", "failed and billed", "weekend posted late")),
     # batches that are missing with other calls
@@ -195,16 +197,31 @@ CLEAN_MONTHS: dict[str, Planting] = {
 }
 
 
-def clean_months() -> list[tuple[str, str]]:
-    every = [*product(CLEAN_MONTHS, ALL_PROVIDERS)]
+CONTRACTS: dict[str, Planting] = {
+    "no contract": _calls(lambda calls: calls),
+    **{name: FAULTS[name] for name in ("contract met", "contract of batches met")},
+}
+
+
+def clean_months() -> list[tuple[str, str, str]]:
+    every = [
+        (name, provider, contract)
+        for name, provider, contract in product(CLEAN_MONTHS, ALL_PROVIDERS, CONTRACTS)
+        if provider in CONTRACTS[contract](Random(0), provider).providers
+    ]
     return every if IS_LONG else Random(SEED).sample(every, 20)
 
 
-@pytest.mark.parametrize(("name", "provider"), clean_months())
-async def test_twenty_clean_months(name: str, provider: str) -> None:
-    """A month in which both sides agree has no cause above rounding and no hint, in any shape of the bill."""
-    plant = CLEAN_MONTHS[name](Random(f"{SEED} {name}"), provider)
-    is_silent(await planted(provider, SEED, [plant]))
+@pytest.mark.parametrize(("name", "provider", "contract"), clean_months())
+async def test_twenty_clean_months(name: str, provider: str, contract: str) -> None:
+    """
+    A month in which both sides agree has no cause above rounding and no hint, in any shape of the bill and under
+    contracts that it follows.
+    """
+    plants = [
+        planting(Random(f"{SEED} {name}"), provider) for planting in (CONTRACTS[contract], CLEAN_MONTHS[name])
+    ]
+    is_silent(await planted(provider, SEED, plants))
 
 
 Change = Callable[[StatementRow, Random], list[StatementRow]]
