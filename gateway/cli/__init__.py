@@ -58,7 +58,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "contracts": (
             "gateway.cli.operator.contracts",
-            "Manage contracts with providers, and show the costs of capacity.",
+            "Manage contracts with providers, and show their costs.",
         ),
         "work": (
             "gateway.cli.operator.work",

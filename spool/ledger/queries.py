@@ -158,7 +158,9 @@ _COST_TYPES = {
     "on_demand_cost": CostType(field="estimated"),
     "metered_cost": CostType("the cost that counts, without calls that the seats of a plan cover"),
     "covered_cost": CostType("the cost that counts, only of calls that the seats of a plan cover"),
-    "paid_cost": CostType("metered_cost with the fees and the extra usage of seats, by day"),
+    "paid_cost": CostType(
+        "metered_cost with the fees and extra usage of seats and the amounts of contracts, by day"
+    ),
     "billed_cost": CostType(
         "the amounts that providers billed, spread over the calls; discounts and taxes are separate rows",
         arranged=1,

@@ -121,7 +121,7 @@ async def contract_costs(asking: ContractQuestion) -> ContractCosts:
     terms, uses, covered = await asking.reader.prepaid(asking.month)
     if terms:
         await _add_hours(asking, covered, uses)
-    charges = [*prepaid_charges(terms, uses), *await asking.reader.sums(asking.month)]
+    charges = [*prepaid_charges(terms, uses), *await asking.reader.sums([asking.month])]
     return _answer(asking, charges, [_term(*of_term, asking) for of_term in zip(terms, uses, strict=True)])
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gateway.core.fields import KEPT, Option, changes_of, example, item_of, one_of, words
-from gateway.intake.price_terms import CAPACITY, DISCOUNT, KINDS, PRIORITY, TIER_PRICE, PriceTerm
+from gateway.intake.price_terms import CAPACITY, DISCOUNT, KINDS, PREPAID, PRIORITY, TIER_PRICE, PriceTerm
 from gateway.intake.rate_cards.card import Amounts
 from spool import providers
 from spool.errors import Invalid, NotAllowed
@@ -152,6 +152,11 @@ def price_term(contract: ContractDraft, term: Term) -> PriceTerm:
 def span_of(contract: ContractDraft) -> tuple[int, int]:
     """Return the first day of a contract, and the first day after it, in epoch seconds."""
     return day_from(contract.since), day_from(contract.until) if contract.until else day_from("9999-12-31")
+
+
+def has_amounts(contract: ContractDraft) -> bool:
+    """Return whether a contract has amounts besides the prices of calls."""
+    return any(term.kind in (*PREPAID, *SUMS) for term in contract.terms)
 
 
 def _price_terms(contract: ContractDraft) -> Iterator[PriceTerm]:

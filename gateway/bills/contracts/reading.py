@@ -70,22 +70,23 @@ class ChargeReader:
             await asyncio.to_thread(add_uses, uses, sums, covered, listed)
         return terms, uses, covered
 
-    async def sums(self, month: CalendarMonth) -> list[DayCharge]:
-        """Return the amounts of a month that depend on sums of calls."""
+    async def sums(self, asked: Sequence[CalendarMonth]) -> list[DayCharge]:
+        """Return the amounts of adjacent months that depend on sums of calls."""
         charges: list[DayCharge] = []
         for contract in self.contracts:
-            months = _months(contract, month)
             first, end = span_of(contract)
-            if any(term.kind in SUMS for term in contract.terms) and first < month.end and month.start < end:
+            is_asked = first < asked[-1].end and asked[0].start < end
+            if is_asked and any(term.kind in SUMS for term in contract.terms):
+                months = _months(contract, asked)
                 sums = ContractSums(
                     contract=contract,
                     months=months,
                     now=self.now,
-                    uses=await self._uses(contract, max(first, months[0].start), min(end, month.end)),
+                    uses=await self._uses(contract, max(first, months[0].start), min(end, asked[-1].end)),
                     prepaid=_prepaid_by_day(contract, months, self.now),
                 )
                 found = await asyncio.to_thread(sums.charges)
-                charges += [charge for charge in found if charge.day in month.days]
+                charges += [charge for charge in found if charge.day >= asked[0].start]
         return charges
 
     async def _uses(self, contract: Contract, start: int, end: int) -> list[ModelUse]:
@@ -129,9 +130,9 @@ def prepaid_charges(terms: Iterable[Capacity], uses: Iterable[CapacityUse]) -> I
             yield DayCharge(term.contract, COMMITMENT if of_teams else UNUSED, day, amount, of_teams)
 
 
-def _months(contract: Contract, month: CalendarMonth) -> list[CalendarMonth]:
-    """Return the months on which amounts of a month depend: all earlier ones if a term is about the whole contract."""
-    months = [month]
+def _months(contract: Contract, asked: Iterable[CalendarMonth]) -> list[CalendarMonth]:
+    """Return the months on which amounts of months depend: all earlier ones if a term is about the whole contract."""
+    months = [*asked]
     first, _ = span_of(contract)
     if any(term.kind in SUMS and term.per == TERM for term in contract.terms):
         while months[0].start > first:

@@ -170,7 +170,7 @@ class DividedLedger:
     """
 
     def __init__(
-        self, ledger: AskedLedger, coverage: Coverage, cost_type: str, charges: Charges | None = None
+        self, ledger: AskedLedger, coverage: Coverage, cost_type: str, charges: Sequence[Charges] = ()
     ) -> None:
         self._ledger = ledger
         self._coverage = coverage
@@ -186,8 +186,7 @@ class DividedLedger:
         # runs in a thread, because it is slow with thousands of seats
         parts = await asyncio.to_thread(self._parts, query)
         row_sets = [*await self._ledger.costs_of(parts)]
-        if self._charges is not None:
-            row_sets.append(await self._charges.rows(query))
+        row_sets += [await charges.rows(query) for charges in self._charges]
         return await asyncio.to_thread(_together, query, row_sets)
 
     def _parts(self, query: CostQuery) -> Sequence[CostQuery]:

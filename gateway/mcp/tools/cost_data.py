@@ -100,7 +100,7 @@ class CostDataQuestion(ToolInput):
         msgspec.Meta(
             description=(
                 "real_cost: reported by the source, otherwise estimated at list prices. paid_cost: without "
-                "calls that seats cover, with the fees of seats. billed_cost: billed by providers. "
+                "calls that seats cover, with the amounts of seats and contracts. billed_cost: billed by providers. "
                 "discounted_cost: billed, with discounts and taxes on usage. Amortized types: fees are "
                 "spread over what they cover"
             )
@@ -189,7 +189,7 @@ async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> Too
     if arguments.missing:
         shows["missing"] = arguments.missing
     first, now = opened(asking, NAME, arguments, arguments.cursor), asking.shared.clock.now()
-    cost_answer = await answer(posed, asking.reads, now, states_alone=True)
+    cost_answer = await answer(posed, asking.reads, now, prices=asking.services.prices, states_alone=True)
     if cost_answer.billed is not None:
         notes.append(billed_note(cost_answer.billed))
         if arguments.missing:

@@ -66,7 +66,9 @@ async def run(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolA
     group_by = [arguments.dimension]
     of_bills = {"cost_type": BILLED} if arguments.dimension in BILLED_DIMENSIONS else {}
     posed, _ = await question(asking, arguments.date_range, filters={}, group_by=group_by, **of_bills)
-    rows = await (await ledger_for(posed, asking.reads, asking.shared.clock.now())).costs(posed.query)
+    now = asking.shared.clock.now()
+    ledger = await ledger_for(posed, asking.reads, now, prices=asking.services.prices)
+    rows = await ledger.costs(posed.query)
     asking.shared.people.check([arguments.match or ""])
     matching_rows = await asyncio.to_thread(_found, rows, asking.shared.people.forms(arguments.match or ""))
     hint = ""

@@ -166,7 +166,7 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         words(
             "The costs that count. `metered_cost` leaves out calls that [plans](../plans.md) of "
             "assistants cover. `covered_cost` counts only the calls that plans cover. `paid_cost` is "
-            "`metered_cost` with the fees and the overage of seats, by day. The "
+            "`metered_cost` with the amounts of seats and contracts, by day. The "
             "other values count [billed money](../billed-costs.md), on the days (UTC) that have a "
             "bill."
         ),
@@ -175,7 +175,7 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             help=(
                 "Costs that count: real_cost for all calls, metered_cost for calls that no plan of an "
                 "assistant covers, covered_cost for calls that a plan covers, paid_cost for metered_cost "
-                "with the fees and the overage of seats. The other values count "
+                "with the amounts of seats and contracts. The other values count "
                 "provider bills."
             )
         ),

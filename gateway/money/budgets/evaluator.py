@@ -19,6 +19,7 @@ import msgspec
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.fields import example, words
 from gateway.core.first_use import imported
+from gateway.intake.prices import PriceBook
 from gateway.money.budgets.declared import COST, BudgetTable, Judged, SpendBudget
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger
 from gateway.money.budgets.forecast import Forecast
@@ -87,6 +88,7 @@ class BudgetEvaluator:
         verdict_events: Callable[[], bool] = lambda: False,
         hold_s: Callable[[], float] = lambda: 0.0,
         link: Callable[[SpendBudget], str],
+        prices: Callable[[], PriceBook] = PriceBook.load,
     ) -> None:
         self.figures: Mapping[
             str, BudgetFigures
@@ -101,6 +103,7 @@ class BudgetEvaluator:
         self._clock = clock
         self._max_owners = max_owners
         self._link = link
+        self._prices = prices
         self._turn = asyncio.Lock()
         self._single_turn = asyncio.Lock()
         self._is_running = False
@@ -123,7 +126,7 @@ class BudgetEvaluator:
         fees = await imported("gateway.bills.plans.fees")
         every_call = SlicedLedger(self._ledger, EVERYTHING.slice)
         ledger: AnswersCosts = fees.divided(
-            every_call, self._ledger, self._registry, cost_type, self._clock.now()
+            every_call, self._ledger, self._registry, cost_type, self._clock.now(), prices=self._prices
         )
         return ledger
 

@@ -162,7 +162,7 @@ async def compared(
     Raises Invalid if a time has no finished day. Raises Refusal 403 for money that the roles do not show.
     """
     full_question = replace(question, tells=COUNTED_TYPES)
-    ledger = await ledger_for(full_question, reader, now)
+    ledger = await ledger_for(full_question, reader, now, prices=prices)
     query = _by_whole_days(full_question.query, full_question.cost_type, now)
     before = _by_whole_days(baseline(query), full_question.cost_type, now)
     past = await past_of(before, reader.whole, now)

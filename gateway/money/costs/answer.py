@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from gateway.bills.contracts.declared import contracts_of, has_amounts
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.first_use import imported
+from gateway.intake.prices import PriceBook
 from gateway.money.costs.listing import of_one_listing
 from gateway.money.costs.past import Past, past_of
 from gateway.money.costs.question import CostQuestion
@@ -66,7 +68,12 @@ class CostAnswer:
 
 
 async def answer(
-    question: CostQuestion, reader: CostReader, now: float, *, states_alone: bool = False
+    question: CostQuestion,
+    reader: CostReader,
+    now: float,
+    *,
+    prices: Callable[[], PriceBook],
+    states_alone: bool = False,
 ) -> CostAnswer:
     """
     Run a cost query. With `states_alone`, `billed` contains only how final the days are.
@@ -76,15 +83,20 @@ async def answer(
     """
 
     async def make() -> CostAnswer:
-        return await _answer(question, reader, now, states_alone=states_alone)
+        return await _answer(question, reader, now, prices=prices, states_alone=states_alone)
 
     return await of_one_listing(reader.whole, question.query, make)
 
 
 async def _answer(
-    question: CostQuestion, reader: CostReader, now: float, *, states_alone: bool
+    question: CostQuestion,
+    reader: CostReader,
+    now: float,
+    *,
+    prices: Callable[[], PriceBook],
+    states_alone: bool,
 ) -> CostAnswer:
-    ledger = await ledger_for(question, reader, now)
+    ledger = await ledger_for(question, reader, now, prices=prices)
     query, previous = question.query, question.previous
     past = await past_of(previous, reader.whole, now) if previous else None
     if past and not past.is_whole:
@@ -128,25 +140,30 @@ async def _unlisted(ledger: AnswersCosts, query: CostQuery, reader: CostReader) 
     return next(iter(rows), None)
 
 
-def has_plans(registry: Registry | None) -> bool:
-    """Return whether there are plans, so that paid costs may differ from all costs."""
-    return registry is not None and bool(registry.table(PlanTable).all())
+def has_paid_costs(registry: Registry | None) -> bool:
+    """Return whether there are plans or contracts with amounts, so that paid costs may differ from all costs."""
+    if registry is None:
+        return False
+    return bool(registry.table(PlanTable).all()) or any(map(has_amounts, contracts_of(registry)))
 
 
-async def ledger_for(question: CostQuestion, reader: CostReader, now: float) -> Any:
+async def ledger_for(
+    question: CostQuestion, reader: CostReader, now: float, *, prices: Callable[[], PriceBook]
+) -> Any:
     """
     Return the totals for a query, limited to the calls that are visible in its kind of money.
 
     PLAN_TYPES count either only the calls that plans of assistants cover, or only the other calls. PAID_COST
-    adds the fees of seats up to `now`. If the query fills missing bills, counted money replaces them. Raises
-    Refusal 403 for money that the roles hide.
+    adds the fees of seats and the amounts of contracts up to `now`. If the query fills missing bills, counted money
+    replaces them. Raises Refusal 403 for money that the roles hide.
     """
     ledger = reader.ledger_of(question.cost_types)
     if question.fills:
         return (await imported(_BILLED)).WithMissing(ledger, reader.whole)
     if question.cost_type in PLAN_TYPES:
         fees = await imported("gateway.bills.plans.fees")
-        return fees.divided(ledger, reader.whole, reader.require_registry(), question.cost_type, now)
+        registry = reader.require_registry()
+        return fees.divided(ledger, reader.whole, registry, question.cost_type, now, prices=prices)
     return ledger
 
 

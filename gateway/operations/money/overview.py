@@ -15,7 +15,7 @@ from gateway.money.budgets.forecast import TooEarly, outlook
 from gateway.money.comparison.comparing import compare, not_compared
 from gateway.money.comparison.old_prices import list_prices
 from gateway.money.comparison.sentence import sentence
-from gateway.money.costs.answer import has_plans, ledger_for
+from gateway.money.costs.answer import has_paid_costs, ledger_for
 from gateway.money.costs.measures import per
 from gateway.money.costs.past import Past, past_of
 from gateway.money.costs.question import CostQuestion, check_span
@@ -29,6 +29,7 @@ from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
 from spool.ledger import money
+from spool.ledger.billed import USAGE
 from spool.ledger.cost_kinds import KINDS
 from spool.ledger.costs import combined
 from spool.ledger.periods import preceding
@@ -201,14 +202,16 @@ def _shown(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]
 
 
 async def _paid(request: OperatorRequest[OperatorServices, None], month: CostQuery) -> Mapping[str, object]:
-    """Return the paid costs of the month with their parts, or nothing without plans or by a unit of work."""
-    if not has_plans(request.services.money.registry) or month.unit is not None:
+    """Return the paid costs of the month with their parts, or nothing if they are all costs, or by a unit of work."""
+    if not has_paid_costs(request.services.money.registry) or month.unit is not None:
         return {}
     question = CostQuestion(since=month.since, until=month.until, cost_type=PAID_COST)
-    ledger = await ledger_for(question, request.reads, request.now())
+    ledger = await ledger_for(question, request.reads, request.now(), prices=request.services.money.prices)
     by_charge = {row.group[0]: row.cost for row in await ledger.costs(replace(month, group_by=(CHARGE,)))}
-    whole = money.text(sum(map(money.units, by_charge.values())))
-    return {"paid": {"cost": whole, **{name: by_charge.get(name, "0") for name in (SEAT_FEE, OVERAGE)}}}
+    units = {name: money.units(cost) for name, cost in by_charge.items()}
+    seats = {name: by_charge.get(name, "0") for name in (SEAT_FEE, OVERAGE)}
+    contracts = sum(amount for name, amount in units.items() if name not in (USAGE, *seats))
+    return {"paid": {"cost": money.text(sum(units.values())), **seats, "contracts": money.text(contracts)}}
 
 
 async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:

@@ -239,6 +239,7 @@ def budget_evaluator(
             verdict_events=lambda: config().budgets.verdict_events,
             hold_s=lambda: config().spool.hold,
             link=lambda budget: page_link(urls().shared, "/budgets", {"open": [budget.id]}),
+            prices=lambda: installed_prices(config(), registry),
         )
 
     return Once(make)

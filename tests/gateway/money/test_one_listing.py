@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.intake.prices import PriceBook
 from gateway.money.costs.answer import answer
 from gateway.money.costs.continuing import continuing
 from gateway.money.costs.listing import TRIES, of_one_listing
@@ -82,7 +83,7 @@ async def test_an_answer_has_one_listing(ledger: Ledger, monkeypatch: pytest.Mon
     Unlisting(ledger, monkeypatch, 3)
 
     async def made() -> None:
-        found = await answer(asked, reads, ledger._clock.now())
+        found = await answer(asked, reads, ledger._clock.now(), prices=PriceBook.load)
         rows = {row.group[0]: Decimal(row.cost) for row in found.rows}
         before = {row.group[0]: Decimal(row.cost) for row in found.before}
         unlisted = Decimal(found.unlisted.cost) if found.unlisted else 0
@@ -99,7 +100,9 @@ async def test_a_unit_that_was_unlisted_before_is_still_refused(ledger: Ledger) 
     reads, name = await reader(ledger), as_shown("session", SESSIONS[0])
     await ledger._change(lambda rows: rows.unlist_work("session", [number_of("session", name)]))
     with pytest.raises(NotKept, match="no longer listed"):
-        await answer(question(include={"session": (name,)}), reads, ledger._clock.now())
+        await answer(
+            question(include={"session": (name,)}), reads, ledger._clock.now(), prices=PriceBook.load
+        )
 
 
 async def test_an_answer_is_made_a_bounded_number_of_times(

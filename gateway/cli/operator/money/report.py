@@ -234,8 +234,8 @@ NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use -
     type=Choice(MONEY_KINDS),
     help=(
         "Kind of cost. real_cost: all costs. metered_cost: pay-as-you-go, without calls that seats cover. "
-        "covered_cost: only the calls that seats cover. paid_cost: metered_cost with the fees and the overage of "
-        "seats; also groups by charge and plan. The billed types show what providers billed, with discounts in "
+        "covered_cost: only the calls that seats cover. paid_cost: metered_cost with the amounts of seats and "
+        "contracts; also groups by charge and plan. The billed types show what providers billed, with discounts in "
         "separate rows or deducted from usage."
     ),
 )

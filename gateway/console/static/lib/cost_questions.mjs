@@ -101,7 +101,7 @@ function Answer({what_if: estimate, rows, total, names, href}) {
 }
 
 const OF_PLANS = {
-  paid_cost: "Calls that seats cover are left out. Fees and extra usage of seats count by day.",
+  paid_cost: "Calls that seats cover are left out. Fees and extra usage of seats, and amounts of contracts, count by day.",
   metered_cost: "Calls that seats cover are left out.",
   covered_cost: "Only calls that seats cover.",
 };

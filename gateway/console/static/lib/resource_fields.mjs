@@ -9,7 +9,7 @@ export const FIELDS = {
   {
    "name": "cost_type",
    "type": "select",
-   "note": "The costs that count. metered_cost leaves out calls that plans of assistants cover. covered_cost counts only the calls that plans cover. paid_cost is metered_cost with the fees and the overage of seats, by day. The other values count billed money, on the days (UTC) that have a bill.",
+   "note": "The costs that count. metered_cost leaves out calls that plans of assistants cover. covered_cost counts only the calls that plans cover. paid_cost is metered_cost with the amounts of seats and contracts, by day. The other values count billed money, on the days (UTC) that have a bill.",
    "options": [
     "amortized_cost",
     "billed_cost",

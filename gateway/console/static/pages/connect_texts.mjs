@@ -259,6 +259,15 @@ export const TOOLS = [
    },
    {
     "code": "listen:\n  public_url: https://claude-gateway.example.com\ntelemetry:\n  forward_to:\n    - url: http://HOST:4318\n      headers:\n        Authorization: KEY\n      metrics: true\n      logs: true\n      traces: false"
+   },
+   {
+    "text": "### See it arrive"
+   },
+   {
+    "text": "Ten seconds after a call:"
+   },
+   {
+    "code": "tollhouse report --by source,user"
    }
   ]
  },
@@ -680,6 +689,30 @@ export const TOOLS = [
    },
    {
     "text": "If a proxy in front needs Authorization for itself, choose another header, such as X-Tollhouse-Key, and list it in server.key_headers."
+   },
+   {
+    "text": "### See it arrive"
+   },
+   {
+    "text": "*Test* in the menu of the destination sends a span. Tollhouse shows the time under the key, and counts nothing:"
+   },
+   {
+    "code": "tollhouse keys show \"claude api\""
+   },
+   {
+    "text": "Ten seconds after a call, the report lists it by workspace:"
+   },
+   {
+    "code": "tollhouse report --by tag:workspace,model"
+   },
+   {
+    "text": "401: the header or the key is wrong"
+   },
+   {
+    "text": "403: the address is not in server.key_addresses, or the key may not send telemetry"
+   },
+   {
+    "text": "TLS failure: the certificate does not fit the host name, or its chain is incomplete"
    }
   ]
  },
@@ -717,6 +750,18 @@ export const TOOLS = [
    },
    {
     "code": "tollhouse keys create --name \"claude api\" --use-case \"Send AI Telemetry\""
+   },
+   {
+    "text": "### See it arrive"
+   },
+   {
+    "text": "Ten seconds after a run of the model, the report lists it by session:"
+   },
+   {
+    "code": "tollhouse report --by session"
+   },
+   {
+    "text": "To group by the agent's name, add agent to [ledger] tags and use tollhouse report --by tag:agent."
    }
   ]
  },

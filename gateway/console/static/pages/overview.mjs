@@ -67,7 +67,7 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
       <${Tile} term=${`Forecast for ${name}`} value=${forecast ? write(forecast.total) : "–"} href=${costs({from: "this-month", by: FAMILY})}
         note=${forecast ? bounds(forecast, write) : "too early: it needs more days"} />
       ${paid && html`<${Tile} term=${`Paid in ${name}`} value=${write(paid.cost)} exact=${`$${paid.cost}, without the usage that seats include`} href=${costs({from: "this-month", cost_type: "paid_cost", by: "charge"})}
-        note=${`${write(paid.seat_fee)} seat fees and ${write(paid.overage)} extra usage`} />`}
+        note=${`${write(paid.seat_fee)} seat fees, ${write(paid.overage)} extra usage, ${write(paid.contracts)} contracts`} />`}
       <${Tile} term="Today so far (UTC)" value=${money(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
         note=${noPast(today.past) ?? `${money(today.previous.cost)} by this hour yesterday`} />
       <${Tile} term=${`Calls in ${name}`} value=${exactCount(month.calls)} href=${costs({from: "this-month", by: FAMILY, measure: "calls"})}

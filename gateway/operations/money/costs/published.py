@@ -23,7 +23,7 @@ from gateway.core.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, arra
 from gateway.http.address import READ, key_call
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
-from gateway.money.costs.answer import answer, has_plans
+from gateway.money.costs.answer import answer, has_paid_costs
 from gateway.money.costs.measures import (
     ANSWERED,
     MAX_TOP,
@@ -149,7 +149,7 @@ TAG_LIST = _named("resource_tags", at_times={"more_tags": COUNT})
 def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> List[Item]:
     """
     Define the list of costs. All parameters are filters, so that responses name them and cursors contain them.
-    PAID_COST and its dimensions exist only with plans.
+    PAID_COST and its dimensions exist only with plans, or contracts with amounts.
     """
     dimensions = (*dimensions, *BILLED_DIMENSIONS, *((PLAN,) if has_plans else ()))
     question: dict[str, Filter[Item]] = {
@@ -210,12 +210,12 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     `units` is included if the rows have values other than money. With a meter, each row has its unit.
     `cut_periods` lists periods that the query covers only in part. `billed` is included for billed money. It
     states how final the days are, and the money without known calls. `paid_cost` and the dimension `plan` exist
-    only with plans. A query by a unit of work, such as `pull_request`, covers at most 92 days. It has
-    the most expensive units, and `(other)` for the others.
+    only with plans, or contracts with amounts. A query by a unit of work, such as `pull_request`, covers at most 92
+    days. It has the most expensive units, and `(other)` for the others.
     """
     rows = _Rows(request.services, request.shared.people)
     known = (*request.services.ledger.dimensions(), *UNITS, *await rows.row_tags())
-    page = await request.list(cost_list(known, has_plans=has_plans(request.services.registry)), rows)
+    page = await request.list(cost_list(known, has_plans=has_paid_costs(request.services.registry)), rows)
     return {**page, **rows.beside}
 
 
@@ -316,7 +316,7 @@ class _Rows:
         )
         question.check_span()
         try:
-            result = await answer(question, self._reads, self._money.clock.now())
+            result = await answer(question, self._reads, self._money.clock.now(), prices=self._money.prices)
         except NotKept as error:
             raise _wrong(str(error)) from None
         if result.billed is not None:

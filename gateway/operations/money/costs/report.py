@@ -15,7 +15,7 @@ from gateway.core.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from gateway.core.schemas import OBJECT, TEXT
 from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.requests import Result
-from gateway.money.costs.answer import answer, has_plans
+from gateway.money.costs.answer import answer, has_paid_costs
 from gateway.money.costs.asked_measures import asked_measures
 from gateway.money.costs.continuing import continuing
 from gateway.money.costs.listing import of_one_listing
@@ -72,8 +72,8 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     cost, with the counts and the cost of those calls. With colours=names, `colours` has a number from 1 to 8 per name
     of the first dimension. It is stored once, so a name has it in every report. Grouped by source or by sender,
     `last_records` has the arrival time of the newest record per name, for people who see all costs. `has_plans` is
-    included if there are plans, so that cost_type=paid_cost adds the fees of seats. Grouped by session or run, a row
-    has `continues`: True if it also has calls in the day before or after the period.
+    included if there are plans or contracts with amounts, so that cost_type=paid_cost adds these. Grouped by session
+    or run, a row has `continues`: True if it also has calls in the day before or after the period.
     """
     services, reads = request.services, request.reads
     await reads.ledger.catch_up(services.log)
@@ -92,7 +92,7 @@ async def _answered(
     dimensions: Sequence[str],
 ) -> Result:
     services, reads = request.services, request.reads
-    result = await answer(question, reads, request.now())
+    result = await answer(question, reads, request.now(), prices=services.prices)
     streams = None if reads.is_limited else services.streams
     unit_measures = await asked_measures(
         result, form.show, unit=form.unit, streams=streams, prices=services.prices
@@ -132,7 +132,7 @@ async def _answered(
             ],
             "row_count": rows.row_count,
             "truncated": rows.is_truncated,
-            **({"has_plans": True} if has_plans(services.registry) else {}),
+            **({"has_plans": True} if has_paid_costs(services.registry) else {}),
         },
         "total": rows.total,
         "latency": rows.latency,

@@ -180,7 +180,9 @@ async def figures_of(
     )
     query = question.query
     try:
-        ledger = await ledger_for(question, reader, due) if query.arranged else reader.ledger
+        ledger = reader.ledger
+        if query.arranged:
+            ledger = await ledger_for(question, reader, due, prices=services.prices)
     except Refusal as error:
         raise NotReadable(error.message) from error
     prices = await list_prices(services.prices)

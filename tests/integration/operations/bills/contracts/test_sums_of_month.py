@@ -15,6 +15,8 @@ import pytest
 import pytest_asyncio
 
 from spool.engines import MEMORY, POSTGRES, SQLITE
+from spool.registry.roles import RoleFilter
+from tests.integration.operations.bills.plans.test_paid_costs import limited
 from tests.integration.operations.bills.plans.test_plans import CLAUDE, a_call, made
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -132,11 +134,67 @@ async def test_counted_costs_are_the_same_with_a_contract(server: OperatorServer
         ]
         shown = await server.ask("GET", f"/budgets/{budget}?expand=current")
         found_budget = shown.payload["budget"]["current"]
-        return [*(orjson.dumps(each.payload) for each in found), orjson.dumps(found_budget["actual"])]
+        shown_costs = [{name: each.payload[name] for name in ("rows", "total")} for each in found]
+        return [*map(orjson.dumps, shown_costs), orjson.dumps(found_budget["actual"])]
 
     before = await answers()
     await made(server, "/contracts", **CONTRACT)
     assert before == await answers()
+
+
+@on_every_engine
+async def test_paid_costs_are_metered_costs_with_the_amounts_of_contracts(server: OperatorServer) -> None:
+    """
+    They add up with the costs of contracts to the last digit, by team, contract and charge, in every zone and length of
+    period, next to the fees of a plan.
+    """
+    await add(server.services.spool.log, *august(Random(6)))
+    await made(
+        server, "/views", name="claude", filter={"source": ["claude_code"]}, principal_dimension="user"
+    )
+    await made(server, "/plans", **CLAUDE)
+    prepaid = {"kind": "capacity", "unit": "ptu", "number": "1", "price": "0.7", "per": "month"}
+    euros = {"name": "Them", "provider": "them", "since": "2026-08-30", "currency": "EUR", "terms": [prepaid]}
+    for contract in (CONTRACT, euros):
+        await made(server, "/contracts", **contract)
+    server.services.money.ledger.rates = lambda own, other, day: 1_100_000_000_000
+    of_contracts = (await server.ask("GET", "/contract-costs?month=2026-08")).payload
+    assert {"allowance", "fee", "minimum", "credit"} < {row["charge"] for row in of_contracts["rows"]}
+    metered = (await server.ask("GET", f"/report?{AUGUST}&cost_type=metered_cost")).payload["total"]["cost"]
+    seats = (await server.ask("GET", "/plan-costs?month=2026-08")).payload["total"]
+    whole = Fraction(metered) + sum(Fraction(seats[name]) for name in ("fees", "overage"))
+    whole += Fraction(of_contracts["total"]["cost"])
+    hand: dict[tuple[str, str, str | None], Fraction] = defaultdict(Fraction)
+    for row in of_contracts["rows"]:
+        hand[row["contract"], row["charge"], row["team"]] += Fraction(row["cost"])
+    for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
+        for per in ("total", "daily", "weekly", "monthly"):
+            path = f"/report?{AUGUST}&cost_type=paid_cost&by=plan&by=charge&by=team&per={per}&tz={zone}"
+            payload = (await server.ask("GET", path)).payload
+            found: dict[tuple[str, str, str | None], Fraction] = defaultdict(Fraction)
+            for row in payload["rows"]:
+                if row["plan"] in ("Us", "Them"):
+                    found[row["plan"], row["charge"], row["team"]] += Fraction(row["cost"])
+            assert hand == found, (zone, per)
+            if zone == "UTC":
+                assert whole == Fraction(payload["total"]["cost"])
+    us = (await server.ask("GET", f"/report?{AUGUST}&cost_type=paid_cost&where=plan=Us&by=provider")).payload
+    assert ["us"] == [row["provider"] for row in us["rows"]]
+    overview = (await server.ask("GET", "/overview")).payload["overview"]["paid"]
+    september = Fraction((await server.ask("GET", "/contract-costs?month=2026-09")).payload["total"]["cost"])
+    assert september == Fraction(overview["contracts"]) > 0
+
+
+async def test_a_limited_person_sees_the_part_of_the_own_team(server: OperatorServer) -> None:
+    await add(server.services.spool.log, *august(Random(8)))
+    fee = {**CONTRACT, "terms": [{"kind": "fee", "percent": "10"}]}
+    await made(server, "/contracts", **fee)
+    rows = (await server.ask("GET", "/contract-costs?month=2026-08")).payload["rows"]
+    parts = {row["team"]: Fraction(row["cost"]) for row in rows}
+    eva = await limited(server, RoleFilter(dimension="team", values=("checkout",)))
+    path = f"/report?{AUGUST}&cost_type=paid_cost&where=charge=fee&by=team"
+    seen = (await server.over_http("GET", path, headers=eva)).payload["rows"]
+    assert [("checkout", parts["checkout"])] == [(row["team"], Fraction(row["cost"])) for row in seen]
 
 
 async def test_calls_of_a_plan_are_in_no_amount_of_a_contract(server: OperatorServer) -> None:

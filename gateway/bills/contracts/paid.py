@@ -1,0 +1,90 @@
+"""Amounts of contracts as rows of a cost query, so that they add up with the calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from gateway.bills.contracts.capacity import shares
+from gateway.bills.contracts.declared import contracts_of, has_amounts, span_of
+from gateway.bills.contracts.reading import charge_reader, prepaid_charges
+from gateway.bills.contracts.sums import DayCharge
+from gateway.bills.plans.charge_rows import (
+    Amount,
+    PeriodSum,
+    Place,
+    check_size,
+    days_of,
+    group_of,
+    months_of,
+    rows_of,
+    runs_of,
+    value_of,
+)
+from gateway.intake.prices import PriceBook
+from gateway.intake.rate_cards.card import CardUnreadable
+from spool.currencies import Converter, no_rates, rounded
+from spool.errors import Invalid
+from spool.ledger.costs import periods
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CHARGE, PLAN, CostQuery, CostRow
+from spool.ledger.slices import SlicedLedger
+from spool.registry.registry import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractCharges:
+    """
+    Amounts of contracts. `ledger` decides which parts of teams a person sees. The amounts are computed from the calls
+    in `whole`.
+    """
+
+    ledger: SlicedLedger
+    whole: Ledger
+    registry: Registry
+    prices: Callable[[], PriceBook]
+    now: float
+
+    async def rows(self, query: CostQuery) -> Sequence[CostRow]:
+        firsts = [span_of(each)[0] for each in contracts_of(self.registry) if has_amounts(each)]
+        days = days_of(query, min(firsts), self.now) if firsts else range(0)
+        if not days:
+            return []
+        try:
+            prices = await asyncio.to_thread(self.prices)
+        except CardUnreadable as error:
+            raise Invalid(str(error)) from error
+        reader = charge_reader(self.whole, self.registry, prices, self.now)
+        months = list(months_of(days))
+        charges = await reader.sums(months)
+        for month in months:
+            terms, uses, _ = await reader.prepaid(month)
+            charges += prepaid_charges(terms, uses)
+        return await asyncio.to_thread(self._rows, query, days, charges)
+
+    def _rows(self, query: CostQuery, days: range, charges: Iterable[DayCharge]) -> list[CostRow]:
+        derived = {**{dimension.name: dimension for dimension in self.ledger.derived()}, **query.derived}
+        converter = Converter(self.whole.rates or no_rates, query.currency)
+        starts = [start for start, _ in periods(query)]
+        runs = runs_of(days, query.zone, [start.timestamp() for start in starts])
+        period_of = {days[index]: run.period for run in runs for index in range(run.first, run.end)}
+        sums: dict[Place, PeriodSum] = defaultdict(PeriodSum)
+        for each in charges:
+            if each.day not in period_of:
+                continue
+            own = each.contract.currency
+            rate = converter.rate(own, each.day)
+            amounts = (each.amount, rounded(each.amount * (rate or 0)), 0 if rate else each.amount)
+            of_teams = zip(*(shares(amount, each.use) for amount in amounts), strict=True)
+            for (team, own_part), (_, cost), (_, lacking) in of_teams:
+                values = {"provider": each.contract.provider, PLAN: each.contract.name, CHARGE: each.charge}
+                values |= {"team": team} if team else {}
+                group = group_of(query, derived, values)
+                if group is None or not self.ledger.holds(partial(value_of, values)):
+                    continue
+                sums[period_of[each.day], group].add(Amount(own_part, cost, lacking), own, query.currency)
+                check_size(sums)
+        return rows_of(sums, starts)

@@ -1,0 +1,156 @@
+"""
+Amounts that belong to no call, as rows of a cost query, so that they add up with the calls of the query.
+
+A day's amounts count at midnight of that date in the query's time zone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, time, tzinfo
+from itertools import accumulate, groupby
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from spool.ledger import money
+from spool.ledger.costs import combined
+from spool.ledger.queries import CostQuery, CostRow, DerivedDimensions, Group, limit_of_question
+from spool.record import CURRENCY
+from spool.statements import DAY_S
+
+Place = tuple[int, Group]  # index of the period, and group
+Values = Mapping[str, str]  # values of an amount, by dimension
+
+
+class Amount(NamedTuple):
+    """
+    An amount of a day: in its own currency, in the query's currency, and the part of the former that has
+    no exchange rate.
+    """
+
+    own: int = 0
+    cost: int = 0
+    lacking: int = 0
+
+
+class Run(NamedTuple):
+    """The days from `first` to before `end`, as indexes, that are in one period."""
+
+    period: int
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class PeriodSum:
+    """Amounts in units of money. `charges` and `lacking` are by currency, as in CostRow."""
+
+    cost: int = 0
+    converted: int = 0
+    charges: Counter[str] = field(default_factory=Counter)
+    lacking: Counter[str] = field(default_factory=Counter)
+
+    def add(self, amount: Amount, own_currency: str, currency: str) -> None:
+        self.cost += amount.cost
+        if own_currency != currency:
+            self.converted += amount.cost
+            self.lacking[own_currency] += amount.lacking
+        if own_currency != CURRENCY:
+            self.charges[own_currency] += amount.own
+
+    def row(self, start: datetime, group: Group) -> CostRow:
+        return msgspec.structs.replace(
+            combined([], start=start, group=group),
+            cost=money.text(self.cost),
+            converted=money.text(self.converted),
+            charges=_texts(self.charges),
+            unconverted=_texts(self.lacking),
+        )
+
+
+def rows_of(sums: Mapping[Place, PeriodSum], starts: Sequence[datetime]) -> list[CostRow]:
+    """Return the sums as rows, without those that are 0."""
+    return [
+        amounts.row(starts[period], group)
+        for (period, group), amounts in sums.items()
+        if amounts.cost or any(amounts.lacking.values())
+    ]
+
+
+def check_size(sums: Sized) -> None:
+    """Raise AskedTooMuch if the query has too many rows, or takes too long."""
+    if limit := limit_of_question():
+        limit.check_rows(len(sums))
+        limit.check_time()
+
+
+def value_of(values: Values, name: str) -> str:
+    return values.get(name, "")
+
+
+def group_of(query: CostQuery, derived: DerivedDimensions, values: Values) -> Group | None:
+    """Return the group of a charge, or None if it does not pass the filters of the query."""
+
+    def value(name: str) -> str:
+        if name in values or name not in derived:
+            return values.get(name, "")
+        return derived[name].value(tuple(values.get(source, "") for source in derived[name].sources))
+
+    is_included = all(value(name) in wanted for name, wanted in query.include.items())
+    if not is_included or any(value(name) in unwanted for name, unwanted in query.exclude.items()):
+        return None
+    return query.shown(tuple(value(name) or None for name in query.group_by))
+
+
+def running_sums(amounts: Iterable[Amount]) -> list[Amount]:
+    """Return the sums of the first amounts: of none, of one, of two, and so on."""
+    return [*accumulate(amounts, _plus, initial=Amount())]
+
+
+def _plus(before: Amount, amount: Amount) -> Amount:
+    return Amount(*map(sum, zip(before, amount, strict=True)))
+
+
+def runs_of(days: range, zone: tzinfo, starts: Sequence[float]) -> list[Run]:
+    runs = []
+    indexes = range(len(days))
+    for period, run in groupby(indexes, lambda index: bisect_right(starts, _midnight(days[index], zone)) - 1):
+        first, *rest = run
+        runs.append(Run(period, first, (rest or [first])[-1] + 1))
+    return runs
+
+
+def days_of(query: CostQuery, first: int, now: float) -> range:
+    """Return the days (UTC) from `first` on that have begun and whose midnight is in the time of a query."""
+    # without these limits, a query may begin or end at a time that has no date
+    since = max(query.since.timestamp(), first - 2 * DAY_S)
+    until = min(query.until.timestamp(), now + 2 * DAY_S)
+    begun = int(now) // DAY_S * DAY_S + DAY_S
+    return range(max(_first_day(since, query.zone), first), min(_first_day(until, query.zone), begun), DAY_S)
+
+
+def _first_day(at: float, zone: tzinfo) -> int:
+    """Return the first day whose midnight in a zone is not before a moment. The day is its start in UTC."""
+    local = datetime.fromtimestamp(at, zone)
+    day = int(datetime.combine(local.date(), time(), UTC).timestamp())
+    return day if _midnight(day, zone) >= at else day + DAY_S
+
+
+def _midnight(day: int, zone: tzinfo) -> float:
+    return datetime.combine(datetime.fromtimestamp(day, UTC).date(), time(), zone).timestamp()
+
+
+def months_of(days: range) -> Iterator[CalendarMonth]:
+    month = CalendarMonth.at(days[0])
+    while month.start <= days[-1]:
+        yield month
+        month = CalendarMonth.at(month.end)
+
+
+def _texts(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {currency: money.text(units) for currency, units in sorted(amounts.items()) if units}
