@@ -75,7 +75,7 @@ def without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
     """
     Return the records for a destination that sums them. Duplicates kept for reference (shadows) are not sent.
     """
-    return _sort(delivery, entries, shadows=False)
+    return _build_batch(delivery, entries, shadows=False)
 
 
 def with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
@@ -83,7 +83,7 @@ def with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
     Return the records for a destination that stores them. Duplicates kept for reference (shadows) are
     sent and marked.
     """
-    return _sort(delivery, entries, shadows=True)
+    return _build_batch(delivery, entries, shadows=True)
 
 
 def nearest_boundary(delivery: Delivery, batch: Batch) -> int | None:
@@ -95,7 +95,7 @@ def nearest_boundary(delivery: Delivery, batch: Batch) -> int | None:
     return min(batch.boundaries, key=lambda number: abs(number - middle), default=None)
 
 
-def _sort(delivery: Delivery, entries: Sequence[Entry], *, shadows: bool) -> Batch:
+def _build_batch(delivery: Delivery, entries: Sequence[Entry], *, shadows: bool) -> Batch:
     batch = Batch()
     kind: type[Record] | None = None
     for entry in entries:
@@ -115,11 +115,11 @@ def _sort(delivery: Delivery, entries: Sequence[Entry], *, shadows: bool) -> Bat
     return batch
 
 
-async def in_turns(items: Sequence[T], work: Callable[[Sequence[T]], U]) -> list[U]:
-    """Apply `work` to up to TURN items at a time, in order. Other tasks run in between."""
+async def map_in_turns(items: Sequence[T], function: Callable[[Sequence[T]], U]) -> list[U]:
+    """Apply `function` to up to TURN items at a time, in order. Other tasks run in between."""
     results = []
     for start in range(0, len(items), TURN):
         if start:
             await pause()
-        results.append(work(items[start : start + TURN]))
+        results.append(function(items[start : start + TURN]))
     return results

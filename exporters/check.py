@@ -18,12 +18,12 @@ from exporters.destinations.catalogue import TYPES, secret_of
 from exporters.destinations.otlp import SIGNALS
 from exporters.errors import SendError
 from exporters.http.client import Client, ClientSettings
-from exporters.http.reach import check_of, problems_of_reach
+from exporters.http.reach import problems_of_reach, reach_check_for
 from exporters.marked_call import try_call
 from exporters.notifications.catalogue import build as build_channel
 from exporters.otlp.telemetry import METRICS, TRACES
-from exporters.probe import REFUSED, UNAVAILABLE, UNUSED, Probe, failed, try_connection, try_export
-from exporters.problems import url as url_problems
+from exporters.probe import REFUSED, UNAVAILABLE, UNUSED, Probe, probe_of_error, try_connection, try_export
+from exporters.problems import problems_of_url as url_problems
 from exporters.service.billing_drops import STREAM as BILLING_DROPS
 from exporters.service.billing_drops import VALIDATION_STREAM as BILLING_VALIDATION
 from exporters.service.billing_drops import try_validation
@@ -87,14 +87,14 @@ class ChannelCheck:
     words: str | None = None
 
 
-async def check(
-    settings: UpstreamSettings, *, clock: Clock, used: Collection[str] = (), send: bool = False
+async def check_streams(
+    settings: UpstreamSettings, *, clock: Clock, used_streams: Collection[str] = (), send_call: bool = False
 ) -> Sequence[StreamCheck]:
     """
     Check each stream in use, in the order of STREAMS. Return nothing if there is no upstream.
 
     A stream is in use if it is for AI telemetry, if a key or a setting of [upstream] concerns it, or if
-    `used` names it. With `send`, the test call is sent even if the upstream is not a Tollhouse.
+    `used_streams` names it. With `send_call`, the test call is sent even if the upstream is not a Tollhouse.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return []
@@ -102,9 +102,9 @@ async def check(
     keyring = Keyring(settings.keys)
     async with client_of(settings, clock=clock) as client:
         return [
-            await _check(stream, settings, paths, keyring, client, clock, send)
+            await _check_stream(stream, settings, paths, keyring, client, clock, send_call)
             for stream in STREAMS
-            if stream in used or _is_used(stream, settings, keyring)
+            if stream in used_streams or _is_used(stream, settings, keyring)
         ]
 
 
@@ -113,15 +113,15 @@ async def check_destinations(
     *,
     clock: Clock,
     installation: str | None = None,
-    send: bool = False,
+    send_call: bool = False,
 ) -> Sequence[DestinationCheck]:
     """
     Check each of [[destinations]], in their order.
 
-    `installation` is this installation's public id, or None if it is unknown. `send` has the same meaning
-    as in `check`.
+    `installation` is this installation's public id, or None if it is unknown. `send_call` has the same meaning
+    as in `check_streams`.
     """
-    return [await _check_destination(settings, clock, installation, send) for settings in destinations]
+    return [await _check_destination(settings, clock, installation, send_call) for settings in destinations]
 
 
 async def check_channels(channels: Sequence[NotifySettings], *, clock: Clock) -> Sequence[ChannelCheck]:
@@ -132,14 +132,14 @@ async def check_channels(channels: Sequence[NotifySettings], *, clock: Clock) ->
 async def _check_channel(settings: NotifySettings, clock: Clock) -> ChannelCheck:
     channel = build_channel(settings, clock)
     try:
-        probe = await _result_of(channel.probe())
+        probe = await _await_probe(channel.probe())
     finally:
         await channel.close()
     to = settings.server or (_origin(settings.url) if settings.url else "")
     return ChannelCheck(name=settings.name, type=settings.type, to=to, status=probe.status, words=probe.words)
 
 
-async def _result_of(probe: Awaitable[Probe]) -> Probe:
+async def _await_probe(probe: Awaitable[Probe]) -> Probe:
     """Await a probe. If it raises, return a Probe with the error, so that the other probes still run."""
     try:
         return await probe
@@ -147,7 +147,7 @@ async def _result_of(probe: Awaitable[Probe]) -> Probe:
         return Probe(status=UNAVAILABLE, words=f"fault: {type(error).__name__}")
 
 
-def overruled(
+def results_with_stopped_routes(
     streams: Sequence[StreamCheck], destinations: Sequence[DestinationCheck], stopped: Mapping[str, str]
 ) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
     """
@@ -155,12 +155,15 @@ def overruled(
     a route delivers nothing, by name.
     """
     return (
-        [_overruled(check, stopped, UPSTREAM, _TOPICS.get(check.stream, ())) for check in streams],
-        [_overruled(check, stopped, check.name, check.topics) for check in destinations],
+        [
+            _result_with_stopped_routes(check, stopped, UPSTREAM, _TOPICS.get(check.stream, ()))
+            for check in streams
+        ],
+        [_result_with_stopped_routes(check, stopped, check.name, check.topics) for check in destinations],
     )
 
 
-def _overruled(
+def _result_with_stopped_routes(
     check: AnyCheck, stopped: Mapping[str, str], destination: str, topics: Iterable[str]
 ) -> AnyCheck:
     names = [name for topic in topics if (name := f"{destination}/{topic}") in stopped]
@@ -182,15 +185,15 @@ def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
 
 
 async def _check_destination(
-    settings: DestinationSettings, clock: Clock, installation: str | None, send: bool
+    settings: DestinationSettings, clock: Clock, installation: str | None, send_call: bool
 ) -> DestinationCheck:
     type = TYPES[settings.type]
     secret = secret_of(settings)
-    if type.probe_of is None:
-        by_call = type.probe_by_call if send else None
-        probe = await _result_of((by_call or type.probe)(settings, secret, clock))
+    if type.probe_for_installation is None:
+        by_call = type.probe_by_call if send_call else None
+        probe = await _await_probe((by_call or type.probe)(settings, secret, clock))
     else:
-        probe = await _result_of(type.probe_of(settings, secret, clock, installation))
+        probe = await _await_probe(type.probe_for_installation(settings, secret, clock, installation))
     return DestinationCheck(
         name=settings.name,
         type=settings.type,
@@ -212,9 +215,9 @@ async def try_receiver(kind: str, url: str, secret: str, *, clock: Clock) -> Pro
         raise Invalid(problem)
     of_upstream = Paths(UpstreamSettings(base_url=url)).template(TRACES)
     address = of_upstream if kind == UPSTREAM else url.rstrip("/") + SIGNALS[TRACES]
-    settings = ClientSettings(timeout_s=TYPED_TIMEOUT_S, check=check_of(url))
+    settings = ClientSettings(timeout_s=TYPED_TIMEOUT_S, check=reach_check_for(url))
     async with Client(settings, clock=clock) as client:
-        return await _result_of(try_export(client, str(address), authorization=secret or None))
+        return await _await_probe(try_export(client, str(address), authorization=secret or None))
 
 
 async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -> DestinationCheck:
@@ -245,24 +248,24 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-async def _check(
+async def _check_stream(
     stream: str,
     settings: UpstreamSettings,
     paths: Paths,
     keyring: Keyring,
     client: Client,
     clock: Clock,
-    send: bool,
+    send_call: bool,
 ) -> StreamCheck:
     # Mapped events are sent as unit cost, with the key for unit cost.
-    sent_as = UNIT_COST if stream == EVENTS and _is_mapped(settings, paths) else stream
+    sent_as = UNIT_COST if stream == EVENTS and _are_events_mapped(settings, paths) else stream
     scope = STREAMS[sent_as].scope
     key = keyring.covering(scope)
     unused = _why_unused(stream, settings, paths)
     probe = (
         Probe(status=UNUSED, words=unused)
         if unused
-        else await _result_of(_probe(sent_as, paths, keyring, client, clock, send))
+        else await _await_probe(_probe_stream(sent_as, paths, keyring, client, clock, send_call))
     )
     message = probe.words
     if sent_as != stream and not unused and key:
@@ -279,7 +282,7 @@ async def _check(
     )
 
 
-def _is_mapped(settings: UpstreamSettings, paths: Paths) -> bool:
+def _are_events_mapped(settings: UpstreamSettings, paths: Paths) -> bool:
     return bool(settings.events) and paths.template(EVENTS) is None
 
 
@@ -297,14 +300,14 @@ def _why_unused(stream: str, settings: UpstreamSettings, paths: Paths) -> str | 
     return None
 
 
-async def _probe(
-    stream: str, paths: Paths, keyring: Keyring, client: Client, clock: Clock, send: bool
+async def _probe_stream(
+    stream: str, paths: Paths, keyring: Keyring, client: Client, clock: Clock, send_call: bool
 ) -> Probe:
     url = paths.url(stream) if stream == BILLING_VALIDATION else paths.template(stream)
     try:
         secret = keyring.secret_for(STREAMS[stream].scope)
     except SendError as error:
-        return failed(error)
+        return probe_of_error(error)
     if url is None:
         return Probe(status=REFUSED, words="its path is empty")
     if stream == BILLING_VALIDATION:
@@ -312,5 +315,5 @@ async def _probe(
     if stream not in (TRACES, METRICS):
         return await try_connection(client, url)
     if stream == TRACES:
-        return await try_call(client, url, clock=clock, authorization=secret, send=send)
+        return await try_call(client, url, clock=clock, authorization=secret, send_call=send_call)
     return await try_export(client, url, authorization=secret)

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Declared(Mapping[str, T]):
+class LazyDeclarations(Mapping[str, T]):
     """
     Declarations by name, which are imported at first use.
 

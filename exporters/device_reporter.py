@@ -111,7 +111,7 @@ class DeviceReporter:
         """Report until cancelled."""
         rest_s = 0.0
         while True:
-            await self._rest(rest_s)
+            await self._wait_for_change(rest_s)
             try:
                 rest_s = await self.report_once()
                 if self._requested is not None:
@@ -120,7 +120,7 @@ class DeviceReporter:
                 self._set_reason(f"the report cannot be made or stored: {error}")
                 rest_s = self._interval_s
 
-    async def _rest(self, rest_s: float) -> None:
+    async def _wait_for_change(self, rest_s: float) -> None:
         """Wait, but no longer than until the report changes. After an error, wait the whole time."""
         end = time.monotonic() + rest_s
         while (left_s := end - time.monotonic()) > 0:

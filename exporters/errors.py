@@ -21,14 +21,14 @@ class SendError(Exception):
         self.ambiguous = ambiguous
 
     @property
-    def answer(self) -> str | None:
+    def status_text(self) -> str | None:
         """
         Return the response status as text, to compare with other responses. Return None if there was no response.
         """
         return str(self.status or "refused") if self.answered else None
 
 
-class PutOff(SendError):
+class PostponableError(SendError):
     """An error after which the destination may request a wait of `retry_after_s`."""
 
     def __init__(
@@ -44,7 +44,7 @@ class PutOff(SendError):
         self.retry_after_s = retry_after_s
 
 
-class Retryable(PutOff):
+class Retryable(PostponableError):
     """No response, 408, 429 or 5xx. The same records are sent again later."""
 
 
@@ -56,7 +56,7 @@ class DeliveryTooLarge(SendError):
     """A 413, or more than batch_bytes before sending. The route sends fewer records per request."""
 
 
-class Divide(SendError):
+class SplitRequired(SendError):
     """
     The records must not be in one request. The route splits them before record number `at` and sends
     each part separately.
@@ -67,7 +67,7 @@ class Divide(SendError):
         self.at = at
 
 
-class Misconfigured(PutOff):
+class Misconfigured(PostponableError):
     """
     A key, address or file is wrong, and the operator must fix it (401, 403, 404, 405, 415, 501, 3xx).
 

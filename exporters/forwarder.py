@@ -25,16 +25,17 @@ FLUSH_S = 1.0
 
 
 @asynccontextmanager
-async def running_beside(
-    work: Callable[[], Coroutine[Any, Any, None]] | None, name: str
+async def running_companion(
+    companion: Callable[[], Coroutine[Any, Any, None]] | None, name: str
 ) -> AsyncIterator[None]:
     """
-    Run a task while the body of the context runs, and cancel it when the body ends. If `work` is None, run nothing.
+    Run a task while the body of the context runs, and cancel it when the body ends. If `companion` is None,
+    run nothing.
     """
-    if work is None:
+    if companion is None:
         yield
         return
-    task = asyncio.create_task(work(), name=name)
+    task = asyncio.create_task(companion(), name=name)
     try:
         yield
     finally:
@@ -57,14 +58,14 @@ class Sync(Protocol):
 
 
 @dataclass(eq=False, kw_only=True)
-class _Running:
+class _RunningSender:
     """A running route or sync. `close` releases its connections after it has ended."""
 
-    work: RouteLoop | Sync
+    sender: RouteLoop | Sync
     stamps: Callable[[], Sequence[object]]
     close: Callable[[], Awaitable[None]]
     task: asyncio.Task[None]
-    seen: Sequence[object]
+    seen_stamps: Sequence[object]
     config: RouteConfig | None = None  # None for a sync
 
 
@@ -94,7 +95,7 @@ class Forwarder:
         self._packed = packed
         self._specs = list(specs)
         self._syncs = list(syncs)
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _RunningSender] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None] | None = None
         self._reads_files = asyncio.Event()  # set once a secret of a route or sync is in a file
@@ -109,7 +110,7 @@ class Forwarder:
         for sync in self._syncs:
             self._start_sync(sync)
         self._watch = asyncio.create_task(self._watch_secrets(), name="secret files")
-        self._watch.add_done_callback(self._ended)
+        self._watch.add_done_callback(self._note_end)
 
     async def configure(self, specs: Sequence[RouteConfig], syncs: Sequence[Sync] | None) -> None:
         """
@@ -137,7 +138,7 @@ class Forwarder:
                 self._start_sync(sync)
         self.poke()
 
-    async def wait(self) -> None:
+    async def wait_for_failure(self) -> None:
         """Wait until a route ends, which is always an error, and raise its cause."""
         await self._failure.wait()
         assert self._failed is not None
@@ -151,7 +152,7 @@ class Forwarder:
         A cancelled delivery stays open and is sent again with the same bytes.
         """
         running = list(self._running.values())
-        flushes = [runner.work.flush() for runner in running if isinstance(runner.work, RouteLoop)]
+        flushes = [runner.sender.flush() for runner in running if isinstance(runner.sender, RouteLoop)]
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
                 await asyncio.gather(*flushes, return_exceptions=True)
@@ -163,16 +164,16 @@ class Forwarder:
         for runner in running:
             await runner.close()
 
-    def syncs(self) -> Sequence[RouteState]:
+    def sync_states(self) -> Sequence[RouteState]:
         """Return the syncs in the form of routes."""
         return [sync.state() for sync in self._syncs]
 
     def poke(self) -> None:
         """Make every route and sync try again at once."""
         for running in self._running.values():
-            running.work.poke()
+            running.sender.poke()
 
-    async def _state_of(self, route: str) -> str:
+    async def _stored_state(self, route: str) -> str:
         """
         Return the stored state of a route. Return RUNNING if it cannot be read, because sending will show
         the real state.
@@ -205,39 +206,46 @@ class Forwarder:
         )
         before = [task for task in self._retiring if task.get_name() == name]
 
-        async def run() -> None:
+        async def run_after_previous() -> None:
             if before:  # the previous loop must end first, because two loops would mix the lines of a file
                 await asyncio.wait(before)
-            await self._leases.run(lease_of(name), send, finish=loop.let_go, wake=loop.wake)
+            await self._leases.run(lease_of(name), send_deliveries, finish=loop.hand_over, wake=loop.wake)
 
-        async def send() -> None:
-            async with running_beside(config.beside, f"beside {name}"):
-                await loop.run(await self._state_of(name))
+        async def send_deliveries() -> None:
+            async with running_companion(config.beside, f"beside {name}"):
+                await loop.run(await self._stored_state(name))
 
-        self._start(name, run(), work=loop, stamps=config.stamps, close=config.exporter.close, config=config)
+        self._start_sender(
+            name,
+            run_after_previous(),
+            sender=loop,
+            stamps=config.stamps,
+            close=config.exporter.close,
+            config=config,
+        )
 
     def _start_sync(self, sync: Sync) -> None:
         name = sync.state().name
         run = self._leases.run(lease_of(name), sync.run, wake=sync.poke)
-        self._start(name, run, work=sync, stamps=sync.stamps, close=sync.close)
+        self._start_sender(name, run, sender=sync, stamps=sync.stamps, close=sync.close)
 
-    def _start(
+    def _start_sender(
         self,
         name: str,
         run: Coroutine[Any, Any, None],
         *,
-        work: RouteLoop | Sync,
+        sender: RouteLoop | Sync,
         stamps: Callable[[], Sequence[object]],
         close: Callable[[], Awaitable[None]],
         config: RouteConfig | None = None,
     ) -> None:
         task = asyncio.create_task(run, name=name)
-        task.add_done_callback(self._ended)
-        seen = stamps()
-        if any(stamp is not None for stamp in seen):
+        task.add_done_callback(self._note_end)
+        seen_stamps = stamps()
+        if any(stamp is not None for stamp in seen_stamps):
             self._reads_files.set()
-        self._running[name] = _Running(
-            work=work, stamps=stamps, close=close, task=task, seen=seen, config=config
+        self._running[name] = _RunningSender(
+            sender=sender, stamps=stamps, close=close, task=task, seen_stamps=seen_stamps, config=config
         )
 
     def _retire(self, name: str) -> None:
@@ -249,8 +257,8 @@ class Forwarder:
 
         async def end() -> None:
             try:
-                if isinstance(running.work, RouteLoop) and running.work.is_running:
-                    running.work.retire()
+                if isinstance(running.sender, RouteLoop) and running.sender.is_running:
+                    running.sender.retire()
                 else:
                     running.task.cancel()
                 await asyncio.wait([running.task])
@@ -263,7 +271,7 @@ class Forwarder:
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _note_end(self, task: asyncio.Task[None]) -> None:
         is_expected = task.cancelled() or task not in (
             self._watch,
             *(runner.task for runner in self._running.values()),
@@ -278,6 +286,6 @@ class Forwarder:
             await asyncio.sleep(SECRETS_EVERY_S)
             for running in self._running.values():
                 now = running.stamps()
-                if now != running.seen:
-                    running.seen = now
-                    running.work.poke()
+                if now != running.seen_stamps:
+                    running.seen_stamps = now
+                    running.sender.poke()

@@ -16,8 +16,8 @@ from exporters.errors import Rejected, SendError
 from exporters.http.answers import RECEIPT, HttpAnswer, refuse_page
 from exporters.http.client import PROTOBUF, Client
 from exporters.otlp.spans import SpanEncoder
-from exporters.otlp.telemetry import rejected
-from exporters.probe import OK, REFUSED, Probe, answered, failed, send_nothing
+from exporters.otlp.telemetry import rejected_items
+from exporters.probe import OK, REFUSED, Probe, probe_of_error, probe_of_response, send_empty_export
 from spool.clock import Clock
 from spool.identity import CHECK_ID
 from spool.record import NS, Inference
@@ -26,7 +26,7 @@ _NAME: Final = "tollhouse-check"  # name that receivers show as provider, model 
 _RECEIPT_ID: Final = re.compile(r"\bid=([\w.~+/=-]{1,128});")
 
 
-def body(now: float) -> bytes:
+def encode_test_call(now: float) -> bytes:
     """Encode the test call as an OTLP export of one span."""
     at = int(now * NS)
     call = Inference(
@@ -41,7 +41,7 @@ def body(now: float) -> bytes:
         output_tokens=0,
         tags={},
     )
-    return SpanEncoder().request([(call, now)])
+    return SpanEncoder().encode_request([(call, now)])
 
 
 async def try_call(
@@ -51,37 +51,41 @@ async def try_call(
     clock: Clock,
     authorization: str | None,
     headers: Mapping[str, str] | None = None,
-    send: bool = False,
+    send_call: bool = False,
 ) -> Probe:
     """
     Send an empty export of spans, then the test call.
 
     A Tollhouse always receives the test call, because it does not count it. Any other receiver gets the call
-    only with `send`.
+    only with `send_call`.
     """
     try:
-        empty = await send_nothing(client, url, authorization=authorization, headers=headers)
+        empty = await send_empty_export(client, url, authorization=authorization, headers=headers)
     except SendError as error:
-        # with `send`, continue after a rejected empty export, because the receiver may reject only empty exports
-        if not (send and isinstance(error, Rejected)):
-            return failed(error)
+        # with `send_call`, continue after a rejected empty export, because the receiver may reject only empty exports
+        if not (send_call and isinstance(error, Rejected)):
+            return probe_of_error(error)
     else:
-        if not (send or RECEIPT in empty.headers):
-            return answered(empty)
+        if not (send_call or RECEIPT in empty.headers):
+            return probe_of_response(empty)
     try:
         answer = await client.send(
-            url, body(clock.now()), content_type=PROTOBUF, authorization=authorization, headers=headers
+            url,
+            encode_test_call(clock.now()),
+            content_type=PROTOBUF,
+            authorization=authorization,
+            headers=headers,
         )
         refuse_page(answer)
     except Rejected as error:
         return Probe(status=REFUSED, words=f"it rejects the test call: {error}")
     except SendError as error:
-        return failed(error)
-    return _judge(answer)
+        return probe_of_error(error)
+    return _probe_of_response(answer)
 
 
-def _judge(answer: HttpAnswer) -> Probe:
-    count, message = rejected(answer, "traces")
+def _probe_of_response(answer: HttpAnswer) -> Probe:
+    count, message = rejected_items(answer, "traces")
     if count:
         reason = f": {message}" if message else ""
         return Probe(
@@ -89,7 +93,7 @@ def _judge(answer: HttpAnswer) -> Probe:
         )
     receipt = answer.headers.get(RECEIPT)
     if receipt is None:
-        empty = answered(answer)
+        empty = probe_of_response(answer)
         message = empty.words or "it accepted the test call and may count it as one call of zero tokens"
         return Probe(status=empty.status, words=message)
     id = _RECEIPT_ID.search(receipt)

@@ -30,7 +30,7 @@ LONGEST_HINT_S = 86_400.0
 # every ten minutes. So a run of bad records cannot hide that the destination accepts other records.
 MAX_SUSPECTS = 16
 ANOTHER_SUSPECT_S = 600.0
-LOOK_S = 0.05  # seconds between two checks for a full delivery
+CHECK_INTERVAL_S = 0.05  # seconds between two checks for a full delivery
 FOLLOW_S = 2.0  # seconds after `hurry` in which this process may still learn of commits of other gateways
 DAY_S = 86400.0
 DAY_ENDS_S = 600.0  # seconds after midnight UTC until the files of the previous day are written
@@ -65,7 +65,7 @@ class Pace:
         self._bucket = TokenBucket(clock, per_s=per_s, burst=burst)
         self._turn = asyncio.Lock()
 
-    async def take(self, n: int) -> None:
+    async def wait_and_take(self, n: int) -> None:
         """Wait until `n` units may be sent. Callers are served in order."""
         async with self._turn:
             amount = min(n, self._bucket.burst)
@@ -78,7 +78,7 @@ class Pace:
         self._bucket.charge(-n)
 
 
-class InOrder:
+class DeliveryOrder:
     """
     The order of deliveries in a sequence: while one delivery waits, deliveries with higher numbers wait as well.
     """
@@ -88,7 +88,7 @@ class InOrder:
         self._waiting: defaultdict[str, set[int]] = defaultdict(set)
 
     @contextmanager
-    def turn(self, sequence: str, delivery: Delivery) -> Iterator[None]:
+    def hold_turn(self, sequence: str, delivery: Delivery) -> Iterator[None]:
         """
         Hold the turn of a delivery while it is sent.
 
@@ -127,7 +127,7 @@ class RouteThrottle:
         self._waits_until = 0.0
         # The time until which the destination's Retry-After lasts. A success of another delivery does
         # not shorten it.
-        self._asked_until = 0.0
+        self._requested_wait_until = 0.0
         self._refusing_since = clock.monotonic()
         self._suspects: Counter[int] = Counter()  # number of errors per delivery id since the last success
 
@@ -144,16 +144,16 @@ class RouteThrottle:
         """
         if worker > 0 and self._is_narrow():
             return inf
-        return max(0.0, max(self._waits_until, self._asked_until) - self._clock.monotonic())
+        return max(0.0, max(self._waits_until, self._requested_wait_until) - self._clock.monotonic())
 
     def max_suspects(self) -> int:
         return MAX_SUSPECTS + int((self._clock.monotonic() - self._refusing_since) / ANOTHER_SUSPECT_S)
 
-    def open(self) -> None:
+    def end_waits(self) -> None:
         """End every wait. The state does not change."""
-        self._waits_until = self._asked_until = 0.0
+        self._waits_until = self._requested_wait_until = 0.0
 
-    def succeed(self) -> bool:
+    def note_success(self) -> bool:
         """
         Note that a record was accepted. Return True if the route was not running or showed a failure before.
         """
@@ -165,7 +165,7 @@ class RouteThrottle:
         self._suspects.clear()
         return recovered
 
-    def suspect(self, delivery: int) -> None:
+    def note_suspect(self, delivery: int) -> None:
         """Note an error that this delivery may have caused."""
         self._suspects[delivery] += 1
 
@@ -180,14 +180,14 @@ class RouteThrottle:
         """
         return self._suspects[delivery.id] >= (1 if delivery.proven else SUSPECT_AFTER)
 
-    def search(self) -> None:
+    def note_batch_rejection(self) -> None:
         """
         Note that a batch was rejected. Until a delivery is accepted, one request at a time searches for the
         record at fault.
         """
         self._refusals += 1
 
-    def refuse(self) -> None:
+    def note_record_rejection(self) -> None:
         """
         Note that a single record was rejected, and that nothing proves that the destination accepts other records.
         """
@@ -202,21 +202,21 @@ class RouteThrottle:
         self.state = PARKED
         self._wait_for(seconds)
 
-    def fail(self, began: int, reason: str, *, hint_s: float | None) -> bool:
+    def note_failure(self, began_round: int, reason: str, *, hint_s: float | None) -> bool:
         """
         Note a failure without a response, or a response that requests a wait.
 
         Return True if operators should now see `reason`. The first failure delays nothing, because another
         delivery may succeed. After the second failure in a row, the route waits.
         """
-        if began == self.round:
+        if began_round == self.round:
             self.round += 1
             self._failures += 1
             if self._failures > 1:
                 self._wait_for(self._backoff.delay_s(self._failures - 1))
         if hint_s:
             asked_s = self._backoff.delay_s(1, hint_s)
-            self._asked_until = max(self._asked_until, self._clock.monotonic() + asked_s)
+            self._requested_wait_until = max(self._requested_wait_until, self._clock.monotonic() + asked_s)
         if self._failures < 2 or reason == self._shown:
             return False
         self._shown = reason
@@ -233,7 +233,7 @@ class Linger:
     """
     The time for which the newest records wait for further records, because a request costs more than its records.
 
-    Deliveries may contain record numbers lower than `below`. Records that are already closed at the start do
+    Deliveries may contain record numbers lower than `sendable_below`. Records that are already closed at the start do
     not wait. Timers of the event loop measure the wait, so a change of the wall clock does not change it.
     """
 
@@ -245,12 +245,13 @@ class Linger:
         self._below = log.closed_below(topic)
 
     @property
-    def below(self) -> int:
+    def sendable_below(self) -> int:
         return self._below if self._seconds else self._log.closed_below(self._topic)
 
     async def changes(self) -> AsyncIterator[int]:
         """
-        Yield `below` whenever it grows, because the oldest record has waited long enough or a delivery is full.
+        Yield `sendable_below` whenever it grows, because the oldest record has waited long enough or a
+        delivery is full.
         """
         async for closed in self._log.changes(self._topic):
             if not self._seconds or closed <= self._below:
@@ -259,22 +260,22 @@ class Linger:
             # A full delivery is sent at once. The log reports no further change for the remaining records, so
             # the loop checks them again.
             while closed > self._below:
-                self._below = max(await self._wait(), self._below)
+                self._below = max(await self._wait_for_more(), self._below)
                 yield self._below
 
-    def end(self) -> bool:
+    def release_all(self) -> bool:
         """Release all closed records. Return False if no record was waiting."""
-        waited_from, self._below = self.below, self._log.closed_below(self._topic)
+        waited_from, self._below = self.sendable_below, self._log.closed_below(self._topic)
         return self._below > waited_from
 
-    async def _wait(self) -> int:
+    async def _wait_for_more(self) -> int:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._seconds
         while (left_s := until - loop.time()) > 0:
             waiting = self._log.closed_below(self._topic) - self._below
             if waiting >= self._max_records:
                 return self._below + waiting // self._max_records * self._max_records
-            await asyncio.sleep(min(left_s, LOOK_S))
+            await asyncio.sleep(min(left_s, CHECK_INTERVAL_S))
         return self._log.closed_below(self._topic)
 
 
@@ -305,43 +306,45 @@ class CommitLinger:
         self._uncut = uncut
         self._hurried_below = 0
         self._hurried_at = -inf
-        self.below = 0
+        self.sendable_below = 0
 
     async def changes(self) -> AsyncIterator[int]:
         async for _ in self._log.changes(self._topic):
-            self.below = max(self.below, await self._uncut())
-            while self._waiting() > 0:
-                await self._rest(await self._committed_at())
-                waiting = self._waiting()
-                self.below += waiting // self._max_records * self._max_records or waiting
-                yield self.below
+            self.sendable_below = max(self.sendable_below, await self._uncut())
+            while self._waiting_count() > 0:
+                await self._wait_for_more(await self._committed_at())
+                waiting = self._waiting_count()
+                self.sendable_below += waiting // self._max_records * self._max_records or waiting
+                yield self.sendable_below
 
-    def hurry(self) -> None:
+    def release_committed(self) -> None:
         """Release every record that is committed now as soon as it is closed, without a further wait."""
         self._hurried_below = self._log.next_number(self._topic)
         self._hurried_at = self._clock.monotonic()
 
-    async def _rest(self, committed_at: float) -> None:
-        """Wait until the record at `below` is due, or until a delivery is full."""
-        while self._waiting() < self._max_records and not await self._is_due(committed_at):  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_S)
+    async def _wait_for_more(self, committed_at: float) -> None:
+        """Wait until the record at `sendable_below` is due, or until a delivery is full."""
+        while self._waiting_count() < self._max_records and not await self._check_due(committed_at):  # noqa: ASYNC110
+            await asyncio.sleep(CHECK_INTERVAL_S)
 
-    def _waiting(self) -> int:
-        return self._log.closed_below(self._topic) - self.below
+    def _waiting_count(self) -> int:
+        return self._log.closed_below(self._topic) - self.sendable_below
 
     async def _committed_at(self) -> float:
-        """Return when the record at `below` was committed, or 0 if it is damaged."""
-        entries = await self._log.read(self._topic, self.below, self.below)
+        """Return when the record at `sendable_below` was committed, or 0 if it is damaged."""
+        entries = await self._log.read(self._topic, self.sendable_below, self.sendable_below)
         return entries[0].committed_at if entries else 0.0
 
-    async def _is_due(self, committed_at: float) -> bool:
+    async def _check_due(self, committed_at: float) -> bool:
         if self._clock.monotonic() - self._hurried_at < FOLLOW_S:
             self._hurried_below = await self._log.newest_number(self._topic)
         day_ends_at = committed_at // DAY_S * DAY_S + DAY_S
         waits_s = min(self._seconds, day_ends_at + DAY_ENDS_S - committed_at)
-        return self.below < self._hurried_below or elapsed_s(committed_at, self._clock.now()) >= waits_s
+        return (
+            self.sendable_below < self._hurried_below or elapsed_s(committed_at, self._clock.now()) >= waits_s
+        )
 
-    def end(self) -> bool:
+    def release_all(self) -> bool:
         """Do nothing and return False, because waiting records are safe on disk."""
         return False
 

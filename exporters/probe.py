@@ -32,7 +32,7 @@ class Probe:
     words: str | None = None
 
 
-async def send_nothing(
+async def send_empty_export(
     client: Client, url: str, *, authorization: str | None, headers: Mapping[str, str] | None = None
 ) -> HttpAnswer:
     """Send an empty OTLP export. Raises SendError."""
@@ -46,13 +46,13 @@ async def try_export(
 ) -> Probe:
     """Test an address with an empty OTLP export."""
     try:
-        answer = await send_nothing(client, url, authorization=authorization, headers=headers)
+        answer = await send_empty_export(client, url, authorization=authorization, headers=headers)
     except SendError as error:
-        return failed(error)
-    return answered(answer)
+        return probe_of_error(error)
+    return probe_of_response(answer)
 
 
-def answered(answer: HttpAnswer) -> Probe:
+def probe_of_response(answer: HttpAnswer) -> Probe:
     """Return the result for a successful response to an empty export."""
     if answer.body and answer.media_type not in _OTLP:
         return Probe(status=UNVERIFIED, words=f"it responds with {answer.status}, but not in OTLP")
@@ -67,7 +67,7 @@ async def try_connection(client: Client, url: str) -> Probe:
         await client.send(root, b"", method="HEAD", content_type=PROTOBUF)
     except SendError as error:
         if not error.answered:
-            return failed(error)
+            return probe_of_error(error)
     return Probe(status=UNVERIFIED, words=NO_TRACE)
 
 
@@ -100,7 +100,7 @@ def try_directory(directory: Path) -> Probe:
     return Probe(status=OK)
 
 
-def failed(error: SendError) -> Probe:
+def probe_of_error(error: SendError) -> Probe:
     """
     Return the result for an error: whether later deliveries would work.
 

@@ -10,25 +10,25 @@ from urllib.parse import urlsplit
 MAX_STREAM_KEYS = 5  # maximum number of dimensions of a unit-cost stream
 
 
-def one_of(name: str, value: str, allowed: tuple[str, ...]) -> Iterator[str]:
+def problems_of_choice(name: str, value: str, allowed: tuple[str, ...]) -> Iterator[str]:
     if value not in allowed:
         near = difflib.get_close_matches(value, allowed, 1, 0.6)
         hint = f"did you mean {near[0]!r}?" if near else "one of " + ", ".join(map(repr, allowed[:12]))
         yield f"{name}: {value!r} is not known; {hint}"
 
 
-def headers(name: str, values: Mapping[str, str]) -> Iterator[str]:
+def problems_of_headers(name: str, values: Mapping[str, str]) -> Iterator[str]:
     for header, value in values.items():
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", header) or not value.isprintable():
             yield f"{name}: {header!r} is not a valid header, or its value is not one line"
 
 
-def stream_name(name: str, value: str) -> Iterator[str]:
+def problems_of_stream_name(name: str, value: str) -> Iterator[str]:
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,256}", value):
         yield f"{name} is required: letters, digits, '_', '.' and '-', at most 256"
 
 
-def url(name: str, value: str) -> Iterator[str]:
+def problems_of_url(name: str, value: str) -> Iterator[str]:
     """
     Check an address. An empty address is valid. Messages do not contain the address, because it may
     include a password.

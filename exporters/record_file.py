@@ -63,7 +63,7 @@ class Mark:
     def __str__(self) -> str:
         return f"{self.device}:{self.inode}:{self.size}"
 
-    def names(self, status: os.stat_result) -> bool:
+    def matches(self, status: os.stat_result) -> bool:
         return self.inode == status.st_ino and self.device in (0, status.st_dev)
 
 
@@ -92,29 +92,29 @@ class FileExporter:
         self.max_records = max_records
         self._write = write
         self._ending = ending
-        self._file = _File(path, head, shared)
+        self._file = _RecordFile(path, head, shared)
         # One thread, so that a cancelled delivery finishes writing before its repeat begins.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="record file")
 
     async def prepare(self, delivery: Delivery) -> str | None:
         before = None if delivery.mark is None else Mark.parse(delivery.mark)
-        mark = await self._in_thread(lambda: self._file.begin(before))
+        mark = await self._run_on_thread(lambda: self._file.begin_delivery(before))
         return None if mark == before else str(mark)
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
         lines, settlement = await self._write(delivery, entries)
         mark = None if delivery.mark is None else Mark.parse(delivery.mark)
         ending = b"" if self._ending is None else self._ending(delivery)
-        await self._in_thread(lambda: self._file.append(lines, mark, ending))
+        await self._run_on_thread(lambda: self._file.append(lines, mark, ending))
         return settlement
 
     async def close(self) -> None:
         await asyncio.to_thread(self._thread.shutdown)
         self._file.close()
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _run_on_thread(self, operation: Callable[[], T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, operation)
         except OSError as error:
             message = f"{self._file.path}: {error.strerror or error}"
             if error.errno in _TEMPORARY:
@@ -126,7 +126,7 @@ class FileExporter:
 _locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 
 
-class _File:
+class _RecordFile:
     """The file of an exporter. Its methods block on the disk, so call them only on the exporter's thread."""
 
     def __init__(self, path: Path, head: bytes, shared: bool) -> None:
@@ -137,14 +137,14 @@ class _File:
         self._descriptor: int | None = None
         self._mount: Path | None = None  # mount point of the file, known after it was first opened
 
-    def begin(self, before: Mark | None) -> Mark:
+    def begin_delivery(self, before: Mark | None) -> Mark:
         """
         Return the position after which the delivery's lines are. If the file of its first attempt is found,
         it is the position of that attempt.
         """
         with self._lock:
             if before is not None:
-                descriptor = self._find(before)
+                descriptor = self._open_marked_file(before)
                 if descriptor is not None:
                     os.close(descriptor)
                     return before
@@ -158,8 +158,8 @@ class _File:
                     self.path,
                     extra=fields,
                 )
-            descriptor = self._current()
-            _end_last_line(descriptor)
+            descriptor = self._open_current()
+            _repair_last_line(descriptor)
             status = os.fstat(descriptor)
             return Mark(0 if self._shared else status.st_dev, status.st_ino, status.st_size)
 
@@ -170,9 +170,9 @@ class _File:
         Other lines with this ending are replaced with blanks.
         """
         with self._lock:
-            descriptor = self._current()
-            _end_last_line(descriptor)
-            written = self._written(mark, descriptor, set(lines), ending)
+            descriptor = self._open_current()
+            _repair_last_line(descriptor)
+            written = self._blank_wrong_and_find_written(mark, descriptor, set(lines), ending)
             head = b"" if os.fstat(descriptor).st_size else self._head
             missing = memoryview(head + b"".join(line for line in lines if line not in written))
             while missing:
@@ -184,7 +184,7 @@ class _File:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _written(
+    def _blank_wrong_and_find_written(
         self, mark: Mark | None, current: int, searched_lines: set[bytes], ending: bytes
     ) -> set[bytes]:
         """
@@ -198,38 +198,38 @@ class _File:
             is_other = bool(ending) and line.endswith(ending) and line not in searched_lines
             return is_other or b"\0" in line
 
-        if mark.names(os.fstat(current)):
-            _make_blank(current, mark.size, blank, is_wrong)
+        if mark.matches(os.fstat(current)):
+            _blank_lines(current, mark.size, blank, is_wrong)
             return _lines_after(current, mark.size, searched_lines)
-        rotated = self._find(mark)
+        rotated = self._open_marked_file(mark)
         if rotated is None:
             return set()
         try:
-            _end_last_line(rotated)
-            _make_blank(rotated, mark.size, blank, is_wrong)
+            _repair_last_line(rotated)
+            _blank_lines(rotated, mark.size, blank, is_wrong)
             os.fsync(rotated)
-            _make_blank(current, 0, blank, is_wrong)
+            _blank_lines(current, 0, blank, is_wrong)
             return _lines_after(rotated, mark.size, searched_lines) | _lines_after(current, 0, searched_lines)
         finally:
             os.close(rotated)
 
-    def _find(self, mark: Mark) -> int | None:
+    def _open_marked_file(self, mark: Mark) -> int | None:
         """Open the file that a mark names, at its path or under another name in the same directory."""
         resolved = self.path.resolve()
         neighbours = list(resolved.parent.iterdir()) if resolved.parent.is_dir() else []
         for candidate in (resolved, *neighbours):
             try:
-                if not mark.names(candidate.lstat()):
+                if not mark.matches(candidate.lstat()):
                     continue
                 descriptor = os.open(candidate, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
             except FileNotFoundError:
                 continue
-            if mark.names(os.fstat(descriptor)):
+            if mark.matches(os.fstat(descriptor)):
                 return descriptor
             os.close(descriptor)
         return None
 
-    def _current(self) -> int:
+    def _open_current(self) -> int:
         """
         Return the descriptor of the file at the path. If a rotation moved the previous file, open the path again.
         """
@@ -239,7 +239,7 @@ class _File:
         if self._mount is not None and not os.path.ismount(self._mount):
             raise OSError(errno.ENODEV, f"nothing is mounted on {self._mount} any more: mount it again")
         make_directory(self.path.parent)
-        descriptor = self._open()
+        descriptor = self._open_path()
         if self._head and _has_other_head(descriptor, self._head):
             os.close(descriptor)
             resolved = self.path.resolve()
@@ -251,13 +251,13 @@ class _File:
                 resolved,
                 extra=fields,
             )
-            descriptor = self._open()
+            descriptor = self._open_path()
         self._descriptor = descriptor
         flush_directory(self.path.parent)
         self._mount = mount_point(self.path)
         return self._descriptor
 
-    def _open(self) -> int:
+    def _open_path(self) -> int:
         return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
 
 
@@ -282,7 +282,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
     return (opened.st_dev, opened.st_ino) == (current.st_dev, current.st_ino)
 
 
-def _end_last_line(descriptor: int) -> None:
+def _repair_last_line(descriptor: int) -> None:
     """
     Cut off the incomplete last line that a crash or a full disk left. The delivery of that line writes it again.
 
@@ -305,7 +305,7 @@ def _end_last_line(descriptor: int) -> None:
         os.write(descriptor, b"\n")
 
 
-def _make_blank(descriptor: int, position: int, blank: bytes, is_wrong: Callable[[bytes], bool]) -> None:
+def _blank_lines(descriptor: int, position: int, blank: bytes, is_wrong: Callable[[bytes], bool]) -> None:
     """
     Replace the wrong lines after a position with blanks, so that all other lines keep their position.
 

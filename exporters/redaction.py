@@ -28,7 +28,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     If a secret is an address, its path, the parts of its path and the values of its query are secret as well.
     If a secret is a header with a scheme such as `Bearer`, the text after the scheme is secret as well.
     """
-    forms = {form for secret in secrets for part in _parts(secret) for form in _spellings(part)}
+    forms = {form for secret in secrets for part in _secret_parts(secret) for form in _spellings(part)}
     # longest secret first, because a secret may be a part of another secret
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, STRUCK_OUT)
@@ -43,7 +43,7 @@ def secrets_in_query(url: str) -> Iterator[str]:
             yield value
 
 
-def lines_of(source: SecretSource | None) -> list[str]:
+def secret_lines(source: SecretSource | None) -> list[str]:
     """
     Return the lines of a secret. Return nothing if the secret cannot be read, because then it was not sent either.
     """
@@ -53,7 +53,7 @@ def lines_of(source: SecretSource | None) -> list[str]:
         return []
 
 
-def _parts(secret: str) -> Iterator[str]:
+def _secret_parts(secret: str) -> Iterator[str]:
     if not secret:
         return
     yield secret

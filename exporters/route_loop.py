@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from exporters.errors import (
     DeliveryTooLarge,
-    Divide,
     Misconfigured,
     OutcomeUnknown,
     Rejected,
     Retryable,
     SendError,
+    SplitRequired,
 )
 from exporters.exporter import Exporter, LandingExporter
 from exporters.pace import Backoff, CommitLinger, Linger, RestingWorkers, RouteThrottle
@@ -51,7 +51,7 @@ _NOT_TAKEN = (200, 400, 413)  # 200 stands for a response that rejected every it
 _BUSY = (502, 503, 504)  # statuses that state nothing about the request itself
 
 
-class _Halve(SendError):
+class _HalvingRequired(SendError):
     """The delivery itself may cause the 5xx responses, so it is split to find the record at fault."""
 
 
@@ -60,7 +60,7 @@ class RouteLoop:
     The loop of one route. It runs until it is cancelled. Then open deliveries stay open and are sent again
     with the same bytes.
 
-    After `retire` or `let_go`, the loop ends when its requests in progress are answered. After `let_go`, it
+    After `retire` or `hand_over`, the loop ends when its requests in progress are answered. After `hand_over`, it
     may run again.
     """
 
@@ -92,7 +92,7 @@ class RouteLoop:
                 clock,
                 seconds=linger_s,
                 max_records=exporter.max_records,
-                uncut=self._progress,
+                uncut=self._read_progress,
             )
         else:
             self._linger = Linger(log, spec.topic, seconds=linger_s, max_records=exporter.max_records)
@@ -104,7 +104,7 @@ class RouteLoop:
         self._resting = RestingWorkers(lambda worker: self._throttle.rest_s(worker) == 0.0)
         self._choosing = asyncio.Lock()
         self._faults = 0  # internal errors since the last success
-        self._is_retired = self._is_let_go = self.is_running = False
+        self._is_retired = self._is_handed_over = self.is_running = False
         self._waits = ""  # the reason for waiting for the queue on disk, as it was last logged
 
     async def run(self, state: str = RUNNING) -> None:
@@ -113,14 +113,14 @@ class RouteLoop:
         tries to send at once.
         """
         self._throttle.state = state
-        self._is_let_go = False
+        self._is_handed_over = False
         self.is_running = True
         try:
             async with asyncio.TaskGroup() as group:
-                listener = group.create_task(self._listen(), name=f"{self.name} news")
+                listener = group.create_task(self._wake_on_changes(), name=f"{self.name} news")
                 workers = range(self._exporter.in_flight)
                 await asyncio.gather(
-                    *(group.create_task(self._work(n), name=f"{self.name} {n}") for n in workers)
+                    *(group.create_task(self._run_worker(n), name=f"{self.name} {n}") for n in workers)
                 )
                 listener.cancel()
         finally:
@@ -128,7 +128,7 @@ class RouteLoop:
 
     def poke(self) -> None:
         """Try again now, because a secret or the configuration changed."""
-        self._throttle.open()
+        self._throttle.end_waits()
         self._resting.wake_all()
 
     def wake(self) -> None:
@@ -136,7 +136,7 @@ class RouteLoop:
         Try again now, on request of an operator. A data lake also gets the records that wait for their file.
         """
         if isinstance(self._linger, CommitLinger):
-            self._linger.hurry()
+            self._linger.release_committed()
         self.poke()
 
     def retire(self) -> None:
@@ -144,14 +144,14 @@ class RouteLoop:
         self._is_retired = True
         self._resting.wake_all()
 
-    def let_go(self) -> None:
+    def hand_over(self) -> None:
         """Begin no further delivery in this run, because another process will send for the route."""
-        self._is_let_go = True
+        self._is_handed_over = True
         self._resting.wake_all()
 
     async def flush(self) -> None:
         """Send the records that wait for further records, if the route may send now."""
-        if self._linger.end() and self.is_running:
+        if self._linger.release_all() and self.is_running:
             while self._throttle.rest_s(0) == 0.0 and await self.forward_once():
                 pass
 
@@ -166,7 +166,7 @@ class RouteLoop:
             # The waiting time is checked again after the wait for the lock. If the worker that held the lock
             # failed, this worker must wait as well.
             rests = worker is not None and self._throttle.rest_s(worker) > 0
-            delivery = None if rests else await self._next()
+            delivery = None if rests else await self._take_due_delivery()
         if delivery is None:
             return False
         self._resting.wake_one()  # another delivery may be due
@@ -187,13 +187,13 @@ class RouteLoop:
         began = self._throttle.round
         try:
             settlement = await self._send(delivery)
-        except _Halve as error:
+        except _HalvingRequired as error:
             await self._deliveries.split(delivery, reason=str(error), refused=True)
-        except Divide as error:
+        except SplitRequired as error:
             await self._deliveries.split(delivery, reason=str(error), at=error.at)
         except (Rejected, DeliveryTooLarge) as error:
             # The delivery was rejected, so the record at fault is searched for.
-            await self._search(delivery, error, began)
+            await self._handle_rejection(delivery, error, began)
         except Misconfigured as error:  # the data is not at fault, so the delivery is stored and waits
             await self._park(delivery, error)
         except Retryable as error:
@@ -204,13 +204,13 @@ class RouteLoop:
             await self._deliveries.unknown(delivery, reason=str(error))
         except Exception as error:  # noqa: BLE001 - one delivery fails inside, the route goes on
             _log.exception("%s: internal error in a delivery", self.name, extra={"action": "delivery_fault"})
-            await self._fault(delivery, error, began)
+            await self._handle_fault(delivery, error, began)
         else:
             await self._deliveries.settle(delivery, settlement)
             if settlement.delivered:
-                await self._worked()
+                await self._note_success()
 
-    async def _next(self) -> Delivery | None:
+    async def _take_due_delivery(self) -> Delivery | None:
         now = self._throttle.now()
         if self._throttle.state == REFUSING:
             max_suspects = self._throttle.max_suspects()
@@ -221,13 +221,15 @@ class RouteLoop:
         waited = inf if self._throttle.state == PARKED and self._faults < FAULTS else now
         max_records = self._exporter.max_records
         return await self._deliveries.due(
-            self.name, now=waited, max_records=max_records, below=self._linger.below
+            self.name, now=waited, max_records=max_records, below=self._linger.sendable_below
         )
 
     async def _send(self, delivery: Delivery) -> Settlement:
         to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.is_suspect(delivery)
         if delivery.count > 1 and to_blame and not delivery.ambiguous:
-            raise _Halve(delivery.last_error or "5xx while other deliveries were accepted", answered=False)
+            raise _HalvingRequired(
+                delivery.last_error or "5xx while other deliveries were accepted", answered=False
+            )
         if self._lands:
             return await self._land(delivery)
         exporter = cast("Exporter", self._exporter)
@@ -245,9 +247,9 @@ class RouteLoop:
     async def _land(self, delivery: Delivery) -> Settlement:
         exporter = cast("LandingExporter", self._exporter)
         keep_mark = partial(self._keep_mark, delivery)
-        return await exporter.land(delivery, self._pieces(delivery), keep_mark)
+        return await exporter.land(delivery, self._read_step_by_step(delivery), keep_mark)
 
-    async def _pieces(self, delivery: Delivery) -> AsyncIterator[Entry]:
+    async def _read_step_by_step(self, delivery: Delivery) -> AsyncIterator[Entry]:
         """
         Yield the entries of a delivery step by step, because the whole delivery may not fit into memory.
         """
@@ -265,7 +267,7 @@ class RouteLoop:
                 f"the queue on disk did not store where the delivery begins: {error}", answered=False
             ) from error
 
-    async def _progress(self) -> int:
+    async def _read_progress(self) -> int:
         return next(state.progress for state in await self._deliveries.routes() if state.name == self.name)
 
     async def _read(self, delivery: Delivery) -> Sequence[Entry]:
@@ -278,13 +280,13 @@ class RouteLoop:
         except SpoolDamaged as error:
             raise Misconfigured(str(error), answered=False) from error
 
-    async def _worked(self) -> None:
+    async def _note_success(self) -> None:
         self._faults = 0
-        if self._throttle.succeed():
+        if self._throttle.note_success():
             _log.info("%s: running", self.name, extra={"action": "route_running", "route": self.name})
             await self._deliveries.set_state(self.name, RUNNING, None)
 
-    async def _search(self, delivery: Delivery, error: SendError, began: int) -> None:
+    async def _handle_rejection(self, delivery: Delivery, error: SendError, began: int) -> None:
         """
         Split a rejected delivery. A single record is set aside after another record of the route was accepted.
         """
@@ -295,20 +297,20 @@ class RouteLoop:
         if delivery.count > 1 and isinstance(error, DeliveryTooLarge):
             await self._deliveries.split(delivery, reason=reason)
             return
-        self._warn(delivery, "delivery_refused", reason)
+        self._log_warning(delivery, "delivery_refused", reason)
         if delivery.count > 1 and self._throttle.state != REFUSING:
-            self._throttle.search()
+            self._throttle.note_batch_rejection()
             await self._deliveries.split(delivery, reason=reason, refused=True)
         # The delivery was sent before the whole route was rejected, so halving it now would prove nothing.
         elif delivery.count > 1:
             definite = error.status in _NOT_TAKEN
             await self._deliveries.retry(
-                delivery, reason=reason, not_before=0.0, answer=error.answer, definite=definite
+                delivery, reason=reason, not_before=0.0, answer=error.status_text, definite=definite
             )
         elif delivery.refusals and delivery.proven:
             await self._set_aside(delivery, error)
         else:
-            await self._suspect(delivery, error)
+            await self._retry_rejected(delivery, error)
 
     async def _set_aside(self, delivery: Delivery, error: SendError) -> None:
         """
@@ -326,9 +328,9 @@ class RouteLoop:
             return
         await self._deliveries.set_aside(delivery, error=str(error), status=str(error.status or "unsendable"))
         # if `proven` is True, the destination accepted other records, so the route works
-        await self._worked()
+        await self._note_success()
 
-    async def _suspect(self, delivery: Delivery, error: SendError) -> None:
+    async def _retry_rejected(self, delivery: Delivery, error: SendError) -> None:
         """
         Retry a single rejected record later. Unless another record has been accepted since, send one record
         at a time until then.
@@ -337,15 +339,15 @@ class RouteLoop:
             delivery,
             reason=str(error),
             not_before=self._throttle.now() + self._backoff.delay_s(delivery.refusals + 1),
-            answer=error.answer,
+            answer=error.status_text,
             definite=error.status in _NOT_TAKEN,
             refused_at=self._clock.now(),
         )
         if not delivery.proven:
-            self._throttle.refuse()
+            self._throttle.note_record_rejection()
             await self._deliveries.set_state(self.name, REFUSING, str(error))
 
-    async def _fault(self, delivery: Delivery, error: Exception, began: int) -> None:
+    async def _handle_fault(self, delivery: Delivery, error: Exception, began: int) -> None:
         """Retry after an internal error. Pause the route after FAULTS errors without a success."""
         self._faults += 1
         reason = f"fault: {type(error).__name__}"
@@ -361,33 +363,40 @@ class RouteLoop:
 
     async def _park(self, delivery: Delivery, error: Misconfigured, *, not_before: float = 0.0) -> None:
         reason = str(error)
-        self._warn(delivery, "route_parked", reason)
+        self._log_warning(delivery, "route_parked", reason)
         # park before the delivery is released, so that no other worker sends it
         self._throttle.park(PARKED_S)
         await self._deliveries.retry(
-            delivery, reason=reason, not_before=not_before, answer=error.answer, ambiguous=error.ambiguous
+            delivery,
+            reason=reason,
+            not_before=not_before,
+            answer=error.status_text,
+            ambiguous=error.ambiguous,
         )
         await self._deliveries.set_state(self.name, PARKED, reason)
 
     async def _retry(self, delivery: Delivery, error: Retryable, began: int) -> None:
         reason = str(error)
-        self._warn(delivery, "delivery_retried", reason)
+        self._log_warning(delivery, "delivery_retried", reason)
         if error.status is not None and error.status >= 500 and error.status not in _BUSY:
-            self._throttle.suspect(delivery.id)
+            self._throttle.note_suspect(delivery.id)
         delay_s = self._backoff.delay_s(delivery.attempts + 1, error.retry_after_s)
         await self._deliveries.retry(
             delivery,
             reason=reason,
             not_before=self._throttle.now() + delay_s,
-            answer=error.answer,
+            answer=error.status_text,
             ambiguous=error.ambiguous,
             server_error=error.status is not None and error.status >= 500,
         )
-        if self._throttle.fail(began, reason, hint_s=error.retry_after_s) and self._throttle.state == RUNNING:
+        if (
+            self._throttle.note_failure(began, reason, hint_s=error.retry_after_s)
+            and self._throttle.state == RUNNING
+        ):
             await self._deliveries.set_state(self.name, RUNNING, reason)
 
-    async def _work(self, worker: int) -> None:
-        while not (self._is_retired or self._is_let_go):
+    async def _run_worker(self, worker: int) -> None:
+        while not (self._is_retired or self._is_handed_over):
             # The counter is read before the search for work, so that no later wake-up is missed.
             missed_wakeups = self._resting.missed_wakeups
             rest_s = self._throttle.rest_s(worker)
@@ -398,7 +407,7 @@ class RouteLoop:
                         if self._throttle.rest_s(worker):
                             self._resting.wake_all()
                         continue
-                    rest_s = await self._until_due()
+                    rest_s = await self._seconds_until_due()
                     self._waits = ""
                 except SpoolUnavailable as error:
                     # Nothing was settled or lost. The error states what the queue on disk needs.
@@ -415,11 +424,11 @@ class RouteLoop:
             _log.warning("%s waits: %s", self.name, reason, extra=fields)
         self._waits = reason
 
-    async def _until_due(self) -> float:
+    async def _seconds_until_due(self) -> float:
         at = await self._deliveries.next_due_at(self.name)
         return LONGEST_REST_S if at is None else max(0.01, at - self._throttle.now())
 
-    async def _listen(self) -> None:
+    async def _wake_on_changes(self) -> None:
         """
         Wake a worker for new records. If this loop ends, nothing is lost, because workers look for work at
         least every LONGEST_REST_S.
@@ -427,6 +436,6 @@ class RouteLoop:
         async for _ in self._linger.changes():
             self._resting.wake_one()
 
-    def _warn(self, delivery: Delivery, action: str, reason: str) -> None:
+    def _log_warning(self, delivery: Delivery, action: str, reason: str) -> None:
         fields = {"action": action, "route": self.name, "first": delivery.first, "last": delivery.last}
         _log.warning("%s: %s", self.name, reason, extra=fields)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from exporters.clickhouse.table import MOST_RECORDS, WINDOW, differences
+from exporters.clickhouse.table import MOST_RECORDS, WINDOW, alter_statements
 from exporters.destinations.declaration import DestinationType
 from exporters.lake.columns import COLUMNS
 from exporters.lake.destination import periodic_check, route_name, with_landing_times
-from exporters.problems import url
+from exporters.problems import problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -44,50 +44,50 @@ def build(
     return with_landing_times(exporter, settings, clock, context)
 
 
-def watch(
+def watch_task(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """Return a task that counts the table's rows periodically, or None if the results would not be used."""
 
-    async def count(below: int) -> CountedNumbers:
-        from exporters.clickhouse.recount import recount
+    async def count_rows(below: int) -> CountedNumbers:
+        from exporters.clickhouse.recount import recount_table
         from exporters.clickhouse.server import ClickHouseServer
         from exporters.lake.watch import CountedNumbers
 
         server = ClickHouseServer(settings, secret, clock=clock)
         try:
-            counted = await recount(server, settings.table, below=below)
+            counted = await recount_table(server, settings.table, below=below)
         finally:
             await server.close()
         return CountedNumbers(counted.differences, counted.settled, counted.absent, rows=counted.rows)
 
-    async def seen() -> LakeCheckResult:
+    async def check() -> LakeCheckResult:
         from exporters.lake.watch import check_numbers
 
-        return await check_numbers(context, route_name(settings), count)
+        return await check_numbers(context, route_name(settings), count_rows)
 
-    return periodic_check(settings, clock, context, seen)
+    return periodic_check(settings, clock, context, check)
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
     """Compare the table with the expected columns, engine and settings. Nothing is inserted."""
     from exporters.clickhouse.server import ClickHouseServer
     from exporters.errors import SendError
-    from exporters.probe import OK, REFUSED, Probe, failed
+    from exporters.probe import OK, REFUSED, Probe, probe_of_error
 
     server = ClickHouseServer(settings, secret, clock=clock)
     try:
-        columns, definition = await server.columns(), await server.definition()
+        columns, definition = await server.fetch_columns(), await server.fetch_engine()
         if columns:
-            await server.rows({"00000000"}, 1, 1)
+            await server.fetch_row_keys({"00000000"}, 1, 1)
     except SendError as error:
-        return failed(error)
+        return probe_of_error(error)
     finally:
         await server.close()
     if not columns:
         message = f"the table {settings.table} does not exist: create it (docs/clickhouse.md)"
         return Probe(status=REFUSED, words=message)
-    mends = [*differences(settings.table, columns)]
+    mends = [*alter_statements(settings.table, columns)]
     if mends:
         return Probe(status=REFUSED, words="; ".join(mends[:_SHOWN]))
     engine = definition.partition("(")[0].split(" ")[0].strip()
@@ -104,7 +104,7 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
 
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
     """Yield the problems of the settings that can be found without a connection."""
-    url_problems = [*url(f"{shown}.url", settings.url)]
+    url_problems = [*problems_of_url(f"{shown}.url", settings.url)]
     yield from url_problems
     if settings.url and not url_problems:
         parts = urlsplit(settings.url)
@@ -138,7 +138,7 @@ TYPE = DestinationType(
     name="clickhouse",
     needs="url",
     build_lake=build,
-    beside=watch,
+    beside=watch_task,
     probe=probe,
     problems=problems,
     topics=(AI_TELEMETRY,),

@@ -51,14 +51,14 @@ class ClickHouseExporter:
     ) -> Settlement:
         """Store the delivery's mark. Then insert its rows, unless the table has them."""
         editions = await self._landings.editions(delivery.route, delivery.first)
-        body = _Body(editions[0], self._leave_out)
+        body = _InsertBody(editions[0], self._leave_out)
         async for entry in entries:
             for part in entry.parts(TURN):
                 body.add(part)
                 await asyncio.sleep(0)
         sent, digest = body.close()
         await keep_or_compare(delivery, f"{LAKE_MARK}clickhouse=1;digest={digest}", keep_mark)
-        stored_rows = await self._server.rows(set(editions), delivery.first, delivery.last)
+        stored_rows = await self._server.fetch_row_keys(set(editions), delivery.first, delivery.last)
         if not stored_rows <= body.rows:
             raise Misconfigured(
                 f"the table already has other rows with the numbers {delivery.first} to "
@@ -75,7 +75,7 @@ class ClickHouseExporter:
         await self._server.close()
 
 
-class _Body:
+class _InsertBody:
     """The body of an insert. Its lines are in memory only in compressed form."""
 
     def __init__(self, edition: str, leave_out: Sequence[str]) -> None:

@@ -44,7 +44,7 @@ class VerifiedTable:
     differences: Sequence[LakeDifference]
 
 
-async def recount(
+async def recount_table(
     server: ClickHouseServer, table: str, *, below: int | None = None, dates: DateRange = ALL_DATES
 ) -> VerifiedTable:
     """
@@ -53,17 +53,17 @@ async def recount(
     Numbers lower than `below` are settled. If `below` is None, all numbers are settled. Raises the errors
     of the server.
     """
-    first, last, stored = await server.ends()
+    first, last, stored = await server.fetch_bounds()
     end = last + 1 if below is None else min(below, last + 1)
-    settled = [part async for part in _parts(server, first, end - 1, dates)]
-    later = [part async for part in _parts(server, max(end, first), last, dates)]
+    settled = [part async for part in _fetch_parts(server, first, end - 1, dates)]
+    later = [part async for part in _fetch_parts(server, max(end, first), last, dates)]
     differences: list[LakeDifference] = []
     if dates == ALL_DATES:
         differences += [*_repeated_numbers(table, [*settled, *later]), *_missing_ranges(table, settled)]
         if below is not None:
             differences += _unsent_rows(table, later, below)
-    editions = [_sum(parts) for parts in _by_edition([*settled, *later])]
-    total = _sum(editions)
+    editions = [_total_sums(parts) for parts in _group_by_edition([*settled, *later])]
+    total = _total_sums(editions)
     return VerifiedTable(
         stored=stored,
         rows=total.rows,
@@ -72,30 +72,30 @@ async def recount(
         input_tokens=total.input_tokens,
         output_tokens=total.output_tokens,
         settled=sum(part.rows for part in settled),
-        absent=sum(_count_missing(parts) for parts in _by_edition(settled)),
+        absent=sum(_count_missing(parts) for parts in _group_by_edition(settled)),
         editions=editions,
         differences=differences,
     )
 
 
-async def _parts(
+async def _fetch_parts(
     server: ClickHouseServer, first: int, last: int, dates: DateRange
 ) -> AsyncIterator[TableSums]:
     since = dates.first or _FIRST_DAY
     until = dates.last or _LAST_DAY
     for start in range(first, last + 1, PAGE):
         end = min(start + PAGE - 1, last)
-        for part in await server.sums(start, end, step=STEP, since=since, until=until):
+        for part in await server.fetch_sums(start, end, step=STEP, since=since, until=until):
             yield part
 
 
-def _by_edition(parts: Sequence[TableSums]) -> list[list[TableSums]]:
+def _group_by_edition(parts: Sequence[TableSums]) -> list[list[TableSums]]:
     """Group the parts by edition, each in the order of their numbers."""
     ordered = sorted(parts, key=lambda part: (part.edition, part.first))
     return [list(group) for _, group in groupby(ordered, lambda part: part.edition)]
 
 
-def _sum(parts: Sequence[TableSums]) -> TableSums:
+def _total_sums(parts: Sequence[TableSums]) -> TableSums:
     return TableSums(
         edition=parts[0].edition if parts else "",
         first=min((part.first for part in parts), default=0),
@@ -118,7 +118,8 @@ def _repeated_numbers(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDi
             )
             yield LakeDifference(OVERLAP, f"{table} {part.edition}", description)
     editions = sorted(
-        (_sum(edition_parts) for edition_parts in _by_edition(parts)), key=lambda edition: edition.first
+        (_total_sums(edition_parts) for edition_parts in _group_by_edition(parts)),
+        key=lambda edition: edition.first,
     )
     for earlier, later in pairwise(editions):
         if later.first <= earlier.last:
@@ -132,7 +133,7 @@ def _missing_ranges(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDiff
     """
     Yield differences for ranges of numbers without a row. Their records are damaged, or their rows were deleted.
     """
-    for edition_parts in _by_edition(parts):
+    for edition_parts in _group_by_edition(parts):
         first = edition_parts[0].first
         for part in edition_parts:
             absent = part.last - first + 1 - part.numbers
@@ -144,7 +145,7 @@ def _missing_ranges(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDiff
 
 def _count_missing(parts: Sequence[TableSums]) -> int:
     """Count the record numbers of an edition that have no row, between its first and its last number."""
-    total = _sum(parts)
+    total = _total_sums(parts)
     return total.last - total.first + 1 - total.numbers
 
 

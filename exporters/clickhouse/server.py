@@ -11,7 +11,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from exporters.clickhouse.table import COLUMN_TYPES, TableSums
-from exporters.errors import Misconfigured, PutOff, Retryable, SendError
+from exporters.errors import Misconfigured, PostponableError, Retryable, SendError
 from exporters.http.client import Client, ClientSettings, find_refused_certificate, is_refused_certificate
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -65,16 +65,16 @@ class ClickHouseServer:
         self._client = Client(self._settings, clock=clock)
         certificates = [settings.ca_file, settings.tls_cert_file, settings.tls_key_file]
         self._certificates = [SecretSource("certificates", file=file) for file in certificates if file]
-        self._seen = self._stamps()  # file stamps of the certificates in use
+        self._used_stamps = self._certificate_stamps()  # file stamps of the certificates in use
 
-    async def rows(self, editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
+    async def fetch_row_keys(self, editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
         """
         Return the record number and id of the stored rows in a range. The result has at most one row more
         than the range has numbers.
         """
         max_rows = last - first + 2
         names = ", ".join(f"'{edition}'" for edition in sorted(editions))
-        query = self._query("rows", editions=names, first=first, last=last, most=max_rows)
+        query = self._format_query("rows", editions=names, first=first, last=last, most=max_rows)
         settings = {"select_sequential_consistency": "1"}
         answer = await self._request(query, settings, max_bytes=max_rows * _ROW_BYTES)
         try:
@@ -88,32 +88,34 @@ class ClickHouseServer:
     async def insert(self, body: bytes, token: str) -> None:
         """Insert rows from gzip-compressed lines of JSON. The server accepts the same token only once."""
         columns = ", ".join(f"`{name}`" for name in COLUMN_TYPES)
-        query = self._query("insert", columns=columns)
+        query = self._format_query("insert", columns=columns)
         await self._send(query, body, {**_INSERT, "insert_deduplication_token": token}, is_compressed=True)
 
-    async def columns(self) -> dict[str, str]:
+    async def fetch_columns(self) -> dict[str, str]:
         """Return the types of the table's columns by name, or {} if the table does not exist."""
-        lines = (await self._request(self._query("columns"), {})).splitlines()
+        lines = (await self._request(self._format_query("columns"), {})).splitlines()
         return {name: type for name, _, type in (line.partition("\t") for line in lines)}
 
-    async def definition(self) -> str:
+    async def fetch_engine(self) -> str:
         """Return the engine of the table with its settings."""
-        return await self._request(self._query("engine"), {})
+        return await self._request(self._format_query("engine"), {})
 
-    async def ends(self) -> tuple[int, int, int]:
+    async def fetch_bounds(self) -> tuple[int, int, int]:
         """Return the table's first number, last number and number of rows, all 0 if it is empty."""
-        answer = await self._request(self._query("ends"), {"select_sequential_consistency": "1"})
-        return _read(answer, tuple[int, int, int])[0]
+        answer = await self._request(self._format_query("ends"), {"select_sequential_consistency": "1"})
+        return _decode_lines(answer, tuple[int, int, int])[0]
 
-    async def sums(self, first: int, last: int, *, step: int, since: str, until: str) -> list[TableSums]:
+    async def fetch_sums(
+        self, first: int, last: int, *, step: int, since: str, until: str
+    ) -> list[TableSums]:
         """Return the sums of rows by edition and by range of `step` numbers, for some numbers and dates."""
-        query = self._query("sums", first=first, last=last, step=step, since=since, until=until)
-        return _read(await self._request(query, {"select_sequential_consistency": "1"}), TableSums)
+        query = self._format_query("sums", first=first, last=last, step=step, since=since, until=until)
+        return _decode_lines(await self._request(query, {"select_sequential_consistency": "1"}), TableSums)
 
     async def close(self) -> None:
         await self._client.close()
 
-    def _query(self, name: str, **values: object) -> str:
+    def _format_query(self, name: str, **values: object) -> str:
         text = files(__package__).joinpath(f"{name}.sql").read_text("utf-8")
         return text.strip().format(table=self._table, **values)
 
@@ -136,16 +138,16 @@ class ClickHouseServer:
         if self._database:
             parameters["database"] = self._database
         user, _, password = (self._secret.value() if self._secret else "").partition("\n")
-        stamps = self._stamps()
-        if stamps != self._seen:
+        stamps = self._certificate_stamps()
+        if stamps != self._used_stamps:
             await self._client.close()
-            self._seen = stamps
+            self._used_stamps = stamps
         try:
             answer = await self._client.send(
                 f"{self._root}?{urlencode(parameters)}",
                 body,
                 content_type="text/plain",
-                headers=self._identity(user, password),
+                headers=self._identity_headers(user, password),
                 secrets=(password,),
                 max_answer_bytes=max_bytes,
                 is_compressed=is_compressed,
@@ -158,7 +160,7 @@ class ClickHouseServer:
             raise Retryable("ClickHouse began to respond, and then failed", answered=False)
         return answer.body
 
-    def _identity(self, user: str, password: str) -> Mapping[str, str]:
+    def _identity_headers(self, user: str, password: str) -> Mapping[str, str]:
         """
         Return the headers for a user with a password, or with only a certificate. Without a user,
         return no headers.
@@ -169,11 +171,11 @@ class ClickHouseServer:
             return {"X-ClickHouse-User": user, "X-ClickHouse-SSL-Certificate-Auth": "on"}
         return {"X-ClickHouse-User": user, "X-ClickHouse-Key": password}
 
-    def _stamps(self) -> list[object]:
+    def _certificate_stamps(self) -> list[object]:
         return [source.stamp() for source in self._certificates]
 
 
-def _read(answer: str, type: type[T]) -> list[T]:
+def _decode_lines(answer: str, type: type[T]) -> list[T]:
     try:
         return msgspec.json.Decoder(type).decode_lines(answer)
     except msgspec.MsgspecError as error:
@@ -193,5 +195,5 @@ def _landing_error(error: SendError) -> SendError:
         or is_refused_certificate(error)
     )
     kind = Misconfigured if is_fault else Retryable
-    wait_s = error.retry_after_s if isinstance(error, PutOff) else None
+    wait_s = error.retry_after_s if isinstance(error, PostponableError) else None
     return kind(message, answered=False, ambiguous=error.ambiguous, retry_after_s=wait_s)

@@ -48,7 +48,7 @@ class TableSums(msgspec.Struct, frozen=True, array_like=True):
     output_tokens: int
 
 
-def statements(table: str) -> str:
+def create_statements(table: str) -> str:
     """
     Return the SQL that creates the table and its views. An operator runs it, because the gateway creates neither.
     """
@@ -57,10 +57,10 @@ def statements(table: str) -> str:
     return text.format(table=table, columns=columns, window=WINDOW)
 
 
-def differences(table: str, found: Mapping[str, str]) -> Iterator[str]:
+def alter_statements(table: str, stored_types: Mapping[str, str]) -> Iterator[str]:
     """Yield the ALTER for each column that a table lacks or has with another type."""
     for name, type in COLUMN_TYPES.items():
-        stored_type = found.get(name)
+        stored_type = stored_types.get(name)
         if stored_type is None:
             yield f"ALTER TABLE {table} ADD COLUMN `{name}` {type}"
         elif stored_type.replace(" ", "") != type.replace(" ", ""):

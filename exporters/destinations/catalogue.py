@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from exporters.declared import Declared
-from exporters.problems import headers, one_of, url
+from exporters.declared import LazyDeclarations
+from exporters.problems import problems_of_choice, problems_of_headers, problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.service.paths import UPSTREAM
 from exporters.settings import DestinationSettings, UpstreamSettings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from exporters.lake.exporter import LakeContext
     from spool.ledger.repricing import LinesOf
 
-TYPES: Declared[DestinationType] = Declared(
+TYPES: LazyDeclarations[DestinationType] = LazyDeclarations(
     {
         "ndjson": "exporters.destinations.ndjson",
         "focus": "exporters.destinations.focus",
@@ -50,21 +50,21 @@ def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: b
         elif destination.name in names:
             yield f"{shown}.name {destination.name!r} is already used"
         names.add(destination.name)
-        yield from one_of(f"{shown}.type", destination.type, tuple(TYPES))
+        yield from problems_of_choice(f"{shown}.type", destination.type, tuple(TYPES))
         type = TYPES.get(destination.type)
         if type and not getattr(destination, type.needs):
             yield f"{shown}.{type.needs} is required for type {destination.type!r}"
         if type is None or type.problems is None:
-            yield from url(f"{shown}.url", destination.url)
+            yield from problems_of_url(f"{shown}.url", destination.url)
         else:
             yield from type.problems(shown, destination)
-        if type and destination.lines and type.build_by_lines is None:
+        if type and destination.lines and type.build_with_price_lines is None:
             yield (
                 f"{shown}.lines is only for type 'focus': other types, and the files of a data lake, have "
                 "no price lines"
             )
         yield from _topic_problems(shown, destination)
-        yield from headers(f"{shown}.headers", destination.headers)
+        yield from problems_of_headers(f"{shown}.headers", destination.headers)
         if type and type.needs == "path":
             yield from _file_problems(shown, destination, type, of_several_nodes)
 
@@ -89,7 +89,7 @@ def _topic_problems(shown: str, destination: DestinationSettings) -> Iterator[st
         yield f"{shown}.topics must name at least one topic, and each topic only once"
     type = TYPES.get(destination.type)
     for topic in destination.topics:
-        yield from one_of(f"{shown}.topics", topic, TOPICS)
+        yield from problems_of_choice(f"{shown}.topics", topic, TOPICS)
         if type and topic in TOPICS and topic not in type.topics:
             yield f"{shown}.topics: type {destination.type!r} does not accept the topic {topic!r}"
 
@@ -115,7 +115,7 @@ def build_routes(
 
         routes += upstream_routes(upstream, clock=clock, context=context)
     for destination in destinations:
-        routes += [_route(destination, topic, clock, lake, price_lines) for topic in destination.topics]
+        routes += [_build_route(destination, topic, clock, lake, price_lines) for topic in destination.topics]
     return routes
 
 
@@ -131,7 +131,7 @@ def secret_of(destination: DestinationSettings, name: str | None = None) -> Secr
     )
 
 
-def _sources(destination: DestinationSettings, secret: SecretSource | None) -> Iterator[SecretSource]:
+def _identity_files(destination: DestinationSettings, secret: SecretSource | None) -> Iterator[SecretSource]:
     """
     Yield each file of the destination's identity. If a file changes, a paused route tries again at once.
     """
@@ -142,7 +142,7 @@ def _sources(destination: DestinationSettings, secret: SecretSource | None) -> I
             yield SecretSource(f"destination {destination.name}", file=file)
 
 
-def _route(
+def _build_route(
     destination: DestinationSettings,
     topic: str,
     clock: Clock,
@@ -162,9 +162,9 @@ def _route(
     spec = RouteSpec(name=name, topic=topic, required=destination.required, start=destination.start)
     exporter: Exporter | LandingExporter
     if destination.lines:
-        if type.build_by_lines is None or price_lines is None:
+        if type.build_with_price_lines is None or price_lines is None:
             raise ValueError(f"destination {destination.name}: `lines` needs prices, and type 'focus'")
-        exporter = type.build_by_lines(destination, secret, clock, price_lines)
+        exporter = type.build_with_price_lines(destination, secret, clock, price_lines)
     elif type.build is not None:
         exporter = type.build(destination, secret, clock)
     elif type.build_lake is not None and lake is not None:
@@ -175,7 +175,7 @@ def _route(
         spec=spec,
         made_of=destination,
         exporter=exporter,
-        stamps=lambda: [source.stamp() for source in _sources(destination, secret)],
+        stamps=lambda: [source.stamp() for source in _identity_files(destination, secret)],
         linger_s=type.linger_s if destination.linger is None else destination.linger,
         lands=type.build is None,
         beside=type.beside(of_topic, secret, clock, lake) if type.beside and lake else None,

@@ -26,8 +26,8 @@ Beside = Callable[
     Callable[[], Coroutine[Any, Any, None]] | None,
 ]
 Problems = Callable[[str, DestinationSettings], Iterator[str]]
-Try = Callable[[DestinationSettings, SecretSource | None, Clock], Awaitable[Probe]]
-TryOf = Callable[[DestinationSettings, SecretSource | None, Clock, str | None], Awaitable[Probe]]
+ProbeFunction = Callable[[DestinationSettings, SecretSource | None, Clock], Awaitable[Probe]]
+InstallationProbe = Callable[[DestinationSettings, SecretSource | None, Clock, str | None], Awaitable[Probe]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,22 +40,23 @@ class DestinationType:
     and leaves no data at the receiver.
 
     A data lake has `build_lake` instead of `build`, and `beside` returns a task that runs as long as its
-    routes. `probe_of` replaces `probe` if the test depends on this installation's id, which is None for an
+    routes. `probe_for_installation` replaces `probe` if the test depends on this installation's id, which is
+    None for an
     installation without data. `probe_by_call` replaces `probe` if a test call may be sent, which the receiver
-    may count as one call of zero tokens. `build_by_lines` replaces `build` if the setting `lines` is used.
+    may count as one call of zero tokens. `build_with_price_lines` replaces `build` if the setting `lines` is used.
     """
 
     name: str
     needs: str
     build: Build | None = None
-    build_by_lines: BuildByLines | None = None
-    probe: Try
+    build_with_price_lines: BuildByLines | None = None
+    probe: ProbeFunction
     topics: tuple[str, ...] = TOPICS
     reads_packed: bool = False  # same meaning as in RouteConfig
     build_lake: BuildLake | None = None
     beside: Beside | None = None
     problems: Problems | None = None
-    probe_of: TryOf | None = None
-    probe_by_call: Try | None = None
+    probe_for_installation: InstallationProbe | None = None
+    probe_by_call: ProbeFunction | None = None
     secret_lines: int = 1  # maximum number of lines in the secret file
     linger_s: float = 0.25  # seconds; the default value of the setting `linger`

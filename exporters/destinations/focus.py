@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from exporters import batch as batches
-from exporters.batch import in_turns
+from exporters.batch import map_in_turns
 from exporters.destinations.declaration import DestinationType
 from exporters.focus import charges
 from exporters.focus.charges import Charge
@@ -24,7 +24,7 @@ from spool.log.values import Entry
 from spool.record import AI_TELEMETRY
 
 
-async def lines_of(
+async def encode_delivery(
     delivery: Delivery, entries: Sequence[Entry], *, price_lines: LinesOf | None = None
 ) -> tuple[list[bytes], Settlement]:
     """
@@ -32,33 +32,33 @@ async def lines_of(
     """
     numbers = f"{delivery.first}-{delivery.last}"
 
-    def lines_of_some(part: Sequence[Charge]) -> list[bytes]:
-        return [charges.lines([replace(charge, numbers=numbers)]) for charge in part]
+    def encode_charges(part: Sequence[Charge]) -> list[bytes]:
+        return [charges.charge_lines([replace(charge, numbers=numbers)]) for charge in part]
 
-    lines = await in_turns(await charges.of_entries(entries, price_lines), lines_of_some)
+    lines = await map_in_turns(await charges.charges_of_entries(entries, price_lines), encode_charges)
     return list(chain.from_iterable(lines)), batches.without_shadows(delivery, entries).settlement()
 
 
-def ending_of(delivery: Delivery) -> bytes:
+def line_ending(delivery: Delivery) -> bytes:
     """Return the text that ends each line of a delivery: its record numbers, which are the last column."""
     return f",{delivery.first}-{delivery.last}\n".encode()
 
 
 def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> FileExporter:
-    return _exporter(settings, lines_of)
+    return _build_exporter(settings, encode_delivery)
 
 
-def build_by_lines(
+def build_with_price_lines(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, price_lines: LinesOf
 ) -> FileExporter:
-    return _exporter(settings, partial(lines_of, price_lines=price_lines))
+    return _build_exporter(settings, partial(encode_delivery, price_lines=price_lines))
 
 
-def _exporter(settings: DestinationSettings, write: Write) -> FileExporter:
+def _build_exporter(settings: DestinationSettings, write: Write) -> FileExporter:
     path = Path(settings.path or "")
     head = charges.header()
     shared = settings.shared
-    return FileExporter(path, write=write, head=head, shared=shared, ending=ending_of)
+    return FileExporter(path, write=write, head=head, shared=shared, ending=line_ending)
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
@@ -69,7 +69,7 @@ TYPE = DestinationType(
     name="focus",
     needs="path",
     build=build,
-    build_by_lines=build_by_lines,
+    build_with_price_lines=build_with_price_lines,
     probe=probe,
     topics=(AI_TELEMETRY,),
 )

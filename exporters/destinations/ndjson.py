@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 
 from exporters import batch as batches
-from exporters.batch import in_turns
+from exporters.batch import map_in_turns
 from exporters.destinations.declaration import DestinationType
 from exporters.probe import Probe, try_file
 from exporters.record_file import FileExporter
@@ -21,19 +21,19 @@ from spool.log.values import Entry
 from spool.record import Record, as_json
 
 
-async def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
+async def encode_delivery(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
     """Encode one canonical record per line."""
     batch = batches.with_shadows(delivery, entries)
-    lines = await in_turns(batch.records, _lines)
+    lines = await map_in_turns(batch.records, _encode_records)
     return list(chain.from_iterable(lines)), batch.settlement()
 
 
-def _lines(records: Sequence[tuple[Record, float]]) -> list[bytes]:
+def _encode_records(records: Sequence[tuple[Record, float]]) -> list[bytes]:
     return [orjson.dumps(as_json(record), option=orjson.OPT_APPEND_NEWLINE) for record, _ in records]
 
 
 def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> FileExporter:
-    return FileExporter(Path(settings.path or ""), write=lines_of, shared=settings.shared)
+    return FileExporter(Path(settings.path or ""), write=encode_delivery, shared=settings.shared)
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:

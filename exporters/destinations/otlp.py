@@ -10,7 +10,7 @@ from exporters.errors import SendError
 from exporters.http.client import Client, ClientSettings
 from exporters.marked_call import try_call
 from exporters.otlp.telemetry import METRICS, TRACES, TelemetryExporter
-from exporters.probe import OK, Probe, failed, try_export
+from exporters.probe import OK, Probe, probe_of_error, try_export
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -51,16 +51,16 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
     Send an empty export of each signal, and the test call to a Tollhouse. Return the first failure, if
     there is one.
     """
-    return await _probe(settings, secret, clock, send=False)
+    return await _probe_signals(settings, secret, clock, send_call=False)
 
 
 async def probe_by_call(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
     """Test as `probe` does, but send the test call to any receiver."""
-    return await _probe(settings, secret, clock, send=True)
+    return await _probe_signals(settings, secret, clock, send_call=True)
 
 
-async def _probe(
-    settings: DestinationSettings, secret: SecretSource | None, clock: Clock, *, send: bool
+async def _probe_signals(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock, *, send_call: bool
 ) -> Probe:
     message = None
     endpoint = OtlpEndpoint(settings, secret)
@@ -69,11 +69,11 @@ async def _probe(
             try:
                 key = endpoint.authorization(signal)
             except SendError as error:
-                return failed(error)
+                return probe_of_error(error)
             url, headers = endpoint.url(signal), endpoint.headers()
             if signal == TRACES and AI_TELEMETRY in settings.topics:
                 result = await try_call(
-                    client, url, clock=clock, authorization=key, headers=headers, send=send
+                    client, url, clock=clock, authorization=key, headers=headers, send_call=send_call
                 )
             else:  # metrics and traces about Tollhouse itself contain no AI calls
                 result = await try_export(client, url, authorization=key, headers=headers)

@@ -65,7 +65,7 @@ def routes(
             exporter = EventExporter(client, max_bytes=settings.batch_bytes)
         else:
             exporter = StreamMapper(context.log, settings.events, context.learn)
-        yield _route(USAGE_EVENTS, settings, (made_of, settings.events), exporter, client)
+        yield _build_route(USAGE_EVENTS, settings, (made_of, settings.events), exporter, client)
     client = UpstreamClient.of(settings, clock=clock)
     unit_cost = UnitCostExporter(
         client,
@@ -74,10 +74,10 @@ def routes(
         single_writer=context.single_writer,
         to_tollhouse=settings.kind == "tollhouse",
     )
-    yield _route(UNIT_COST, settings, made_of, unit_cost, client)
+    yield _build_route(UNIT_COST, settings, made_of, unit_cost, client)
     client = UpstreamClient.of(settings, clock=clock)
     exporter = BillingDropExporter(client, context.locks, context.id_upstream)
-    yield _route(BILLING_DATA, settings, made_of, exporter, client)
+    yield _build_route(BILLING_DATA, settings, made_of, exporter, client)
 
 
 def _telemetry_route(settings: UpstreamSettings, clock: Clock, made_of: object) -> RouteConfig:
@@ -89,10 +89,10 @@ def _telemetry_route(settings: UpstreamSettings, clock: Clock, made_of: object) 
         max_records=settings.batch_records,
         max_bytes=settings.batch_bytes,
     )
-    return replace(_route(AI_TELEMETRY, settings, made_of, exporter, client), reads_packed=True)
+    return replace(_build_route(AI_TELEMETRY, settings, made_of, exporter, client), reads_packed=True)
 
 
-def _route(
+def _build_route(
     topic: str, settings: UpstreamSettings, made_of: object, exporter: Exporter, client: UpstreamClient
 ) -> RouteConfig:
     spec = RouteSpec(name=f"{UPSTREAM}/{topic}", topic=topic)

@@ -21,11 +21,11 @@ from collections.abc import Sequence
 import orjson
 
 from exporters import batch as batches
-from exporters.batch import in_turns
+from exporters.batch import map_in_turns
 from exporters.destinations.declaration import DestinationType
 from exporters.errors import DeliveryTooLarge, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
-from exporters.probe import Probe, failed, try_connection
+from exporters.probe import Probe, probe_of_error, try_connection
 from exporters.redaction import secrets_in_query
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -60,11 +60,11 @@ class WebhookExporter:
         if not batch.records:
             return batch.settlement()
         topic = delivery.route.rpartition("/")[2]
-        rows = await in_turns(batch.records, _rows)
+        rows = await map_in_turns(batch.records, _encode_records)
         body = b'{"topic":%b,"records":[%b]}' % (orjson.dumps(topic), b",".join(rows))
         if len(body) > MAX_BYTES and delivery.count > 1:
             raise DeliveryTooLarge(f"{len(body)} bytes, over {MAX_BYTES}", answered=False)
-        headers = {**self._headers, **self._signed(body)}
+        headers = {**self._headers, **self._signature_headers(body)}
         try:
             await self._client.send(
                 self._url,
@@ -83,14 +83,14 @@ class WebhookExporter:
     async def close(self) -> None:
         await self._client.close()
 
-    def _signed(self, body: bytes) -> dict[str, str]:
+    def _signature_headers(self, body: bytes) -> dict[str, str]:
         timestamp = str(int(self._clock.now()))
         if self._secret is None:
             return {TIMESTAMP: timestamp}
         return {TIMESTAMP: timestamp, SIGNATURE: sign(self._secret.value(), timestamp, body)}
 
 
-def _rows(records: Sequence[tuple[Record, float]]) -> bytes:
+def _encode_records(records: Sequence[tuple[Record, float]]) -> bytes:
     return b",".join([orjson.dumps(as_json(record)) for record, _ in records])
 
 
@@ -111,7 +111,7 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
         if secret is not None:
             secret.value()
     except SendError as error:
-        return failed(error)
+        return probe_of_error(error)
     async with Client(ClientSettings(), clock=clock) as client:
         return await try_connection(client, settings.url)
 

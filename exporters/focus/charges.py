@@ -18,7 +18,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any, Final, NamedTuple
 
-from exporters.batch import in_turns
+from exporters.batch import map_in_turns
 from spool.ledger import money
 from spool.ledger.repricing import LinesOf, SumLine, joined, lines_of_row
 from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, hour_of
@@ -119,24 +119,24 @@ def header(version: str = VERSION) -> bytes:
     return csv_lines([VERSIONS[version]]).encode()
 
 
-def lines(charges: Iterable[Charge], *, account: str = ACCOUNT, version: str = VERSION) -> bytes:
+def charge_lines(charges: Iterable[Charge], *, account: str = ACCOUNT, version: str = VERSION) -> bytes:
     """Return the CSV lines of charges, with the columns of a version."""
-    rows = (rows_of(charge, account=account) for charge in charges)
-    return lines_of(chain.from_iterable(rows), version=version)
+    rows = (charge_rows(charge, account=account) for charge in charges)
+    return row_lines(chain.from_iterable(rows), version=version)
 
 
-def lines_of(rows: Iterable[Mapping[str, str]], *, version: str = VERSION) -> bytes:
+def row_lines(rows: Iterable[Mapping[str, str]], *, version: str = VERSION) -> bytes:
     """Return one CSV line per row, with the columns of a version."""
     return csv_lines([row[name] for name in VERSIONS[version]] for row in rows).encode()
 
 
-def rows_of(charge: Charge, *, account: str) -> list[dict[str, str]]:
+def charge_rows(charge: Charge, *, account: str) -> list[dict[str, str]]:
     """Return one row per price line of the charge, or a single row if it has no lines."""
-    row = row_of(charge, account=account)
-    return list(by_lines(row, charge.lines)) if charge.lines else [row]
+    row = charge_row(charge, account=account)
+    return list(split_by_lines(row, charge.lines)) if charge.lines else [row]
 
 
-def row_of(charge: Charge, *, account: str) -> dict[str, str]:
+def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
     """
     Return a charge by column; "" is null.
 
@@ -144,7 +144,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
     correction, billed in the month in which the change became known. A change of usage in the current month
     is usage, and may be negative.
     """
-    month = charge.billed_in or _month_of(charge.start)
+    month = charge.billed_in or _month_start(charge.start)
     quantity, unit = charge.usage
     is_change = bool(charge.corrects) or quantity < 0 or not charge.calls
     is_credit = Decimal(charge.cost) < 0 and not is_change
@@ -202,7 +202,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
     }
 
 
-def by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
+def split_by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
     """Return one charge per currency. The first charge has the usage."""
     if not foreign:
         return [charge]
@@ -228,9 +228,9 @@ class ChargeSums:
     """
 
     def __init__(
-        self, shown: Callable[[Charge], Charge] | None = None, *, price_lines: LinesOf | None = None
+        self, hide: Callable[[Charge], Charge] | None = None, *, price_lines: LinesOf | None = None
     ) -> None:
-        self._shown = shown
+        self._hide = hide
         self._price_lines = price_lines
         self._sums: dict[_SeparateKey, HourlySums] = defaultdict(HourlySums)
         self._charges: dict[tuple[object, ...], Charge] = {}
@@ -244,45 +244,45 @@ class ChargeSums:
             records = [entry.records[index] for index in chosen]
             self._sums[separate_key].add([replace(entry, first=entry.first + chosen[0], records=records)])
 
-    def rows(self) -> Iterator[_SummedRow]:
-        """Yield the sums, as input for `make`."""
+    def summed_rows(self) -> Iterator[_SummedRow]:
+        """Yield the sums, as input for `add_charges`."""
         for separate_key, sums in self._sums.items():
             for row in sums.rows():
                 yield separate_key, *row
 
-    def make(self, rows: Iterable[_SummedRow]) -> None:
+    def add_charges(self, rows: Iterable[_SummedRow]) -> None:
         """Turn sums into charges."""
         for separate_key, hour, key, row in rows:
             meters = self._sums[separate_key].meters.get(hour, {}).get(key) or {}
-            whole = _of_sum(hour, key, row)
+            whole = _charge_from_sums(hour, key, row)
             if self._price_lines is not None and separate_key == _SeparateKey():
                 whole = replace(whole, lines=lines_of_row(self._price_lines, hour, key, row, meters))
-            for charge in by_currency(whole, _charged(meters) if meters else {}):
-                charge = charge if self._shown is None else self._shown(charge)
-                self._add(separate_key, hour, charge)
+            for charge in split_by_currency(whole, _foreign_charges(meters) if meters else {}):
+                charge = charge if self._hide is None else self._hide(charge)
+                self._add_charge(separate_key, hour, charge)
 
-    def _add(self, separate_key: _SeparateKey, hour: int, charge: Charge) -> None:
+    def _add_charge(self, separate_key: _SeparateKey, hour: int, charge: Charge) -> None:
         charges = self._charges
         shown = (charge.provider, charge.model, charge.team, charge.cost_source, charge.region)
         has_lines = bool(charge.lines)
         key = (*separate_key, hour, charge.currency, has_lines, *shown, *sorted(charge.tags.items()))
         separated = replace(charge, corrects=separate_key.corrects, billed_in=separate_key.billed_in)
-        charges[key] = _add(charges[key], separated) if key in charges else separated
-        if separate_key.corrects and is_nothing(charges[key]):
+        charges[key] = _add_charges(charges[key], separated) if key in charges else separated
+        if separate_key.corrects and is_empty(charges[key]):
             del charges[key]
 
-    def charges(self) -> list[Charge]:
+    def sorted_charges(self) -> list[Charge]:
         """Return the charges by time, provider, model, currency and corrected record."""
-        return sorted(self._charges.values(), key=_order)
+        return sorted(self._charges.values(), key=_sort_key)
 
 
-async def of_entries(entries: Sequence[Entry], price_lines: LinesOf | None = None) -> list[Charge]:
+async def charges_of_entries(entries: Sequence[Entry], price_lines: LinesOf | None = None) -> list[Charge]:
     """Sum the records of entries to charges, as ChargeSums does."""
     sums = ChargeSums(price_lines=price_lines)
     for entry in entries:
-        await in_turns(range(len(entry.records)), partial(sums.add, entry))
-    await in_turns(list(sums.rows()), sums.make)
-    return sums.charges()
+        await map_in_turns(range(len(entry.records)), partial(sums.add, entry))
+    await map_in_turns(list(sums.summed_rows()), sums.add_charges)
+    return sums.sorted_charges()
 
 
 class _SeparateKey(NamedTuple):
@@ -311,45 +311,45 @@ def _separate_key(record: Record | None, committed_at: float) -> _SeparateKey:
         corrects = ""
     else:
         return _SeparateKey()
-    used_in = _month_of(datetime.fromtimestamp(hour_of(record.start_time, committed_at), UTC))
-    known_in = _month_of(datetime.fromtimestamp(committed_at, UTC))
+    used_in = _month_start(datetime.fromtimestamp(hour_of(record.start_time, committed_at), UTC))
+    known_in = _month_start(datetime.fromtimestamp(committed_at, UTC))
     return _SeparateKey(corrects, known_in if used_in < known_in else None)
 
 
-def _charged(meters: Mapping[str, int]) -> Mapping[str, str]:
+def _foreign_charges(meters: Mapping[str, int]) -> Mapping[str, str]:
     from spool.currencies import charges_of  # imported late, because most charges have no meters
 
     return {currency: money.text(units) for currency, units in charges_of(meters.items()).items()}
 
 
-def _order(charge: Charge) -> tuple[datetime, str, str, str, str]:
+def _sort_key(charge: Charge) -> tuple[datetime, str, str, str, str]:
     return charge.start, charge.provider or "", charge.model or "", charge.currency, charge.corrects
 
 
-def _add(first: Charge, second: Charge) -> Charge:
+def _add_charges(first: Charge, second: Charge) -> Charge:
     """Add two charges with the same shown dimensions."""
     lists = [charge.cost if charge.list_cost is None else charge.list_cost for charge in (first, second)]
     has_list_cost = first.list_cost is not None or second.list_cost is not None
     return replace(
         first,
-        cost=_added(first.cost, second.cost),
-        list_cost=_added(*lists) if has_list_cost else None,
+        cost=_add_decimals(first.cost, second.cost),
+        list_cost=_add_decimals(*lists) if has_list_cost else None,
         lines=joined(first.lines, second.lines),
         **{name: getattr(first, name) + getattr(second, name) for name in COUNTED},
     )
 
 
-def is_nothing(charge: Charge) -> bool:
+def is_empty(charge: Charge) -> bool:
     """Return True if a charge has neither cost nor counts."""
     return not Decimal(charge.cost) and not any(getattr(charge, name) for name in COUNTED)
 
 
-def _added(first: str, second: str) -> str:
+def _add_decimals(first: str, second: str) -> str:
     with localcontext(EXACT):
         return format(Decimal(first) + Decimal(second), "f")
 
 
-def _of_sum(hour: int, key: Dimensions, row: Measures) -> Charge:
+def _charge_from_sums(hour: int, key: Dimensions, row: Measures) -> Charge:
     reported, estimated = row[len(COUNTS) : len(COUNTS) + 2]
     is_spend = key.status != "cached"
     cost = {"reported": reported, "estimated": estimated}.get(key.cost_source, 0) if is_spend else 0
@@ -373,7 +373,7 @@ def _of_sum(hour: int, key: Dimensions, row: Measures) -> Charge:
     )
 
 
-def _month_of(moment: datetime) -> datetime:
+def _month_start(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
@@ -385,7 +385,7 @@ def time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def by_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator[dict[str, str]]:
+def split_by_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator[dict[str, str]]:
     """
     Yield the row of a charge once per price line of its estimate. Only the first row has the totals of the calls.
 
@@ -395,7 +395,7 @@ def by_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator[dict[
     """
     totals: Mapping[str, str] = {}
     for line in lines:
-        quantity, unit = str(quantity_of(line.quantity)), unit_of(line.meter)
+        quantity, unit = str(quantity_of(line.quantity)), focus_unit(line.meter)
         costs = dict.fromkeys(_COSTS, money.text(line.amount))
         of_line = {
             "ChargeDescription": f"{row['ChargeDescription']}: {line.meter}",
@@ -409,7 +409,7 @@ def by_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator[dict[
         totals = dict.fromkeys(_TOTALS, "0")
 
 
-def unit_of(meter: str) -> str:
+def focus_unit(meter: str) -> str:
     """Return the FOCUS unit of a meter."""
     if meter in METERS:
         return _UNITS.get(METERS[meter].unit, _REQUESTS)

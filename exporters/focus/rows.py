@@ -30,12 +30,12 @@ from exporters.focus.charges import (
     TAGS,
     VERSIONS,
     Charge,
-    by_currency,
-    is_nothing,
+    charge_row,
+    focus_unit,
+    is_empty,
     month_after,
-    row_of,
+    split_by_currency,
     time_text,
-    unit_of,
 )
 from spool.ledger import money
 from spool.ledger.repricing import SumLine
@@ -86,7 +86,7 @@ _NOTHING: dict[str, Any] = {
 }
 
 
-def of_report(
+def report_charges(
     rows: Iterable[Mapping[str, object]], tags: Sequence[str] = (), *, length: timedelta = HOUR
 ) -> list[Charge]:
     """
@@ -98,29 +98,29 @@ def of_report(
         foreign = row.get("charges")
         charge = Charge(
             start=datetime.fromisoformat(str(row["period"])),
-            cost=_less(str(row["cost"]), str(row["converted"])) if foreign else str(row["cost"]),
+            cost=_subtract(str(row["cost"]), str(row["converted"])) if foreign else str(row["cost"]),
             list_cost=estimated if estimated != "0" else None,
-            provider=_text(row, "provider"),
-            model=_text(row, "model"),
-            team=_text(row, "team"),
-            tags={name: value for name in (*TAGS, *tags) if (value := _text(row, name))},
-            cost_source=_text(row, "cost_source"),
-            region=_text(row, "region"),
+            provider=_text_field(row, "provider"),
+            model=_text_field(row, "model"),
+            team=_text_field(row, "team"),
+            tags={name: value for name in (*TAGS, *tags) if (value := _text_field(row, name))},
+            cost_source=_text_field(row, "cost_source"),
+            region=_text_field(row, "region"),
             length=length,
-            **_counts(row),
+            **_count_fields(row),
         )
         charged = row.get("price_lines")
         if isinstance(charged, Mapping):
-            lined = replace(charge, **_counts(charged), **_of_lines(charged))
+            lined = replace(charge, **_count_fields(charged), **_priced_fields(charged))
             charges.append(lined)
-            charge = _without(charge, lined)
-            if is_nothing(charge):
+            charge = _subtract_charge(charge, lined)
+            if is_empty(charge):
                 continue
-        charges += by_currency(charge, foreign if isinstance(foreign, Mapping) else {})
+        charges += split_by_currency(charge, foreign if isinstance(foreign, Mapping) else {})
     return charges
 
 
-def _of_lines(charged: Mapping[str, Any]) -> dict[str, Any]:
+def _priced_fields(charged: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sum of the calls whose price lines are known: their cost and their lines."""
     cost = str(charged["cost"])
     lines = []
@@ -130,25 +130,25 @@ def _of_lines(charged: Mapping[str, Any]) -> dict[str, Any]:
     return {"cost": cost, "list_cost": cost, "lines": tuple(lines)}
 
 
-def _without(charge: Charge, part: Charge) -> Charge:
+def _subtract_charge(charge: Charge, part: Charge) -> Charge:
     """Subtract a part from a charge."""
     remaining_counts = {name: getattr(charge, name) - getattr(part, name) for name in COUNTED}
-    listed = _less(charge.list_cost or "0", part.cost)
-    cost = _less(charge.cost, part.cost)
+    listed = _subtract(charge.list_cost or "0", part.cost)
+    cost = _subtract(charge.cost, part.cost)
     return replace(charge, cost=cost, list_cost=listed if Decimal(listed) else None, **remaining_counts)
 
 
-def _less(amount: str, subtracted: str) -> str:
+def _subtract(amount: str, subtracted: str) -> str:
     with localcontext(EXACT):
         return decimal_text(Decimal(amount) - Decimal(subtracted))
 
 
-def _text(row: Mapping[str, object], name: str) -> str | None:
+def _text_field(row: Mapping[str, object], name: str) -> str | None:
     value = row.get(name)
     return value if isinstance(value, str) and value else None
 
 
-def _counts(row: Mapping[str, object]) -> dict[str, Any]:
+def _count_fields(row: Mapping[str, object]) -> dict[str, Any]:
     return {name: int(str(row[name])) for name in COUNTED}
 
 
@@ -160,10 +160,10 @@ class FeeShares:
 
     fees: Mapping[str, int]  # fees by user name in lower case, in money units
     weights: Mapping[str, int]  # value of all calls of each user
-    _known: Counter[str] = field(default_factory=Counter)
+    _shared_values: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, seats: Iterable[Mapping[str, Any]], values: Iterable[Mapping[str, Any]]) -> FeeShares:
+    def from_seats(cls, seats: Iterable[Mapping[str, Any]], values: Iterable[Mapping[str, Any]]) -> FeeShares:
         """Make the shares from the seats of a month and a report of covered calls by user."""
         fees, weights = Counter[str](), Counter[str]()
         for seat in seats:
@@ -172,17 +172,17 @@ class FeeShares:
             weights[str(row["user"] or "").casefold()] += max(0, money.units(str(row["cost"])))
         return cls(fees=fees, weights=weights)
 
-    def take(self, user: str, value: int) -> int:
+    def take_share(self, user: str, value: int) -> int:
         """
         Return the fee share of calls with this value. The shares of all calls of a user add up to the user's fees.
         """
-        whole, before = self.weights.get(user, 0), self._known[user]
+        whole, before = self.weights.get(user, 0), self._shared_values[user]
         if not whole or value <= 0:
             return 0
         fee = self.fees.get(user, 0)
         # The running total must not exceed the whole value. It could, because some hours may have a negative value.
         total = min(whole, before + value)
-        self._known[user] = total
+        self._shared_values[user] = total
         return fee * total // whole - fee * before // whole
 
     def is_used(self, user: str) -> bool:
@@ -190,7 +190,7 @@ class FeeShares:
         return bool(self.weights.get(user))
 
 
-def of_covered(
+def covered_rows(
     rows: Iterable[Mapping[str, Any]],
     shares: FeeShares,
     *,
@@ -205,24 +205,24 @@ def of_covered(
     for row in rows:
         value = str(row["cost"])
         user = str(row.get("user") or "").casefold()
-        share = money.text(shares.take(user, money.units(value)))
-        [charge] = of_report([{**row, "charges": {}}], tags, length=length)
+        share = money.text(shares.take_share(user, money.units(value)))
+        [charge] = report_charges([{**row, "charges": {}}], tags, length=length)
         worth = value if charge.list_cost is None else charge.list_cost
-        shown = row_of(replace(charge, cost=value, list_cost=worth), account=account)
+        shown = charge_row(replace(charge, cost=value, list_cost=worth), account=account)
         costs = {"BilledCost": "0", "EffectiveCost": share, "ContractedCost": worth, "ListCost": worth}
         yield {**shown, **costs, "ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based"}
 
 
-def of_seats(
+def seat_rows(
     month: datetime, seats: Iterable[Mapping[str, Any]], shares: FeeShares, *, account: str
 ) -> Iterator[dict[str, str]]:
     """Yield the rows of seats: the purchase, the part of the fee that no call uses, and the extra usage."""
     for seat in seats:
-        base = _base(month, seat, account)
+        base = _seat_columns(month, seat, account)
         fee, overage = str(seat["fees"]), str(seat["overage"])
         if money.units(fee):
             purchase = {
-                **_costs(fee, effective="0"),
+                **_cost_columns(fee, effective="0"),
                 "ChargeCategory": "Purchase",
                 "ChargeDescription": f"Seat of {seat['plan']}",
                 "ChargeFrequency": "Recurring",
@@ -232,7 +232,7 @@ def of_seats(
             yield {**base, **purchase}
         if money.units(fee) and not shares.is_used(str(seat["user"]).casefold()):
             unused = {
-                **_costs("0", effective=fee),
+                **_cost_columns("0", effective=fee),
                 "ChargeCategory": "Usage",
                 "ChargeDescription": f"Seat of {seat['plan']} that was not used",
                 "ChargeFrequency": "Recurring",
@@ -241,7 +241,7 @@ def of_seats(
         if money.units(overage):
             unit = _UNITS[str(seat["unit"])]
             beyond = {
-                **_costs(overage, effective=overage),
+                **_cost_columns(overage, effective=overage),
                 "ChargeCategory": "Usage",
                 "ChargeDescription": f"Usage beyond what {seat['plan']} includes",
                 "ChargeFrequency": "Usage-Based",
@@ -253,11 +253,11 @@ def of_seats(
             yield {**base, **beyond}
 
 
-def _costs(cost: str, *, effective: str) -> dict[str, str]:
+def _cost_columns(cost: str, *, effective: str) -> dict[str, str]:
     return {"BilledCost": cost, "ContractedCost": cost, "ListCost": cost, "EffectiveCost": effective}
 
 
-def _base(month: datetime, seat: Mapping[str, Any], account: str) -> dict[str, str]:
+def _seat_columns(month: datetime, seat: Mapping[str, Any], account: str) -> dict[str, str]:
     """Return the columns that all rows of a seat share."""
     tags = {"plan": str(seat["plan"]), "user": str(seat["user"])}
     charge = Charge(
@@ -265,7 +265,7 @@ def _base(month: datetime, seat: Mapping[str, Any], account: str) -> dict[str, s
     )
     names = ("HostProviderName", "InvoiceIssuerName", "ProviderName", "PublisherName", "ServiceProviderName")
     return {
-        **row_of(charge, account=account),
+        **charge_row(charge, account=account),
         **dict.fromkeys(names, str(seat["plan"])),
         "ChargeClass": "",
         "ChargePeriodEnd": time_text(month_after(month)),
@@ -291,13 +291,13 @@ def header(version: str) -> bytes:
     return csv_lines([columns(version)]).encode()
 
 
-def lines(rows: Iterable[Mapping[str, str]], *, version: str) -> bytes:
+def row_lines(rows: Iterable[Mapping[str, str]], *, version: str) -> bytes:
     """Return one CSV line per row, with the columns of a version."""
     names = columns(version)
     return csv_lines([row[name] for name in names] for row in rows).encode()
 
 
-class _Place(NamedTuple):
+class _RowKey(NamedTuple):
     """The key of a row: its dimensions, its kind of charge, and the day that it corrects."""
 
     group: tuple[str, ...]
@@ -306,7 +306,7 @@ class _Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Amounts:
+class _RowAmounts:
     billed: int = 0
     effective: int = 0
     bases: set[str] = field(default_factory=set)
@@ -331,44 +331,44 @@ class ExportedDay:
     metered: Iterable[Mapping[str, Any]] = ()
 
 
-def rows_of(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
-    sums: dict[_Place, _Amounts] = defaultdict(_Amounts)
-    for amounts, cost in _costs_of_bill(day, day.billed, sums):
+def day_rows(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
+    sums: dict[_RowKey, _RowAmounts] = defaultdict(_RowAmounts)
+    for amounts, cost in _add_bases_and_yield_costs(day, day.billed, sums):
         amounts.billed += cost
-    for amounts, cost in _costs_of_bill(day, day.effective, sums):
+    for amounts, cost in _add_bases_and_yield_costs(day, day.effective, sums):
         amounts.effective += cost
-    counted = {_group(day, row): row for row in day.counted}
+    counted = {_group_values(day, row): row for row in day.counted}
     beside = _other_usage(day)
     for key, amounts in sorted(sums.items(), key=lambda item: item[0]):
         group_values = dict(zip(day.by, key.group, strict=True))
         state = _RESTATED if key.charge == _RESTATED else day.state_of(group_values["provider"])
         if state and (amounts.billed or amounts.effective):
             calls = counted.get(key.group) if key.charge in _OF_CALLS else None
-            charge = _charge(day, group_values, calls)
-            row = _row(key, amounts, charge, day, state, account)
+            charge = _charge_of_calls(day, group_values, calls)
+            row = _billed_row(key, amounts, charge, day, state, account)
             used = beside.get(key.group, {})
-            yield {**row, **_metered(key, used)}
+            yield {**row, **_meter_columns(key, used)}
 
 
-def _costs_of_bill(
-    day: ExportedDay, rows: Iterable[Mapping[str, Any]], sums: Mapping[_Place, _Amounts]
-) -> Iterator[tuple[_Amounts, int]]:
+def _add_bases_and_yield_costs(
+    day: ExportedDay, rows: Iterable[Mapping[str, Any]], sums: Mapping[_RowKey, _RowAmounts]
+) -> Iterator[tuple[_RowAmounts, int]]:
     """
     Add each row's cost basis to the amounts to which the row belongs. Yield these amounts and the row's cost.
     """
     for row in rows:
-        amounts = sums[_place(day, row)]
+        amounts = sums[_row_key(day, row)]
         amounts.bases.add(str(row["basis"]))
         yield amounts, money.units(str(row["cost"]))
 
 
-def _place(day: ExportedDay, row: Mapping[str, Any]) -> _Place:
+def _row_key(day: ExportedDay, row: Mapping[str, Any]) -> _RowKey:
     charge = str(row["charge"])
     shown = "usage" if charge in _ON_USAGE else charge
-    return _Place(_group(day, row), shown, str(row["corrects"] or ""))
+    return _RowKey(_group_values(day, row), shown, str(row["corrects"] or ""))
 
 
-def _group(day: ExportedDay, row: Mapping[str, Any]) -> tuple[str, ...]:
+def _group_values(day: ExportedDay, row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(row[name] or "") for name in day.by)
 
 
@@ -380,34 +380,34 @@ def _other_usage(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]
         for line in lines:
             meter = line["meter"]
             if meter in METERS and not METERS[meter].is_part:
-                usage[_group(day, row)][meter] += millionths(line["quantity"])
+                usage[_group_values(day, row)][meter] += millionths(line["quantity"])
     return usage
 
 
-def _metered(key: _Place, used: Mapping[str, int]) -> Mapping[str, str]:
+def _meter_columns(key: _RowKey, used: Mapping[str, int]) -> Mapping[str, str]:
     """Return the quantity of a charge's usage other than tokens, if its calls used exactly one meter."""
     if key.charge != _OTHER or len(used) != 1:
         return {}
     [(meter, units)] = used.items()
-    quantity, unit = str(quantity_of(units)), unit_of(meter)
+    quantity, unit = str(quantity_of(units)), focus_unit(meter)
     of_row = dict(zip(_ONE, (quantity, unit) * 2, strict=True))
     return {**of_row, "SkuMeter": meter}
 
 
-def _charge(day: ExportedDay, named: Mapping[str, str], counted: Mapping[str, Any] | None) -> Charge:
+def _charge_of_calls(day: ExportedDay, named: Mapping[str, str], counted: Mapping[str, Any] | None) -> Charge:
     """Return the charge of the counted calls, or a charge without calls."""
     tags = [name for name in day.by if name not in DIMENSIONS]
     row = {**_NOTHING, **(counted or {}), **named}
-    [charge] = of_report([{**row, "charges": {}, "period": day.start.isoformat()}], tags)
+    [charge] = report_charges([{**row, "charges": {}, "period": day.start.isoformat()}], tags)
     return charge
 
 
-def _row(
-    key: _Place, amounts: _Amounts, charge: Charge, day: ExportedDay, state: str, account: str
+def _billed_row(
+    key: _RowKey, amounts: _RowAmounts, charge: Charge, day: ExportedDay, state: str, account: str
 ) -> dict[str, str]:
     billed, effective = money.text(amounts.billed), money.text(amounts.effective)
     category = _category(key, amounts)
-    shown = row_of(replace(charge, cost=billed), account=account)
+    shown = charge_row(replace(charge, cost=billed), account=account)
     of_usage = effective if key.charge == _COMMITMENT and category == "Usage" else billed
     month = day.start.replace(day=1)
     values = {
@@ -436,12 +436,12 @@ def _row(
     return {**shown, **values}
 
 
-def _category(key: _Place, amounts: _Amounts) -> str:
+def _category(key: _RowKey, amounts: _RowAmounts) -> str:
     if key.charge == _COMMITMENT:
         return "Purchase" if amounts.billed else "Usage"
     return _CATEGORIES.get(key.charge, "Usage")
 
 
-def _description(key: _Place, charge: Charge) -> str:
+def _description(key: _RowKey, charge: Charge) -> str:
     of_model = f" of {charge.model}" if charge.model else ""
     return f"Billed AI {key.charge}{of_model}"

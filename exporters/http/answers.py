@@ -45,7 +45,7 @@ class HttpAnswer:
         return redact(text, self.secrets)
 
 
-def problem(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> SendError | None:
+def delivery_error(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> SendError | None:
     """
     Return why a delivery was not accepted, or None if it was accepted.
 
@@ -54,7 +54,7 @@ def problem(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> Se
     status = answer.status
     if 200 <= status < 300:
         return None
-    message = " ".join(filter(None, (str(status), words(answer))))
+    message = " ".join(filter(None, (str(status), server_message(answer))))
     if 300 <= status < 400:
         message = f"{message} (Tollhouse does not follow redirects, because the key would be sent along)"
     wait_s = retry_after_s(answer.headers.get("retry-after"), now=now)
@@ -62,7 +62,7 @@ def problem(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> Se
         wait_s = _rate_limit_wait_s(answer.headers, now=now)
     if status in (401, 403, 404, 405, 415, 501) or status < 400:
         misconfigured = Misconfigured(message, status=status, retry_after_s=wait_s)
-        misconfigured.type = _type_in(answer)
+        misconfigured.type = _error_type(answer)
         return misconfigured
     if status in (408, 429) or status >= 500:
         return Retryable(
@@ -104,9 +104,9 @@ def refuse_page(answer: HttpAnswer) -> None:
         )
 
 
-def words(answer: HttpAnswer) -> str:
+def server_message(answer: HttpAnswer) -> str:
     """Return the destination's own message in one line, without secrets."""
-    return answer.without_secrets(_message(answer))
+    return answer.without_secrets(_decode_message(answer))
 
 
 def retry_after_s(value: str | None, *, now: float) -> float | None:
@@ -127,7 +127,7 @@ def retry_after_s(value: str | None, *, now: float) -> float | None:
     return max(0.0, date.timestamp() - now)
 
 
-def _message(answer: HttpAnswer) -> str:
+def _decode_message(answer: HttpAnswer) -> str:
     if answer.media_type in _PROTOBUF:
         # Imported here, because commands import this module and only a protobuf response needs the library.
         from google.protobuf.message import DecodeError
@@ -141,12 +141,12 @@ def _message(answer: HttpAnswer) -> str:
             return ""
     text = answer.body.decode("utf-8", "replace")
     try:
-        return _message_in(orjson.loads(answer.body)) or text
+        return _message_in_json(orjson.loads(answer.body)) or text
     except orjson.JSONDecodeError:
         return text
 
 
-def _type_in(answer: HttpAnswer) -> str | None:
+def _error_type(answer: HttpAnswer) -> str | None:
     """Return `error.type` of a JSON body, or None."""
     try:
         document = orjson.loads(answer.body)
@@ -157,7 +157,7 @@ def _type_in(answer: HttpAnswer) -> str | None:
     return type if isinstance(type, str) else None
 
 
-def _message_in(document: Any) -> str | None:
+def _message_in_json(document: Any) -> str | None:
     """Return the message of `{"error": {"message"}}`, `{"error": "..."}` or `{"message"}`."""
     if not isinstance(document, dict):
         return None

@@ -20,8 +20,8 @@ import aiohttp
 
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http import compression
-from exporters.http.answers import HttpAnswer, problem
-from exporters.http.reach import Check, checked_socket
+from exporters.http.answers import HttpAnswer, delivery_error
+from exporters.http.reach import Check, checking_socket_factory
 from exporters.redaction import redact
 from spool.clock import Clock
 
@@ -82,24 +82,24 @@ class Client:
         values of `headers` are the secrets.
         """
         settings = self._settings
-        sent = {"Content-Type": content_type, **(headers or {})}
+        sent_headers = {"Content-Type": content_type, **(headers or {})}
         if authorization is not None:
-            sent["Authorization"] = authorization  # the key itself, without a scheme
+            sent_headers["Authorization"] = authorization  # the key itself, without a scheme
         if idempotency_key is not None:
-            sent[settings.idempotency_header] = idempotency_key
+            sent_headers[settings.idempotency_header] = idempotency_key
         if is_compressed:
-            sent["Content-Encoding"] = "gzip"
+            sent_headers["Content-Encoding"] = "gzip"
         elif (
             settings.compression == "gzip"
             and len(body) >= compression.MIN_BYTES
-            and "Content-Encoding" not in sent
+            and "Content-Encoding" not in sent_headers
         ):
-            sent["Content-Encoding"] = "gzip"
-            body = compression.gzipped(body)
+            sent_headers["Content-Encoding"] = "gzip"
+            body = compression.gzip_body(body)
         if secrets is None:
             secrets = (authorization or "", *(headers or {}).values())
         return await self._exchange(
-            method, url, body, sent, [secret for secret in secrets if secret], max_answer_bytes
+            method, url, body, sent_headers, [secret for secret in secrets if secret], max_answer_bytes
         )
 
     async def put_file(self, url: str, pieces: AsyncIterator[bytes], *, size: int) -> None:
@@ -134,7 +134,7 @@ class Client:
     ) -> HttpAnswer:
         answer = await self._request(method, url, data, headers, secrets, max_answer_bytes)
         may_be_taken = self._settings.may_take_and_fail
-        error = problem(answer, now=self._clock.now(), may_be_taken=may_be_taken)
+        error = delivery_error(answer, now=self._clock.now(), may_be_taken=may_be_taken)
         if error is not None:
             raise error
         return answer
@@ -156,7 +156,7 @@ class Client:
                 headers=headers,
                 allow_redirects=False,
                 proxy=self._settings.proxy or None,
-                ssl=self._tls_of(url),
+                ssl=self._tls_for(url),
             ) as response:
                 names = {name.lower(): value for name, value in response.headers.items()}
                 return HttpAnswer(
@@ -184,7 +184,7 @@ class Client:
             connector = None
             # addresses are tried one after another, so that a refused address ends the request
             if settings.check is not None:
-                factory = checked_socket(settings.check)
+                factory = checking_socket_factory(settings.check)
                 connector = aiohttp.TCPConnector(socket_factory=factory, happy_eyeballs_delay=None)
             self._session = aiohttp.ClientSession(
                 connector=connector,
@@ -196,7 +196,7 @@ class Client:
             )
         return self._session
 
-    def _tls_of(self, url: str) -> ssl.SSLContext | bool:
+    def _tls_for(self, url: str) -> ssl.SSLContext | bool:
         """
         Return the TLS context for an address. Plain HTTP needs none, which saves 25 ms for reading
         the system's certificates.
@@ -206,7 +206,7 @@ class Client:
         if is_plain and settings.ca_file is settings.cert_file is None:
             return True
         if self._context is None:
-            self._context = _tls(settings)
+            self._context = _build_tls_context(settings)
         return self._context
 
 
@@ -274,7 +274,9 @@ async def find_refused_certificate(url: str, settings: ClientSettings) -> None:
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(REFUSAL_S):
-            reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=_tls(settings))
+            reader, writer = await asyncio.open_connection(
+                parts.hostname, port, ssl=_build_tls_context(settings)
+            )
             await reader.read(1)
     except (OSError, TimeoutError) as error:
         if is_refused_certificate(error):
@@ -284,7 +286,7 @@ async def find_refused_certificate(url: str, settings: ClientSettings) -> None:
             writer.close()
 
 
-def _tls(settings: ClientSettings) -> ssl.SSLContext:
+def _build_tls_context(settings: ClientSettings) -> ssl.SSLContext:
     """Return a TLS context. Raises Misconfigured if a certificate file cannot be used."""
     shown = f"ca_file {settings.ca_file}"
     try:

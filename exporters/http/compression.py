@@ -9,6 +9,6 @@ MIN_BYTES = 1024  # bytes; smaller bodies are sent uncompressed
 _LEVEL = 1
 
 
-def gzipped(body: bytes) -> bytes:
+def gzip_body(body: bytes) -> bytes:
     packed: bytes = igzip.compress(body, compresslevel=_LEVEL, mtime=0)
     return packed

@@ -48,7 +48,7 @@ def check_reach_in_clear(address: str) -> None:
         )
 
 
-def check_of(url: str) -> Check:
+def reach_check_for(url: str) -> Check:
     return check_reach_in_clear if url.startswith("http://") else check_reach
 
 
@@ -66,22 +66,22 @@ def problems_of_reach(name: str, url: str) -> Iterator[str]:
         yield f"{name}: {error}"
 
 
-def checked_socket(check: Check) -> Callable[[tuple[Any, ...]], socket.socket]:
+def checking_socket_factory(check: Check) -> Callable[[tuple[Any, ...]], socket.socket]:
     """Return a function that makes a socket for a resolved address if the check allows it."""
 
-    def make(address_info: tuple[Any, ...]) -> socket.socket:
+    def make_socket(address_info: tuple[Any, ...]) -> socket.socket:
         family, type, proto, _, address = address_info
         check(address[0])
         return socket.socket(family=family, type=type, proto=proto)
 
-    return make
+    return make_socket
 
 
-def connect(host: str, port: int, timeout_s: float, check: Check) -> socket.socket:
+def connect_checked(host: str, port: int, timeout_s: float, check: Check) -> socket.socket:
     """Connect like `socket.create_connection`, but check each address first."""
     error: OSError | None = None
     for address_info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        connection = checked_socket(check)(address_info)
+        connection = checking_socket_factory(check)(address_info)
         try:
             connection.settimeout(timeout_s)
             connection.connect(address_info[4])

@@ -31,8 +31,8 @@ from aiokafka.conn import collect_hosts, create_conn
 
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
-from exporters.kafka.messages import AWS, TopicProgress, read_progress
-from exporters.redaction import lines_of, redact
+from exporters.kafka.messages import AWS, TopicProgress, decode_progress
+from exporters.redaction import redact, secret_lines
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock, SystemClock
@@ -60,23 +60,25 @@ _FAULTS: Final = (
     kafka.InvalidReplicationFactorError,
     ssl.SSLCertVerificationError,
 )
-_READ_S: Final = 0.5
-_MOST_S: Final = 90.0  # maximum seconds to wait for a message; longer than any abandoned transaction lasts
+_POLL_S: Final = 0.5
+_MAX_WAIT_S: Final = (
+    90.0  # maximum seconds to wait for a message; longer than any abandoned transaction lasts
+)
 
 T = TypeVar("T")
 _TIMEOUT_S: Final = 10.0
-_BEFORE_S: Final = 300.0  # seconds before the expiry of the keys at which new keys are requested
+_RENEWAL_LEAD_S: Final = 300.0  # seconds before the expiry of the keys at which new keys are requested
 _MACHINE: Final = "http://169.254.169.254"
 _CONTAINER: Final = "http://169.254.170.2"
 _ROLES: Final = "/latest/meta-data/iam/security-credentials/"
 _SESSION: Final = "x-aws-ec2-metadata-token"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-ENDS_S: Final = 900  # maximum validity of a token in seconds
+TOKEN_LIFETIME_S: Final = 900  # maximum validity of a token in seconds
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _SERVICE: Final = "kafka-cluster"
 
 
-def options_of(settings: DestinationSettings, secret: SecretSource | None) -> dict[str, Any]:
+def client_options(settings: DestinationSettings, secret: SecretSource | None) -> dict[str, Any]:
     """Return the options for every client of the library: the addresses and the current identity."""
     options: dict[str, Any] = {
         "bootstrap_servers": settings.url,
@@ -87,16 +89,16 @@ def options_of(settings: DestinationSettings, secret: SecretSource | None) -> di
         "SSL" if settings.tls else "PLAINTEXT"
     )
     if settings.tls:
-        options["ssl_context"] = _context(settings)
+        options["ssl_context"] = _build_tls_context(settings)
     if settings.sasl == "oauthbearer":
-        options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _Token(settings)}
+        options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _FileToken(settings)}
     elif settings.sasl == AWS:
         if secret is not None:
             # read the secret file now, so that its errors are raised before anything connects
-            _lines(secret, max_lines=3)
+            _secret_lines(secret, max_lines=3)
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _AwsToken(settings, secret)}
     elif settings.sasl:
-        user, password = _lines(secret, max_lines=2)
+        user, password = _secret_lines(secret, max_lines=2)
         options |= {
             "sasl_mechanism": settings.sasl.upper(),
             "sasl_plain_username": user,
@@ -105,7 +107,7 @@ def options_of(settings: DestinationSettings, secret: SecretSource | None) -> di
     return options
 
 
-def _lines(secret: SecretSource | None, *, max_lines: int) -> list[str]:
+def _secret_lines(secret: SecretSource | None, *, max_lines: int) -> list[str]:
     """Return the lines of a secret file. Raises Misconfigured if it has fewer than two lines or too many."""
     lines = (secret.value() if secret else "").split("\n")
     if not 2 <= len(lines) <= max_lines:
@@ -145,10 +147,10 @@ def _is_fault(error: Exception) -> bool:
     return is_alert or isinstance(error, _FAULTS)
 
 
-async def start(library: Any, options: Mapping[str, Any]) -> None:
+async def start_client(client: Any, options: Mapping[str, Any]) -> None:
     """Start a producer or a consumer, and raise the brokers' own errors."""
     try:
-        await library.start()
+        await client.start()
     except kafka.KafkaConnectionError:
         await find_fault(options)
         raise
@@ -159,7 +161,7 @@ async def start(library: Any, options: Mapping[str, Any]) -> None:
         raise kafka.AuthenticationFailedError("the brokers rejected the token") from error
 
 
-class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
+class _FileToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
     """The present token in a file. Another program renews the file."""
 
     def __init__(self, settings: DestinationSettings) -> None:
@@ -182,19 +184,19 @@ class _AwsToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has
 
     async def token(self) -> str:
         if self._secret is None:
-            key_id, secret, session, _ = await self._identity.keys()
+            key_id, secret, session, _ = await self._identity.current_keys()
         else:
-            key_id, secret, *further_lines = _lines(self._secret, max_lines=3)
+            key_id, secret, *further_lines = _secret_lines(self._secret, max_lines=3)
             session = "".join(further_lines)
         return aws_token(key_id, secret, session, region=self._region, now=SystemClock().now())
 
 
-def _context(settings: DestinationSettings) -> ssl.SSLContext:
+def _build_tls_context(settings: DestinationSettings) -> ssl.SSLContext:
     context = ssl.create_default_context()
-    with _readable(settings.ca_file):
+    with _translate_file_errors(settings.ca_file):
         if settings.ca_file is not None:
             context.load_verify_locations(settings.ca_file)
-    with _readable(settings.tls_cert_file, settings.tls_key_file):
+    with _translate_file_errors(settings.tls_cert_file, settings.tls_key_file):
         if settings.tls_cert_file is not None:
             # With an empty password, OpenSSL does not prompt for a password on the terminal.
             context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file, password="")
@@ -202,7 +204,7 @@ def _context(settings: DestinationSettings) -> ssl.SSLContext:
 
 
 @contextmanager
-def _readable(*files: Path | None) -> Iterator[None]:
+def _translate_file_errors(*files: Path | None) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -212,7 +214,7 @@ def _readable(*files: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def translated(settings: DestinationSettings, secret: SecretSource | None) -> Iterator[None]:
+def translate_errors(settings: DestinationSettings, secret: SecretSource | None) -> Iterator[None]:
     """
     Translate errors of the library: to Misconfigured if the operator must fix them, and otherwise to Retryable.
 
@@ -225,16 +227,16 @@ def translated(settings: DestinationSettings, secret: SecretSource | None) -> It
         raise Misconfigured(text, answered=False) from error
     except (kafka.KafkaError, OSError, TimeoutError) as error:
         kind = Misconfigured if _is_fault(error) else Retryable
-        raise kind(_words(error, _secrets_of(settings, secret)), answered=False) from error
+        raise kind(_error_message(error, _secrets_to_hide(settings, secret)), answered=False) from error
 
 
-def _secrets_of(settings: DestinationSettings, secret: SecretSource | None) -> list[str]:
+def _secrets_to_hide(settings: DestinationSettings, secret: SecretSource | None) -> list[str]:
     """Return the passwords, keys and tokens, without the user name in the first line."""
     token = SecretSource(f"destination {settings.name}", file=settings.identity_token_file)
-    return [*lines_of(secret)[1:], *(lines_of(token) if settings.identity_token_file else ())]
+    return [*secret_lines(secret)[1:], *(secret_lines(token) if settings.identity_token_file else ())]
 
 
-def _words(error: BaseException, secrets: Iterable[str]) -> str:
+def _error_message(error: BaseException, secrets: Iterable[str]) -> str:
     """Return the type, the text and the cause of an error. They name topics and addresses, but no records."""
     name = type(error).__name__
     text = str(error)
@@ -244,24 +246,24 @@ def _words(error: BaseException, secrets: Iterable[str]) -> str:
 
 
 @asynccontextmanager
-async def reader_of(options: Mapping[str, Any]) -> AsyncIterator[Any]:
+async def open_reader(options: Mapping[str, Any]) -> AsyncIterator[Any]:
     """Yield a consumer without a consumer group, which leaves no traces on the brokers."""
     reader = AIOKafkaConsumer(**options, isolation_level="read_committed", enable_auto_commit=False)
     try:
-        await start(reader, options)
+        await start_client(reader, options)
         yield reader
     finally:
         await reader.stop()
 
 
-async def partitions_of(reader: Any, topic: str) -> list[int]:
+async def fetch_partitions(reader: Any, topic: str) -> list[int]:
     """Return the partitions of a topic, or [] if it does not exist."""
     # The reader's own metadata covers only topics that it reads.
     cluster = await reader._client.fetch_all_metadata()
     return sorted(cluster.partitions_for_topic(topic) or ())
 
 
-async def begin(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
+async def seek_to_beginning(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
     """Seek to the beginning of partitions. Return the partitions whose first messages have been deleted."""
     places = [TopicPartition(topic, partition) for partition in partitions]
     reader.assign(places)
@@ -271,7 +273,7 @@ async def begin(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
     return {partition.partition for partition, offset in begins.items() if offset}
 
 
-async def messages(reader: Any) -> AsyncIterator[Any]:
+async def read_to_end(reader: Any) -> AsyncIterator[Any]:
     """
     Yield the messages up to the present end, in order per partition. Raises TimeoutError if no message
     arrives for _MOST_S.
@@ -279,10 +281,10 @@ async def messages(reader: Any) -> AsyncIterator[Any]:
     ends = await reader.end_offsets(reader.assignment())
     waited = 0.0
     while [partition for partition, end in ends.items() if await reader.position(partition) < end]:
-        read = await reader.getmany(timeout_ms=int(_READ_S * 1000))
-        waited = 0.0 if read else waited + _READ_S
-        if waited > _MOST_S:
-            raise TimeoutError(f"no message arrived for {_MOST_S:.0f} s")
+        read = await reader.getmany(timeout_ms=int(_POLL_S * 1000))
+        waited = 0.0 if read else waited + _POLL_S
+        if waited > _MAX_WAIT_S:
+            raise TimeoutError(f"no message arrived for {_MAX_WAIT_S:.0f} s")
         for batch in read.values():
             for message in batch:
                 yield message
@@ -292,10 +294,10 @@ async def read_progresses(
     reader: Any, topic: str, is_wanted: Callable[[bytes], bool]
 ) -> Mapping[bytes, TopicProgress]:
     """Return the newest progress of each wanted key."""
-    await begin(reader, topic, [0])
+    await seek_to_beginning(reader, topic, [0])
     return {
-        message.key: read_progress(message.value)
-        async for message in messages(reader)
+        message.key: decode_progress(message.value)
+        async for message in read_to_end(reader)
         if is_wanted(message.key or b"")
     }
 
@@ -304,7 +306,7 @@ class AwsKeys(NamedTuple):
     key_id: str
     secret: str
     session: str = ""
-    ends: float = 0.0  # epoch seconds; 0 if the keys do not expire
+    expires_at: float = 0.0  # epoch seconds; 0 if the keys do not expire
 
 
 class _ServiceKeys(msgspec.Struct, frozen=True, rename="pascal"):
@@ -336,18 +338,18 @@ class AwsIdentity:
         self._role = settings.role or self._environ.get("AWS_ROLE_ARN", "")
         file = self._environ.get("AWS_WEB_IDENTITY_TOKEN_FILE", "")
         self._token_file = settings.identity_token_file or (Path(file) if file else None)
-        self._kept: AwsKeys | None = None
+        self._cached_keys: AwsKeys | None = None
 
-    async def keys(self) -> AwsKeys:
+    async def current_keys(self) -> AwsKeys:
         """
         Return the keys. Raises Misconfigured if no source has keys, and Retryable if a source does not respond.
         """
-        cached = self._kept
-        if cached is None or (cached.ends and cached.ends - _BEFORE_S < self._clock.now()):
+        cached = self._cached_keys
+        if cached is None or (cached.expires_at and cached.expires_at - _RENEWAL_LEAD_S < self._clock.now()):
             settings = ClientSettings(compression="none", timeout_s=_TIMEOUT_S)
             async with Client(settings, clock=self._clock) as client:
                 cached = await self._fetch_keys(client)
-            self._kept = cached
+            self._cached_keys = cached
         return cached
 
     async def _fetch_keys(self, client: Client) -> AwsKeys:
@@ -359,21 +361,21 @@ class AwsIdentity:
                     variable("AWS_ACCESS_KEY_ID", ""), variable("AWS_SECRET_ACCESS_KEY", ""), session
                 )
             if self._role and self._token_file is not None:
-                return await self._keys_of_role(client, self._token_file)
+                return await self._fetch_role_keys(client, self._token_file)
             address = variable("AWS_CONTAINER_CREDENTIALS_FULL_URI", "")
             path = variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "")
             if address or path:
-                return await self._keys_of_container(client, address or f"{_CONTAINER}{path}")
-            return await self._keys_of_machine(client)
+                return await self._fetch_container_keys(client, address or f"{_CONTAINER}{path}")
+            return await self._fetch_machine_keys(client)
         except Retryable:
             raise
         except SendError as error:
             message = f"secret_file is empty, and AWS provides no keys to this machine: {error}"
             raise Misconfigured(message, answered=False) from error
 
-    async def _keys_of_role(self, client: Client, file: Path) -> AwsKeys:
+    async def _fetch_role_keys(self, client: Client, file: Path) -> AwsKeys:
         """Exchange a pod's token for a session of its role."""
-        token = _text(file)
+        token = _read_text(file)
         parameters = {
             "Action": "AssumeRoleWithWebIdentity",
             "Version": "2011-06-15",
@@ -382,7 +384,7 @@ class AwsIdentity:
             "WebIdentityToken": token,
         }
         url = self._environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{self._region}.amazonaws.com"
-        if not _is_safe(url):
+        if not _is_encrypted_or_loopback(url):
             raise Misconfigured(f"{url} does not begin with https://", answered=False)
         kind = "application/x-www-form-urlencoded"
         answer = await client.send(url, urlencode(parameters).encode(), content_type=kind, secrets=[token])
@@ -396,14 +398,14 @@ class AwsIdentity:
         except (ElementTree.ParseError, KeyError, ValueError) as error:
             raise Retryable("the response of AWS contains no keys", answered=True) from error
 
-    async def _keys_of_container(self, client: Client, url: str) -> AwsKeys:
+    async def _fetch_container_keys(self, client: Client, url: str) -> AwsKeys:
         token = self._environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
         file = self._environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "")
         if file:
-            token = _text(Path(file))
-        return await _keys_from_service(client, url, {"Authorization": token} if token else {})
+            token = _read_text(Path(file))
+        return await _fetch_service_keys(client, url, {"Authorization": token} if token else {})
 
-    async def _keys_of_machine(self, client: Client) -> AwsKeys:
+    async def _fetch_machine_keys(self, client: Client) -> AwsKeys:
         base = self._environ.get("AWS_METADATA_ENDPOINT", _MACHINE).rstrip("/")
         session_headers = {f"{_SESSION}-ttl-seconds": "600"}
         url = f"{base}/latest/api/token"
@@ -415,10 +417,10 @@ class AwsIdentity:
             f"{base}{_ROLES}", b"", method="GET", content_type="text/plain", headers=headers
         )
         role = roles.body.decode().split("\n")[0].strip()
-        return await _keys_from_service(client, f"{base}{_ROLES}{role}", headers)
+        return await _fetch_service_keys(client, f"{base}{_ROLES}{role}", headers)
 
 
-async def _keys_from_service(client: Client, url: str, headers: Mapping[str, str]) -> AwsKeys:
+async def _fetch_service_keys(client: Client, url: str, headers: Mapping[str, str]) -> AwsKeys:
     answer = await client.send(url, b"", method="GET", content_type="text/plain", headers=headers)
     try:
         keys = msgspec.json.decode(answer.body, type=_ServiceKeys)
@@ -427,7 +429,7 @@ async def _keys_from_service(client: Client, url: str, headers: Mapping[str, str
     return AwsKeys(keys.access_key_id, keys.secret_access_key, keys.token, keys.expiration.timestamp())
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -435,7 +437,7 @@ def _text(file: Path) -> str:
         raise Misconfigured(f"cannot read {file}: {reason}", answered=False) from error
 
 
-def _is_safe(url: str) -> bool:
+def _is_encrypted_or_loopback(url: str) -> bool:
     parts = urlsplit(url)
     return parts.scheme == "https" or parts.hostname in _LOOPBACK
 
@@ -453,7 +455,7 @@ def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float
         "X-Amz-Algorithm": _ALGORITHM,
         "X-Amz-Credential": f"{key_id}/{scope}",
         "X-Amz-Date": at,
-        "X-Amz-Expires": str(ENDS_S),
+        "X-Amz-Expires": str(TOKEN_LIFETIME_S),
         "X-Amz-SignedHeaders": "host",
     }
     if session:
@@ -461,10 +463,10 @@ def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float
     query = urlencode(sorted(parameters.items()), quote_via=quote, safe="")
     request = f"GET\n/\n{query}\nhost:{host}\n\nhost\n{sha256().hexdigest()}"
     text = f"{_ALGORITHM}\n{at}\n{scope}\n{sha256(request.encode()).hexdigest()}"
-    signature = reduce(_signed, [*scope.split("/"), text], f"AWS4{secret}".encode()).hex()
+    signature = reduce(_sign, [*scope.split("/"), text], f"AWS4{secret}".encode()).hex()
     address = f"https://{host}/?{query}&X-Amz-Signature={signature}&User-Agent=tollhouse"
     return urlsafe_b64encode(address.encode()).rstrip(b"=").decode()
 
 
-def _signed(key: bytes, text: str) -> bytes:
+def _sign(key: bytes, text: str) -> bytes:
     return hmac.digest(key, text.encode(), "sha256")

@@ -28,14 +28,14 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 def build(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> LandingExporter:
-    brokers = brokers_of(settings, secret, settings.topics[0])
+    brokers = build_brokers(settings, secret, settings.topics[0])
     from exporters.kafka.exporter import KafkaExporter
 
     exporter = KafkaExporter(brokers, context.landings, max_records=settings.batch_records or USUAL_RECORDS)
     return with_landing_times(exporter, settings, clock, context)
 
 
-def brokers_of(settings: DestinationSettings, secret: SecretSource | None, topic: str) -> Brokers:
+def build_brokers(settings: DestinationSettings, secret: SecretSource | None, topic: str) -> Brokers:
     """
     Return the brokers of a destination, for one topic. Raises ValueError if the optional library is missing.
     """
@@ -46,7 +46,7 @@ def brokers_of(settings: DestinationSettings, secret: SecretSource | None, topic
     return Brokers(settings, secret, topic=topic)
 
 
-def watch(
+def watch_task(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """
@@ -54,19 +54,19 @@ def watch(
     """
     route = route_name(settings)
 
-    async def count(below: int) -> CountedNumbers:
-        from exporters.kafka.recount import recount
+    async def count_numbers(below: int) -> CountedNumbers:
+        from exporters.kafka.recount import recount_topic
         from exporters.lake.watch import CountedNumbers
 
-        counted = await recount(settings, secret, route, below=below)
+        counted = await recount_topic(settings, secret, route, below=below)
         return CountedNumbers(counted.differences, counted.settled, counted.absent or 0)
 
-    async def seen() -> LakeCheckResult:
+    async def check() -> LakeCheckResult:
         from exporters.lake.watch import check_numbers
 
-        return await check_numbers(context, route, count)
+        return await check_numbers(context, route, count_numbers)
 
-    return periodic_check(settings, clock, context, seen)
+    return periodic_check(settings, clock, context, check)
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
@@ -74,37 +74,37 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
     Begin and abort a transaction under a separate id, and read the progress of routes. No message is sent.
     """
     from exporters.errors import SendError
-    from exporters.probe import REFUSED, Probe, failed
+    from exporters.probe import REFUSED, Probe, probe_of_error
 
     for topic in settings.topics:
         try:
-            brokers = brokers_of(settings, secret, topic)
+            brokers = build_brokers(settings, secret, topic)
         except ValueError as error:
             return Probe(status=REFUSED, words=str(error))
         try:
             await brokers.open(f"tollhouse.check.{settings.name}", ())
             await brokers.try_transaction()
         except SendError as error:
-            return failed(error)
+            return probe_of_error(error)
         finally:
             await brokers.close()
     try:
-        return await _setup_probe(settings, secret)
+        return await _probe_topics(settings, secret)
     except SendError as error:
-        return failed(error)
+        return probe_of_error(error)
 
 
-async def _setup_probe(settings: DestinationSettings, secret: SecretSource | None) -> Probe:
-    from exporters.kafka.exporter import problems_of, setups_of
+async def _probe_topics(settings: DestinationSettings, secret: SecretSource | None) -> Probe:
+    from exporters.kafka.exporter import fetch_topic_setups, topic_problems
     from exporters.probe import OK, REFUSED, Probe
 
     names = [settings.topic.replace("{topic}", topic) for topic in settings.topics]
     progress = settings.topic.replace("{topic}", "progress")
-    setups = await setups_of(settings, secret, [*names, progress])
+    setups = await fetch_topic_setups(settings, secret, [*names, progress])
     wrong = [
         problem
         for topic, setup in setups.items()
-        for problem in problems_of(topic, setup, is_progress=topic == progress)
+        for problem in topic_problems(topic, setup, is_progress=topic == progress)
     ]
     if wrong:
         return Probe(status=REFUSED, words="; ".join(wrong))
@@ -157,7 +157,7 @@ TYPE = DestinationType(
     name="kafka",
     needs="url",
     build_lake=build,
-    beside=watch,
+    beside=watch_task,
     probe=probe,
     problems=problems,
     secret_lines=3,  # maximum lines of the secret file, which `aws-msk-iam` needs

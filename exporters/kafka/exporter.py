@@ -22,14 +22,20 @@ from aiokafka.partitioner import DefaultPartitioner
 from exporters.batch import TURN
 from exporters.errors import Misconfigured
 from exporters.exporter import KeepMark, keep_or_compare
-from exporters.kafka.connection import options_of, read_progresses, reader_of, start, translated
+from exporters.kafka.connection import (
+    client_options,
+    open_reader,
+    read_progresses,
+    start_client,
+    translate_errors,
+)
 from exporters.kafka.messages import (
     TopicMessage,
     TopicProgress,
-    digest_of,
-    messages_of,
+    encode_entry,
+    encode_progress,
+    ids_digest,
     progress_key,
-    write_progress,
 )
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -71,8 +77,8 @@ class Brokers:
         Begin to send under an id. Return the newest progress of each key. From now on, only this sender can
         change the progress.
         """
-        with translated(self._settings, self._secret):
-            options = options_of(self._settings, self._secret)
+        with translate_errors(self._settings, self._secret):
+            options = client_options(self._settings, self._secret)
             if self._settings.transactions:
                 options |= {"transactional_id": id, "transaction_timeout_ms": int(TRANSACTION_S * 1000)}
             producer = AIOKafkaProducer(
@@ -83,11 +89,11 @@ class Brokers:
                 max_request_size=_MOST_BYTES,
             )
             try:
-                await start(producer, options)
-                progress = await self._progress(keys)
+                await start_client(producer, options)
+                progress = await self._fetch_progress(keys)
                 self._partitions = sorted(await producer.partitions_for(self._topic))
             except BaseException:
-                await _end(producer)
+                await _stop_producer(producer)
                 raise
         self._producer = producer
         return progress
@@ -100,16 +106,16 @@ class Brokers:
         """
         producer = self._producer
         has_transactions = self._settings.transactions
-        with translated(self._settings, self._secret):
+        with translate_errors(self._settings, self._secret):
             # a limit is needed, because the library waits forever for a commit if its broker disappears
             async with asyncio.timeout(TRANSACTION_S):
                 if has_transactions:
                     await producer.begin_transaction()
-                sent = [await self._send(producer, message) for message in messages]
+                sent = [await self._send_message(producer, message) for message in messages]
                 if not has_transactions:
                     await asyncio.gather(*sent)
                 target = {"key": progress_key(edition, route), "partition": 0}
-                sent.append(await producer.send(self._progress_topic, write_progress(progress), **target))
+                sent.append(await producer.send(self._progress_topic, encode_progress(progress), **target))
                 await asyncio.gather(*sent)
                 if has_transactions:
                     await producer.commit_transaction()
@@ -118,16 +124,16 @@ class Brokers:
         """Begin and abort a transaction without a message. Do nothing if transactions are switched off."""
         if not self._settings.transactions:
             return
-        with translated(self._settings, self._secret):
+        with translate_errors(self._settings, self._secret):
             await self._producer.begin_transaction()
             await self._producer.abort_transaction()
 
     async def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            await _end(producer)
+            await _stop_producer(producer)
 
-    async def _send(self, producer: Any, message: TopicMessage) -> Any:
+    async def _send_message(self, producer: Any, message: TopicMessage) -> Any:
         partition = self._partition(message.partition_key, self._partitions, self._partitions)
         return await producer.send(
             self._topic,
@@ -138,8 +144,8 @@ class Brokers:
             headers=message.headers,
         )
 
-    async def _progress(self, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
-        async with reader_of(options_of(self._settings, self._secret)) as reader:
+    async def _fetch_progress(self, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
+        async with open_reader(client_options(self._settings, self._secret)) as reader:
             self._check_topics(await reader.topics())
             return await read_progresses(reader, self._progress_topic, lambda key: key in keys)
 
@@ -154,7 +160,7 @@ class Brokers:
                 )
 
 
-async def _end(producer: Any) -> None:
+async def _stop_producer(producer: Any) -> None:
     """Stop a producer and its tasks. Uncommitted messages are dropped, because their delivery is repeated."""
     # Otherwise `stop` waits for the brokers. If the wait timed out, the producer's sender and connections
     # would never end.
@@ -174,22 +180,22 @@ class KafkaExporter:
         self._brokers = brokers
         self._landings = landings
         self._edition = ""  # edition in the transactional id; "" while no connection is open
-        self._there: TopicProgress | None = None  # the newest committed delivery
+        self._newest_committed: TopicProgress | None = None  # the newest committed delivery
 
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
         """Store the delivery's mark. Then send the delivery, unless it is already in the topic."""
         editions = await self._landings.editions(delivery.route, delivery.first)
-        messages = await _messages(entries, delivery.route, editions[0])
-        progress = TopicProgress(delivery.first, delivery.last, digest_of(messages))
+        messages = await _encode_messages(entries, delivery.route, editions[0])
+        progress = TopicProgress(delivery.first, delivery.last, ids_digest(messages))
         await keep_or_compare(delivery, f"{LAKE_MARK}kafka=1;digest={progress.digest}", keep_mark)
         try:
             if self._edition != editions[0]:
-                await self._open(delivery.route, editions)
+                await self._open_connection(delivery.route, editions)
             if self._is_missing(progress):
                 await self._brokers.send(messages, progress, edition=editions[0], route=delivery.route)
-                self._there = progress
+                self._newest_committed = progress
         except BaseException:  # the outcome of the open transaction is unknown
             await self.close()
             raise
@@ -200,20 +206,22 @@ class KafkaExporter:
         self._edition = ""
         await self._brokers.close()
 
-    async def _open(self, route: str, editions: Sequence[str]) -> None:
+    async def _open_connection(self, route: str, editions: Sequence[str]) -> None:
         """Open the connection and read the progress, including the progress of editions before a restore."""
         await self._brokers.close()
         keys = [progress_key(edition, route) for edition in editions]
         progresses = await self._brokers.open(f"tollhouse.{editions[0]}.{route}", keys)
         committed = [progresses[key] for key in keys if key in progresses]
-        self._there = max(committed, key=lambda committed_range: committed_range.last, default=None)
+        self._newest_committed = max(
+            committed, key=lambda committed_range: committed_range.last, default=None
+        )
         self._edition = editions[0]
 
     def _is_missing(self, expected: TopicProgress) -> bool:
         """
         Return whether a delivery is missing in the topic. Raises Misconfigured if other records have its numbers.
         """
-        committed = self._there
+        committed = self._newest_committed
         if committed is None or committed.last < expected.first:
             return True
         if committed == expected:
@@ -225,12 +233,12 @@ class KafkaExporter:
         )
 
 
-async def _messages(entries: AsyncIterator[Entry], route: str, edition: str) -> list[TopicMessage]:
+async def _encode_messages(entries: AsyncIterator[Entry], route: str, edition: str) -> list[TopicMessage]:
     """Encode entries in short steps of the event loop."""
     messages: list[TopicMessage] = []
     async for entry in entries:
         for part in entry.parts(TURN):
-            messages += messages_of(part, route=route, edition=edition)
+            messages += encode_entry(part, route=route, edition=edition)
             await asyncio.sleep(0)
     return messages
 
@@ -252,20 +260,20 @@ class TopicSetup:
         return f"{self.partitions} partitions, {self.replicas} replicas{least}"
 
 
-async def setups_of(
+async def fetch_topic_setups(
     settings: DestinationSettings, secret: SecretSource | None, topics: Sequence[str]
 ) -> Mapping[str, TopicSetup]:
     """Return the settings of existing topics by name."""
-    with translated(settings, secret):
-        options = options_of(settings, secret)
+    with translate_errors(settings, secret):
+        options = client_options(settings, secret)
         admin = AIOKafkaAdminClient(**options)
         try:
-            await start(admin, options)
+            await start_client(admin, options)
             shown = {
                 description["topic"]: description["partitions"]
                 for description in await admin.describe_topics(list(topics))
             }
-            settings_by_topic = {topic: await _settings(admin, topic) for topic in topics}
+            settings_by_topic = {topic: await _fetch_topic_settings(admin, topic) for topic in topics}
         finally:
             await admin.close()
     return {
@@ -279,7 +287,7 @@ async def setups_of(
     }
 
 
-async def _settings(admin: AIOKafkaAdminClient, topic: str) -> Mapping[str, str]:
+async def _fetch_topic_settings(admin: AIOKafkaAdminClient, topic: str) -> Mapping[str, str]:
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs={_POLICY: None, _LEAST: None})
     (answer,) = await admin.describe_configs([resource])
     ((error, reason, _, _, entries),) = answer.resources
@@ -290,7 +298,7 @@ async def _settings(admin: AIOKafkaAdminClient, topic: str) -> Mapping[str, str]
     return {name: value for name, value, *_ in entries}
 
 
-def problems_of(topic: str, setup: TopicSetup, *, is_progress: bool) -> Iterator[str]:
+def topic_problems(topic: str, setup: TopicSetup, *, is_progress: bool) -> Iterator[str]:
     """Yield problems of settings that would delete the progress of routes, or retain messages forever."""
     policy = {policy_name.strip() for policy_name in setup.policy.split(",") if policy_name.strip()}
     if is_progress and "delete" in policy:

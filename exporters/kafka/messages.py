@@ -41,7 +41,7 @@ class TopicProgress(msgspec.Struct, frozen=True):
     digest: str
 
 
-def messages_of(entry: Entry, *, route: str, edition: str) -> list[TopicMessage]:
+def encode_entry(entry: Entry, *, route: str, edition: str) -> list[TopicMessage]:
     """Return a message for each readable record of an entry, in the order of their numbers."""
     shared = [
         ("tollhouse-route", route.encode()),
@@ -49,13 +49,13 @@ def messages_of(entry: Entry, *, route: str, edition: str) -> list[TopicMessage]
         ("tollhouse-schema", SCHEMA),
     ]
     return [
-        _message(record, number, entry.committed_at, shared)
+        _encode_record(record, number, entry.committed_at, shared)
         for number, record in enumerate(entry.records, entry.first)
         if record is not None
     ]
 
 
-def digest_of(messages: Iterable[TopicMessage]) -> str:
+def ids_digest(messages: Iterable[TopicMessage]) -> str:
     """Return a digest of a delivery's records: SHA-256 over their ids in order."""
     proof = sha256()
     for message in messages:
@@ -68,22 +68,22 @@ def progress_key(edition: str, route: str) -> bytes:
     return f"{edition} {route}".encode()
 
 
-def edition_of(key: bytes, route: str) -> str | None:
+def edition_in_key(key: bytes, route: str) -> str | None:
     """Return the edition in a progress key. Return None if the key belongs to another route."""
     edition, _, its_route = key.decode("utf-8", "replace").partition(" ")
     return edition if its_route == route else None
 
 
-def read_progress(value: bytes) -> TopicProgress:
+def decode_progress(value: bytes) -> TopicProgress:
     """Parse progress. Raises ValueError if it is malformed."""
     return msgspec.json.decode(value, type=TopicProgress)
 
 
-def write_progress(progress: TopicProgress) -> bytes:
+def encode_progress(progress: TopicProgress) -> bytes:
     return msgspec.json.encode(progress)
 
 
-def _message(
+def _encode_record(
     record: Record, number: int, committed_at: float, shared: Sequence[tuple[str, bytes]]
 ) -> TopicMessage:
     key = record.id.hex().encode()

@@ -14,15 +14,15 @@ from typing import Any, Final
 
 from exporters.errors import Misconfigured
 from exporters.kafka.connection import (
-    begin,
-    messages,
-    options_of,
-    partitions_of,
+    client_options,
+    fetch_partitions,
+    open_reader,
     read_progresses,
-    reader_of,
-    translated,
+    read_to_end,
+    seek_to_beginning,
+    translate_errors,
 )
-from exporters.kafka.messages import MOST_RECORDS, TopicProgress, edition_of
+from exporters.kafka.messages import MOST_RECORDS, TopicProgress, edition_in_key
 from exporters.lake.verification import CONTENT, FOREIGN, HOLE, MISSING, OVERLAP, LakeDifference
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -47,7 +47,7 @@ class VerifiedTopic:
     differences: Sequence[LakeDifference]
 
 
-async def recount(
+async def recount_topic(
     settings: DestinationSettings,
     secret: SecretSource | None,
     route: str,
@@ -62,22 +62,22 @@ async def recount(
     the brokers' errors.
     """
     topic = settings.topic.replace("{topic}", route.partition("/")[2])
-    options = options_of(settings, secret)
-    with translated(settings, secret):
-        async with reader_of(options) as reader:
+    options = client_options(settings, secret)
+    with translate_errors(settings, secret):
+        async with open_reader(options) as reader:
             progresses = await read_progresses(
                 reader,
                 settings.topic.replace("{topic}", "progress"),
-                lambda key: edition_of(key, route) is not None,
+                lambda key: edition_in_key(key, route) is not None,
             )
-            progress = {str(edition_of(key, route)): reached for key, reached in progresses.items()}
+            progress = {str(edition_in_key(key, route)): reached for key, reached in progresses.items()}
             last = max((reached.last for reached in progress.values()), default=0)
-            differences = [*_progress_differs(topic, last, below)]
+            differences = [*_progress_differences(topic, last, below)]
             if not reads_all:
                 return VerifiedTopic(progress=progress, differences=differences)
-            read = await _read(reader, topic, route, progress)
+            read = await _read_topic(reader, topic, route, progress)
     end = last + 1 if below is None else min(below, last + 1)
-    absent = list(read.absent(end))
+    absent = list(read.missing_ranges(end))
     differences += _message_differences(topic, read, progress, absent)
     return VerifiedTopic(
         progress=progress,
@@ -89,26 +89,28 @@ async def recount(
 
 
 @dataclass
-class KeptMessages:
+class TopicContents:
     """The record numbers in a topic, one bit each, and the ids of the newest deliveries."""
 
     bits: bytearray = field(default_factory=bytearray)
     messages: int = 0
-    twice: int = 0
-    foreign: int = 0
-    begins: dict[int, int] = field(default_factory=dict)  # first record number of each partition
-    cut: set[int] = field(default_factory=set)  # partitions whose first messages have been deleted
+    repeated_numbers: int = 0
+    foreign_messages: int = 0
+    first_number_by_partition: dict[int, int] = field(
+        default_factory=dict
+    )  # first record number of each partition
+    cut_partitions: set[int] = field(default_factory=set)  # partitions whose first messages have been deleted
     ids: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
     @property
     def is_cut(self) -> bool:
-        return bool(self.cut)
+        return bool(self.cut_partitions)
 
     def add(self, partition: int, number: int) -> None:
         self.messages += 1
-        self.begins.setdefault(partition, number)
+        self.first_number_by_partition.setdefault(partition, number)
         if self.has(number):
-            self.twice += 1
+            self.repeated_numbers += 1
         index = number >> 3
         if index >= len(self.bits):
             self.bits.extend(bytes(max(index + 1 - len(self.bits), len(self.bits))))
@@ -121,15 +123,17 @@ class KeptMessages:
     def count_below(self, end: int) -> int:
         return sum(self.has(number) for number in range(end))
 
-    def absent(self, end: int) -> Iterator[tuple[int, int]]:
+    def missing_ranges(self, end: int) -> Iterator[tuple[int, int]]:
         """
         Yield the ranges of missing numbers below `end`. Each range is its first number and the number
         after its last.
         """
         if self.is_cut:
-            first = max(self.begins.get(partition, end) for partition in self.cut)
+            first = max(
+                self.first_number_by_partition.get(partition, end) for partition in self.cut_partitions
+            )
         else:
-            first = min(self.begins.values(), default=end)
+            first = min(self.first_number_by_partition.values(), default=end)
         gap = None
         for number in range(first, end + 1):
             is_there = number == end or self.has(number)
@@ -140,17 +144,19 @@ class KeptMessages:
                 gap = None
 
 
-async def _read(reader: Any, topic: str, route: str, progress: Mapping[str, TopicProgress]) -> KeptMessages:
-    partitions = await partitions_of(reader, topic)
+async def _read_topic(
+    reader: Any, topic: str, route: str, progress: Mapping[str, TopicProgress]
+) -> TopicContents:
+    partitions = await fetch_partitions(reader, topic)
     if not partitions:
         raise Misconfigured(f"the topic {topic} does not exist", answered=False)
-    kept_messages = KeptMessages(cut=await begin(reader, topic, partitions))
-    async for message in messages(reader):
+    kept_messages = TopicContents(cut_partitions=await seek_to_beginning(reader, topic, partitions))
+    async for message in read_to_end(reader):
         headers = {name: value.decode("utf-8", "replace") for name, value in message.headers}
         number = headers.get("tollhouse-number", "")
         edition = headers.get("tollhouse-edition", "")
         if headers.get("tollhouse-route") != route or not number.isdigit():
-            kept_messages.foreign += 1
+            kept_messages.foreign_messages += 1
             continue
         kept_messages.add(message.partition, int(number))
         newest = progress.get(edition)
@@ -159,7 +165,7 @@ async def _read(reader: Any, topic: str, route: str, progress: Mapping[str, Topi
     return kept_messages
 
 
-def _progress_differs(topic: str, last: int, below: int | None) -> Iterator[LakeDifference]:
+def _progress_differences(topic: str, last: int, below: int | None) -> Iterator[LakeDifference]:
     """Compare the last number in the progress with the settled numbers. One delivery may be in progress."""
     if below is not None and last < below - 1:
         description = f"its progress ends at {last}, but the route has sent the numbers up to {below - 1}"
@@ -170,12 +176,12 @@ def _progress_differs(topic: str, last: int, below: int | None) -> Iterator[Lake
 
 
 def _message_differences(
-    topic: str, read: KeptMessages, progress: Mapping[str, TopicProgress], absent: Sequence[tuple[int, int]]
+    topic: str, read: TopicContents, progress: Mapping[str, TopicProgress], absent: Sequence[tuple[int, int]]
 ) -> Iterator[LakeDifference]:
-    if read.twice:
-        yield LakeDifference(OVERLAP, topic, f"{read.twice} messages repeat a number")
-    if read.foreign:
-        yield LakeDifference(FOREIGN, topic, f"{read.foreign} messages do not belong to this route")
+    if read.repeated_numbers:
+        yield LakeDifference(OVERLAP, topic, f"{read.repeated_numbers} messages repeat a number")
+    if read.foreign_messages:
+        yield LakeDifference(FOREIGN, topic, f"{read.foreign_messages} messages do not belong to this route")
     for first, after in absent[:_SHOWN]:
         yield LakeDifference(HOLE, topic, f"the numbers {first} to {after - 1} are missing")
     for edition, newest in progress.items():

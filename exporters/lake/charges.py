@@ -78,8 +78,8 @@ class FocusFiles(DeliveryFiles):
             self._sums.add([row.values for row in rows])
 
     def _finish_files(self, digest: str) -> list[manifest.LakeFile]:
-        self._charges.make(self._charges.rows())
-        days = groupby(self._charges.charges(), lambda charge: charge.start.date().isoformat())
+        self._charges.add_charges(self._charges.summed_rows())
+        days = groupby(self._charges.sorted_charges(), lambda charge: charge.start.date().isoformat())
         return [self._write_file(date, list(charges), digest) for date, charges in days]
 
     def _write_file(self, date: str, charges: Sequence[Charge], digest: str) -> manifest.LakeFile:
@@ -95,7 +95,7 @@ class FocusFiles(DeliveryFiles):
 
     def _charge_values(self, charge: Charge) -> tuple[Any, ...]:
         charge = replace(charge, numbers=f"{self._series.first}-{self._series.last}")
-        row = focus.row_of(charge, account=focus.ACCOUNT)
+        row = focus.charge_row(charge, account=focus.ACCOUNT)
         if not self._has_types:
             return tuple(row[name] for name in TYPES)
         return tuple(_parse_value(type, row[name]) for name, type in TYPES.items())

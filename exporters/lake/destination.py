@@ -36,7 +36,7 @@ def _lake_type(name: str) -> DestinationType:
         build_lake=build,
         beside=watch_task,
         probe=probe,
-        probe_of=probe,
+        probe_for_installation=probe,
         problems=problems,
         secret_lines=3 if name == "s3" else 1,
         linger_s=LINGER_S,
@@ -83,7 +83,7 @@ def periodic_check(
     context: LakeContext,
     check: Callable[[], Awaitable[LakeCheckResult]],
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Return a task that calls `seen` periodically and stores the result, or None if checks are off."""
+    """Return a task that calls `check` periodically and stores the result, or None if checks are off."""
     verdicts = context.verdicts
     if not settings.verify or verdicts is None:
         return None
@@ -137,14 +137,14 @@ async def probe(
     """Test whether files can be written, read and listed. One small object remains in the store."""
     from exporters.errors import SendError
     from exporters.lake.exporter import probe_store
-    from exporters.probe import REFUSED, Probe, failed
+    from exporters.probe import REFUSED, Probe, probe_of_error
 
     try:
         return await probe_store(open_store(settings, secret), installation)
     except ValueError as error:
         return Probe(status=REFUSED, words=str(error))
     except SendError as error:
-        return failed(error)
+        return probe_of_error(error)
 
 
 def is_focus(settings: DestinationSettings) -> bool:

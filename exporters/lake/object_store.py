@@ -26,7 +26,7 @@ from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http.client import ClientSettings
 from exporters.lake.external_account import ExternalAccount
 from exporters.lake.stores import StoredObject
-from exporters.redaction import lines_of, redact
+from exporters.redaction import redact, secret_lines
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 
@@ -175,7 +175,7 @@ class ObjectStore:
         """
         provider = getattr(self._store, "credential_provider", None)
         token = getattr(provider, "token", "")
-        text = redact(str(error).split("Debug source:")[0], [*lines_of(self._secret), token])
+        text = redact(str(error).split("Debug source:")[0], [*secret_lines(self._secret), token])
         return text or type(error).__name__
 
 

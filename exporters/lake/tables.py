@@ -30,7 +30,7 @@ from exporters.lake.columns import (
     LakeRow,
     LakeTable,
 )
-from exporters.problems import one_of
+from exporters.problems import problems_of_choice
 from spool import record
 from spool.ledger import money
 from spool.ledger.verdicts import time_of
@@ -232,7 +232,7 @@ def left_out_problems(shown: str, names: Sequence[str], columns: tuple[str, ...]
         elif name == TAG_PREFIX:
             yield f"{shown}.leave_out: {name!r} names no tag; use tags.NAME"
         elif not name.startswith(TAG_PREFIX):
-            yield from one_of(f"{shown}.leave_out", name, columns)
+            yield from problems_of_choice(f"{shown}.leave_out", name, columns)
 
 
 class RowDigest:

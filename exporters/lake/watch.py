@@ -80,7 +80,7 @@ class CountedNumbers(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class LakeWatch:
     """
-    The periodic check of a route. `seen` runs one check, and raises SendError.
+    The periodic check of a route. `check` runs one check, and raises SendError.
 
     `every_s` is the time since the last check by any gateway.
     """

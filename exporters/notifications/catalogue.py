@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from exporters.declared import Declared
+from exporters.declared import LazyDeclarations
 from exporters.http.reach import problems_of_reach
 from exporters.notifications import schedule
-from exporters.notifications.channel import KeptSettings, address_problems
-from exporters.problems import one_of, url
+from exporters.notifications.channel import StoredChannelSettings, address_problems
+from exporters.problems import problems_of_choice, problems_of_url
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from exporters.notifications.channel import Channel, ChannelType
 
 _FOLDER = "exporters.notifications.channels"
-TYPES: Declared[ChannelType] = Declared(
+TYPES: LazyDeclarations[ChannelType] = LazyDeclarations(
     {
         name: f"{_FOLDER}.{name}"
         for name in ("webhook", "slack", "teams", "email", "pagerduty", "alertmanager")
@@ -36,14 +36,14 @@ def problems(channels: Sequence[NotifySettings], *, shown: str = "notify") -> It
         elif settings.name in names:
             yield f"{shown}.name {settings.name!r} is already used"
         names.add(settings.name)
-        yield from one_of(f"{shown}.type", settings.type, tuple(TYPES))
+        yield from problems_of_choice(f"{shown}.type", settings.type, tuple(TYPES))
         if settings.type in TYPES:
             type_problems = list(TYPES[settings.type].problems(shown, settings))
             yield from type_problems
-            if isinstance(settings, KeptSettings) and not type_problems:
+            if isinstance(settings, StoredChannelSettings) and not type_problems:
                 yield from address_problems(f"{shown}.url", settings.url)
                 yield from problems_of_reach(f"{shown}.server", f"smtp://{settings.server}")
-        yield from url(f"{shown}.proxy", settings.proxy)
+        yield from problems_of_url(f"{shown}.proxy", settings.proxy)
         yield from schedule.problems(shown, settings)
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 import orjson
 
 from exporters.errors import Misconfigured, Rejected, Retryable
-from exporters.http.answers import HttpAnswer, refuse_page, words
+from exporters.http.answers import HttpAnswer, refuse_page, server_message
 from exporters.http.reach import problems_of_reach
-from exporters.problems import url
+from exporters.problems import problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
@@ -67,7 +67,7 @@ class Message:
         return tuple(dict.fromkeys(notice.to for notice in self.notices if notice.to))
 
 
-class ReachedSome(Retryable):
+class PartlyDelivered(Retryable):
     """
     An error after which some recipients have the message and others may get it later. `reached` are the
     recipients that have it.
@@ -117,7 +117,7 @@ class ChannelType:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptSettings(NotifySettings):
+class StoredChannelSettings(NotifySettings):
     """
     Settings of a channel that a person created in the console. `secret` is the secret itself, because it is
     not in a file; "" means no secret.
@@ -127,7 +127,7 @@ class KeptSettings(NotifySettings):
 
 
 @dataclass(frozen=True)
-class StatedSecret:
+class FixedSecret:
     """A secret that does not change during the life of its channel."""
 
     _value: str = field(repr=False)
@@ -139,24 +139,28 @@ class StatedSecret:
         return None
 
 
-def secret_of(settings: NotifySettings) -> SecretSource | StatedSecret | None:
+def secret_of(settings: NotifySettings) -> SecretSource | FixedSecret | None:
     """Return the secret of a channel whose address is not secret. Return None if it has no secret."""
-    if isinstance(settings, KeptSettings):
-        return StatedSecret(settings.secret) if settings.secret else None
+    if isinstance(settings, StoredChannelSettings):
+        return FixedSecret(settings.secret) if settings.secret else None
     return (
         SecretSource(f"notify {settings.name}", file=settings.secret_file) if settings.secret_file else None
     )
 
 
 def has_secret(settings: NotifySettings) -> bool:
-    return bool(settings.secret) if isinstance(settings, KeptSettings) else settings.secret_file is not None
+    return (
+        bool(settings.secret)
+        if isinstance(settings, StoredChannelSettings)
+        else settings.secret_file is not None
+    )
 
 
 class SecretAddress:
     """A channel's address that is itself a secret, from a setting or from a file."""
 
     def __init__(self, settings: NotifySettings) -> None:
-        self._url = settings.secret if isinstance(settings, KeptSettings) else settings.url
+        self._url = settings.secret if isinstance(settings, StoredChannelSettings) else settings.url
         self._file = (
             SecretSource(f"notify {settings.name}", file=settings.url_file) if settings.url_file else None
         )
@@ -165,7 +169,9 @@ class SecretAddress:
         if self._file is None:
             return self._url
         address = self._file.value()
-        if list(url("", address)):  # the problem itself is not shown, because it may contain the secret
+        if list(
+            problems_of_url("", address)
+        ):  # the problem itself is not shown, because it may contain the secret
             raise Misconfigured(
                 f"{self._file.name}: url_file does not contain a valid address", answered=False
             )
@@ -176,7 +182,7 @@ class SecretAddress:
 
     @staticmethod
     def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
-        if isinstance(settings, KeptSettings):
+        if isinstance(settings, StoredChannelSettings):
             if not settings.secret or settings.url:
                 yield (
                     f"{shown}.secret is the address of a channel of type {settings.type!r}, so leave url "
@@ -186,12 +192,12 @@ class SecretAddress:
             return
         if bool(settings.url) == bool(settings.url_file):
             yield f"{shown} needs either url or url_file for type {settings.type!r}"
-        yield from url(f"{shown}.url", settings.url)
+        yield from problems_of_url(f"{shown}.url", settings.url)
 
 
 def address_problems(name: str, address: str) -> Iterator[str]:
     """Yield the problems of an address that an account chose."""
-    url_problems = list(url(name, address))
+    url_problems = list(problems_of_url(name, address))
     yield from url_problems or (problems_of_reach(name, address) if address else ())
 
 
@@ -202,7 +208,7 @@ def check_answer(answer: HttpAnswer) -> None:
     Such a body is a web page, a failure like `{"ok": false}`, or the text of a service that could not deliver.
     """
     refuse_page(answer)
-    message = f"{answer.status}, but the response says: {words(answer)}"
+    message = f"{answer.status}, but the response says: {server_message(answer)}"
     if b"delivery failed" in answer.body:
         raise Retryable(message, status=answer.status)
     try:
@@ -217,7 +223,7 @@ def check_answer(answer: HttpAnswer) -> None:
         raise Rejected(message, status=answer.status)
 
 
-def as_misconfigured(error: Rejected) -> Rejected | Misconfigured:
+def misconfigured_if_gone(error: Rejected) -> Rejected | Misconfigured:
     """
     Return Misconfigured if the webhook was removed, because only the operator can fix that. Return any
     other error unchanged.
@@ -230,7 +236,7 @@ def subject(notices: Sequence[Notice]) -> str:
     return title if len(notices) == 1 else f"{len(notices)} notifications: {title} and more"
 
 
-def plain(notice: Notice) -> str:
+def plain_text(notice: Notice) -> str:
     """Return the text, the fields on one line each, and the link of a notification, without its title."""
     # the text of a report already contains its fields
     shown_fields = {} if notice.kind == REPORT else notice.fields
@@ -238,7 +244,7 @@ def plain(notice: Notice) -> str:
     return "\n\n".join(part for part in (notice.text, fields, notice.link) if part)
 
 
-def in_header(text: str) -> str:
+def escape_for_header(text: str) -> str:
     """
     Make a text safe for a mail header: one printable line without encoded words.
 
@@ -247,7 +253,7 @@ def in_header(text: str) -> str:
     return printable(text).replace("=?", "=\u200b?")
 
 
-def escaped_for_chat(text: str) -> str:
+def escape_for_chat(text: str) -> str:
     """
     Escape a text with names that users or senders chose, so that chats show it literally, without mentions,
     markup or links.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from exporters.errors import SendError
 from exporters.notifications.catalogue import build, problems
-from exporters.notifications.channel import KeptSettings
+from exporters.notifications.channel import StoredChannelSettings
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.errors import Invalid
@@ -44,23 +44,23 @@ class ChannelSeal:
         if before is not None and not secret:
             if before.sealed and draft.address != before.address:
                 raise Invalid("secret: enter it again, because the address changed")
-            secret = self.opened(before)
-        self._check(draft, secret or "")
-        if before is not None and secret == self.opened(before):
+            secret = self.open_secret(before)
+        self._check_draft(draft, secret or "")
+        if before is not None and secret == self.open_secret(before):
             return before.sealed
-        return self._sealed(draft.name, secret) if secret else ""
+        return self._seal(draft.name, secret) if secret else ""
 
-    def opened(self, channel: KeptChannel) -> str:
+    def open_secret(self, channel: KeptChannel) -> str:
         if not channel.sealed:
             return ""
         data = b64decode(channel.sealed)
         return self._cipher().decrypt(data[:_NONCE], data[_NONCE:], channel.name.encode()).decode()
 
-    def settings(self, channel: KeptChannel) -> KeptSettings:
-        return _settings(channel, self.opened(channel))
+    def settings_for(self, channel: KeptChannel) -> StoredChannelSettings:
+        return _build_settings(channel, self.open_secret(channel))
 
-    def _check(self, draft: ChannelDraft, secret: str) -> None:
-        settings = _settings(draft, secret)
+    def _check_draft(self, draft: ChannelDraft, secret: str) -> None:
+        settings = _build_settings(draft, secret)
         problem = next(problems([settings], shown="channel"), None)
         if problem is not None:
             raise Invalid(problem.removeprefix("channel.").removeprefix("channel "))
@@ -69,7 +69,7 @@ class ChannelSeal:
         except SendError as error:
             raise Invalid(f"secret: {error}") from error
 
-    def _sealed(self, name: str, secret: str) -> str:
+    def _seal(self, name: str, secret: str) -> str:
         nonce = secrets.token_bytes(_NONCE)
         return b64encode(nonce + self._cipher().encrypt(nonce, secret.encode(), name.encode())).decode()
 
@@ -80,8 +80,8 @@ class ChannelSeal:
         return AESGCM(derived(self.secret, "channels"))
 
 
-def _settings(draft: ChannelDraft, secret: str) -> KeptSettings:
+def _build_settings(draft: ChannelDraft, secret: str) -> StoredChannelSettings:
     shared = {attribute.name for attribute in fields(NotifySettings)} & {
         attribute.name for attribute in fields(ChannelDraft)
     }
-    return KeptSettings(secret=secret, **{name: getattr(draft, name) for name in shared})
+    return StoredChannelSettings(secret=secret, **{name: getattr(draft, name) for name in shared})

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from exporters.notifications.channel import plain
+from exporters.notifications.channel import plain_text
 from spool.registry.notices import BAR, REPORT, Notice
 
 MAX_HTML_BYTES = 60 * 1024  # mail programs cut longer mails; a longer mail has only its text
@@ -20,9 +20,11 @@ _FONT = "font:14px/1.45 system-ui,sans-serif"
 _FAINT = "color:#6b7280"
 
 
-def html_of(notices: Sequence[Notice]) -> str | None:
+def mail_html(notices: Sequence[Notice]) -> str | None:
     """Return the notices as an HTML document, or None if it would be too long."""
-    parts = '<hr style="border:0;border-top:1px solid #d0d5dd;margin:24px 0">'.join(map(_notice, notices))
+    parts = '<hr style="border:0;border-top:1px solid #d0d5dd;margin:24px 0">'.join(
+        map(_notice_html, notices)
+    )
     document = (
         '<!doctype html><html><head><meta charset="utf-8"><meta name="color-scheme" content="light dark"></head>'
         f'<body style="{_FONT};max-width:640px;margin:0 auto;padding:16px">{parts}</body></html>\n'
@@ -30,12 +32,12 @@ def html_of(notices: Sequence[Notice]) -> str | None:
     return document if len(document.encode()) <= MAX_HTML_BYTES else None
 
 
-def _notice(notice: Notice) -> str:
-    blocks = plain(notice).split("\n\n") if plain(notice) else []
-    return "".join([*_head(notice), *(_block(block.splitlines(), notice) for block in blocks)])
+def _notice_html(notice: Notice) -> str:
+    blocks = plain_text(notice).split("\n\n") if plain_text(notice) else []
+    return "".join([*_heading_html(notice), *(_block_html(block.splitlines(), notice) for block in blocks)])
 
 
-def _head(notice: Notice) -> Iterator[str]:
+def _heading_html(notice: Notice) -> Iterator[str]:
     label, _, total = notice.title.rpartition(": ")
     if notice.kind != REPORT or not label:
         yield f'<h1 style="font-size:20px;font-weight:600;margin:0 0 12px">{escape(notice.title)}</h1>'
@@ -44,13 +46,13 @@ def _head(notice: Notice) -> Iterator[str]:
     yield f'<p style="font-size:28px;font-weight:600;margin:0 0 12px">{escape(total)}</p>'
 
 
-def _block(lines: Sequence[str], notice: Notice) -> str:
+def _block_html(lines: Sequence[str], notice: Notice) -> str:
     if lines == [notice.link] and notice.link.startswith(("https://", "http://")):
         link = escape(notice.link)
         return f'<p><a href="{link}">{link}</a></p>'
     bars = [_BAR_LINE.fullmatch(line) for line in lines] if notice.kind == REPORT else []
     if bars and all(bars):
-        rows = "".join(_bar(*match.groups()) for match in bars if match)
+        rows = "".join(_bar_html(*match.groups()) for match in bars if match)
         return f'<table role="presentation" style="{_FONT};border-collapse:collapse;margin:12px 0">{rows}</table>'
     if len(lines) > 1 and all(line.startswith("- ") for line in lines[1:]):
         items = "".join(f"<li>{escape(line[2:])}</li>" for line in lines[1:])
@@ -59,7 +61,7 @@ def _block(lines: Sequence[str], notice: Notice) -> str:
     return f"<p>{'<br>'.join(map(escape, lines))}</p>"
 
 
-def _bar(label: str, blocks: str, amount: str) -> str:
+def _bar_html(label: str, blocks: str, amount: str) -> str:
     width = _BAR_WIDTH_PX * len(blocks)
     cell = f'<div style="height:12px;width:{width}px;background:#4972ca"></div>'
     cells = (

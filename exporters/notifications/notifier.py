@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.notifications.catalogue import TYPES, build
-from exporters.notifications.channel import Channel, KeptSettings, Message, ReachedSome
+from exporters.notifications.channel import Channel, Message, PartlyDelivered, StoredChannelSettings
 from exporters.notifications.schedule import Schedule, next_message, schedule_of
 from exporters.pace import Backoff
 from exporters.settings import NotifySettings
@@ -60,7 +60,7 @@ class ChannelSender:
         self.name = name
         self.state = RUNNING
         self._reason = ""
-        self._waits = ""  # reason why the sender waits for the storage
+        self._wait_reason = ""  # reason why the sender waits for the storage
         self._channel = channel
         self._schedule = schedule
         self._table = table
@@ -76,7 +76,7 @@ class ChannelSender:
 
     @property
     def reason(self) -> str:
-        return f"waits: {self._waits}" if self._waits else self._reason
+        return f"waits: {self._wait_reason}" if self._wait_reason else self._reason
 
     async def run(self) -> None:
         """
@@ -87,14 +87,14 @@ class ChannelSender:
         wake = 0.0  # a monotonic time, so that a change of the wall clock delays nothing
         while True:
             try:
-                if await self._is_due(wake):
+                if await self._check_due(wake):
                     rest_s = await self.send_due() - self._clock.now()
                     wake = self._clock.monotonic() + min(rest_s, LOOK_AGAIN_S)
-                    self._waits = ""
+                    self._wait_reason = ""
                     if self._reason.startswith(FAULT):
                         self.state, self._reason = RUNNING, ""
             except SpoolUnavailable as error:  # either nothing was sent, or the outcome was not stored
-                self._wait(str(error))
+                self._set_wait_reason(str(error))
                 wake = self._clock.monotonic() + SPOOL_AGAIN_S
             except Exception as error:  # noqa: BLE001 - the supervised loop
                 _log.exception(
@@ -121,18 +121,18 @@ class ChannelSender:
             if at > now:
                 return at
             self._is_eager = False
-            await self._try(group, waiting)
+            await self._send_message(group, waiting)
 
     async def close(self) -> None:
         await self._channel.close()
 
-    def _wait(self, reason: str) -> None:
-        if reason != self._waits:
+    def _set_wait_reason(self, reason: str) -> None:
+        if reason != self._wait_reason:
             facts = {"action": "notifications_put_off", "channel": self.name}
             _log.warning("notifications of %s wait: %s", self.name, reason, extra=facts)
-        self._waits = reason
+        self._wait_reason = reason
 
-    async def _is_due(self, wake: float) -> bool:
+    async def _check_due(self, wake: float) -> bool:
         if self._clock.monotonic() >= wake or self._has_new_files():
             return True
         if self._table.version == self._seen:
@@ -144,7 +144,7 @@ class ChannelSender:
         """Return True if the channel is paused and one of its files changed."""
         return self.state == PARKED and self._channel.stamp() != self._stamp
 
-    async def _try(self, group: Sequence[Notification], waiting: Sequence[Notification]) -> None:
+    async def _send_message(self, group: Sequence[Notification], waiting: Sequence[Notification]) -> None:
         first = group[0]
         if first.message is None:
             group = [replace(notification, message=first.number) for notification in group]
@@ -156,15 +156,15 @@ class ChannelSender:
                 Message(notices=[notification.notice for notification in group], reached=first.reached)
             )
         except Misconfigured as error:
-            self._note(PARKED, error)
-            await self._put_off(group, waiting, error, wait_s=PARKED_S)
+            self._set_state(PARKED, error)
+            await self._postpone(group, waiting, error, wait_s=PARKED_S)
         except Retryable as error:
-            self._note(FAILING, error)
-            await self._put_off(
+            self._set_state(FAILING, error)
+            await self._postpone(
                 group, waiting, error, wait_s=BACKOFF.delay_s(first.attempts + 1, error.retry_after_s)
             )
         except SendError as error:
-            await self._refused(group, error)
+            await self._handle_rejection(group, error)
         else:
             self.state, self._reason = RUNNING, ""
             sent = [
@@ -185,7 +185,7 @@ class ChannelSender:
             ]
             await self._table.update([*sent, *recovered])
 
-    async def _put_off(
+    async def _postpone(
         self,
         group: Sequence[Notification],
         waiting: Sequence[Notification],
@@ -201,7 +201,7 @@ class ChannelSender:
         """
         now = self._clock.now()
         in_group = {notification.id for notification in group}
-        reached = error.reached if isinstance(error, ReachedSome) else group[0].reached
+        reached = error.reached if isinstance(error, PartlyDelivered) else group[0].reached
         changed = []
         for notification in (
             *group,
@@ -218,7 +218,7 @@ class ChannelSender:
                 changed.append(after)
         await self._table.update(changed)
 
-    async def _refused(self, group: Sequence[Notification], error: SendError) -> None:
+    async def _handle_rejection(self, group: Sequence[Notification], error: SendError) -> None:
         """
         Handle a rejected message. A message with several notifications is tried again one by one. A message
         with a single notification has failed.
@@ -237,7 +237,7 @@ class ChannelSender:
             [replace(failed, state=FAILED, attempts=failed.attempts + 1, error=str(error))]
         )
 
-    def _note(self, state: str, error: SendError) -> None:
+    def _set_state(self, state: str, error: SendError) -> None:
         """Set the state. A channel that does not work is logged once, not at every attempt."""
         if self.state != state:
             extra = {"action": f"channel_{state}", "channel": self.name}
@@ -284,28 +284,28 @@ class Notifier:
         self._senders: list[ChannelSender] = []
         self._changed = asyncio.Event()
         self._settings: Sequence[NotifySettings] = ()
-        self._stated: Sequence[NotifySettings] = settings
-        self._kept: Sequence[KeptSettings] = ()
-        self._configure(settings)
+        self._configured: Sequence[NotifySettings] = settings
+        self._stored: Sequence[StoredChannelSettings] = ()
+        self._build_senders(settings)
 
-    def configure(self, settings: Sequence[NotifySettings]) -> None:
+    def set_configured_channels(self, settings: Sequence[NotifySettings]) -> None:
         """Apply these configured channels. A message in progress is sent again under the same id."""
-        self._stated = settings
+        self._configured = settings
         self._apply_channels()
 
-    def keep(self, channels: Sequence[KeptSettings]) -> None:
+    def set_stored_channels(self, channels: Sequence[StoredChannelSettings]) -> None:
         """
         Apply these channels that people created. If a configured channel has the same name, the configured
         channel is used.
         """
-        self._kept = channels
+        self._stored = channels
         self._apply_channels()
 
     def _apply_channels(self) -> None:
-        stated = {channel.name for channel in self._stated}
-        settings = [*self._stated, *(channel for channel in self._kept if channel.name not in stated)]
+        stated = {channel.name for channel in self._configured}
+        settings = [*self._configured, *(channel for channel in self._stored if channel.name not in stated)]
         if settings != list(self._settings):
-            self._configure(settings)
+            self._build_senders(settings)
             self._changed.set()
 
     async def run(self) -> None:
@@ -314,7 +314,8 @@ class Notifier:
             self._changed.clear()
             senders = self._senders
             tasks = [
-                asyncio.create_task(run) for run in (self._trim(), *(sender.run() for sender in senders))
+                asyncio.create_task(run)
+                for run in (self._trim_periodically(), *(sender.run() for sender in senders))
             ]
             try:
                 await self._changed.wait()
@@ -348,7 +349,7 @@ class Notifier:
                     insights=settings.insights,
                     counts=counts.get(sender.name, ChannelCounts()),
                     oldest=None,
-                    is_kept=isinstance(settings, KeptSettings),
+                    is_kept=isinstance(settings, StoredChannelSettings),
                 ),
                 waiting[sender.name],
             )
@@ -377,7 +378,7 @@ class Notifier:
         for sender in self._senders:
             await sender.close()
 
-    def _configure(self, settings: Sequence[NotifySettings]) -> None:
+    def _build_senders(self, settings: Sequence[NotifySettings]) -> None:
         self._settings = settings
         self._senders = [
             ChannelSender(
@@ -389,14 +390,16 @@ class Notifier:
             )
             for channel in settings
         ]
-        _name_channels(self._table, settings)
+        _register_channels(self._table, settings)
 
-    def name_channels(self, table: NoticeTable, kept: Sequence[KeptSettings]) -> None:
+    def register_channels(self, table: NoticeTable, kept: Sequence[StoredChannelSettings]) -> None:
         """Tell a table the names of the configured channels and of these others. Nothing is sent to them."""
-        stated = {channel.name for channel in self._stated}
-        _name_channels(table, [*self._stated, *(channel for channel in kept if channel.name not in stated)])
+        stated = {channel.name for channel in self._configured}
+        _register_channels(
+            table, [*self._configured, *(channel for channel in kept if channel.name not in stated)]
+        )
 
-    async def _trim(self) -> None:
+    async def _trim_periodically(self) -> None:
         while True:
             try:
                 await self._table.trim()
@@ -406,17 +409,17 @@ class Notifier:
             await asyncio.sleep(TRIM_EVERY_S)
 
 
-def _of_type(type: str, settings: Sequence[NotifySettings]) -> frozenset[str]:
+def _channels_of_type(type: str, settings: Sequence[NotifySettings]) -> frozenset[str]:
     return frozenset(channel.name for channel in settings if channel.type == type)
 
 
-def _name_channels(table: NoticeTable, settings: Sequence[NotifySettings]) -> None:
+def _register_channels(table: NoticeTable, settings: Sequence[NotifySettings]) -> None:
     table.channels = tuple(channel.name for channel in settings)
     table.report_channels = frozenset(
         channel.name for channel in settings if TYPES[channel.type].takes_reports
     )
-    table.mail_channels = _of_type("email", settings)
-    table.webhook_channels = _of_type("webhook", settings)
+    table.mail_channels = _channels_of_type("email", settings)
+    table.webhook_channels = _channels_of_type("webhook", settings)
     table.subscriptions = tuple(
         InsightSubscription(channel=channel.name, severity=channel.insights, categories=channel.categories)
         for channel in settings

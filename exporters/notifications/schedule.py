@@ -40,7 +40,7 @@ class Schedule:
             return 0.0
         digest = 0.0
         if self.digest is not None and notice.severity == INFO:
-            digest = self._next(self.digest, min(notice.at, now))
+            digest = self._next_moment(self.digest, min(notice.at, now))
         if digest > now:
             return digest
         return self._quiet_until(now)
@@ -51,9 +51,9 @@ class Schedule:
         begins, ends = self.quiet
         local = datetime.fromtimestamp(now, self.zone).time()
         is_quiet = begins <= local < ends if begins < ends else local >= begins or local < ends
-        return self._next(ends, now) if is_quiet else 0.0
+        return self._next_moment(ends, now) if is_quiet else 0.0
 
-    def _next(self, at: time, after: float) -> float:
+    def _next_moment(self, at: time, after: float) -> float:
         """Return the first moment after `after` at which the local time in the zone is `at`."""
         local = datetime.fromtimestamp(after, self.zone)
         on_that_day = datetime.combine(local.date(), at, self.zone)
@@ -67,8 +67,8 @@ def schedule_of(settings: NotifySettings, *, groups: bool) -> Schedule:
     begins, _, ends = settings.quiet_hours.partition("-")
     return Schedule(
         zone=UTC if settings.time_zone == "UTC" else ZoneInfo(settings.time_zone),
-        quiet=(_time(begins), _time(ends)) if settings.quiet_hours else None,
-        digest=_time(settings.digest) if settings.digest else None,
+        quiet=(_parse_time(begins), _parse_time(ends)) if settings.quiet_hours else None,
+        digest=_parse_time(settings.digest) if settings.digest else None,
         group_wait_s=settings.group_wait if groups else None,
     )
 
@@ -124,5 +124,5 @@ def next_message(
     return similar[:MAX_GROUP], leaves
 
 
-def _time(text: str) -> time:
+def _parse_time(text: str) -> time:
     return time.fromisoformat(text)

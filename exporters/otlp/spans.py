@@ -37,7 +37,7 @@ _HEAD = Struct("<2s16s2s8scQcQ")  # layout of trace id, span id, start and end, 
 # tag bytes (and length bytes of ids) before each value
 SPAN, TRACE_ID, SPAN_ID, START, END = b"\x12", b"\x0a\x10", b"\x12\x08", b"\x39", b"\x41"
 _CLIENT = b"\x30\x03"
-_FAILED = wire.field(15, b"\x18\x02")  # the field status { code: ERROR }
+_FAILED = wire.encode_field(15, b"\x18\x02")  # the field status { code: ERROR }
 
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 _SPAN_ID = re.compile(r"(?!0{16})[0-9a-f]{16}")
@@ -46,16 +46,16 @@ _NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
 _LATEST = 2**63  # upper limit of a time in nanoseconds
 
 
-def _text(key: str) -> Callable[[str], bytes]:
-    return wire.text(key, number=ATTRIBUTES)
+def _text_encoder(key: str) -> Callable[[str], bytes]:
+    return wire.text_encoder(key, number=ATTRIBUTES)
 
 
-def _heads(key: str) -> wire.TextHeads:
+def _text_heads(key: str) -> wire.TextHeads:
     return wire.TextHeads(key, number=ATTRIBUTES)
 
 
-def _number(key: str) -> Callable[[int], bytes]:
-    return wire.integer(key, number=ATTRIBUTES)
+def _number_encoder(key: str) -> Callable[[int], bytes]:
+    return wire.integer_encoder(key, number=ATTRIBUTES)
 
 
 ID, RESPONSE_ID, TAG = "tollhouse.id", "gen_ai.response.id", "tollhouse.tag."
@@ -80,15 +80,17 @@ TEXTS = {
     "parent_run": "tollhouse.parent_run",
     "ancestors": "tollhouse.ancestors",
 }
-_trace_id = _text("tollhouse.trace_id")
-_span_id = _text("tollhouse.span_id")
-_input, _output, _cache_read, _cache_write, _cache_write_1h, _reasoning = map(_number, NUMBERS.values())
-# heads instead of encoders, because calling a function for each text takes longer than joining head and text
-_ID, _RESPONSE_ID, _REQUEST_ID = map(_heads, (ID, RESPONSE_ID, "tollhouse.request_id"))
-_COST, _ESTIMATED_COST, _USER, _TEAM, _SESSION, _API_KEY, _DEVICE, _RUN, _PARENT_RUN, _ANCESTORS = map(
-    _heads, TEXTS.values()
+_trace_id = _text_encoder("tollhouse.trace_id")
+_span_id = _text_encoder("tollhouse.span_id")
+_input, _output, _cache_read, _cache_write, _cache_write_1h, _reasoning = map(
+    _number_encoder, NUMBERS.values()
 )
-_times = _text("tollhouse.times")
+# heads instead of encoders, because calling a function for each text takes longer than joining head and text
+_ID, _RESPONSE_ID, _REQUEST_ID = map(_text_heads, (ID, RESPONSE_ID, "tollhouse.request_id"))
+_COST, _ESTIMATED_COST, _USER, _TEAM, _SESSION, _API_KEY, _DEVICE, _RUN, _PARENT_RUN, _ANCESTORS = map(
+    _text_heads, TEXTS.values()
+)
+_times = _text_encoder("tollhouse.times")
 
 
 def _meter_names() -> dict[str, str]:
@@ -102,34 +104,36 @@ def _meter_names() -> dict[str, str]:
     return names
 
 
-_METERS = {name: (_number(attribute), _text(attribute)) for name, attribute in _meter_names().items()}
+_METERS = {
+    name: (_number_encoder(attribute), _text_encoder(attribute)) for name, attribute in _meter_names().items()
+}
 
 # Fields that have few different values. Each combination of values is encoded only once.
 COMBINED = {
-    "operation": _text("gen_ai.operation.name"),
-    "provider": _text("gen_ai.provider.name"),
-    "request_model": _text("gen_ai.request.model"),
-    "response_model": _text("gen_ai.response.model"),
-    "error_type": _text("error.type"),
-    "source": _text("tollhouse.source"),
-    "status": _text("tollhouse.status"),
-    "cost_source": _text("tollhouse.cost_source"),
-    "price_book": _text("tollhouse.price_book"),
-    "region": _text("tollhouse.region"),
+    "operation": _text_encoder("gen_ai.operation.name"),
+    "provider": _text_encoder("gen_ai.provider.name"),
+    "request_model": _text_encoder("gen_ai.request.model"),
+    "response_model": _text_encoder("gen_ai.response.model"),
+    "error_type": _text_encoder("error.type"),
+    "source": _text_encoder("tollhouse.source"),
+    "status": _text_encoder("tollhouse.status"),
+    "cost_source": _text_encoder("tollhouse.cost_source"),
+    "price_book": _text_encoder("tollhouse.price_book"),
+    "region": _text_encoder("tollhouse.region"),
 }
-_CURRENCY = _text("tollhouse.currency")(CURRENCY)
+_CURRENCY = _text_encoder("tollhouse.currency")(CURRENCY)
 
 _MOST_KINDS = 4096
 _MOST_TAGS = 1024
 _MOST_SETS, _LARGEST_SET = 4096, 512  # maximum number of cached tag sets, and maximum bytes of one set
 
 
-def request_of(fields: Iterable[bytes]) -> bytes:
+def join_request(fields: Iterable[bytes]) -> bytes:
     """Return an ExportTraceServiceRequest of encoded spans."""
     spans = [_SCOPE, *fields]  # `join` copies the spans only once, because a delivery has about a megabyte
     size = sum(map(len, spans))
-    head = RESOURCE + wire.head(2, size)
-    return b"".join([wire.head(1, len(head) + size), head, *spans])
+    head = RESOURCE + wire.encode_head(2, size)
+    return b"".join([wire.encode_head(1, len(head) + size), head, *spans])
 
 
 class SpanEncoder:
@@ -143,23 +147,23 @@ class SpanEncoder:
         self._last_tags: Mapping[str, str] = {}
         self._last_tag_set = b""
 
-    def request(self, records: Iterable[tuple[Inference, float]]) -> bytes:
+    def encode_request(self, records: Iterable[tuple[Inference, float]]) -> bytes:
         """
         Return an ExportTraceServiceRequest. Each record is given with the time of its commit in seconds.
         """
-        return request_of([self.fields(records)])
+        return join_request([self.encode_fields(records)])
 
-    def fields(self, records: Iterable[tuple[Inference, float]]) -> bytes:
-        """Return the spans of records as repeated fields. `request_of` joins them into a request."""
+    def encode_fields(self, records: Iterable[tuple[Inference, float]]) -> bytes:
+        """Return the spans of records as repeated fields. `join_request` joins them into a request."""
         spans: list[bytes] = []
         for record, committed_at in records:
-            span = self.span(record, committed_at)
+            span = self.encode_span(record, committed_at)
             spans.append(SPAN)
-            spans.append(wire.length(len(span)))
+            spans.append(wire.encode_length(len(span)))
             spans.append(span)
         return b"".join(spans)
 
-    def span(self, record: Inference, committed_at: float) -> bytes:
+    def encode_span(self, record: Inference, committed_at: float) -> bytes:
         """Return one span, without the header of its field."""
         r = record if not record.charges else _without_reported_cost(record)
         try:
@@ -177,7 +181,7 @@ class SpanEncoder:
         if start is None or end is None:
             start, end, times = _span_times(start, end, committed_at)
         parts.append(_HEAD.pack(TRACE_ID, trace, SPAN_ID, span, START, start, END, end))
-        parts.append(self.combination(r))
+        parts.append(self.encode_combination(r))
         text = hexlify(r.id)
         parts.append(_ID[len(text)])
         parts.append(text)
@@ -242,15 +246,18 @@ class SpanEncoder:
             parts.append(text)
         if r.tags:
             if r.tags is not self._last_tags:
-                self._last_tags, self._last_tag_set = r.tags, self._tags_of(r.tags)
+                self._last_tags, self._last_tag_set = r.tags, self._encode_tags(r.tags)
             parts.append(self._last_tag_set)
         if r.meters:
-            parts += [_meter(name, quantity) for name, quantity in r.meters.items() if name in _METERS]
+            parts += [_encode_meter(name, quantity) for name, quantity in r.meters.items() if name in _METERS]
         if r.charges:
-            parts += [_text(f"tollhouse.charge.{currency}")(amount) for currency, amount in r.charges.items()]
+            parts += [
+                _text_encoder(f"tollhouse.charge.{currency}")(amount)
+                for currency, amount in r.charges.items()
+            ]
         return b"".join(parts)
 
-    def combination(self, record: Inference) -> bytes:
+    def encode_combination(self, record: Inference) -> bytes:
         """Return the name, the kind, the status and the attributes of a call that many other calls share."""
         r = record
         key = (
@@ -272,14 +279,14 @@ class SpanEncoder:
             encoded = self._kinds[key] = _encode_kind(record)
         return encoded
 
-    def _tags_of(self, tags: Mapping[str, str]) -> bytes:
+    def _encode_tags(self, tags: Mapping[str, str]) -> bytes:
         """Return all encoded tags of a call. They are cached, because many calls have the same tags."""
         key = (*tags, *tags.values())
         encoded = self._tag_sets.get(key)
         if encoded is None:
             encoders = self._tags
             encoded = b"".join(
-                [(encoders.get(name) or self._tag(name))(value) for name, value in tags.items()]
+                [(encoders.get(name) or self._add_tag_encoder(name))(value) for name, value in tags.items()]
             )
             if len(encoded) <= _LARGEST_SET:
                 if len(self._tag_sets) >= _MOST_SETS:
@@ -287,14 +294,14 @@ class SpanEncoder:
                 self._tag_sets[key] = encoded
         return encoded
 
-    def _tag(self, name: str) -> Callable[[str], bytes]:
+    def _add_tag_encoder(self, name: str) -> Callable[[str], bytes]:
         if len(self._tags) >= _MOST_TAGS:
             make_room(self._tags)
-        tag = self._tags[name] = _text(TAG + name)
+        tag = self._tags[name] = _text_encoder(TAG + name)
         return tag
 
 
-def _meter(name: str, quantity: int | str) -> bytes:
+def _encode_meter(name: str, quantity: int | str) -> bytes:
     number, text = _METERS[name]
     return number(quantity) if isinstance(quantity, int) else text(quantity)
 
@@ -310,7 +317,7 @@ def _without_reported_cost(record: Inference) -> Inference:
 
 def _encode_kind(record: Inference) -> bytes:
     name = " ".join(filter(None, (record.operation, record.request_model or record.response_model))) or "call"
-    parts = [wire.field(5, name.encode()), _CLIENT]
+    parts = [wire.encode_field(5, name.encode()), _CLIENT]
     for field, attribute in COMBINED.items():
         value = getattr(record, field)
         if value is not None:
@@ -355,11 +362,11 @@ def _span_times(start: int | None, end: int | None, committed_at: float) -> tupl
 
 
 # The beginning of every request: resource { service.name } and the scope of its spans or metrics.
-RESOURCE = wire.field(1, wire.text("service.name", number=1)("tollhouse"))
-_SCOPE = wire.field(1, wire.field(1, b"tollhouse"))
+RESOURCE = wire.encode_field(1, wire.text_encoder("service.name", number=1)("tollhouse"))
+_SCOPE = wire.encode_field(1, wire.encode_field(1, b"tollhouse"))
 
 
-def native_of(entries: Sequence[Entry]) -> Native | None:
+def shared_native(entries: Sequence[Entry]) -> Native | None:
     """
     Return the compiled module that reads the packed records of all entries, or None if some are not packed.
     """
@@ -378,9 +385,9 @@ class PackedSpans:
     def __init__(self, native: Native, encoder: SpanEncoder) -> None:
         self._native = native
         self._encoder = encoder
-        self._writer = _span_writer(native)
+        self._writer = _build_span_writer(native)
 
-    async def encoded(self, delivery: Delivery, entries: Sequence[Entry]) -> tuple[Tally, list[bytes]] | None:
+    async def encode(self, delivery: Delivery, entries: Sequence[Entry]) -> tuple[Tally, list[bytes]] | None:
         """
         Return the tally and the spans of the records in order. Return None if the records must be decoded.
 
@@ -392,7 +399,7 @@ class PackedSpans:
         try:
             for entry in entries:
                 assert isinstance(entry.records, PackedRecords)
-                counts = await self._entry(entry.records, entry.committed_at, fields)
+                counts = await self._append_entry(entry.records, entry.committed_at, fields)
                 if counts is None:
                     return None
                 sent, shadow = sent + counts[0], shadow + counts[1]
@@ -401,7 +408,7 @@ class PackedSpans:
             return None
         return Tally(sent, shadow, delivery.count - sent - shadow), fields
 
-    async def _entry(
+    async def _append_entry(
         self, records: PackedRecords, committed_at: float, fields: list[bytes]
     ) -> tuple[int, int] | None:
         """
@@ -423,14 +430,14 @@ class PackedSpans:
             fields.append(encoded)
             sent, shadow = sent + spans_made, shadow + shadows
             if at < records.end:
-                is_sent = self._encode_one(records, at, committed_at, fields)
+                is_sent = self._append_span(records, at, committed_at, fields)
                 sent, shadow = sent + is_sent, shadow + (not is_sent)
                 at, alone = at + 1, alone + 1
                 if alone % TURN == 0:
                     await asyncio.sleep(0)
         return sent, shadow
 
-    def _encode_one(
+    def _append_span(
         self, records: PackedRecords, index: int, committed_at: float, fields: list[bytes]
     ) -> bool:
         """
@@ -440,15 +447,15 @@ class PackedSpans:
         assert isinstance(record, Inference)
         if record.shadow:
             return False
-        fields.append(self._encoder.fields([(record, committed_at)]))
+        fields.append(self._encoder.encode_fields([(record, committed_at)]))
         if index not in records.odd:
-            combination = self._encoder.combination(record)
+            combination = self._encoder.encode_combination(record)
             self._writer.learn(records.packed, records.offsets, index, combination)
         return True
 
 
-def _span_writer(native: Native) -> SpanWriter:
-    mark = wire.varint(ATTRIBUTES << 3 | 2)
+def _build_span_writer(native: Native) -> SpanWriter:
+    mark = wire.encode_varint(ATTRIBUTES << 3 | 2)
     numbers = [(place(field), True, (mark, name.encode())) for field, name in NUMBERS.items()]
     texts = [(place(field), False, (mark, name.encode())) for field, name in TEXTS.items()]
     return native.span_writer(

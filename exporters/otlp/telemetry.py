@@ -31,11 +31,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, NumberDataPoint, Sum
 
 from exporters import batch as batches
-from exporters.batch import Batch, Tally, in_turns
-from exporters.errors import DeliveryTooLarge, Divide, Rejected
+from exporters.batch import Batch, Tally, map_in_turns
+from exporters.errors import DeliveryTooLarge, Rejected, SplitRequired
 from exporters.http.answers import HttpAnswer, refuse_page, rejected_by_receipt
 from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
-from exporters.otlp.spans import PackedSpans, SpanEncoder, native_of, request_of
+from exporters.otlp.spans import PackedSpans, SpanEncoder, join_request, shared_native
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import of_derived
 from spool.ledger.cost_kinds import counted_source, kind_of
@@ -94,7 +94,7 @@ class Target(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
 
-class Encoded(NamedTuple):
+class EncodedBody(NamedTuple):
     """The body of a request."""
 
     body: bytes
@@ -123,13 +123,13 @@ class TelemetryExporter:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
-        packed = await self._packed_spans(delivery, entries)
+        packed = await self._encode_packed_spans(delivery, entries)
         if packed is not None:
             return await self._send(delivery, TRACES, *packed)
         batch = batches.without_shadows(delivery, entries)
         boundary = batches.nearest_boundary(delivery, batch)
         if boundary is not None:
-            raise Divide("spans and counters are sent in separate requests", at=boundary)
+            raise SplitRequired("spans and counters are sent in separate requests", at=boundary)
         if not batch.records:
             return batch.settlement()
         stream = METRICS if isinstance(batch.records[0][0], (UsageMetric, Correction)) else TRACES
@@ -137,30 +137,30 @@ class TelemetryExporter:
             # with an empty path, the operator turned the stream off, so nothing is rejected
             count = len(batch.records)
             return Settlement(delivered=0, unmapped=count, shadow=batch.shadow, damaged=batch.damaged)
-        return await self._send(delivery, stream, batch.tally, await self._encoded(batch))
+        return await self._send(delivery, stream, batch.tally, await self._encode_batch(batch))
 
     async def close(self) -> None:
         await self._client.close()
 
-    async def _packed_spans(
+    async def _encode_packed_spans(
         self, delivery: Delivery, entries: Sequence[Entry]
-    ) -> tuple[Tally, Encoded] | None:
+    ) -> tuple[Tally, EncodedBody] | None:
         """Encode records that are still packed. Return None if they must be decoded."""
-        native = native_of(entries)
+        native = shared_native(entries)
         if native is None or self._target.url(TRACES) is None:
             return None
         if self._packed is None:
             self._packed = PackedSpans(native, self._spans)
         try:
-            encoded = await self._packed.encoded(delivery, entries)
+            encoded = await self._packed.encode(delivery, entries)
         except OUT_OF_RANGE as error:
-            raise _unsendable(error) from error
+            raise _unsendable_error(error) from error
         if encoded is None or not encoded[0].sent:
             return None
         tally, fields = encoded
-        return tally, Encoded(request_of(fields))
+        return tally, EncodedBody(join_request(fields))
 
-    async def _send(self, delivery: Delivery, stream: str, tally: Tally, encoded: Encoded) -> Settlement:
+    async def _send(self, delivery: Delivery, stream: str, tally: Tally, encoded: EncodedBody) -> Settlement:
         url = self._target.url(stream)
         assert url is not None
         if len(encoded.body) > self._max_bytes and delivery.count > 1:
@@ -176,27 +176,27 @@ class TelemetryExporter:
                 max_answer_bytes=MAX_ITEMS_ANSWER_BYTES,
             )
         refuse_page(answer)
-        refused, message = rejected(answer, stream)
+        refused, message = rejected_items(answer, stream)
         return tally.settlement(refused=refused, items=encoded.items, words=message)
 
-    async def _encoded(self, batch: Batch) -> Encoded:
+    async def _encode_batch(self, batch: Batch) -> EncodedBody:
         """Encode a batch with one kind of records."""
         items = None
         try:
             if isinstance(batch.records[0][0], Inference):
                 spans = cast("Sequence[tuple[Inference, float]]", batch.records)
-                body = request_of(await in_turns(spans, self._spans.fields))
+                body = join_request(await map_in_turns(spans, self._spans.encode_fields))
             else:
                 points = cast("Sequence[tuple[UsageMetric | Correction, float]]", batch.records)
                 request = MetricsRequest()
-                await in_turns(points, request.add)
-                body, items = request.encoded(), request.points
+                await map_in_turns(points, request.add)
+                body, items = request.encode(), request.points
         except OUT_OF_RANGE as error:
-            raise _unsendable(error) from error
-        return Encoded(body, items)
+            raise _unsendable_error(error) from error
+        return EncodedBody(body, items)
 
 
-def _unsendable(error: Exception) -> Rejected:
+def _unsendable_error(error: Exception) -> Rejected:
     """
     Return the error for a number that OTLP cannot hold. It rejects only the record with the number, so all
     other records are still sent.
@@ -204,7 +204,7 @@ def _unsendable(error: Exception) -> Rejected:
     return Rejected(f"a record cannot be encoded as OTLP: {error}", answered=False)
 
 
-def rejected(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
+def rejected_items(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
     """
     Return the number of rejected items, and the message. A Tollhouse reports them in its receipt.
 
@@ -212,12 +212,14 @@ def rejected(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
     message without a number is only a warning.
     """
     is_json = answer.media_type == "application/json"
-    count, message = _json(answer.body, stream) if is_json else _protobuf(answer, stream)
+    count, message = (
+        _read_json_rejections(answer.body, stream) if is_json else _read_protobuf_rejections(answer, stream)
+    )
     count = max(count, rejected_by_receipt(answer))
     return (count, answer.without_secrets(message) or None) if count > 0 else (0, None)
 
 
-def _protobuf(answer: HttpAnswer, stream: str) -> tuple[int, str]:
+def _read_protobuf_rejections(answer: HttpAnswer, stream: str) -> tuple[int, str]:
     try:
         if stream == "metrics":
             metrics = ExportMetricsServiceResponse.FromString(answer.body).partial_success
@@ -228,7 +230,7 @@ def _protobuf(answer: HttpAnswer, stream: str) -> tuple[int, str]:
     return traces.rejected_spans, traces.error_message
 
 
-def _json(body: bytes, stream: str) -> tuple[int, str]:
+def _read_json_rejections(body: bytes, stream: str) -> tuple[int, str]:
     try:
         document: Any = orjson.loads(body)
         partial = document["partialSuccess"]
@@ -255,7 +257,7 @@ class MetricsRequest:
         """Add records, each with the time of its commit in seconds."""
         for record, committed_at in records:
             if isinstance(record, Correction):
-                self.add((counter, committed_at) for counter in counters_of(record))
+                self.add((counter, committed_at) for counter in correction_counters(record))
                 continue
             falls = record.value < 0 if isinstance(record.value, int) else record.value.startswith("-")
             series = (record.name, record.unit, falls)
@@ -265,13 +267,13 @@ class MetricsRequest:
                 metric.sum.is_monotonic = not falls
                 self._sums[series] = metric.sum
             self.points += 1
-            _fill(self._sums[series].data_points.add(), record, committed_at)
+            _fill_point(self._sums[series].data_points.add(), record, committed_at)
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         return self._request.SerializeToString(deterministic=True)
 
 
-def counters_of(record: Correction) -> Iterable[UsageMetric]:
+def correction_counters(record: Correction) -> Iterable[UsageMetric]:
     """
     Yield counters of the changes in a correction: the call under its new outcome instead of the old one, its cost, and
     each count that it changes.
@@ -283,24 +285,24 @@ def counters_of(record: Correction) -> Iterable[UsageMetric]:
     if is_moved and not after.shadow:
         yield _call_counter(record, after, 1)
     for cost_source, amount in cost_differences(record).items():
-        counter = _counter(record, "cost", None, decimal_text(amount), CURRENCY)
+        counter = _correction_counter(record, "cost", None, decimal_text(amount), CURRENCY)
         if cost_source != "reported":
             counter.id = of_derived(record.id, f"cost {cost_source}")
         counter.tags = {**counter.tags, OUTCOME_TAGS[1]: cost_source}
         yield counter
     for currency, amount in charge_differences(record).items():
         if amount:
-            yield _counter(record, "cost", None, decimal_text(amount), currency)
+            yield _correction_counter(record, "cost", None, decimal_text(amount), currency)
     for name in CORRECTED_COUNTS:
         difference = count_difference(record, name)
         if difference:
-            yield _counter(record, "tokens", name.removesuffix("_tokens"), difference, "{token}")
+            yield _correction_counter(record, "tokens", name.removesuffix("_tokens"), difference, "{token}")
     for name, difference in _meter_differences(record).items():
-        yield _counter(record, "tokens", None, difference, "{token}", meter=name)
+        yield _correction_counter(record, "tokens", None, difference, "{token}", meter=name)
 
 
 def _call_counter(record: Correction, call: Inference, value: int) -> UsageMetric:
-    counter = _counter(record, "calls", None, value, CALL_UNIT)
+    counter = _correction_counter(record, "calls", None, value, CALL_UNIT)
     if value > 0:
         counter.id = of_derived(record.id, f"calls {CALL_UNIT} again")
     outcome = zip(OUTCOME_TAGS, (call.status, counted_source(call)), strict=True)
@@ -320,7 +322,7 @@ def _meter_differences(record: Correction) -> dict[str, int]:
     return {name: difference // SCALE for name, difference in differences.items() if difference}
 
 
-def _counter(
+def _correction_counter(
     record: Correction,
     of: str,
     token_type: str | None,
@@ -351,27 +353,27 @@ def _counter(
     )
 
 
-def _fill(point: NumberDataPoint, record: UsageMetric, committed_at: float) -> None:
-    _put(point, "tollhouse.id", record.id.hex())
+def _fill_point(point: NumberDataPoint, record: UsageMetric, committed_at: float) -> None:
+    _put_attribute(point, "tollhouse.id", record.id.hex())
     for attribute, field in _ATTRIBUTES.items():
         value = getattr(record, field)
         if value is not None:
-            _put(point, attribute, value)
+            _put_attribute(point, attribute, value)
     if isinstance(record.value, int):
         point.as_int = record.value
     else:
         point.as_double = float(record.value)
-        _put(point, "tollhouse.value", record.value)
-        _put(point, "tollhouse.currency", record.unit)
+        _put_attribute(point, "tollhouse.value", record.value)
+        _put_attribute(point, "tollhouse.currency", record.unit)
     for name, value in record.tags.items():
-        _put(point, f"tollhouse.tag.{name}", value)
+        _put_attribute(point, f"tollhouse.tag.{name}", value)
     if record.start_time is None and record.end_time is None:
         point.start_time_unix_nano = point.time_unix_nano = int(committed_at * NS)
-        _put(point, "tollhouse.times", "none")
+        _put_attribute(point, "tollhouse.times", "none")
     else:  # if one of the two times is unknown, OTLP writes it as 0
         point.start_time_unix_nano = record.start_time or 0
         point.time_unix_nano = record.end_time or 0
 
 
-def _put(point: NumberDataPoint, key: str, value: str) -> None:
+def _put_attribute(point: NumberDataPoint, key: str, value: str) -> None:
     point.attributes.add(key=key).value.string_value = value

@@ -22,7 +22,7 @@ _MAX_INT = 2**63 - 1
 _KEPT_LENGTHS = 128
 
 
-def varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """
     Encode a number of at least 0, seven bits per byte, lowest first. Raises ValueError if it is negative.
     """
@@ -38,26 +38,28 @@ def varint(value: int) -> bytes:
 _short_varints: list[bytes | None] = [None] * _TWO_BYTES
 
 
-def _short_varint(value: int) -> bytes:
-    packed = _short_varints[value] = varint(value)
+def _cache_short_varint(value: int) -> bytes:
+    packed = _short_varints[value] = encode_varint(value)
     return packed
 
 
-def length(value: int) -> bytes:
+def encode_length(value: int) -> bytes:
     """
-    Encode a length as `varint` does. Short lengths come from a table, because the same lengths are frequent.
+    Encode a length as `encode_varint` does. Short lengths come from a table, because the same lengths are frequent.
     """
-    return (_short_varints[value] or _short_varint(value)) if value < _TWO_BYTES else varint(value)
+    return (
+        (_short_varints[value] or _cache_short_varint(value)) if value < _TWO_BYTES else encode_varint(value)
+    )
 
 
-def field(number: int, payload: bytes) -> bytes:
+def encode_field(number: int, payload: bytes) -> bytes:
     """Encode a length-delimited field: text, bytes or a message."""
-    return head(number, len(payload)) + payload
+    return encode_head(number, len(payload)) + payload
 
 
-def head(number: int, length: int) -> bytes:
+def encode_head(number: int, length: int) -> bytes:
     """Encode the header of a field with that length."""
-    return varint(number << 3 | 2) + varint(length)
+    return encode_varint(number << 3 | 2) + encode_varint(length)
 
 
 class TextHeads(dict[int, bytes]):
@@ -69,20 +71,20 @@ class TextHeads(dict[int, bytes]):
 
     def __init__(self, key: str, *, number: int) -> None:
         super().__init__()
-        self._tag = varint(number << 3 | 2)
-        self._name = field(1, key.encode())
+        self._tag = encode_varint(number << 3 | 2)
+        self._name = encode_field(1, key.encode())
 
     def __missing__(self, length: int) -> bytes:
-        string = b"\x0a" + varint(length)
-        any_value = b"\x12" + varint(len(string) + length) + string
+        string = b"\x0a" + encode_varint(length)
+        any_value = b"\x12" + encode_varint(len(string) + length) + string
         inner = len(self._name) + len(any_value) + length
-        head = self._tag + varint(inner) + self._name + any_value
+        head = self._tag + encode_varint(inner) + self._name + any_value
         if length < _KEPT_LENGTHS:
             self[length] = head
         return head
 
 
-def text(key: str, *, number: int) -> Callable[[str], bytes]:
+def text_encoder(key: str, *, number: int) -> Callable[[str], bytes]:
     """
     Return an encoder of KeyValue with a string value, as the repeated field `number` of the enclosing message.
     """
@@ -96,16 +98,25 @@ def text(key: str, *, number: int) -> Callable[[str], bytes]:
     return encode
 
 
-def integer(key: str, *, number: int) -> Callable[[int], bytes]:
+def integer_encoder(key: str, *, number: int) -> Callable[[int], bytes]:
     """
     Return an encoder of KeyValue with an integer value of at least 0, as the repeated field `number`
     of its message.
     """
-    name = field(1, key.encode())
+    name = encode_field(1, key.encode())
 
     def head_of(length: int) -> bytes:
         inner = len(name) + 2 + 1 + length
-        return b"".join((varint(number << 3 | 2), varint(inner), name, b"\x12", varint(1 + length), b"\x18"))
+        return b"".join(
+            (
+                encode_varint(number << 3 | 2),
+                encode_varint(inner),
+                name,
+                b"\x12",
+                encode_varint(1 + length),
+                b"\x18",
+            )
+        )
 
     one_byte, two, three = head_of(1), head_of(2), head_of(3)
     low, high = _LOW, _HIGH
@@ -119,7 +130,7 @@ def integer(key: str, *, number: int) -> Callable[[int], bytes]:
             return three + low[value & 0x7F] + low[value >> 7 & 0x7F] + high[value >> 14]
         if not 0 <= value <= _MAX_INT:
             raise ValueError(f"{key}: {value} is not a 64-bit integer of at least 0")
-        packed = varint(value)
+        packed = encode_varint(value)
         return head_of(len(packed)) + packed
 
     return encode

@@ -14,8 +14,8 @@ import msgspec
 
 from exporters.errors import DeliveryTooLarge, Rejected, SendError
 from exporters.http.client import Client
-from exporters.pace import InOrder
-from exporters.probe import OK, UNAVAILABLE, Probe, failed
+from exporters.pace import DeliveryOrder
+from exporters.probe import OK, UNAVAILABLE, Probe, probe_of_error
 from exporters.service.upstream_client import UpstreamClient
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
@@ -51,7 +51,7 @@ class BillingDropExporter:
         self._upstream = upstream
         self._id_upstream = id_upstream
         self._locks = locks
-        self._order = InOrder()
+        self._order = DeliveryOrder()
 
     async def prepare(self, delivery: Delivery) -> str | None:
         return None
@@ -61,7 +61,7 @@ class BillingDropExporter:
         key = delivery.idempotency_key
         for drop in drops:
             to = self._id_upstream(drop)
-            with self._order.turn(to, delivery):
+            with self._order.hold_turn(to, delivery):
                 async with self._locks.of(to):
                     await self._upstream.send(STREAM, drop.body, idempotency_key=key, connection_id=to)
         return Settlement(delivered=len(drops), damaged=delivery.count - len(drops))
@@ -95,7 +95,7 @@ async def try_validation(client: Client, url: str, *, authorization: str) -> Pro
     except Rejected:
         return Probe(status=OK)
     except SendError as error:
-        return failed(error)
+        return probe_of_error(error)
     except msgspec.MsgspecError:
         return Probe(status=UNAVAILABLE, words="its response contains no verdict")
     return Probe(status=OK)

@@ -16,7 +16,7 @@ import msgspec
 import orjson
 
 from exporters import batch as batches
-from exporters.batch import in_turns
+from exporters.batch import map_in_turns
 from exporters.errors import DeliveryTooLarge
 from exporters.http.answers import rejected_by_receipt
 from exporters.http.client import MAX_ITEMS_ANSWER_BYTES
@@ -93,7 +93,7 @@ class EventExporter:
         if not batch.records:
             return batch.settlement()
         events = [(record, at) for record, at in batch.records if isinstance(record, UsageEvent)]
-        body = b"[%b]" % b",".join(await in_turns(events, _cloud_events))
+        body = b"[%b]" % b",".join(await map_in_turns(events, _cloud_events))
         if len(body) > self._max_bytes and delivery.count > 1:
             raise DeliveryTooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
         key = delivery.idempotency_key

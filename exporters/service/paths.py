@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from exporters.errors import Misconfigured
-from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
+from exporters.problems import MAX_STREAM_KEYS, problems_of_choice, problems_of_stream_name, problems_of_url
 from exporters.settings import EventStream, UpstreamKey, UpstreamSettings
 from spool.registry import scopes
 from spool.registry.scopes import SCOPES, USE_CASES
@@ -124,7 +124,7 @@ def problems(settings: UpstreamSettings) -> Iterator[str]:
     if settings.keys and not settings.base_url:
         yield "upstream.base_url is required if upstream.keys are set"
     for name in ("base_url", "ai_telemetry_url", "proxy"):
-        yield from url(f"upstream.{name}", getattr(settings, name))
+        yield from problems_of_url(f"upstream.{name}", getattr(settings, name))
     for type, event in settings.events.items():
         yield from _event_problems(f"upstream.events.{type}", event)
     if settings.timeout <= 0:
@@ -138,7 +138,7 @@ def problems(settings: UpstreamSettings) -> Iterator[str]:
 
 
 def _event_problems(shown: str, event: EventStream) -> Iterator[str]:
-    yield from stream_name(f"{shown}.stream", event.stream)
+    yield from problems_of_stream_name(f"{shown}.stream", event.stream)
     if len(event.dimensions) > MAX_STREAM_KEYS:
         yield f"{shown}.dimensions: at most {MAX_STREAM_KEYS} are allowed"
 
@@ -153,6 +153,6 @@ def _key_problems(shown: str, key: UpstreamKey, names: set[str]) -> Iterator[str
     if bool(key.use_cases) == bool(key.scopes):
         yield f"{shown} needs either use_cases or scopes"
     for scope in key.scopes:
-        yield from one_of(f"{shown}.scopes", scope, tuple(sorted(SCOPES)))
+        yield from problems_of_choice(f"{shown}.scopes", scope, tuple(sorted(SCOPES)))
     for use_case in key.use_cases:
-        yield from one_of(f"{shown}.use_cases", use_case, tuple(USE_CASES))
+        yield from problems_of_choice(f"{shown}.use_cases", use_case, tuple(USE_CASES))

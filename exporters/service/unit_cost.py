@@ -15,8 +15,15 @@ from decimal import Decimal
 
 import msgspec
 
-from exporters.errors import DeliveryTooLarge, Divide, Misconfigured, OutcomeUnknown, Retryable, SendError
-from exporters.pace import InOrder, Pace
+from exporters.errors import (
+    DeliveryTooLarge,
+    Misconfigured,
+    OutcomeUnknown,
+    Retryable,
+    SendError,
+    SplitRequired,
+)
+from exporters.pace import DeliveryOrder, Pace
 from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
@@ -67,7 +74,7 @@ class UnitCostExporter:
         self._single_writer = frozenset(single_writer)
         self._to_tollhouse = to_tollhouse
         self._pace = Pace(clock, per_s=PER_S, burst=BURST)
-        self._order = InOrder()
+        self._order = DeliveryOrder()
 
     async def prepare(self, delivery: Delivery) -> str | None:
         """
@@ -81,7 +88,7 @@ class UnitCostExporter:
         attempt = str(delivery.attempts)
         if delivery.mark is not None and delivery.mark.rstrip("?") == attempt:
             return f"{attempt}?"
-        await self._pace.take(delivery.count)
+        await self._pace.wait_and_take(delivery.count)
         return attempt
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
@@ -95,7 +102,7 @@ class UnitCostExporter:
         settlement = Settlement(
             delivered=len(to_send), shadow=len(records) - len(to_send), damaged=delivery.count - len(records)
         )
-        with self._order.turn(_SEQUENCE, delivery):
+        with self._order.hold_turn(_SEQUENCE, delivery):
             totals = await self._totals(record for _, record in to_send)
             runs = list(self._runs(to_send, totals))
             if any(run.once for run in runs):
@@ -154,7 +161,7 @@ class UnitCostExporter:
         stop = 1 if head.once else next(index for index, run in enumerate(runs) if run.once)
         if stop < len(runs):
             self._pace.give_back(delivery.count)
-            raise Divide("sums are sent in a separate request", at=runs[stop].first)
+            raise SplitRequired("sums are sent in a separate request", at=runs[stop].first)
         if delivery.mark is not None and delivery.mark.endswith("?"):
             raise OutcomeUnknown("Tollhouse was stopped while it waited for an answer", answered=False)
         body = _body(head.records, ids=False)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from exporters.check import check
+from exporters.check import check_streams
 from exporters.http.client import Client, ClientSettings
 from exporters.marked_call import try_call
 from exporters.otlp.telemetry import TRACES
@@ -54,7 +54,7 @@ async def _attempt(
     if probe.status != OK:
         return _failed("agent_refuses", probe), True
     forwarded = forwarding(replace(config, data_dir=data_dir))
-    checks = await check(forwarded.upstream, clock=clock)
+    checks = await check_streams(forwarded.upstream, clock=clock)
     gateway = next(each for each in checks if each.stream == TRACES)
     if gateway.status != OK:
         cause = "not_enrolled" if gateway.status == UNUSED else agent.forward or "refused"

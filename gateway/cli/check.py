@@ -18,9 +18,9 @@ from exporters.check import (
     check_channels,
     check_destinations,
     check_gateway,
-    overruled,
+    results_with_stopped_routes,
 )
-from exporters.check import check as check_upstream
+from exporters.check import check_streams as check_upstream
 from exporters.probe import OK, REFUSED, UNAVAILABLE, UNUSED, try_directory
 from exporters.service.billing_drops import VALIDATION_STREAM as BILLING_VALIDATION
 from exporters.service.events import needs_mapping
@@ -185,14 +185,14 @@ async def try_receivers(
     """
     clock = SystemClock()
     used = [UNIT_COST] if config.publish or config.streams else []
-    streams = await check_upstream(config.upstream, clock=clock, used=used, send=send)
+    streams = await check_upstream(config.upstream, clock=clock, used_streams=used, send_call=send)
     installation = kept_id(_secret_file(config))
     destinations = list(
-        await check_destinations(config.destinations, clock=clock, installation=installation, send=send)
+        await check_destinations(config.destinations, clock=clock, installation=installation, send_call=send)
     )
     if config.agent.gateway:
         destinations.append(await check_gateway(config.agent.gateway, config.upstream, clock=clock))
-    return overruled(streams, destinations, stopped)
+    return results_with_stopped_routes(streams, destinations, stopped)
 
 
 def _secret_file(config: Config) -> Path | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from exporters.problems import one_of
+from exporters.problems import problems_of_choice
 from gateway.configuration.sections import McpOAuthSettings, McpSettings, OidcSettings
 from gateway.configuration.values import is_safe_address
 from spool.registry.operators import MAX_TOKEN_LIFE_S
@@ -40,7 +40,7 @@ _SCOPE = re.compile(r"[!#-\[\]-~]{1,100}")
 def problems(mcp: McpSettings, oidc: OidcSettings) -> Iterator[str]:
     """Yield the problems, with the names of the settings."""
     for name in mcp.tools:
-        yield from one_of("mcp.tools", name, TOOL_NAMES)
+        yield from problems_of_choice("mcp.tools", name, TOOL_NAMES)
     if mcp.oauth.resource:
         yield from _oauth_problems(mcp.oauth, oidc)
     elif mcp.oauth != McpOAuthSettings():

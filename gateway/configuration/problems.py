@@ -12,7 +12,7 @@ from typing import Any
 
 from exporters.destinations import catalogue
 from exporters.notifications import catalogue as notifications
-from exporters.problems import one_of, url
+from exporters.problems import problems_of_choice, problems_of_url
 from exporters.service import paths
 from gateway.configuration import assistants
 from gateway.configuration.sections import Config, names_some
@@ -78,9 +78,9 @@ def _publish_problems(config: Config) -> Iterator[str]:
         if rule.stream in published:
             yield f"{shown}.stream {rule.stream!r} is used twice"
         published.add(rule.stream)
-        yield from one_of(f"{shown}.by", rule.by, dimensions)
+        yield from problems_of_choice(f"{shown}.by", rule.by, dimensions)
         for name, dimension in rule.dimensions.items():
-            yield from one_of(f"{shown}.dimensions.{name}", dimension, dimensions)
+            yield from problems_of_choice(f"{shown}.dimensions.{name}", dimension, dimensions)
 
 
 def _destination_problems(config: Config) -> Iterator[str]:
@@ -103,7 +103,7 @@ _MORE: Mapping[str, Callable[[Config], Iterable[str]]] = {
     "destinations": _destination_problems,
     "enforcers": _enforcer_problems,
     "notify": lambda config: notifications.problems(config.notify),
-    "container": lambda config: url("container.upload_url", config.container.upload_url),
+    "container": lambda config: problems_of_url("container.upload_url", config.container.upload_url),
     "agent": _agent_problems,
     "mcp": lambda config: assistants.problems(config.mcp, config.oidc),
     "streams": _stream_problems,

@@ -18,7 +18,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from exporters.problems import one_of
+from exporters.problems import problems_of_choice
 from gateway.configuration.problems import missing
 from gateway.configuration.problems import problems as problems_of
 from gateway.configuration.sections import Config, ConfigError, types_of
@@ -129,7 +129,7 @@ def _broken_rules(setting: Setting, kind: Any, name: str, value: Any) -> Iterato
     if value is _BAD:
         return
     if setting.choices:
-        yield from one_of(name, value, setting.choices)
+        yield from problems_of_choice(name, value, setting.choices)
     if setting.least is not None and value < setting.least:
         yield f"{name} must be at least {written(kind, setting.least)}"
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
+from exporters.problems import MAX_STREAM_KEYS, problems_of_choice, problems_of_stream_name, problems_of_url
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
 from gateway.configuration.values import is_loopback, is_safe_address, parse_network, split_address
 from gateway.normalise.reading.content import may_hold_content
@@ -315,7 +315,7 @@ class UnitCostStream:
     )
 
     def problems(self, at: str) -> Iterator[str]:
-        yield from stream_name(f"{at}.name", self.name)
+        yield from problems_of_stream_name(f"{at}.name", self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,7 +336,7 @@ class Publication:
     dimensions: Mapping[str, str] = setting({}, "name in the stream = dimension in the totals; at most 5")
 
     def problems(self, at: str) -> Iterator[str]:
-        yield from stream_name(f"{at}.stream", self.stream)
+        yield from problems_of_stream_name(f"{at}.stream", self.stream)
         if len(self.dimensions) > MAX_STREAM_KEYS:
             yield f"{at}.dimensions must have at most {MAX_STREAM_KEYS} entries"
 
@@ -452,7 +452,7 @@ class AgentSettings:
     )
 
     def problems(self, _: str) -> Iterator[str]:
-        yield from url("agent.gateway", self.gateway)
+        yield from problems_of_url("agent.gateway", self.gateway)
         if sum(map(bool, (self.enrolment_token_file, self.enrolment_key_file, self.enrolment_key_env))) > 1:
             yield (
                 "set only one of agent.enrolment_token_file, agent.enrolment_key_file and agent.enrolment_key_env"
@@ -997,12 +997,12 @@ class StatementPullSettings:
     )
 
     def problems(self, at: str) -> Iterator[str]:
-        yield from one_of(f"{at}.source", self.source, (*PULLED_SOURCES, *SEAT_SOURCES))
+        yield from problems_of_choice(f"{at}.source", self.source, (*PULLED_SOURCES, *SEAT_SOURCES))
         if (self.source in SEAT_SOURCES) != bool(self.plan):
             yield f"{at}.plan is required for a list of seats, and not allowed for any other source"
         if self.key_file is None:
             yield f"{at}.key_file is required: the file with an admin key of the provider"
-        yield from url(f"{at}.base_url", self.base_url)
+        yield from problems_of_url(f"{at}.base_url", self.base_url)
         if any(mark in self.base_url for mark in "?#"):
             yield (
                 f"{at}.base_url must be an address without a query or a fragment; put the key into "
@@ -1033,10 +1033,10 @@ class EnforcerSettings:
     def problems(self, at: str) -> Iterator[str]:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", self.name):
             yield f"{at}.name is required: letters, digits, '.', '_' and '-', at most 64"
-        yield from one_of(f"{at}.type", self.type, ENFORCER_TYPES)
+        yield from problems_of_choice(f"{at}.type", self.type, ENFORCER_TYPES)
         if self.key_file is None:
             yield f"{at}.key_file is required: the file with a key that may read the limits"
-        yield from url(f"{at}.base_url", self.base_url)
+        yield from problems_of_url(f"{at}.base_url", self.base_url)
         if any(mark in self.base_url for mark in "?#"):
             yield f"{at}.base_url must be an address without a query or a fragment"
         if self.type == "litellm" and not self.base_url:
@@ -1274,8 +1274,8 @@ class OidcSettings:
         if self.session > SESSION_LIFE_S:
             yield "oidc.session must be at most 12h"
         for group, role in self.roles.items():
-            yield from one_of(f"oidc.roles.{group}", role, ROLES)
-        yield from url("oidc.proxy", self.proxy)
+            yield from problems_of_choice(f"oidc.roles.{group}", role, ROLES)
+        yield from problems_of_url("oidc.proxy", self.proxy)
 
 
 @dataclass(frozen=True, kw_only=True)

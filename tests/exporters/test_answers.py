@@ -10,8 +10,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable
-from exporters.http.answers import HttpAnswer, problem, retry_after_s, words
-from exporters.otlp.telemetry import rejected
+from exporters.http.answers import HttpAnswer, delivery_error, retry_after_s, server_message
+from exporters.otlp.telemetry import rejected_items
 from exporters.redaction import LONGEST_WORDS
 
 NOW = 1_790_000_000.0  # Mon, 21 Sep 2026 14:13:20 GMT
@@ -36,7 +36,7 @@ def test_every_status_says_whose_move_is_next(meaning: type[object], statuses: l
     key or address.
     """
     assert dict.fromkeys(statuses, meaning) == {
-        status: type(problem(HttpAnswer(status=status), now=NOW)) for status in statuses
+        status: type(delivery_error(HttpAnswer(status=status), now=NOW)) for status in statuses
     }
 
 
@@ -46,7 +46,7 @@ def test_only_a_gateway_error_is_ambiguous() -> None:
     """
     kept = {}
     for status in (408, 429, 500, 502, 503, 504):
-        error = problem(HttpAnswer(status=status), now=NOW)
+        error = delivery_error(HttpAnswer(status=status), now=NOW)
         assert isinstance(error, Retryable)
         kept[status] = error.ambiguous
     assert {408: False, 429: False, 500: False, 502: True, 503: False, 504: True} == kept
@@ -67,7 +67,7 @@ def test_a_limit_that_is_used_up_says_until_when(
     status: int, headers: dict[str, str], wait_s: float | None
 ) -> None:
     """GitHub reports an exhausted limit with 403 and the time when it ends, so the route waits until then."""
-    error = problem(HttpAnswer(status=status, headers=headers), now=NOW)
+    error = delivery_error(HttpAnswer(status=status, headers=headers), now=NOW)
     assert isinstance(error, Misconfigured)
     assert wait_s == error.retry_after_s
 
@@ -107,13 +107,13 @@ def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | No
 )
 def test_the_words_are_the_destination_s_own(headers: dict[str, str], body: bytes, said: str) -> None:
     """Of an error response, the exporter stores one printable line."""
-    assert said == words(HttpAnswer(status=400, headers=headers, body=body))
+    assert said == server_message(HttpAnswer(status=400, headers=headers, body=body))
 
 
 def test_secrets_are_struck_out_and_words_are_bounded() -> None:
     """Stored messages contain no echoed key and no whole HTML page."""
     body = b"key th_secret is disabled. " + b"x" * 10_000
-    said = words(HttpAnswer(status=403, body=body, secrets=("th_secret",)))
+    said = server_message(HttpAnswer(status=403, body=body, secrets=("th_secret",)))
     assert said.startswith("key [key] is disabled. xxx")
     assert LONGEST_WORDS + 3 == len(said)
 
@@ -157,4 +157,4 @@ def test_a_partial_success_is_read_in_both_encodings(
     unreadable body rejects nothing.
     """
     answer = HttpAnswer(status=200, headers=headers, body=body, secrets=("s3cret",))
-    assert expected == rejected(answer, stream)
+    assert expected == rejected_items(answer, stream)

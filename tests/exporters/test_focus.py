@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from exporters.batch import TURN
 from exporters.destinations import focus as destination
 from exporters.focus import charges as focus
-from exporters.focus.rows import of_report
+from exporters.focus.rows import report_charges
 from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery
 from spool.log.planning.corrections import taken_back
@@ -71,7 +71,7 @@ RECORDS: list[Record] = [
 
 def rows(records: list[Record] = RECORDS, *, later_s: int = 60) -> list[dict[str, str]]:
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + later_s, records=records)
-    text = focus.header() + focus.lines(asyncio.run(focus.of_entries([entry])))
+    text = focus.header() + focus.charge_lines(asyncio.run(focus.charges_of_entries([entry])))
     return list(csv.DictReader(io.StringIO(text.decode())))
 
 
@@ -108,8 +108,8 @@ def test_a_version_has_its_names_of_providers(version: str, names: set[str]) -> 
     those of 1.2, in order.
     """
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
-    charges = asyncio.run(focus.of_entries([entry]))
-    text = (focus.header(version) + focus.lines(charges, version=version)).decode()
+    charges = asyncio.run(focus.charges_of_entries([entry]))
+    text = (focus.header(version) + focus.charge_lines(charges, version=version)).decode()
     made = list(csv.DictReader(io.StringIO(text)))
     assert set() == (MANDATORY - NAMES_OF_BEFORE | names) - set(made[0])
     assert names == set(made[0]) & (NAMES_OF_BEFORE | NAMES_OF_NOW)
@@ -258,7 +258,7 @@ def test_currencies_have_rows_of_their_own() -> None:
         "cache_write_tokens": 0, "cache_write_1h_tokens": 0,
     }  # fmt: skip
     assert [("USD", "1", 10), ("EUR", "2", 0)] == [
-        (charge.currency, charge.cost, charge.input_tokens) for charge in of_report([asked])
+        (charge.currency, charge.cost, charge.input_tokens) for charge in report_charges([asked])
     ]
 
 
@@ -316,7 +316,7 @@ async def test_a_file_with_other_columns_is_moved_aside(
     path = tmp_path / "focus.csv"
     (tmp_path / "focus.csv.1").write_text("taken")
     path.write_bytes(b"BillingAccountId,BilledCost\ntollhouse,1\n")
-    exporter = FileExporter(path, write=destination.lines_of, head=focus.header())
+    exporter = FileExporter(path, write=destination.encode_delivery, head=focus.header())
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
     await exporter.prepare(delivery)
@@ -331,7 +331,7 @@ async def test_a_file_with_other_columns_is_moved_aside(
 async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     """Only the file's first line is the header. A repeated delivery replaces the lines that it wrote."""
     path = tmp_path / "focus.csv"
-    exporter = FileExporter(path, write=destination.lines_of, head=focus.header())
+    exporter = FileExporter(path, write=destination.encode_delivery, head=focus.header())
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
     for _ in range(2):
@@ -354,8 +354,8 @@ def test_no_line_is_a_formula(name: str) -> None:
     names = dict.fromkeys(("request_model", "team", "user", "api_key", "device", "region"), name)
     record = paid(1, response_model=None, cost="-1.5", **names)
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[record])
-    charges = asyncio.run(focus.of_entries([entry]))
-    text = (focus.header() + focus.lines(charges, account=name)).decode()
+    charges = asyncio.run(focus.charges_of_entries([entry]))
+    text = (focus.header() + focus.charge_lines(charges, account=name)).decode()
     assert_harmless(text, rows=1)
     [row] = csv.DictReader(io.StringIO(text, newline=""))
     assert {"-1.5"} == {cell for cell in row.values() if cell.startswith("-")}
@@ -378,7 +378,7 @@ def test_a_whole_delivery_is_not_one_turn_of_the_event_loop() -> None:
 
     async def run() -> list[bytes]:
         others = asyncio.create_task(take_turns())
-        lines, _ = await destination.lines_of(delivery, [entry])
+        lines, _ = await destination.encode_delivery(delivery, [entry])
         others.cancel()
         return lines
 

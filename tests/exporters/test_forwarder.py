@@ -194,7 +194,7 @@ async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> 
 async def test_the_end_of_a_route_is_a_fault(tmp_path: Path) -> None:
     """A route that ends although it was not removed is reported as a fault."""
     async with forwarding(tmp_path, Capture()) as (_, routes):
-        waiting = asyncio.create_task(routes.wait())
+        waiting = asyncio.create_task(routes.wait_for_failure())
         await routes.configure([], None)
         await until_all_wait()
         assert not waiting.done()

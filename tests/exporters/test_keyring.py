@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from exporters.check import check
+from exporters.check import check_streams
 from exporters.errors import Misconfigured
 from exporters.service.paths import STREAMS, Paths
 from exporters.service.upstream_client import Keyring
@@ -70,7 +70,7 @@ async def test_check_names_the_key_that_sends() -> None:
     for _ in range(ROUNDS // 20):
         keys = tuple(_random_keys(random))
         settings = UpstreamSettings(base_url="http://127.0.0.1:9", keys=keys, connection_id="one", timeout=1)
-        found = await check(settings, clock=SystemClock())
+        found = await check_streams(settings, clock=SystemClock())
         assert {"traces", "metrics", "billing-drops"} <= {stream.stream for stream in found}
         assert [_narrowest(keys, stream.scope) for stream in found] == [stream.key for stream in found]
 

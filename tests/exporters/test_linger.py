@@ -82,7 +82,7 @@ async def test_a_request_to_hurry_goes_by_numbers(kept: SqliteSpool, clock: Move
     linger = lingering(kept, clock)
     waits = asyncio.create_task(next_below(linger))
     await add(kept.log, call(1))
-    linger.hurry()
+    linger.release_committed()
     assert 2 == await waits
     clock.move(3)
     await add(kept.log, call(2))

@@ -44,7 +44,7 @@ MONEY = counter(
 def metrics_request(records: Iterable[tuple[UsageMetric | Correction, float]]) -> bytes:
     request = MetricsRequest()
     request.add(records)
-    return request.encoded()
+    return request.encode()
 
 
 def taken_in(*records: UsageMetric | Correction) -> list[Record]:

@@ -13,9 +13,9 @@ import pytest
 
 from exporters.errors import Misconfigured
 from exporters.http.client import Client, ClientSettings
-from exporters.http.reach import check_of, check_reach, check_reach_in_clear, problems_of_reach
+from exporters.http.reach import check_reach, check_reach_in_clear, problems_of_reach, reach_check_for
 from exporters.notifications.catalogue import build, problems
-from exporters.notifications.channel import KeptSettings, Message
+from exporters.notifications.channel import Message, StoredChannelSettings
 from tests.exporters.notifications.examples import NOW, SECRET, notice
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.notifications.receivers import Mailbox, mail_server
@@ -119,7 +119,7 @@ async def test_no_spelling_of_an_address_gets_through(host: str, resolve: Resolv
     """
     resolve("metadata.example", [METADATA])
     url = f"https://{host}/latest/meta-data"
-    async with Client(ClientSettings(check=check_of(url)), clock=CLOCK) as client:
+    async with Client(ClientSettings(check=reach_check_for(url)), clock=CLOCK) as client:
         with pytest.raises(Misconfigured, match=r"to which Tollhouse sends nothing|is not a valid address"):
             await client.send(url, b"", content_type="text/plain")
 
@@ -133,7 +133,7 @@ async def test_a_name_that_leads_elsewhere_the_next_time_is_checked_again(resolv
         resolve("rebound.example", ["127.0.0.1", METADATA])
         url = f"http://rebound.example:{port}/hook"
         for _ in range(2):
-            client = Client(ClientSettings(check=check_of(url)), clock=CLOCK)
+            client = Client(ClientSettings(check=reach_check_for(url)), clock=CLOCK)
             try:
                 await client.send(url, b"", content_type="text/plain")
             except Misconfigured as error:
@@ -146,13 +146,13 @@ async def test_a_redirect_leads_nowhere() -> None:
     async with FakeUpstream() as receiver:
         receiver.answers.append(Reply(307, headers={"Location": f"http://{METADATA}/latest"}))
         url = f"{receiver.url}/hook"
-        async with Client(ClientSettings(check=check_of(url)), clock=CLOCK) as client:
+        async with Client(ClientSettings(check=reach_check_for(url)), clock=CLOCK) as client:
             with pytest.raises(Misconfigured, match="does not follow redirects"):
                 await client.send(url, b"", content_type="text/plain")
 
 
-def kept(type: str, **fields: Any) -> KeptSettings:
-    return KeptSettings(name="mine", type=type, group_wait=0.0, **fields)
+def kept(type: str, **fields: Any) -> StoredChannelSettings:
+    return StoredChannelSettings(name="mine", type=type, group_wait=0.0, **fields)
 
 
 HOOK = "https://metadata.example/hook"
@@ -170,7 +170,9 @@ KEPT = (
 
 
 @pytest.mark.parametrize("settings", KEPT, ids=lambda each: f"{each.type}-{each.tls}")
-async def test_every_channel_of_an_account_is_checked(settings: KeptSettings, resolve: Resolve) -> None:
+async def test_every_channel_of_an_account_is_checked(
+    settings: StoredChannelSettings, resolve: Resolve
+) -> None:
     """
     The check applies to every channel that an account configures. The channel's address may look harmless,
     but its name may resolve to a service with credentials.

@@ -16,7 +16,7 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from exporters.destinations.ndjson import lines_of
+from exporters.destinations.ndjson import encode_delivery
 from exporters.errors import Misconfigured, Retryable
 from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery, Settlement
@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def exporter(path: Path) -> AsyncIterator[FileExporter]:
-    exporter = FileExporter(path, write=lines_of)
+    exporter = FileExporter(path, write=encode_delivery)
     yield exporter
     await exporter.close()
 
@@ -83,13 +83,13 @@ async def test_a_repeat_after_a_crash_leaves_no_line_twice(path: Path) -> None:
     A process was killed between write and settlement. The next process finds the written lines and adds
     only missing lines.
     """
-    first = FileExporter(path, write=lines_of)
+    first = FileExporter(path, write=encode_delivery)
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 5), calls(3, 5))
     with path.open("ab") as file:
         file.write(b'{"kind": "inf')  # a line that a crash cut off
     await first.close()
-    second = FileExporter(path, write=lines_of)
+    second = FileExporter(path, write=encode_delivery)
     await attempt(second, crashed, calls(3, 5))
     await attempt(second, delivery(6, 6), calls(6, 6))
     await second.close()
@@ -101,7 +101,7 @@ async def test_a_repeat_after_a_power_cut_leaves_no_torn_line(path: Path) -> Non
     Unflushed sectors hold zeros after a power cut. Every line is a whole record again, and other deliveries'
     lines are unchanged.
     """
-    before, killed, after = [FileExporter(path, write=lines_of) for _ in range(3)]
+    before, killed, after = [FileExporter(path, write=encode_delivery) for _ in range(3)]
     await attempt(before, delivery(1, 5), calls(1, 5))
     sent, _ = await attempt(killed, delivery(6, 25), calls(6, 25))
     await attempt(before, delivery(26, 30), calls(26, 30))
@@ -130,18 +130,18 @@ async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
     If the file was rotated between crash and repeat, whole lines stay in the old file, and the rest goes to
     the new file.
     """
-    first = FileExporter(path, write=lines_of)
+    first = FileExporter(path, write=encode_delivery)
     await attempt(first, delivery(1, 2), calls(1, 2))
     crashed, _ = await attempt(first, delivery(3, 4), calls(3, 4))
     await first.close()
     old = path.rename(path.with_suffix(".1"))
     old.write_bytes(old.read_bytes()[:-20])
-    second = FileExporter(path, write=lines_of)
+    second = FileExporter(path, write=encode_delivery)
     again, _ = await attempt(second, crashed, calls(3, 4))
     assert rows(4, 4) == lines(path)
     await second.close()
     # The second process was killed as well, so both files have lines.
-    third = FileExporter(path, write=lines_of)
+    third = FileExporter(path, write=encode_delivery)
     await attempt(third, again, calls(3, 4))
     await third.close()
     assert rows(1, 4) == lines(old, path)
@@ -152,11 +152,11 @@ async def test_another_machine_goes_on_with_a_shared_file(path: Path) -> None:
     A file on shared storage is continued by another machine. Its mark names no device, because each machine
     numbers its mounts differently.
     """
-    one = FileExporter(path, write=lines_of, shared=True)
+    one = FileExporter(path, write=encode_delivery, shared=True)
     sent, _ = await attempt(one, delivery(1, 2), calls(1, 2))
     await one.close()
     assert sent.mark == f"0:{path.stat().st_ino}:0"
-    other = FileExporter(path, write=lines_of, shared=True)
+    other = FileExporter(path, write=encode_delivery, shared=True)
     assert await other.prepare(sent) is None
     await attempt(other, sent, calls(1, 2))
     await other.close()
@@ -165,11 +165,11 @@ async def test_another_machine_goes_on_with_a_shared_file(path: Path) -> None:
 
 async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
     """If the file was deleted or moved between crash and repeat, the delivery is written to a new file."""
-    first = FileExporter(path, write=lines_of)
+    first = FileExporter(path, write=encode_delivery)
     crashed, _ = await attempt(first, delivery(1, 2), calls(1, 2))
     await first.close()
     path.unlink()
-    second = FileExporter(path, write=lines_of)
+    second = FileExporter(path, write=encode_delivery)
     await attempt(second, crashed, calls(1, 2))
     await second.close()
     assert rows(1, 2) == lines(path)
@@ -180,10 +180,10 @@ async def test_a_link_to_the_file_is_followed(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     link = tmp_path / "records.ndjson"
     link.symlink_to(tmp_path / "disk" / "real.ndjson")
-    first = FileExporter(link, write=lines_of)
+    first = FileExporter(link, write=encode_delivery)
     crashed, _ = await attempt(first, delivery(1, 2), calls(1, 2))
     await first.close()
-    second = FileExporter(link, write=lines_of)
+    second = FileExporter(link, write=encode_delivery)
     await attempt(second, crashed, calls(1, 2))
     await second.close()
     assert link.is_symlink()
@@ -264,12 +264,12 @@ async def test_a_full_disk_is_waited_for(
 
 async def test_a_repeat_leaves_the_lines_of_others_alone(path: Path) -> None:
     """After a crash, other deliveries may be written first. The repeat changes none of their lines."""
-    first = FileExporter(path, write=lines_of)
+    first = FileExporter(path, write=encode_delivery)
     crashed, _ = await attempt(first, delivery(1, 3), calls(1, 3))
     await first.close()
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])  # the file breaks off within its last line
-    second = FileExporter(path, write=lines_of)
+    second = FileExporter(path, write=encode_delivery)
     await attempt(second, delivery(4, 6), calls(4, 6))
     await attempt(second, crashed, calls(1, 3))
     await attempt(second, crashed, calls(1, 3))
@@ -298,7 +298,7 @@ async def test_two_topics_share_a_file(path: Path) -> None:
     """
     A destination with two topics has two routes and one file. A repeat of one route removes no line of the other.
     """
-    one, other = FileExporter(path, write=lines_of), FileExporter(path, write=lines_of)
+    one, other = FileExporter(path, write=encode_delivery), FileExporter(path, write=encode_delivery)
     mine = await marked(one, delivery(1, 3))
     theirs = await marked(other, delivery(4, 6))
     await attempt(other, theirs, calls(4, 6))
@@ -322,7 +322,7 @@ async def test_a_last_line_without_its_end_is_kept(exporter: FileExporter, path:
 
 async def test_a_path_that_cannot_be_written_parks(tmp_path: Path) -> None:
     """If the path is a directory, the message names it, because the operator must change it."""
-    exporter = FileExporter(tmp_path, write=lines_of)
+    exporter = FileExporter(tmp_path, write=encode_delivery)
     with pytest.raises(Misconfigured, match="Is a directory"):
         await exporter.prepare(delivery(1, 1))
     await exporter.close()
@@ -341,7 +341,7 @@ async def test_an_archive_whose_mount_is_gone_parks(tmp_path: Path) -> None:
     """
     disk = tmp_path / "disk"
     path = disk / "archive" / "records.ndjson"
-    exporter = FileExporter(path, write=lines_of)
+    exporter = FileExporter(path, write=encode_delivery)
     with small_disk(disk, mib=8):
         await attempt(exporter, delivery(1, 1), calls(1, 1))
         assert rows(1, 1) == lines(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters.kafka.connection import translated
+from exporters.kafka.connection import translate_errors
 from exporters.redaction import redact, secrets_in_query
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -72,6 +72,6 @@ def test_a_broker_that_repeats_the_password_does_not_bring_it_into_our_files(tmp
     file.write_text("ada\nc0rrect-horse\n")
     settings = DestinationSettings(name="stream", type="kafka", url="127.0.0.1:1", secret_file=file)
     secret = SecretSource("destination stream", file=file, most_lines=3)
-    with pytest.raises(Exception, match=r"ada.*\[key\]") as error, translated(settings, secret):
+    with pytest.raises(Exception, match=r"ada.*\[key\]") as error, translate_errors(settings, secret):
         raise OSError("ada may not sign in with c0rrect-horse")
     assert "horse" not in str(error.value)

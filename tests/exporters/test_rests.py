@@ -108,7 +108,7 @@ async def delivery_that_was_put_off(clock: SteppingClock, border: float, place: 
         clock.step_s = STEP_S
         if await route.forward_once():
             raise Tried
-        return await route._until_due()
+        return await route._seconds_until_due()
 
 
 async def notification_that_was_put_off(clock: SteppingClock, border: float, _: Path) -> float:

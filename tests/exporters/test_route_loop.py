@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from exporters.errors import (
     DeliveryTooLarge,
-    Divide,
     Misconfigured,
     OutcomeUnknown,
     Rejected,
     Retryable,
     SendError,
+    SplitRequired,
 )
 from exporters.pace import ANOTHER_SUSPECT_S, MAX_SUSPECTS, Backoff, RouteThrottle
 from exporters.route_loop import FAULTS, RouteLoop
@@ -197,7 +197,7 @@ async def test_parts_that_must_go_apart_are_divided_where_the_exporter_says(spoo
     names. Nothing counts as rejected.
     """
     await spool.add(calls(1, 10))
-    exporter = Capture(answers=[Divide("two kinds", at=4)])
+    exporter = Capture(answers=[SplitRequired("two kinds", at=4)])
     route = route_of(spool, exporter)
     while await route.forward_once():
         pass
@@ -294,10 +294,10 @@ async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> Non
     records cannot block the route.
     """
     throttle = RouteThrottle(clock, Backoff())
-    throttle.refuse()
+    throttle.note_record_rejection()
     assert MAX_SUSPECTS == throttle.max_suspects()
     clock.move(10 * ANOTHER_SUSPECT_S)
-    throttle.refuse()
+    throttle.note_record_rejection()
     assert MAX_SUSPECTS + 10 == throttle.max_suspects()
 
 
@@ -308,15 +308,15 @@ async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -
     """
     throttle = RouteThrottle(clock, Backoff())
     began = throttle.round
-    assert [False, False] == [throttle.fail(began, "503", hint_s=None) for _ in range(2)]
+    assert [False, False] == [throttle.note_failure(began, "503", hint_s=None) for _ in range(2)]
     assert 0 == throttle.rest_s(0)
     assert throttle.rest_s(1) > 1e9
-    assert throttle.fail(throttle.round, "503", hint_s=None)
+    assert throttle.note_failure(throttle.round, "503", hint_s=None)
     assert 1 <= throttle.rest_s(0) <= 2
-    throttle.fail(throttle.round, "503", hint_s=100.0)
-    assert throttle.succeed()
+    throttle.note_failure(throttle.round, "503", hint_s=100.0)
+    assert throttle.note_success()
     assert [100, 100] == [throttle.rest_s(0), throttle.rest_s(1)]
-    throttle.open()
+    throttle.end_waits()
     assert [0, 0] == [throttle.rest_s(0), throttle.rest_s(1)]
 
 

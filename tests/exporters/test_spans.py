@@ -62,7 +62,7 @@ CALLS = [record for record, _ in bench_records()]
 
 
 def parsed(*records: Inference) -> list[Span]:
-    body = SpanEncoder().request((record, COMMITTED_AT) for record in records)
+    body = SpanEncoder().encode_request((record, COMMITTED_AT) for record in records)
     request = ExportTraceServiceRequest.FromString(body)
     (resource,) = request.resource_spans
     assert "tollhouse" == resource.resource.attributes[0].value.string_value
@@ -77,7 +77,7 @@ def attributes(span: Span) -> dict[str, Any]:
 
 def taken_in(*records: Inference) -> list[Inference]:
     """Return the records that another Tollhouse makes of the request."""
-    body = SpanEncoder().request((record, COMMITTED_AT) for record in records)
+    body = SpanEncoder().encode_request((record, COMMITTED_AT) for record in records)
     slices = normalise("traces", body, json=False, options=Options())
     while True:
         try:
@@ -199,9 +199,9 @@ def test_the_same_records_are_the_same_bytes() -> None:
     """The bytes of a request do not depend on what the encoder wrote before."""
     used = SpanEncoder()
     for n in range(5000):
-        used.span(call(n, request_model=f"m{n}", tags={f"t{n}": "x" * (n % 700)}), 0.0)
+        used.encode_span(call(n, request_model=f"m{n}", tags={f"t{n}": "x" * (n % 700)}), 0.0)
     records = [(FULL, 1.0), (call(7), 2.0)]
-    assert SpanEncoder().request(records) == used.request(records)
+    assert SpanEncoder().encode_request(records) == used.encode_request(records)
 
 
 def encoded(encode: Callable[[Inference, float], bytes], record: Inference) -> bytes | None:
@@ -218,7 +218,7 @@ def test_spans_equal_those_that_are_encoded_plainly(seed: int) -> None:
     """
     encoder = SpanEncoder()
     records = [FULL, *CALLS, *random_calls(seed, 500)]
-    spans = [encoded(encoder.span, record) for record in records]
+    spans = [encoded(encoder.encode_span, record) for record in records]
     assert [encoded(plain_span, record) for record in records] == spans
     assert len(records) // 100 < spans.count(None) < len(records) // 10
 

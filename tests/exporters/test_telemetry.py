@@ -58,5 +58,5 @@ async def test_the_loop_has_its_turns_while_a_delivery_is_encoded(count: int) ->
     beside.cancel()
     assert (count - 1) // TURN == turns
     encoded: list[tuple[Inference, float]] = [(call(number), AT) for number in range(1, count + 1)]
-    assert SpanEncoder().request(encoded) == client.body
+    assert SpanEncoder().encode_request(encoded) == client.body
     await exporter.close()

@@ -11,7 +11,7 @@ import msgspec
 
 from exporters.batch import Tally, without_shadows
 from exporters.errors import Rejected
-from exporters.otlp.spans import PackedSpans, SpanEncoder, request_of
+from exporters.otlp.spans import PackedSpans, SpanEncoder, join_request
 from exporters.otlp.telemetry import OUT_OF_RANGE
 from spool.deliveries.values import Delivery
 from spool.errors import EntryUnreadable
@@ -83,18 +83,18 @@ class Both:
             return None
         try:
             spans = [(record, at) for record, at in batch.records if isinstance(record, Inference)]
-            return batch.tally, self.rule.request(spans)
+            return batch.tally, self.rule.encode_request(spans)
         except OUT_OF_RANGE:
             return Rejected
 
     def _as_packed(self, delivery: Delivery, entry: Entry) -> object:
         try:
-            found: tuple[Tally, list[bytes]] | None = asyncio.run(self.writer.encoded(delivery, [entry]))
+            found: tuple[Tally, list[bytes]] | None = asyncio.run(self.writer.encode(delivery, [entry]))
         except OUT_OF_RANGE:
             return Rejected
         if found is None:  # the rules also leave out shadows of counters, but this test does not compare that
             return self._by_rule(delivery, entry)
-        return found[0], request_of(found[1])
+        return found[0], join_request(found[1])
 
 
 def entry_of(begin: int, records: Sequence[Record | None], at: float) -> Entry:

@@ -145,7 +145,9 @@ async def test_a_delivery_leaves_as_python_writes_it_where_the_module_fails() ->
     exporter = TelemetryExporter(client, OtlpEndpoint(settings, None))
     delivery = Delivery(id=1, route="d/ai-telemetry", first=1, last=5, attempts=0, idempotency_key="k")
     entry = Entry(topic="ai-telemetry", first=1, committed_at=BEGIN, records=CALLS)
-    expected = SpanEncoder().request((record, BEGIN) for record in CALLS if isinstance(record, Inference))
+    expected = SpanEncoder().encode_request(
+        (record, BEGIN) for record in CALLS if isinstance(record, Inference)
+    )
     entries = [packed_entry(native, entry)]
     for faults in (1, 2, 3, 3):
         assert Settlement(delivered=5) == await exporter.send(delivery, entries)

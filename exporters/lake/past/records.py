@@ -140,7 +140,8 @@ def _quantity(value: Decimal | str | int) -> int | str:
 @dataclass(frozen=True, kw_only=True)
 class TopicRecords:
     """
-    The rules for reading a topic's records. `read` are the columns of a record, and of whether the record counts.
+    The rules for reading a topic's records. `read_columns` are the columns of a record, and of whether the
+    record counts.
     """
 
     topic: str

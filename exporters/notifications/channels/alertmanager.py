@@ -17,14 +17,14 @@ from exporters.http.client import Client
 from exporters.notifications.channel import (
     ChannelType,
     Message,
-    as_misconfigured,
     check_answer,
-    escaped_for_chat,
+    escape_for_chat,
+    misconfigured_if_gone,
     secret_of,
 )
 from exporters.notifications.channels.webhook import client_settings
-from exporters.probe import OK, Probe, failed
-from exporters.problems import headers, url
+from exporters.probe import OK, Probe, probe_of_error
+from exporters.problems import problems_of_headers, problems_of_url
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.record import moment
@@ -44,11 +44,11 @@ class AlertmanagerChannel:
         self._client = Client(client_settings(settings), clock=clock)
 
     async def send(self, message: Message) -> str:
-        alerts = [alert(notice, now=self._clock.now()) for notice in message.notices]
+        alerts = [encode_alert(notice, now=self._clock.now()) for notice in message.notices]
         try:
             await self._exchange("POST", ALERTS, orjson.dumps(alerts))
         except Rejected as error:
-            raise as_misconfigured(error) from error
+            raise misconfigured_if_gone(error) from error
         return ""
 
     def stamp(self) -> object:
@@ -62,7 +62,7 @@ class AlertmanagerChannel:
         try:
             await self._exchange("GET", STATUS, b"")
         except SendError as error:
-            return failed(error)
+            return probe_of_error(error)
         return Probe(status=OK)
 
     async def close(self) -> None:
@@ -80,9 +80,9 @@ class AlertmanagerChannel:
         check_answer(answer)
 
 
-def alert(notice: Notice, *, now: float) -> dict[str, object]:
+def encode_alert(notice: Notice, *, now: float) -> dict[str, object]:
     """Return an alert that ends after `now`, because Alertmanager drops alerts that have already ended."""
-    fields = {_annotation(name): escaped_for_chat(value) for name, value in notice.fields.items()}
+    fields = {_annotation_name(name): escape_for_chat(value) for name, value in notice.fields.items()}
     alert_name = "".join(word.capitalize() for word in notice.kind.replace(".", "_").split("_"))
     known_by = {"thread": notice.thread} if notice.thread else {"notice": notice.id}
     shown: dict[str, object] = {
@@ -94,8 +94,8 @@ def alert(notice: Notice, *, now: float) -> dict[str, object]:
         },
         "annotations": {
             **fields,
-            "summary": escaped_for_chat(notice.title),
-            "description": escaped_for_chat(notice.text),
+            "summary": escape_for_chat(notice.title),
+            "description": escape_for_chat(notice.text),
         },
         "startsAt": moment(notice.at),
         "endsAt": moment(max(now, notice.at) + LASTS_S),
@@ -103,7 +103,7 @@ def alert(notice: Notice, *, now: float) -> dict[str, object]:
     return {**shown, "generatorURL": notice.link} if notice.link else shown
 
 
-def _annotation(name: str) -> str:
+def _annotation_name(name: str) -> str:
     """Return the annotation name of a field. It must not begin with a digit."""
     cleaned = _NO_NAME.sub("_", name)
     return f"_{cleaned}" if cleaned[:1].isdigit() else cleaned or "_"
@@ -112,8 +112,8 @@ def _annotation(name: str) -> str:
 def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     if not settings.url:
         yield f"{shown}.url is required for type 'alertmanager'"
-    yield from url(f"{shown}.url", settings.url)
-    yield from headers(f"{shown}.headers", settings.headers)
+    yield from problems_of_url(f"{shown}.url", settings.url)
+    yield from problems_of_headers(f"{shown}.headers", settings.headers)
 
 
 TYPE = ChannelType(

@@ -21,21 +21,21 @@ from email.message import EmailMessage
 from email.utils import formatdate
 
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
-from exporters.http.reach import check_reach, connect
+from exporters.http.reach import check_reach, connect_checked
 from exporters.notifications.channel import (
     TIMEOUT_S,
     ChannelType,
-    KeptSettings,
     Message,
-    ReachedSome,
+    PartlyDelivered,
+    StoredChannelSettings,
+    escape_for_header,
     has_secret,
-    in_header,
-    plain,
+    plain_text,
     secret_of,
     subject,
 )
-from exporters.notifications.mail_html import html_of
-from exporters.probe import OK, Probe, failed
+from exporters.notifications.mail_html import mail_html
+from exporters.probe import OK, Probe, probe_of_error
 from exporters.redaction import redact
 from exporters.settings import NotifySettings
 from spool.clock import Clock
@@ -55,20 +55,22 @@ class EmailChannel:
         self._password = secret_of(settings)
 
     async def send(self, message: Message) -> str:
-        mail = written(message, self._settings, now=self._clock.now())
+        mail = build_mail(message, self._settings, now=self._clock.now())
         recipients = message.people or self._settings.to
         odd = {address: (553, b"not an e-mail address") for address in recipients if not _is_address(address)}
         remaining = [address for address in recipients if address not in {*message.reached, *odd}]
         refused = dict(odd)
         if remaining:
-            refused |= await self._talk(lambda smtp: _deliver(smtp, mail, self._settings.sender, remaining))
+            refused |= await self._run_session(
+                lambda smtp: _deliver(smtp, mail, self._settings.sender, remaining)
+            )
         message_text = "; ".join(
-            f"{address}: {code} {redact(_text(text), self._secrets())}"
+            f"{address}: {code} {redact(_decode_text(text), self._secrets())}"
             for address, (code, text) in refused.items()
         )
         reached = (*message.reached, *(address for address in remaining if address not in refused))
         if any(code < 500 for code, _ in refused.values()):
-            raise ReachedSome(message_text, reached=reached)
+            raise PartlyDelivered(message_text, reached=reached)
         if not reached:
             raise Rejected(message_text)
         return message_text
@@ -83,9 +85,9 @@ class EmailChannel:
     async def probe(self) -> Probe:
         """Sign in as for a mail, but send none."""
         try:
-            await self._talk(lambda smtp: smtp.noop())
+            await self._run_session(lambda smtp: smtp.noop())
         except SendError as error:
-            return failed(error)
+            return probe_of_error(error)
         return Probe(status=OK)
 
     async def close(self) -> None:
@@ -99,26 +101,26 @@ class EmailChannel:
         signs_in = (password, f"\0{self._settings.username}\0{password}")
         return [password, *(base64.b64encode(text.encode()).decode() for text in signs_in)]
 
-    async def _talk(self, say: Callable[[smtplib.SMTP], Refused | object]) -> Refused:
+    async def _run_session(self, command: Callable[[smtplib.SMTP], Refused | object]) -> Refused:
         """
-        Connect, sign in, call `say` and quit. This runs in a thread, because the library blocks. A
+        Connect, sign in, call `command` and quit. This runs in a thread, because the library blocks. A
         cancellation interrupts it.
         """
         password = self._password.value() if self._password else ""
         connections: list[smtplib.SMTP] = []
 
-        def talk() -> Refused:
-            with _connected(self._settings) as smtp:
+        def run_session() -> Refused:
+            with _connect(self._settings) as smtp:
                 connections.append(smtp)
                 if self._settings.username:
                     smtp.login(self._settings.username, password)
-                answer = say(smtp)
+                answer = command(smtp)
             return answer if isinstance(answer, dict) else {}
 
         try:
-            return await asyncio.to_thread(talk)
+            return await asyncio.to_thread(run_session)
         except (OSError, smtplib.SMTPException) as error:
-            raise _error_of(error, self._secrets()) from error
+            raise _send_error(error, self._secrets()) from error
         except asyncio.CancelledError:
             for smtp in connections:
                 if smtp.sock is not None:
@@ -127,7 +129,7 @@ class EmailChannel:
             raise
 
 
-def written(message: Message, settings: NotifySettings, *, now: float) -> EmailMessage:
+def build_mail(message: Message, settings: NotifySettings, *, now: float) -> EmailMessage:
     headers = {
         "From": settings.sender,
         "To": ", ".join(message.people or settings.to),
@@ -141,10 +143,10 @@ def written(message: Message, settings: NotifySettings, *, now: float) -> EmailM
         headers["In-Reply-To"] = headers["References"] = _message_id(f"thread {thread}", settings)
     mail = EmailMessage()
     for name, text in headers.items():
-        mail[name] = in_header(text)
-    parts = ["\n\n".join(filter(None, (notice.title, plain(notice)))) for notice in message.notices]
+        mail[name] = escape_for_header(text)
+    parts = ["\n\n".join(filter(None, (notice.title, plain_text(notice)))) for notice in message.notices]
     mail.set_content("\n\n----\n\n".join(parts) + "\n")
-    html = html_of(message.notices)
+    html = mail_html(message.notices)
     if html is not None:
         mail.add_alternative(html, subtype="html")
     for notice in message.notices:
@@ -162,32 +164,34 @@ class _CheckedSmtp(smtplib.SMTP):
     """An SMTP client that refuses addresses at which a server chosen by an account is not allowed."""
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        return connect(host, port, timeout, check_reach)
+        return connect_checked(host, port, timeout, check_reach)
 
 
 class _CheckedSmtpSsl(smtplib.SMTP_SSL):
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        return self.context.wrap_socket(connect(host, port, timeout, check_reach), server_hostname=host)
+        return self.context.wrap_socket(
+            connect_checked(host, port, timeout, check_reach), server_hostname=host
+        )
 
 
-def _connected(settings: NotifySettings) -> smtplib.SMTP:
+def _connect(settings: NotifySettings) -> smtplib.SMTP:
     host, _, port = settings.server.rpartition(":")
     host = host.strip("[]")
-    is_kept = isinstance(settings, KeptSettings)
+    is_kept = isinstance(settings, StoredChannelSettings)
     if settings.tls == "implicit":
         implicit = _CheckedSmtpSsl if is_kept else smtplib.SMTP_SSL
-        return implicit(host, int(port), timeout=TIMEOUT_S, context=_tls(settings))
+        return implicit(host, int(port), timeout=TIMEOUT_S, context=_build_tls_context(settings))
     smtp = (_CheckedSmtp if is_kept else smtplib.SMTP)(host, int(port), timeout=TIMEOUT_S)
     if settings.tls != NO_TLS:
         try:
-            smtp.starttls(context=_tls(settings))
+            smtp.starttls(context=_build_tls_context(settings))
         except BaseException:
             smtp.close()
             raise
     return smtp
 
 
-def _tls(settings: NotifySettings) -> ssl.SSLContext:
+def _build_tls_context(settings: NotifySettings) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=settings.ca_file)
 
 
@@ -198,7 +202,7 @@ def _deliver(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: li
         return error.recipients
 
 
-def _error_of(error: OSError, secrets: Sequence[str]) -> SendError:
+def _send_error(error: OSError, secrets: Sequence[str]) -> SendError:
     """Return the error of exporters.errors for a failure. Every SMTPException is an OSError."""
     if not isinstance(error, smtplib.SMTPException):
         return Retryable(redact(f"no answer: {error}", secrets), answered=False, ambiguous=True)
@@ -207,13 +211,13 @@ def _error_of(error: OSError, secrets: Sequence[str]) -> SendError:
         if isinstance(error, smtplib.SMTPServerDisconnected):
             return Retryable(message, answered=False, ambiguous=True)
         return Misconfigured(message)  # the server has no TLS, or no supported way to sign in
-    message = redact(f"{error.smtp_code} {_text(error.smtp_error)}", secrets)
+    message = redact(f"{error.smtp_code} {_decode_text(error.smtp_error)}", secrets)
     if error.smtp_code < 500:
         return Retryable(message)
     return Rejected(message) if isinstance(error, smtplib.SMTPDataError) else Misconfigured(message)
 
 
-def _text(text: bytes | str) -> str:
+def _decode_text(text: bytes | str) -> str:
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
 

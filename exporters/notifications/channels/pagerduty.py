@@ -19,15 +19,15 @@ from exporters.http.client import Client
 from exporters.notifications.channel import (
     ChannelType,
     Message,
-    as_misconfigured,
     check_answer,
-    escaped_for_chat,
+    escape_for_chat,
     has_secret,
+    misconfigured_if_gone,
     secret_of,
 )
 from exporters.notifications.channels.webhook import client_settings
-from exporters.probe import Probe, failed, try_connection
-from exporters.problems import url
+from exporters.probe import Probe, probe_of_error, try_connection
+from exporters.problems import problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
@@ -46,33 +46,33 @@ class PagerDutyChannel:
 
     async def send(self, message: Message) -> str:
         [notice] = message.notices
-        key = self._key()
-        body = orjson.dumps(event(notice, key=key))
+        key = self._integration_key()
+        body = orjson.dumps(trigger_event(notice, key=key))
         try:
             check_answer(
                 await self._client.send(self._url, body, content_type="application/json", secrets=[key])
             )
         except Rejected as error:
-            raise as_misconfigured(error) from error
+            raise misconfigured_if_gone(error) from error
         return ""
 
     def stamp(self) -> object:
         return self._secret.stamp()
 
     def check_secret(self) -> None:
-        self._key()
+        self._integration_key()
 
     async def probe(self) -> Probe:
         try:
             self.check_secret()
         except SendError as error:
-            return failed(error)
+            return probe_of_error(error)
         return await try_connection(self._client, self._url)
 
     async def close(self) -> None:
         await self._client.close()
 
-    def _key(self) -> str:
+    def _integration_key(self) -> str:
         """
         Return the integration key. Raises Misconfigured if it is malformed, because PagerDuty's 400 does not
         state this cause.
@@ -83,16 +83,16 @@ class PagerDutyChannel:
         return key
 
 
-def event(notice: Notice, *, key: str) -> dict[str, object]:
+def trigger_event(notice: Notice, *, key: str) -> dict[str, object]:
     about = "\n".join((notice.thread or notice.id, notice.kind, notice.severity))
     details = {**notice.fields, "text": notice.text} if notice.text else dict(notice.fields)
     payload = {
-        "summary": escaped_for_chat(notice.title),
+        "summary": escape_for_chat(notice.title),
         "source": "tollhouse",
         "severity": notice.severity,
         "timestamp": moment(notice.at),
         "class": notice.kind,
-        "custom_details": {escaped_for_chat(name): escaped_for_chat(text) for name, text in details.items()},
+        "custom_details": {escape_for_chat(name): escape_for_chat(text) for name, text in details.items()},
     }
     trigger: dict[str, object] = {
         "routing_key": key,
@@ -113,7 +113,7 @@ def event(notice: Notice, *, key: str) -> dict[str, object]:
 def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     if not has_secret(settings):
         yield f"{shown}.secret_file is required for type 'pagerduty': it holds the integration key"
-    yield from url(f"{shown}.url", settings.url)
+    yield from problems_of_url(f"{shown}.url", settings.url)
 
 
 TYPE = ChannelType(

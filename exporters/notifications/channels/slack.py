@@ -16,13 +16,13 @@ from exporters.notifications.channel import (
     ChannelType,
     Message,
     SecretAddress,
-    as_misconfigured,
     check_answer,
-    escaped_for_chat,
-    plain,
+    escape_for_chat,
+    misconfigured_if_gone,
+    plain_text,
 )
 from exporters.notifications.channels.webhook import client_settings
-from exporters.probe import Probe, failed, try_connection
+from exporters.probe import Probe, probe_of_error, try_connection
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.registry.notices import CRITICAL, INFO, WARNING
@@ -43,13 +43,13 @@ class SlackWebhook:
 
     async def send(self, message: Message) -> str:
         address = self._address.value()
-        body = orjson.dumps({"text": text(message)})
+        body = orjson.dumps({"text": message_text(message)})
         try:
             check_answer(
                 await self._client.send(address, body, content_type="application/json", secrets=[address])
             )
         except Rejected as error:
-            raise as_misconfigured(error) from error
+            raise misconfigured_if_gone(error) from error
         return ""
 
     def stamp(self) -> object:
@@ -62,22 +62,22 @@ class SlackWebhook:
         try:
             return await try_connection(self._client, self._address.value())
         except SendError as error:
-            return failed(error)
+            return probe_of_error(error)
 
     async def close(self) -> None:
         await self._client.close()
 
 
-def _as_text(text: str) -> str:
-    return escaped_for_chat(text.translate(_ENTITIES))
+def _escape(text: str) -> str:
+    return escape_for_chat(text.translate(_ENTITIES))
 
 
-def text(message: Message) -> str:
+def message_text(message: Message) -> str:
     """Return the notifications, each with its title in bold. Text that is too long is cut at the end."""
     parts = []
     for notice in message.notices:
-        title = f"{_SIGNS[notice.severity]} *{_as_text(notice.title)}*"
-        body = (_as_text(plain(replace(notice, link=""))), notice.link.translate(_ENTITIES))
+        title = f"{_SIGNS[notice.severity]} *{_escape(notice.title)}*"
+        body = (_escape(plain_text(replace(notice, link=""))), notice.link.translate(_ENTITIES))
         parts.append("\n".join(filter(None, (title, "\n\n".join(filter(None, body))))))
     whole = "\n\n".join(parts)
     return whole if len(whole) <= MAX_TEXT else f"{whole[:MAX_TEXT]}..."

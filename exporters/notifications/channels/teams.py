@@ -16,12 +16,12 @@ from exporters.notifications.channel import (
     ChannelType,
     Message,
     SecretAddress,
-    as_misconfigured,
     check_answer,
-    escaped_for_chat,
+    escape_for_chat,
+    misconfigured_if_gone,
 )
 from exporters.notifications.channels.webhook import client_settings
-from exporters.probe import Probe, failed, try_connection
+from exporters.probe import Probe, probe_of_error, try_connection
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.registry.notices import CRITICAL, INFO, REPORT, WARNING, Notice
@@ -38,13 +38,13 @@ class TeamsWebhook:
 
     async def send(self, message: Message) -> str:
         address = self._address.value()
-        body = orjson.dumps(card(message))
+        body = orjson.dumps(adaptive_card(message))
         try:
             check_answer(
                 await self._client.send(address, body, content_type="application/json", secrets=[address])
             )
         except Rejected as error:
-            raise as_misconfigured(error) from error
+            raise misconfigured_if_gone(error) from error
         return ""
 
     def stamp(self) -> object:
@@ -57,19 +57,19 @@ class TeamsWebhook:
         try:
             return await try_connection(self._client, self._address.value())
         except SendError as error:
-            return failed(error)
+            return probe_of_error(error)
 
     async def close(self) -> None:
         await self._client.close()
 
 
-def card(message: Message) -> dict[str, object]:
+def adaptive_card(message: Message) -> dict[str, object]:
     blocks: list[dict[str, object]] = []
     size = 0
-    for block in (block for notice in message.notices for block in _blocks(notice)):
+    for block in (block for notice in message.notices for block in _card_blocks(notice)):
         size += len(orjson.dumps(block))
         if size > MAX_BYTES:
-            blocks.append(_line("The rest is in the console."))
+            blocks.append(_text_block("The rest is in the console."))
             break
         blocks.append(block)
     content = {"$schema": _SCHEMA, "type": "AdaptiveCard", "version": "1.2", "body": blocks}
@@ -81,19 +81,19 @@ def card(message: Message) -> dict[str, object]:
     return {"type": "message", "attachments": [attachment]}
 
 
-def _blocks(notice: Notice) -> Iterator[dict[str, object]]:
+def _card_blocks(notice: Notice) -> Iterator[dict[str, object]]:
     yield {
-        **_line(notice.title),
+        **_text_block(notice.title),
         "weight": "Bolder",
         "size": "Medium",
         "color": _COLORS[notice.severity],
         "spacing": "Medium",
     }
     for line in notice.text.splitlines():
-        yield _line(line) if line else _line("\N{NO-BREAK SPACE}")
+        yield _text_block(line) if line else _text_block("\N{NO-BREAK SPACE}")
     if notice.fields and notice.kind != REPORT:
         facts = [
-            {"title": escaped_for_chat(name), "value": escaped_for_chat(value)}
+            {"title": escape_for_chat(name), "value": escape_for_chat(value)}
             for name, value in notice.fields.items()
         ]
         yield {"type": "FactSet", "facts": facts}
@@ -102,9 +102,9 @@ def _blocks(notice: Notice) -> Iterator[dict[str, object]]:
         yield {"type": "ActionSet", "actions": [action]}
 
 
-def _line(text: str) -> dict[str, object]:
+def _text_block(text: str) -> dict[str, object]:
     """Make a block of one line, because a card joins the lines of a block."""
-    return {"type": "TextBlock", "text": escaped_for_chat(text), "wrap": True, "spacing": "None"}
+    return {"type": "TextBlock", "text": escape_for_chat(text), "wrap": True, "spacing": "None"}
 
 
 TYPE = ChannelType(name="teams", build=TeamsWebhook, problems=SecretAddress.problems, groups=True)

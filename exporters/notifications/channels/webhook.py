@@ -16,18 +16,18 @@ import orjson
 
 from exporters.errors import Misconfigured, Rejected, SendError
 from exporters.http.client import Client, ClientSettings
-from exporters.http.reach import check_of
+from exporters.http.reach import reach_check_for
 from exporters.notifications.channel import (
     TIMEOUT_S,
     ChannelType,
-    KeptSettings,
     Message,
-    as_misconfigured,
+    StoredChannelSettings,
     has_secret,
+    misconfigured_if_gone,
     secret_of,
 )
-from exporters.probe import Probe, failed, try_connection
-from exporters.problems import headers, url
+from exporters.probe import Probe, probe_of_error, try_connection
+from exporters.problems import problems_of_headers, problems_of_url
 from exporters.redaction import secrets_in_query
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
@@ -48,7 +48,7 @@ class WebhookChannel:
 
     async def send(self, message: Message) -> str:
         [notice] = message.notices
-        body = orjson.dumps(document(notice))
+        body = orjson.dumps(event_document(notice))
         at = str(int(self._clock.now()))
         signed = {
             "webhook-id": notice.id,
@@ -66,7 +66,7 @@ class WebhookChannel:
                 secrets=[*sent.values(), *secrets_in_query(url)],
             )
         except Rejected as error:
-            raise as_misconfigured(error) from error
+            raise misconfigured_if_gone(error) from error
         return ""
 
     def stamp(self) -> object:
@@ -79,14 +79,14 @@ class WebhookChannel:
         try:
             self.check_secret()
         except SendError as error:
-            return failed(error)
+            return probe_of_error(error)
         return await try_connection(self._client, self._settings.url)
 
     async def close(self) -> None:
         await self._client.close()
 
 
-def document(notice: Notice) -> dict[str, object]:
+def event_document(notice: Notice) -> dict[str, object]:
     return {
         "type": notice.kind,
         "timestamp": moment(notice.at),
@@ -127,7 +127,11 @@ def client_settings(settings: NotifySettings) -> ClientSettings:
     """
     Return the HTTP settings of a channel. If an account created the channel, its connections are checked.
     """
-    check = check_of(settings.url or settings.secret) if isinstance(settings, KeptSettings) else None
+    check = (
+        reach_check_for(settings.url or settings.secret)
+        if isinstance(settings, StoredChannelSettings)
+        else None
+    )
     return ClientSettings(
         proxy=settings.proxy, ca_file=settings.ca_file, timeout_s=TIMEOUT_S, compression="none", check=check
     )
@@ -138,8 +142,8 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
         yield f"{shown}.url is required for type 'webhook'"
     if not has_secret(settings):
         yield f"{shown}.secret_file is required for type 'webhook': it holds the secret for signatures"
-    yield from url(f"{shown}.url", settings.url)
-    yield from headers(f"{shown}.headers", settings.headers)
+    yield from problems_of_url(f"{shown}.url", settings.url)
+    yield from problems_of_headers(f"{shown}.headers", settings.headers)
 
 
 TYPE = ChannelType(name="webhook", build=WebhookChannel, problems=problems, groups=False)

@@ -363,11 +363,11 @@ def sql(config: Path | None, name: str | None, reader: str | None) -> None:
 def _statements(settings: DestinationSettings, reader: str | None) -> str:
     """Return the SQL. Raises ValueError if the program cannot read this type of destination."""
     if settings.type in STREAMS:
-        from exporters.clickhouse.table import statements
+        from exporters.clickhouse.table import create_statements
 
         if settings.type != "clickhouse" or reader not in (None, settings.type):
             raise ValueError(f"{reader or 'no SQL program'} cannot read destinations of type {settings.type}")
-        return statements(settings.table)
+        return create_statements(settings.table)
     from exporters.lake.views.statements import views_for
 
     return views_for(reader or READERS[0], settings)

@@ -178,7 +178,7 @@ def verified_table(settings: DestinationSettings, dates: DateRange, books: Route
     """Return the state of a ClickHouse table, and its differences."""
     import msgspec
 
-    from exporters.clickhouse.recount import VerifiedTable, recount
+    from exporters.clickhouse.recount import VerifiedTable, recount_table
     from exporters.clickhouse.server import ClickHouseServer
     from exporters.destinations.catalogue import secret_of
     from spool.clock import SystemClock
@@ -186,7 +186,7 @@ def verified_table(settings: DestinationSettings, dates: DateRange, books: Route
     async def look() -> VerifiedTable:
         server = ClickHouseServer(settings, secret_of(settings), clock=SystemClock())
         try:
-            return await recount(
+            return await recount_table(
                 server, settings.table, below=None if books is None else books.below, dates=dates
             )
         finally:
@@ -204,11 +204,11 @@ def verified_topic(
 ) -> Verified:
     """Return the route's progress in a Kafka topic, and the differences."""
     from exporters.destinations.catalogue import secret_of
-    from exporters.kafka.recount import recount
+    from exporters.kafka.recount import recount_topic
 
     secret = secret_of(settings)
     below = None if books is None else books.below
-    result = result_of(recount(settings, secret, route, below=below, reads_all=reads_all))
+    result = result_of(recount_topic(settings, secret, route, below=below, reads_all=reads_all))
     editions = [
         {"edition": edition, "first": newest.first, "last": newest.last}
         for edition, newest in sorted(result.progress.items())

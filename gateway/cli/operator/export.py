@@ -14,7 +14,7 @@ from exporters.focus import charges as focus_rows
 from exporters.focus import rows as billed_rows
 from exporters.focus import rows as plan_rows
 from exporters.focus.charges import HOUR
-from exporters.focus.rows import of_report
+from exporters.focus.rows import report_charges
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, refuse, with_client
 from gateway.cli.operator.files import write_files
@@ -166,13 +166,13 @@ def _counted(
     # Each request is for one day, because the hours of a month are too large for one response.
     for day in _days(client, first, last):
         for rows, length in _rows(client, day, counted):
-            charges = of_report(rows, tags, length=length)
-            parts.append(focus_rows.lines(charges, account=account, version=version))
+            charges = report_charges(rows, tags, length=length)
+            parts.append(focus_rows.charge_lines(charges, account=account, version=version))
     if plans:
         covered = [*by, ("cost_type", COVERED_COST)]
         for month in _months(first, last):
             shown = _of_plans(client, month, covered, account, tags)
-            parts.append(focus_rows.lines_of(shown, version=version))
+            parts.append(focus_rows.row_lines(shown, version=version))
     return b"".join(parts)
 
 
@@ -277,12 +277,12 @@ def _of_plans(
             f"{name} has {values['report']['row_count']} users, which is too many; raise the setting "
             "answers.max_rows"
         )
-    shares = plan_rows.FeeShares.of(answer["rows"], values["rows"])
+    shares = plan_rows.FeeShares.from_seats(answer["rows"], values["rows"])
     for day in _days(client, month, last):
         for rows, length in _rows(client, day, by):
-            yield from plan_rows.of_covered(rows, shares, account=account, tags=tags, length=length)
+            yield from plan_rows.covered_rows(rows, shares, account=account, tags=tags, length=length)
     start = datetime(month.year, month.month, 1, tzinfo=UTC)
-    yield from plan_rows.of_seats(start, answer["rows"], shares, account=account)
+    yield from plan_rows.seat_rows(start, answer["rows"], shares, account=account)
 
 
 def _rows(
@@ -342,7 +342,7 @@ def of_bills(
     first, last = span
     for day_number in range((last - first).days + 1):
         of_day = _billed_day(client, first + timedelta(days=day_number), by, invoices, closed)
-        yield billed_rows.lines(billed_rows.rows_of(of_day, account=account), version=version)
+        yield billed_rows.row_lines(billed_rows.day_rows(of_day, account=account), version=version)
 
 
 def _billed_day(

@@ -39,7 +39,7 @@ def health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> 
         clock=parts.clock,
         keys_read=lambda: registry is not None,
         closing=lambda: receivers.in_hand.closed,
-        syncs=routes.syncs,
+        syncs=routes.sync_states,
         leases=parts.storage.leases,
         ledger=parts.storage.ledger.soundness,
     )
@@ -74,7 +74,7 @@ def exposition(
             stats=stats,
             installation=installation,
             database=await storage.health(),
-            routes=[*states, *routes.syncs()],
+            routes=[*states, *routes.sync_states()],
             fenced=storage.deliveries.fenced,
             devices=devices.counts(),
             fleet_states=coverage.states,

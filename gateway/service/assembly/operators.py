@@ -101,7 +101,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         streams=storage.streams,
         clock=parts.clock,
         wake=lambda route: storage.leases.wake(lease_of(route)),
-        syncs=routes.syncs,
+        syncs=routes.sync_states,
         destination_types=lambda: {each.name: each.type for each in parts.config.destinations},
         events_sent_as=lambda type: _sent_as(parts.upstream(), type),
         is_unmapped=parts.is_unmapped,

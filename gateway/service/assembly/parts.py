@@ -159,13 +159,15 @@ class Assembler:
         """Let channels that people created in the console send notifications as well."""
         if self.notifier is not None and self.storage.registry is not None:
             stored_channels = self.storage.registry.kept_channels.all()
-            self.notifier.keep([self._channel_seal().settings(channel) for channel in stored_channels])
+            self.notifier.set_stored_channels(
+                [self._channel_seal().settings_for(channel) for channel in stored_channels]
+            )
 
     def name_channels(self, draft: Registry) -> None:
         """Let a draft of the registry know the names of all channels that would exist."""
         if self.notifier is not None:
-            kept = [self._channel_seal().settings(channel) for channel in draft.kept_channels.all()]
-            self.notifier.name_channels(draft.notices, kept)
+            kept = [self._channel_seal().settings_for(channel) for channel in draft.kept_channels.all()]
+            self.notifier.register_channels(draft.notices, kept)
 
     def _channel_seal(self) -> ChannelSeal:
         from exporters.notifications.kept_channels import ChannelSeal

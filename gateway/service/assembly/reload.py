@@ -194,7 +194,7 @@ class Reload:
         if isinstance(billing, BillingSync):
             self.operators.money.billing = billing
         if self.assembler.notifier is not None:
-            self.assembler.notifier.configure(config.notify)
+            self.assembler.notifier.set_configured_channels(config.notify)
         if config.log != running.log:
             logs.configure(config.log.level, lines_per_minute=config.log.lines_per_minute)
 

@@ -191,7 +191,11 @@ async def _assemble(
         ),
         status=StatusServices(health=monitoring.health(assembler, receivers, routes), exposition=exposition),
         operators=operators,
-        background={"routes": routes.wait, **intake_tasks, **background_of(tasks, storage.leases)},
+        background={
+            "routes": routes.wait_for_failure,
+            **intake_tasks,
+            **background_of(tasks, storage.leases),
+        },
         reload=Reload(
             assembler=assembler,
             receivers=receivers,

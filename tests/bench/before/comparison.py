@@ -62,7 +62,7 @@ def probe(body: bytes, seconds: float) -> dict[str, float]:
         "price": price,
         "pack": lambda: list(cut(records)),
         "count": count,
-        "send": lambda: encoder.request(pairs),
+        "send": lambda: encoder.encode_request(pairs),
     }
     found = {name: best(step, seconds / len(steps)) / SPANS * 1e6 for name, step in steps.items()}
     packed = sum(len(part) for _, part in cut(records)) / SPANS

@@ -55,7 +55,7 @@ OF_REQUEST = {
         SqliteLog._write,
     )
 }
-OF_ROUTE = {code.__code__ for code in (RouteLoop._work, RouteLoop._listen)}
+OF_ROUTE = {code.__code__ for code in (RouteLoop._run_worker, RouteLoop._wake_on_changes)}
 WARM, ROUNDS = 15, 15
 # After this pause, all work of the last request has ended, because it waits for nothing outside this machine.
 REST_S = 0.25

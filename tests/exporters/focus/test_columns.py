@@ -50,8 +50,8 @@ def test_what_may_not_be_null_has_a_value(version: str) -> None:
     bills has its own tests.
     """
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
-    found = asyncio.run(charges.of_entries([entry]))
-    text = (charges.header(version) + charges.lines(found, version=version)).decode()
+    found = asyncio.run(charges.charges_of_entries([entry]))
+    text = (charges.header(version) + charges.charge_lines(found, version=version)).decode()
     rows = list(csv.DictReader(io.StringIO(text)))
     filled = {name for name, column in PUBLISHED[version].items() if not column.may_be_null}
     assert rows

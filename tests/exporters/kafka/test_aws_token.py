@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from exporters.errors import Misconfigured
-from exporters.kafka.connection import aws_token, options_of
+from exporters.kafka.connection import aws_token, client_options
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 
@@ -52,7 +52,7 @@ async def test_each_connection_signs_with_the_keys_of_the_file_as_they_are_then(
     settings = DestinationSettings(
         name="stream", type="kafka", url="b:9098", sasl="aws-msk-iam", region="eu-west-1", secret_file=file
     )
-    options = options_of(settings, SecretSource("stream", file=file, most_lines=3))
+    options = client_options(settings, SecretSource("stream", file=file, most_lines=3))
     assert options["security_protocol"] == "SASL_SSL"
     assert options["sasl_mechanism"] == "OAUTHBEARER"
     for id in ("one", "another"):
@@ -78,5 +78,5 @@ def test_a_file_of_other_lines_is_told_before_anybody_connects(
     file.write_text(text)
     settings = DestinationSettings(name="stream", type="kafka", url="b:9098", sasl=sasl, secret_file=file)
     with pytest.raises(Misconfigured, match=words) as told:
-        options_of(settings, SecretSource("stream", file=file, most_lines=3))
+        client_options(settings, SecretSource("stream", file=file, most_lines=3))
     assert "password\n" not in str(told.value) and "one" not in str(told.value)

@@ -13,7 +13,7 @@ from aiokafka.errors import ProducerClosed
 
 from exporters.destinations.catalogue import TYPES
 from exporters.errors import Misconfigured
-from exporters.kafka.exporter import Brokers, TopicSetup, problems_of
+from exporters.kafka.exporter import Brokers, TopicSetup, topic_problems
 from exporters.probe import REFUSED
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
@@ -92,4 +92,4 @@ async def test_a_policy_that_forgets_progress_or_never_ends_is_a_problem(
     must not delete anything.
     """
     setup = TopicSetup(partitions=1, replicas=3, policy=policy, least_in_sync="2")
-    assert is_problem == bool([*problems_of("one", setup, is_progress=is_progress)])
+    assert is_problem == bool([*topic_problems("one", setup, is_progress=is_progress)])

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from exporters.errors import Misconfigured, Retryable
-from exporters.kafka.connection import AwsIdentity, options_of
+from exporters.kafka.connection import AwsIdentity, client_options
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
 from tests.integration.lake.identity.test_identities import AWS_TOKEN, ROLE, Platform
@@ -49,9 +49,9 @@ async def test_each_service_gives_keys(who: str, tmp_path: Path) -> None:
                 "AWS_ENDPOINT_URL_STS": f"{url}/sts", "AWS_ROLE_ARN": ROLE, "AWS_WEB_IDENTITY_TOKEN_FILE": file,
             },
         }[who]  # fmt: skip
-        keys = await AwsIdentity(SETTINGS, environ=environ).keys()
+        keys = await AwsIdentity(SETTINGS, environ=environ).current_keys()
     assert (f"of-{who}", "secret", AWS_TOKEN) == keys[:3]
-    assert SystemClock().now() + HOUR_S - 120 < keys.ends < SystemClock().now() + HOUR_S + 120
+    assert SystemClock().now() + HOUR_S - 120 < keys.expires_at < SystemClock().now() + HOUR_S + 120
     told = platform.asked[-1][1]
     if who == "machine":
         assert "imds-session" == told["x-aws-ec2-metadata-token"]
@@ -67,13 +67,13 @@ async def test_keys_are_asked_for_again_before_they_end() -> None:
     platform, clock = Platform(), MovedClock(SystemClock().now())
     async with served(platform) as url:
         identity = AwsIdentity(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}, clock=clock)
-        await identity.keys()
+        await identity.current_keys()
         asked = len(platform.asked)
         clock.move(HOUR_S - 400)
-        await identity.keys()
+        await identity.current_keys()
         assert asked == len(platform.asked)
         clock.move(200)
-        await identity.keys()
+        await identity.current_keys()
         assert 2 * asked == len(platform.asked)
 
 
@@ -85,7 +85,7 @@ async def test_variables_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
         ("SESSION_TOKEN", "session"),
     ):
         monkeypatch.setenv(f"AWS_{name}", value)
-    token = await options_of(SETTINGS, None)["sasl_oauth_token_provider"].token()
+    token = await client_options(SETTINGS, None)["sasl_oauth_token_provider"].token()
     address = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
     assert "Credential=own%2F" in address and "Security-Token=session" in address
 
@@ -97,7 +97,7 @@ async def test_a_machine_without_a_role_parks(refuses: dict[str, int], error: ty
     """A machine without an identity gets a clear error. A busy service is retried."""
     async with served(Platform(refuses=refuses)) as url:
         with pytest.raises(error, match=r"503|AWS provides no keys to this machine"):
-            await AwsIdentity(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}).keys()
+            await AwsIdentity(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}).current_keys()
 
 
 async def test_a_token_goes_to_no_plain_address(tmp_path: Path) -> None:
@@ -109,4 +109,4 @@ async def test_a_token_goes_to_no_plain_address(tmp_path: Path) -> None:
         "AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "token"),
     }
     with pytest.raises(Misconfigured, match="does not begin with https://"):
-        await AwsIdentity(SETTINGS, environ=environ).keys()
+        await AwsIdentity(SETTINGS, environ=environ).current_keys()

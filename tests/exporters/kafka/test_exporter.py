@@ -10,7 +10,7 @@ import pytest
 
 from exporters.errors import Misconfigured, Retryable
 from exporters.kafka.exporter import KafkaExporter
-from exporters.kafka.messages import TopicMessage, TopicProgress, digest_of, messages_of, progress_key
+from exporters.kafka.messages import TopicMessage, TopicProgress, encode_entry, ids_digest, progress_key
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
@@ -114,7 +114,7 @@ async def test_a_correction_is_placed_with_its_record_and_damage_is_counted(tmp_
     """Message keys are the records' ids. A number without a record has no message."""
     one, two = calls(1, 2)
     entry = Entry(topic="ai-telemetry", first=7, committed_at=1.5, records=[one, None, two])
-    first, second = messages_of(entry, route=ROUTE, edition="3f9c1a2b")
+    first, second = encode_entry(entry, route=ROUTE, edition="3f9c1a2b")
     assert (one.id.hex().encode(), 1500) == (
         first.key,
         first.timestamp_ms,
@@ -123,4 +123,4 @@ async def test_a_correction_is_placed_with_its_record_and_damage_is_counted(tmp_
     assert headers["tollhouse-number"] == b"9"
     assert headers["tollhouse-edition"] == b"3f9c1a2b"
     assert ROUTE.encode() == headers["tollhouse-route"]
-    assert digest_of([first]) != digest_of([first, second])
+    assert ids_digest([first]) != ids_digest([first, second])

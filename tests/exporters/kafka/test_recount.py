@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from exporters.kafka.recount import KeptMessages
+from exporters.kafka.recount import TopicContents
 
 PARTITIONS = 3
 
 
-def kept(numbers: Iterable[int], *, cut: Iterable[int] = ()) -> KeptMessages:
-    found = KeptMessages(cut=set(cut))
+def kept(numbers: Iterable[int], *, cut: Iterable[int] = ()) -> TopicContents:
+    found = TopicContents(cut_partitions=set(cut))
     for number in numbers:
         found.add(number % PARTITIONS, number)
     return found
@@ -24,11 +24,11 @@ def test_absent_numbers_are_ranges_up_to_the_settled_ones() -> None:
     flight or belong to the next delivery.
     """
     found = kept([*range(1, 10), *range(12, 100_000), 100_002])
-    assert [(10, 12), (100_000, 100_001)] == list(found.absent(100_001))
+    assert [(10, 12), (100_000, 100_001)] == list(found.missing_ranges(100_001))
     assert found.count_below(100_001) == 99_997
-    assert found.twice == 0
+    assert found.repeated_numbers == 0
     found.add(0, 12)
-    assert 1 == found.twice
+    assert 1 == found.repeated_numbers
 
 
 def test_what_retention_took_of_a_partition_is_not_absent() -> None:
@@ -37,12 +37,12 @@ def test_what_retention_took_of_a_partition_is_not_absent() -> None:
     the first remaining number of every partition that retention has cut.
     """
     numbers = [number for number in range(1, 100) if number % PARTITIONS or number >= 60]
-    assert [] == list(kept(numbers, cut=[0]).absent(100))
-    assert [(70, 71)] == list(kept([each for each in numbers if each != 70], cut=[0]).absent(100))
+    assert [] == list(kept(numbers, cut=[0]).missing_ranges(100))
+    assert [(70, 71)] == list(kept([each for each in numbers if each != 70], cut=[0]).missing_ranges(100))
 
 
 def test_of_a_partition_that_is_empty_nothing_is_known() -> None:
     """Retention may have deleted all messages of an empty partition."""
     numbers = [number for number in range(1, 100) if number % PARTITIONS]
-    assert [] == list(kept(numbers, cut=[0]).absent(100))
-    assert 33 == len(list(kept(numbers).absent(100)))
+    assert [] == list(kept(numbers, cut=[0]).missing_ranges(100))
+    assert 33 == len(list(kept(numbers).missing_ranges(100)))

@@ -115,7 +115,7 @@ def test_names_cannot_call_people_or_hide_addresses_in_chats() -> None:
     """
     Team names come from reports, so they must not cause mentions, markup or links with a misleading text.
     """
-    text = slack.text(
+    text = slack.message_text(
         Message(notices=[notice(title="<!channel> @everyone *x*", fields={"team": "[free](http://bad)"})])
     )
     assert not set("<>[]") & set(text)
@@ -130,7 +130,7 @@ def test_names_are_shown_in_chats_letter_by_letter() -> None:
         fields={"team": "https://bad.example www.bad.example"},
         link="https://a/#/b?c=d&e=f",
     )
-    text = slack.text(Message(notices=[named]))
+    text = slack.message_text(Message(notices=[named]))
     assert not set("`~") & set(text)
     assert "_y_" not in text and "a_b" in text
     assert "https://bad" not in text and "www.bad" not in text
@@ -138,7 +138,9 @@ def test_names_are_shown_in_chats_letter_by_letter() -> None:
 
 
 def test_a_long_chat_message_is_cut() -> None:
-    text = slack.text(Message(notices=[notice(str(number), text="x" * 4_000) for number in range(20)]))
+    text = slack.message_text(
+        Message(notices=[notice(str(number), text="x" * 4_000) for number in range(20)])
+    )
     assert slack.MAX_TEXT + 3 == len(text)
 
 
@@ -147,14 +149,16 @@ def test_a_card_shows_names_letter_by_letter_and_is_cut() -> None:
     named = notice(
         title="**x** @all", fields={"team": "[free](http://bad)"}, text="one\n\ntwo", link="https://a/b"
     )
-    blocks = teams.card(Message(notices=[named]))["attachments"][0]["content"]["body"]  # type: ignore[index]
+    blocks = teams.adaptive_card(Message(notices=[named]))["attachments"][0]["content"]["body"]  # type: ignore[index]
     shown = orjson.dumps(blocks[:-1]).decode()
     assert "**" not in shown and "@all" not in shown and "http://bad" not in shown
     assert ["TextBlock", "TextBlock", "TextBlock", "TextBlock", "FactSet", "ActionSet"] == [
         block["type"] for block in blocks
     ]
     assert "https://a/b" == blocks[-1]["actions"][0]["url"]
-    long = teams.card(Message(notices=[notice(str(number), text="x" * 4_000) for number in range(20)]))
+    long = teams.adaptive_card(
+        Message(notices=[notice(str(number), text="x" * 4_000) for number in range(20)])
+    )
     assert 20_000 < len(orjson.dumps(long)) < 28_000
     assert b"The rest is in the console" in orjson.dumps(long)
 
@@ -166,7 +170,7 @@ def test_an_event_of_the_same_thing_is_the_same_alert() -> None:
     """
     first, second = (notice(id, thread="budget 1", fields={"spent": id}) for id in ("80", "90"))
     keys = [
-        pagerduty.event(each, key="k" * 32)["dedup_key"]
+        pagerduty.trigger_event(each, key="k" * 32)["dedup_key"]
         for each in (first, second, notice("80", thread="budget 1", severity=CRITICAL), notice("80"))
     ]
     assert keys[0] == keys[1]
@@ -179,8 +183,8 @@ def test_an_alert_is_known_by_labels_without_amounts() -> None:
     it is sent.
     """
     first, second = (notice(id, thread="budget 1", fields={"spent so far": id}) for id in ("80", "90"))
-    alert = alertmanager.alert(first, now=NOW + 99_999)
-    assert alert["labels"] == alertmanager.alert(second, now=NOW)["labels"]
+    alert = alertmanager.encode_alert(first, now=NOW + 99_999)
+    assert alert["labels"] == alertmanager.encode_alert(second, now=NOW)["labels"]
     assert {
         "alertname": "TollhouseBudgetThresholdCrossed",
         "kind": "budget.threshold_crossed",
@@ -190,7 +194,7 @@ def test_an_alert_is_known_by_labels_without_amounts() -> None:
     assert {"summary": "title of 80", "description": "", "spent_so_far": "80"} == alert["annotations"]
     assert alert["startsAt"] == "2026-09-21T14:13:20.000Z"
     assert alert["endsAt"] == "2026-09-22T21:59:59.000Z"
-    assert "n1" == alertmanager.alert(notice(), now=NOW)["labels"]["notice"]  # type: ignore[index]
+    assert "n1" == alertmanager.encode_alert(notice(), now=NOW)["labels"]["notice"]  # type: ignore[index]
 
 
 def test_a_mail_is_recognised_when_it_is_repeated() -> None:
@@ -199,7 +203,7 @@ def test_a_mail_is_recognised_when_it_is_repeated() -> None:
     """
     one = settings("email", **MAIL)
     first, again, other = (
-        message_from_bytes(bytes(email.written(Message(notices=each), one, now=now)), policy=default)
+        message_from_bytes(bytes(email.build_mail(Message(notices=each), one, now=now)), policy=default)
         for each, now in (
             ([notice("a", thread="t")], NOW),
             ([notice("a", thread="t")], NOW + 60),
@@ -221,7 +225,9 @@ def text_of(mail: EmailMessage) -> str:
 
 def html_of(*notices: Notice) -> str:
     group = Message(notices=list(notices))
-    mail = message_from_bytes(bytes(email.written(group, settings("email", **MAIL), now=NOW)), policy=default)
+    mail = message_from_bytes(
+        bytes(email.build_mail(group, settings("email", **MAIL), now=NOW)), policy=default
+    )
     part = mail.get_body(("html",))
     assert part is not None
     return str(part.get_content())
@@ -258,7 +264,9 @@ def test_hostile_names_stay_text_in_html(hostile: str) -> None:
 def test_a_mail_that_is_too_long_for_html_has_its_text() -> None:
     lines = "\n\n".join(["x" * 100] * 700)
     group = Message(notices=[notice(text=lines)])
-    mail = message_from_bytes(bytes(email.written(group, settings("email", **MAIL), now=NOW)), policy=default)
+    mail = message_from_bytes(
+        bytes(email.build_mail(group, settings("email", **MAIL), now=NOW)), policy=default
+    )
     assert "text/plain" == mail.get_content_type()
 
 
@@ -266,7 +274,9 @@ def test_a_mail_of_several_notices_says_all_of_them() -> None:
     group = Message(
         notices=[notice("a", text="Grüße\n.\nend", fields={"x": "1"}), notice("b", link="https://x")]
     )
-    mail = message_from_bytes(bytes(email.written(group, settings("email", **MAIL), now=NOW)), policy=default)
+    mail = message_from_bytes(
+        bytes(email.build_mail(group, settings("email", **MAIL), now=NOW)), policy=default
+    )
     assert "[Tollhouse] 2 notifications: title of a and more" == mail["Subject"]
     assert "title of a\n\nGrüße\n.\nend\n\nx: 1\n\n----\n\ntitle of b\n\nhttps://x\n" == text_of(mail)
     assert mail["References"] is None
@@ -276,7 +286,7 @@ def test_a_list_is_attached_to_mails_and_a_field_of_webhooks() -> None:
     """Each notice of a group has its own file. Chats have no list, and a notice without one has no attachment."""
     listed = notice("a", csv="id,user\nm1,Grüße\n")
     mail = message_from_bytes(
-        bytes(email.written(Message(notices=[listed, notice("b")]), settings("email", **MAIL), now=NOW)),
+        bytes(email.build_mail(Message(notices=[listed, notice("b")]), settings("email", **MAIL), now=NOW)),
         policy=default,
     )
     [part] = mail.iter_attachments()
@@ -284,4 +294,6 @@ def test_a_list_is_attached_to_mails_and_a_field_of_webhooks() -> None:
         part.get_content_type(), part.get_filename(), part.get_content(),
     )  # fmt: skip
     assert "title of a" in text_of(mail)
-    assert [listed.csv, None] == [webhook.document(each)["data"].get("csv") for each in (listed, notice("b"))]  # type: ignore[attr-defined]
+    assert [listed.csv, None] == [
+        webhook.event_document(each)["data"].get("csv") for each in (listed, notice("b"))
+    ]  # type: ignore[attr-defined]

@@ -71,11 +71,11 @@ def rows_of(
         state_of=lambda _: state,
         metered=metered,
     )
-    return list(focus.rows_of(day, account=account))
+    return list(focus.day_rows(day, account=account))
 
 
 def exported(version: str) -> bytes:
-    return focus.header(version) + focus.lines(rows_of(), version=version)
+    return focus.header(version) + focus.row_lines(rows_of(), version=version)
 
 
 def sums(made: list[dict[str, str]], column: str, name: str) -> dict[str, Decimal]:

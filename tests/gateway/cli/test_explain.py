@@ -149,7 +149,7 @@ def test_what_another_tollhouse_sends_names_its_attributes() -> None:
         output_tokens=3, cache_write_tokens=5, cache_write_1h_tokens=4, cost="0.5", estimated_cost="0.25",
         cost_source="reported", price_book="theirs",
     )  # fmt: skip
-    body = SpanEncoder().request([(given, 1.0)])
+    body = SpanEncoder().encode_request([(given, 1.0)])
     [record] = asyncio.run(explained(body, "otlp/traces", Config(), why=True))["records"]
     assert (9, 4, "0.5", "0.25") == tuple(
         record[name] for name in ("input_tokens", "cache_write_1h_tokens", "cost", "estimated_cost")

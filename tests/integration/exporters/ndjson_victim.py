@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from exporters.destinations.ndjson import lines_of
+from exporters.destinations.ndjson import encode_delivery
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
 from exporters.record_file import FileExporter
@@ -25,7 +25,7 @@ async def main(data: Path, archive: Path) -> None:
             await server.add(calls(1, RECORDS))
         spec = RouteSpec(name=ROUTE, topic=AI_TELEMETRY)
         config = RouteConfig(
-            spec=spec, made_of=archive, exporter=FileExporter(archive, write=lines_of, max_records=7)
+            spec=spec, made_of=archive, exporter=FileExporter(archive, write=encode_delivery, max_records=7)
         )
         routes = Forwarder(server.deliveries, server.log, server.clock, [config])
         await routes.start()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from exporters.check import check, check_destinations
+from exporters.check import check_destinations, check_streams
 from exporters.service.paths import STREAMS
 from exporters.settings import DestinationSettings, EventStream, UpstreamKey, UpstreamSettings
 from gateway.normalise.billing import read
@@ -36,7 +36,7 @@ async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstre
     )
     key = UpstreamKey(name="telemetry", secret_env="HOME", scopes=(INGEST,))
     settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
-    found = {one.stream: one for one in await check(settings, clock=CLOCK)}
+    found = {one.stream: one for one in await check_streams(settings, clock=CLOCK)}
     assert found["traces"].status == "ok"
     assert found["traces"].key == "telemetry"
     assert found["traces"].published is False
@@ -47,7 +47,7 @@ async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstre
     every = UpstreamKey(name="all", secret_env="HOME", scopes=tuple(one.scope for one in STREAMS.values()))
     found = {
         one.stream: one
-        for one in await check(UpstreamSettings(base_url=upstream.url, keys=(every,)), clock=CLOCK)
+        for one in await check_streams(UpstreamSettings(base_url=upstream.url, keys=(every,)), clock=CLOCK)
     }
     assert found["unit-cost"].status == "unverified"
     assert found["unit-cost"].key == "all"
@@ -66,7 +66,7 @@ async def test_check_knows_what_is_sent(upstream: FakeUpstream) -> None:
     settings = UpstreamSettings(
         base_url=upstream.url, keys=(key,), events={"api_call": EventStream(stream="calls")}
     )
-    found = {one.stream: one for one in await check(settings, clock=CLOCK)}
+    found = {one.stream: one for one in await check_streams(settings, clock=CLOCK)}
     events = found["usage-events"]
     assert events.status == "unverified"
     assert events.key == "cost"
@@ -74,14 +74,16 @@ async def test_check_knows_what_is_sent(upstream: FakeUpstream) -> None:
     assert "events of the types api_call become unit cost" in (events.words or "")
     assert {"traces", "metrics", "usage-events", "unit-cost"} == found.keys()
     unmapped = replace(settings, events={}, paths={"unit-cost": "", "traces": ""})
-    found = {one.stream: one for one in await check(unmapped, clock=CLOCK)}
+    found = {one.stream: one for one in await check_streams(unmapped, clock=CLOCK)}
     assert found["traces"].status == "unused"
     assert found["unit-cost"].status == "refused"
     ingest = UpstreamKey(name="t", secret_env="HOME", scopes=(INGEST,))
     telemetry = UpstreamSettings(ai_telemetry_url=upstream.url, keys=(ingest,))
-    found = {one.stream: one for one in await check(telemetry, clock=CLOCK)}
+    found = {one.stream: one for one in await check_streams(telemetry, clock=CLOCK)}
     assert {"traces": "ok", "metrics": "ok"} == {one.stream: one.status for one in found.values()}
-    published = await check(replace(settings, events={}, keys=()), clock=CLOCK, used=["unit-cost"])
+    published = await check_streams(
+        replace(settings, events={}, keys=()), clock=CLOCK, used_streams=["unit-cost"]
+    )
     assert published[-1].stream == "unit-cost"
     assert published[-1].status == "refused"
 
@@ -96,7 +98,7 @@ async def test_check_says_what_an_answer_means_later(upstream: FakeUpstream, sta
     upstream.judge = lambda request: Reply(status, b"no", "text/plain")
     key = UpstreamKey(name="telemetry", secret_env="HOME", scopes=(INGEST,))
     settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
-    streams = {one.stream: one.status for one in await check(settings, clock=CLOCK)}
+    streams = {one.stream: one.status for one in await check_streams(settings, clock=CLOCK)}
     collector = DestinationSettings(name="collector", type="otlp", url=f"{upstream.url}/secret")
     (destination,) = await check_destinations([collector], clock=CLOCK)
     assert streams["traces"] == found
@@ -127,7 +129,7 @@ async def test_check_asks_for_a_verdict_on_a_drop(
     upstream.judge = lambda request: reply
     key = UpstreamKey(name="billing", secret_env="HOME", scopes=(VALIDATE_BILLING_DROP,))
     settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
-    [*_, validation] = await check(settings, clock=CLOCK)
+    [*_, validation] = await check_streams(settings, clock=CLOCK)
     assert ("billing-validation", "billing", *found) == (
         validation.stream, validation.key, validation.status, validation.words,
     )  # fmt: skip
@@ -167,7 +169,7 @@ async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: P
 
 async def test_no_upstream_is_nothing_to_check() -> None:
     """Without a base_url there is no stream to check."""
-    assert [] == list(await check(UpstreamSettings(), clock=CLOCK))
+    assert [] == list(await check_streams(UpstreamSettings(), clock=CLOCK))
 
 
 RECEIPT = {"Tollhouse-Receipt": "id=abc; records=0; ignored=1; rejected=0; durability=fsync"}
@@ -225,7 +227,7 @@ async def test_check_sends_one_marked_call(
     key = UpstreamKey(name="telemetry", secret_env="CHECKED_SECRET", scopes=(INGEST,))
     settings = UpstreamSettings(base_url=upstream.url, keys=(key,), paths={"metrics": ""})
     upstream.answers.extend(replies)
-    traces = (await check(settings, clock=CLOCK, send=send))[0]
+    traces = (await check_streams(settings, clock=CLOCK, send_call=send))[0]
     assert found[0] == traces.status
     assert (traces.words or "").endswith(found[1] or "") or (found[1] or "") in (traces.words or "")
     assert [b""] == [request.body for request in upstream.requests[:1]]
@@ -235,10 +237,10 @@ async def test_check_sends_one_marked_call(
     upstream.requests.clear()
     upstream.answers.extend(replies)
     collector = DestinationSettings(name="collector", type="otlp", url=upstream.url, headers={"k": "sec-1"})
-    (destination,) = await check_destinations([collector], clock=CLOCK, send=send)
+    (destination,) = await check_destinations([collector], clock=CLOCK, send_call=send)
     assert found[0] == destination.status
     assert (found[1] is None) == (destination.words is None)
     upstream.requests.clear()
     own = DestinationSettings(name="own", type="otlp", url=upstream.url, topics=("metrics", "traces"))
-    await check_destinations([own], clock=CLOCK, send=True)
+    await check_destinations([own], clock=CLOCK, send_call=True)
     assert [b"", b""] == [request.body for request in upstream.requests]

@@ -275,7 +275,7 @@ async def test_what_never_arrived_is_no_answer() -> None:
     async with Client(ClientSettings(timeout_s=2), clock=CLOCK) as client:
         with pytest.raises(Retryable) as failure:
             await client.send("http://127.0.0.1:1/v1/traces", b"", content_type="x/y", authorization="s3cret")
-    assert failure.value.answer is None
+    assert failure.value.status_text is None
     assert failure.value.ambiguous is False
     assert "s3cret" not in str(failure.value)
 

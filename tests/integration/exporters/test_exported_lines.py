@@ -64,8 +64,8 @@ def made(number: int, chance: random.Random) -> Any:
 
 def of_destination(records: list[Inference]) -> list[dict[str, str]]:
     entry = Entry(topic="ai-telemetry", first=1, committed_at=START_S, records=list(records))
-    charges = asyncio.run(focus.of_entries([entry], partial(lines_of_sum, BOOK)))
-    return read((focus.header() + focus.lines(charges)).decode())
+    charges = asyncio.run(focus.charges_of_entries([entry], partial(lines_of_sum, BOOK)))
+    return read((focus.header() + focus.charge_lines(charges)).decode())
 
 
 def read(text: str) -> list[dict[str, str]]:

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from exporters.destinations.catalogue import build_routes, problems
-from exporters.destinations.focus import build, build_by_lines
+from exporters.destinations.focus import build, build_with_price_lines
 from exporters.focus import charges as focus
-from exporters.focus.charges import unit_of
+from exporters.focus.charges import focus_unit
 from exporters.settings import DestinationSettings, UpstreamSettings
 from gateway.configuration.sections import Config, PriceOverride, PriceSettings
 from gateway.intake.leaves import UNITS
@@ -80,8 +80,8 @@ def rows(
     records: Sequence[Record], lines_of: LinesOf | None = OF_BOOK, *, version: str = focus.VERSION
 ) -> list[dict[str, str]]:
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=list(records))
-    charges = asyncio.run(focus.of_entries([entry], lines_of))
-    text = focus.header(version) + focus.lines(charges, version=version)
+    charges = asyncio.run(focus.charges_of_entries([entry], lines_of))
+    text = focus.header(version) + focus.charge_lines(charges, version=version)
     return list(csv.DictReader(io.StringIO(text.decode())))
 
 
@@ -142,7 +142,7 @@ def test_units_are_words_of_focus() -> None:
         ("web_searches", "3", "Requests", "0.02997"),
         ("input_audio_seconds", "12.5", "Seconds", "0.00125"),
     ] == [(row["SkuMeter"], row["PricingQuantity"], row["PricingUnit"], row["BilledCost"]) for row in found]
-    units = {unit_of(name) for name in (*METERS, *UNITS, REQUESTS)}
+    units = {focus_unit(name) for name in (*METERS, *UNITS, REQUESTS)}
     assert {"Tokens", "Seconds", "Images", "Pixels", "Characters", "Pages", "Results", "Requests"} == units
 
 
@@ -277,7 +277,7 @@ async def test_a_repeat_at_other_prices_is_there_once(tmp_path: Path, by_lines_f
     """If a repeat has other lines than the unacknowledged attempt, the rows of that attempt are blanked."""
     settings = DestinationSettings(name="bill", type="focus", path=tmp_path / "focus.csv", lines="meters")
     clock = SystemClock()
-    exporters = [build_by_lines(settings, None, clock, OF_BOOK), build(settings, None, clock)]
+    exporters = [build_with_price_lines(settings, None, clock, OF_BOOK), build(settings, None, clock)]
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[realtime(1)])
     delivery = Delivery(id=1, route="bill", first=1, last=1, attempts=0, idempotency_key="k")
     other = Delivery(id=2, route="bill", first=11, last=11, attempts=0, idempotency_key="l")

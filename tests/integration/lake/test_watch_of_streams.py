@@ -101,7 +101,7 @@ async def test_the_progress_of_a_topic_is_compared_with_the_books(
         return {key: each for key, each in there.items() if is_wanted(key)}
 
     monkeypatch.setattr(watch, "FIRST_S", 0.0)
-    monkeypatch.setattr(recount, "reader_of", reader)
+    monkeypatch.setattr(recount, "open_reader", reader)
     monkeypatch.setattr(recount, "read_progresses", progresses)
     settings = DestinationSettings(
         name="lake", type="kafka", url="127.0.0.1:9", tls=False, topics=("ai-telemetry",), verify=OFTEN_S

@@ -139,7 +139,9 @@ async def test_a_marked_call_is_accepted_or_rejected_and_counts_nowhere(serve: S
     for name, is_listed in (("app", False), ("site", True)):
         key = await serving.make_key(name, scopes=[INGEST])
         for _ in range(2):
-            answer = await serving.send("/v1/traces", marked_call.body(1_790_000_000.0), kind, key=key)
+            answer = await serving.send(
+                "/v1/traces", marked_call.encode_test_call(1_790_000_000.0), kind, key=key
+            )
             counts = "ignored=1; rejected=0" if is_listed else "ignored=0; rejected=1"
             assert f"records=0; {counts}" in answer.headers["Tollhouse-Receipt"]
             assert is_listed != (b"server.chain_keys" in answer.body)

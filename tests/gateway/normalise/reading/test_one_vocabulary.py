@@ -174,7 +174,7 @@ def test_every_spelling_has_one_price_and_one_name_on_bills(row: providers.Provi
 def on_bill(provider: str) -> str:
     start = datetime(2026, 11, 1, tzinfo=UTC)
     charge = focus.Charge(start=start, cost="1", list_cost=None, provider=provider, model=None, team=None)
-    return focus.row_of(charge, account="a")["ProviderName"]
+    return focus.charge_row(charge, account="a")["ProviderName"]
 
 
 def test_no_spelling_stands_for_two_providers() -> None:

@@ -13,7 +13,7 @@ import pytest
 from exporters.check import check_channels
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
 from exporters.notifications.catalogue import build
-from exporters.notifications.channel import Message, ReachedSome
+from exporters.notifications.channel import Message, PartlyDelivered
 from exporters.probe import OK, REFUSED, UNAVAILABLE
 from exporters.settings import NotifySettings
 from tests.exporters.notifications.examples import NOW, notice, settings
@@ -101,7 +101,7 @@ async def test_a_server_without_encryption_parks_a_channel_that_wants_it(mailbox
     ("refuse", "error"),
     [
         ({ADA: "550 no such user", BOB: "553 no"}, Rejected),
-        ({ADA: "450 later", BOB: "450 later"}, ReachedSome),
+        ({ADA: "450 later", BOB: "450 later"}, PartlyDelivered),
     ],
 )
 async def test_when_nobody_is_accepted(
@@ -125,7 +125,7 @@ async def test_who_has_a_mail_does_not_get_it_again(mailbox: Mailbox) -> None:
     carl = "carl@example.com"
     everyone = to(mailbox, to=(ADA, BOB, carl))
     mailbox.refuse = {BOB: "450 greylisted", carl: "550 no such user"}
-    with pytest.raises(ReachedSome) as error:
+    with pytest.raises(PartlyDelivered) as error:
         await send(everyone)
     assert (ADA,) == error.value.reached
     del mailbox.refuse[BOB]

@@ -402,7 +402,7 @@ async def test_other_channels_take_over_while_it_runs(
     await telling.tell("a")
     await telling.notifier.send_due()
     await telling.notifier.close()
-    telling.notifier.configure(())
+    telling.notifier.set_configured_channels(())
     [state] = await telling.notifier.states()
     assert state.name == "one"
     assert state.state == "removed"
@@ -411,7 +411,7 @@ async def test_other_channels_take_over_while_it_runs(
     moved = settings(url=f"{receiver.url}/new", secret_file=hook.secret_file)
 
     async def move() -> None:
-        telling.notifier.configure([moved])
+        telling.notifier.set_configured_channels([moved])
         await receiver.until(lambda: len(receiver.accepted) == 1)
 
     await run_until(telling, move)

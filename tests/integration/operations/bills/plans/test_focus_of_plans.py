@@ -121,8 +121,8 @@ def test_parts_of_a_fee_are_the_fee() -> None:
         values = [chance.choice((1, 7, 10**27, -3, 0)) * chance.randrange(1, 99) for _ in range(20)]
         whole: list[dict[str, Any]] = [{"user": "Ann", "cost": money.text(sum(values))}]
         seats = [{"user": "ann", "fees": "19.99"}, {"user": "ANN", "fees": "0.01"}]
-        shares = FeeShares.of(seats, whole)
-        parts = [shares.take("ann", value) for value in values]
+        shares = FeeShares.from_seats(seats, whole)
+        parts = [shares.take_share("ann", value) for value in values]
         assert (20 * money.UNIT if sum(values) > 0 else 0) == sum(parts)
         assert shares.is_used("ann") == (sum(values) > 0)
         assert all(part >= 0 for part in parts)
