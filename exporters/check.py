@@ -32,7 +32,7 @@ from exporters.service.container_metrics import TOPIC as CONTAINER_TOPIC
 from exporters.service.events import STREAM as EVENTS
 from exporters.service.paths import STREAMS, UPSTREAM, Paths
 from exporters.service.unit_cost import STREAM as UNIT_COST
-from exporters.service.upstream_client import Keyring, client_of
+from exporters.service.upstream_client import Keyring, build_client
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamSettings
 from spool.clock import Clock
 from spool.errors import Invalid
@@ -100,7 +100,7 @@ async def check_streams(
         return []
     paths = Paths(settings)
     keyring = Keyring(settings.keys)
-    async with client_of(settings, clock=clock) as client:
+    async with build_client(settings, clock=clock) as client:
         return [
             await _check_stream(stream, settings, paths, keyring, client, clock, send_call)
             for stream in STREAMS
@@ -176,11 +176,11 @@ def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
     if stream in _NEVER_SENT:
         return False
     if stream == BILLING_VALIDATION:  # without a key, Tollhouse validates drops itself
-        return keyring.covering(STREAMS[stream].scope) is not None
+        return keyring.key_for(STREAMS[stream].scope) is not None
     is_named = stream in settings.paths or (stream == BILLING_DROPS and bool(settings.connection_id))
     mapped = stream in (EVENTS, UNIT_COST) and bool(settings.events)
     return (
-        STREAMS[stream].telemetry or is_named or mapped or keyring.covering(STREAMS[stream].scope) is not None
+        STREAMS[stream].telemetry or is_named or mapped or keyring.key_for(STREAMS[stream].scope) is not None
     )
 
 
@@ -225,7 +225,7 @@ async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -
     Test the connection to an agent's gateway. The device's own key is not tested, because it exists
     only after enrolment.
     """
-    async with client_of(settings, clock=clock) as client:
+    async with build_client(settings, clock=clock) as client:
         probe = await try_connection(client, url)
     return DestinationCheck(
         name="gateway",
@@ -260,7 +260,7 @@ async def _check_stream(
     # Mapped events are sent as unit cost, with the key for unit cost.
     sent_as = UNIT_COST if stream == EVENTS and _are_events_mapped(settings, paths) else stream
     scope = STREAMS[sent_as].scope
-    key = keyring.covering(scope)
+    key = keyring.key_for(scope)
     unused = _why_unused(stream, settings, paths)
     probe = (
         Probe(status=UNUSED, words=unused)
@@ -276,7 +276,7 @@ async def _check_stream(
         scope=scope,
         key=key.settings.name if key else None,
         url=paths.template(sent_as),
-        published=paths.published(sent_as),
+        published=paths.is_published(sent_as),
         status=probe.status,
         words=message,
     )

@@ -230,7 +230,7 @@ class DeviceReporter:
         return decoded
 
     async def _send(self, stream: str, body: Mapping[str, Any], secret: str) -> HttpAnswer:
-        url = self._paths.needed(stream)
+        url = self._paths.required_url(stream)
         return await self._client.send(
             url, msgspec.json.encode(body), content_type="application/json", authorization=secret
         )

@@ -59,14 +59,14 @@ def routes(
         return
     has_events = Paths(settings).template(EVENTS) is not None
     if has_events or settings.events:
-        client = UpstreamClient.of(settings, clock=clock)
+        client = UpstreamClient.from_settings(settings, clock=clock)
         exporter: Exporter
         if has_events:
             exporter = EventExporter(client, max_bytes=settings.batch_bytes)
         else:
             exporter = StreamMapper(context.log, settings.events, context.learn)
         yield _build_route(USAGE_EVENTS, settings, (made_of, settings.events), exporter, client)
-    client = UpstreamClient.of(settings, clock=clock)
+    client = UpstreamClient.from_settings(settings, clock=clock)
     unit_cost = UnitCostExporter(
         client,
         context.streams,
@@ -75,13 +75,13 @@ def routes(
         to_tollhouse=settings.kind == "tollhouse",
     )
     yield _build_route(UNIT_COST, settings, made_of, unit_cost, client)
-    client = UpstreamClient.of(settings, clock=clock)
+    client = UpstreamClient.from_settings(settings, clock=clock)
     exporter = BillingDropExporter(client, context.locks, context.id_upstream)
     yield _build_route(BILLING_DATA, settings, made_of, exporter, client)
 
 
 def _telemetry_route(settings: UpstreamSettings, clock: Clock, made_of: object) -> RouteConfig:
-    client = UpstreamClient.of(settings, clock=clock)
+    client = UpstreamClient.from_settings(settings, clock=clock)
     exporter = TelemetryExporter(
         client.client,
         client,

@@ -23,7 +23,7 @@ from spool.record import BillingDrop
 
 STREAM = "billing-drops"
 VALIDATION_STREAM = "billing-validation"
-MOST = 20  # maximum number of errors that are returned
+MAX_ERRORS = 20  # maximum number of errors that are returned
 _ROW = {"time/usage_start": "2026-01-01T00:00:00Z", "cost/cost": "0", "resource/id": "tollhouse-check"}
 _EXAMPLE = msgspec.json.encode({"month": "2026-01", "operation": "sum", "data": [_ROW]})
 
@@ -36,7 +36,7 @@ class ConnectionLocks:
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
 
-    def of(self, connection_id: str) -> asyncio.Lock:
+    def lock_for(self, connection_id: str) -> asyncio.Lock:
         return self._locks.setdefault(connection_id, asyncio.Lock())
 
 
@@ -62,7 +62,7 @@ class BillingDropExporter:
         for drop in drops:
             to = self._id_upstream(drop)
             with self._order.hold_turn(to, delivery):
-                async with self._locks.of(to):
+                async with self._locks.lock_for(to):
                     await self._upstream.send(STREAM, drop.body, idempotency_key=key, connection_id=to)
         return Settlement(delivered=len(drops), damaged=delivery.count - len(drops))
 
@@ -70,16 +70,16 @@ class BillingDropExporter:
         await self._upstream.close()
 
 
-class _Verdict(msgspec.Struct):
+class _ValidationVerdict(msgspec.Struct):
     is_valid: bool
     errors: list[str] = []
 
 
-class _Answer(msgspec.Struct):
-    connection: _Verdict
+class _ValidationAnswer(msgspec.Struct):
+    connection: _ValidationVerdict
 
 
-_answer = msgspec.json.Decoder(_Answer)
+_answer = msgspec.json.Decoder(_ValidationAnswer)
 
 
 async def try_validation(client: Client, url: str, *, authorization: str) -> Probe:
@@ -109,7 +109,7 @@ class BillingValidation:
     def __init__(self, upstream: UpstreamClient) -> None:
         self._upstream = upstream
 
-    async def errors(self, body: bytes) -> list[str] | None:
+    async def fetch_errors(self, body: bytes) -> list[str] | None:
         """
         Return the errors that the upstream finds. Return None if it cannot be reached or the key lacks the scope.
         """
@@ -127,7 +127,7 @@ class BillingValidation:
             return None
         if verdict.is_valid:
             return []
-        return [answer.without_secrets(error) for error in verdict.errors[:MOST]] or [
+        return [answer.without_secrets(error) for error in verdict.errors[:MAX_ERRORS]] or [
             "the upstream gives no reason"
         ]
 

@@ -82,7 +82,7 @@ class BillingSync:
         self._sent = 0
         # the drop that got no answer, with its idempotency key
         self._unanswered: tuple[bytes, str] | None = None
-        self._border: datetime | None = None  # the start of the stored hours when it was last logged
+        self._logged_start: datetime | None = None  # the start of the stored hours when it was last logged
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
@@ -114,7 +114,7 @@ class BillingSync:
 
     async def run(self) -> None:
         while True:
-            rest_s = await self._once()
+            rest_s = await self._send_round()
             with suppress(TimeoutError):
                 async with asyncio.timeout(rest_s):
                     await self._poked.wait()
@@ -128,20 +128,20 @@ class BillingSync:
         """
         if not await self._ledger.is_complete():
             return 0
-        until = _hour(self._clock.now() - SETTLE_S)
+        until = _hour_start(self._clock.now() - SETTLE_S)
         month = until.replace(day=1, hour=0)
         last_month = (month - timedelta(days=1)).replace(day=1)
-        since = await self._comparable(last_month)
+        since = await self._comparable_since(last_month)
         earliest = await self._ledger.since_hours(until - _LOOK_BACK)
         self._waiting = 0
-        sent = await self._send_days(self._changed(since, until))
-        return sent + await self._send_days(self._changed(earliest, last_month, only_sent=True))
+        sent = await self._send_days(self._changed_hours(since, until))
+        return sent + await self._send_days(self._changed_hours(earliest, last_month, only_sent=True))
 
     async def _send_days(self, days: AsyncIterator[list[Hour]]) -> int:
         sent = 0
         async for hours in days:
             self._waiting = len(hours)
-            sent += await self._send(hours)
+            sent += await self._send_hours(hours)
             self._waiting = 0
         return sent
 
@@ -161,7 +161,7 @@ class BillingSync:
         except SendError as error:
             raise NotAllowed(f"not everything was sent: {error}") from error
 
-    async def _comparable(self, since: datetime) -> datetime:
+    async def _comparable_since(self, since: datetime) -> datetime:
         """
         Return `since`, or the time from which hours are stored if that is later. Older hours stay as
         they were sent.
@@ -169,7 +169,7 @@ class BillingSync:
         Hours of the previous month are deleted only if a clock was months ahead.
         """
         kept_since = await self._ledger.since_hours(since)
-        if kept_since > since and kept_since != self._border:
+        if kept_since > since and kept_since != self._logged_start:
             fields = {"action": "billing_hours_gone", "since": kept_since.isoformat()}
             _log.warning(
                 "%s: hours before %s are stored only as days, so they are not compared",
@@ -177,10 +177,10 @@ class BillingSync:
                 kept_since,
                 extra=fields,
             )
-            self._border = kept_since
+            self._logged_start = kept_since
         return kept_since
 
-    async def _once(self) -> float:
+    async def _send_round(self) -> float:
         """Send the hours that changed. Return the number of seconds until the next check."""
         try:
             await self.send_changed()
@@ -212,10 +212,10 @@ class BillingSync:
 
     async def _plan(self, since: datetime, until: datetime, *, send: bool) -> BillingPlan:
         plan = BillingPlan(hours=0, rows=0, bytes=0, drops=0, cost="0")
-        last = min(until, _hour(self._clock.now()))
-        async for hours in self._changed(since, last, all=True):
-            sent = await self._send(hours) if send else 0
-            batches = list(cbf.drops(hours, max_bytes=self._max_bytes))
+        last = min(until, _hour_start(self._clock.now()))
+        async for hours in self._changed_hours(since, last, all=True):
+            sent = await self._send_hours(hours) if send else 0
+            batches = list(cbf.batch_hours(hours, max_bytes=self._max_bytes))
             costs = [Decimal(row["cost/cost"]) for hour in hours for row in hour.rows]
             with localcontext(_EXACT):
                 cost = sum(costs, Decimal(plan.cost))
@@ -230,7 +230,7 @@ class BillingSync:
             )
         return plan
 
-    async def _changed(
+    async def _changed_hours(
         self,
         since: datetime,
         until: datetime,
@@ -249,36 +249,42 @@ class BillingSync:
         day = since
         while day < until:
             end = min((day + timedelta(days=1)).replace(hour=0), until)
-            month = await self._month(day)
+            month = await self._sent_hours_of_month(day)
             first = day.timestamp()
             last = end.timestamp()
             sent = {start: hour for start, hour in month.items() if first <= start < last}
-            costs = await self._costs(day, end, cbf.FINE)
+            costs = await self._fetch_costs(day, end, cbf.FINE)
             hours = []
             for start in sorted({*costs, *sent}):
                 if start < whole if start in sent else only_sent:
                     continue
-                hour = await self._hour(datetime.fromtimestamp(start, UTC), costs.get(start, []), month)
+                hour = await self._fitting_hour(
+                    datetime.fromtimestamp(start, UTC), costs.get(start, []), month
+                )
                 if all or start not in sent or sent[start].hash != hour.hash:
                     hours.append(hour)
-                    month[start] = _as_sent(hour, 0.0)
+                    month[start] = _sent_hour(hour, 0.0)
             if hours:
                 yield hours
             day = end
 
-    async def _month(self, day: datetime) -> dict[int, SentHour]:
+    async def _sent_hours_of_month(self, day: datetime) -> dict[int, SentHour]:
         """Return the sent hours in the month of a day."""
         first = day.replace(day=1, hour=0)
         end = (first + timedelta(days=32)).replace(day=1)
         return dict(await self._hours.sent(self._connection, int(first.timestamp()), int(end.timestamp())))
 
-    async def _costs(self, since: datetime, until: datetime, by: Sequence[str]) -> dict[int, list[CostRow]]:
+    async def _fetch_costs(
+        self, since: datetime, until: datetime, by: Sequence[str]
+    ) -> dict[int, list[CostRow]]:
         query = CostQuery(
             since=since, until=until, granularity="hourly", group_by=by, meter=EVERY_METER, stated_names=True
         )
-        return await asyncio.to_thread(_by_hour, await self._ledger.costs(query))
+        return await asyncio.to_thread(_group_by_hour, await self._ledger.costs(query))
 
-    async def _hour(self, start: datetime, fine: Sequence[CostRow], month: dict[int, SentHour]) -> Hour:
+    async def _fitting_hour(
+        self, start: datetime, fine: Sequence[CostRow], month: dict[int, SentHour]
+    ) -> Hour:
         """Return the hour in the finest detail that fits into a request and into the month."""
         other_hours = [hour for at, hour in month.items() if at != int(start.timestamp())]
         rows_left = cbf.MAX_MONTH_ROWS - sum(hour.rows for hour in other_hours)
@@ -286,23 +292,23 @@ class BillingSync:
         for level in cbf.LEVELS:
             costs = fine
             if level is not cbf.FINE:
-                by_hour = await self._costs(start, start + timedelta(hours=1), level)
+                by_hour = await self._fetch_costs(start, start + timedelta(hours=1), level)
                 costs = by_hour.get(int(start.timestamp()), [])
-            hour = await asyncio.to_thread(_hour_of, start, costs, level)
+            hour = await asyncio.to_thread(_build_hour, start, costs, level)
             if hour.bytes <= min(self._max_bytes, bytes_left) and len(hour.rows) <= rows_left:
                 return hour
         message = f"the month {hour.month} of the billing connection is full: 1,000,000 rows or 70 MB"
         raise Misconfigured(message, answered=False)
 
-    async def _send(self, hours: Sequence[Hour]) -> int:
-        for batch in cbf.drops(hours, max_bytes=self._max_bytes):
-            await self._post(batch)
+    async def _send_hours(self, hours: Sequence[Hour]) -> int:
+        for batch in cbf.batch_hours(hours, max_bytes=self._max_bytes):
+            await self._send_batch(batch)
             now = self._clock.now()
-            await self._hours.keep(self._connection, [_as_sent(hour, now) for hour in batch])
+            await self._hours.keep(self._connection, [_sent_hour(hour, now) for hour in batch])
             self._sent += len(batch)
         return len(hours)
 
-    async def _post(self, batch: Sequence[Hour]) -> None:
+    async def _send_batch(self, batch: Sequence[Hour]) -> None:
         if not self._connection:
             raise Misconfigured(
                 "upstream.base_url and upstream.connection_id are required for billing data", answered=False
@@ -311,11 +317,11 @@ class BillingSync:
             raise Misconfigured(
                 "the billing connection of upstream.connection_id is disabled", answered=False
             )
-        drop = cbf.body(batch, OPERATION)
+        drop = cbf.encode_drop(batch, OPERATION)
         # If no answer arrived, the repeat uses the same key. After any answer, the next attempt needs a new key.
         unanswered, self._unanswered = self._unanswered, None
         key = unanswered[1] if unanswered is not None and unanswered[0] == drop else uuid4().hex
-        async with self._locks.of(self._connection):
+        async with self._locks.lock_for(self._connection):
             try:
                 await self._upstream.send(STREAM, drop, idempotency_key=key)
             except Retryable as error:
@@ -324,22 +330,22 @@ class BillingSync:
                 raise
 
 
-def _by_hour(rows: Sequence[CostRow]) -> dict[int, list[CostRow]]:
+def _group_by_hour(rows: Sequence[CostRow]) -> dict[int, list[CostRow]]:
     by_hour: dict[int, list[CostRow]] = {}
     for row in rows:
         by_hour.setdefault(int(row.start.timestamp()), []).append(row)
     return by_hour
 
 
-def _hour_of(start: datetime, costs: Sequence[CostRow], level: Sequence[str]) -> cbf.Hour:
-    return cbf.hour_of(start, cbf.rows_of(costs, level) or [cbf.empty_row(start)])
+def _build_hour(start: datetime, costs: Sequence[CostRow], level: Sequence[str]) -> cbf.Hour:
+    return cbf.build_hour(start, cbf.cost_rows(costs, level) or [cbf.empty_row(start)])
 
 
-def _as_sent(hour: Hour, at: float) -> SentHour:
+def _sent_hour(hour: Hour, at: float) -> SentHour:
     return SentHour(
         start=int(hour.start.timestamp()), hash=hour.hash, rows=len(hour.rows), bytes=hour.bytes, sent_at=at
     )
 
 
-def _hour(seconds: float) -> datetime:
+def _hour_start(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC).replace(minute=0, second=0, microsecond=0)

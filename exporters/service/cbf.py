@@ -48,13 +48,13 @@ class Hour:
         return self.start.strftime("%Y-%m")
 
 
-def hour_of(start: datetime, rows: Sequence[Row]) -> Hour:
+def build_hour(start: datetime, rows: Sequence[Row]) -> Hour:
     packed = msgspec.json.encode(rows)
     digest = blake2b(packed, digest_size=16, person=b"billing hour").digest()
     return Hour(start=start, rows=rows, hash=digest, bytes=len(packed))
 
 
-def rows_of(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
+def cost_rows(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
     """
     Return a row for each cost with money or usage. Its dimensions become tags and parts of the resource id.
 
@@ -62,7 +62,7 @@ def rows_of(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
     meter has the quantities.
     """
     with_usage = [cost for cost in costs if _has_usage(cost)]
-    return [_row(cost, dict(zip(dimensions, cost.group, strict=True))) for cost in with_usage]
+    return [_cost_row(cost, dict(zip(dimensions, cost.group, strict=True))) for cost in with_usage]
 
 
 def empty_row(start: datetime) -> Row:
@@ -71,15 +71,15 @@ def empty_row(start: datetime) -> Row:
     """
     return {
         "lineitem/type": "Usage",
-        "time/usage_start": _time(start),
-        "time/usage_end": _time(start + timedelta(hours=1)),
+        "time/usage_start": _time_text(start),
+        "time/usage_end": _time_text(start + timedelta(hours=1)),
         "usage/amount": "0",
         "usage/units": "tokens",
         "cost/cost": "0",
     }
 
 
-def drops(hours: Iterable[Hour], *, max_bytes: int = MAX_BYTES) -> Iterator[list[Hour]]:
+def batch_hours(hours: Iterable[Hour], *, max_bytes: int = MAX_BYTES) -> Iterator[list[Hour]]:
     """
     Yield batches of whole hours of one month that fit into a request. Raises ValueError if an hour does not fit.
     """
@@ -87,7 +87,7 @@ def drops(hours: Iterable[Hour], *, max_bytes: int = MAX_BYTES) -> Iterator[list
     size = 0
     for hour in hours:
         if hour.bytes > max_bytes:
-            raise ValueError(f"the hour {_time(hour.start)} has {hour.bytes} bytes")
+            raise ValueError(f"the hour {_time_text(hour.start)} has {hour.bytes} bytes")
         if batch and (hour.month != batch[0].month or size + hour.bytes > max_bytes):
             yield batch
             batch, size = [], 0
@@ -97,7 +97,7 @@ def drops(hours: Iterable[Hour], *, max_bytes: int = MAX_BYTES) -> Iterator[list
         yield batch
 
 
-def body(batch: Sequence[Hour], operation: str) -> bytes:
+def encode_drop(batch: Sequence[Hour], operation: str) -> bytes:
     """
     Encode one drop. It always states the operation, because the service's default replaces the whole month.
     """
@@ -110,14 +110,14 @@ def _has_usage(cost: CostRow) -> bool:
     return has_money or bool(cost.calls or cost.input_tokens or cost.output_tokens)
 
 
-def _row(cost: CostRow, dimensions: Mapping[str, str | None]) -> Row:
+def _cost_row(cost: CostRow, dimensions: Mapping[str, str | None]) -> Row:
     provider = dimensions.get("provider") or "unknown"
     model = dimensions.get("model") or "unknown"
     row = {
         "lineitem/type": "Usage",
         "lineitem/description": f"AI usage: {model}",
-        "time/usage_start": _time(cost.start),
-        "time/usage_end": _time(cost.start + timedelta(hours=1)),
+        "time/usage_start": _time_text(cost.start),
+        "time/usage_end": _time_text(cost.start + timedelta(hours=1)),
         "resource/id": f"tollhouse:{provider}:{dimensions.get('team') or 'unknown'}:{model}",
         "resource/service": provider,
         "resource/usage_family": "llm-usage",
@@ -143,21 +143,23 @@ def _row(cost: CostRow, dimensions: Mapping[str, str | None]) -> Row:
     tags |= {f"unconverted_{currency}": amount for currency, amount in cost.unconverted.items()}
     tags |= {f"meter_{name}": str(quantity_of(units)) for name, units in sorted(cost.meters.items()) if units}
     for name, value in tags.items():
-        if value and _is_tag(value):
+        if value and _is_tag_value(value):
             row[f"resource/tag:{name}"] = value[:MAX_TAG]
     return row
 
 
-def _is_tag(value: str | None) -> bool:
+def _is_tag_value(value: str | None) -> bool:
     """Return False for values that the service ignores in tags."""
     return value not in (None, "", "N/A")
 
 
-def _time(moment: datetime) -> str:
+def _time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def drop_of(plan_costs: Mapping[str, Any], seats: Iterable[Mapping[str, Any]], operation: str) -> bytes:
+def encode_seat_drop(
+    plan_costs: Mapping[str, Any], seats: Iterable[Mapping[str, Any]], operation: str
+) -> bytes:
     """
     Encode the seat fees of a month, from the operator API, as one Purchase row per seat.
 

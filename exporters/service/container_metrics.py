@@ -65,7 +65,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Lane:
+class _StreamLane:
     """The state of one stream, and the time until which it waits."""
 
     reason: str | None = None
@@ -92,7 +92,7 @@ class ContainerSync:
         self._upstream = upstream
         self._clock = clock
         self._backoff = backoff or Backoff()
-        self._lanes = {stream: _Lane() for stream in STREAMS}
+        self._lanes = {stream: _StreamLane() for stream in STREAMS}
         self._oldest: dict[str, float] = {}  # upload time of the oldest waiting file, by kind
         self._held: set[str] = set()
         self._poked = asyncio.Event()
@@ -134,11 +134,11 @@ class ContainerSync:
 
     async def run(self) -> None:
         while True:
-            await self._rest(await self.send_due())
+            await self._wait_for_change(await self.send_due())
 
     async def send_due(self) -> float:
         """Send everything that is due. Return the seconds to wait if nothing changes."""
-        work: Mapping[str, Callable[[], Awaitable[bool]]] = {
+        senders: Mapping[str, Callable[[], Awaitable[bool]]] = {
             UPLOAD: self._send_files,
             ABANDON: self._report_abandoned,
             STATUSES: lambda: self._send_bodies(STATUS),
@@ -155,7 +155,7 @@ class ContainerSync:
             if not going:
                 return max(0.01, min([*closed.values(), now + LOOK_AGAIN_S]) - now)
             for stream in going:
-                if not await self._attempt(stream, work[stream]):
+                if not await self._attempt(stream, senders[stream]):
                     empty.add(stream)
 
     async def _attempt(self, stream: str, send: Callable[[], Awaitable[bool]]) -> bool:
@@ -189,7 +189,7 @@ class ContainerSync:
             lane.closed_until = self._clock.monotonic() + PARKED_RETRY_S
         else:
             if lane.is_faulty:
-                self._worked(stream)
+                self._reset_lane(stream)
             return has_more
         return True
 
@@ -197,7 +197,7 @@ class ContainerSync:
         """
         Announce the oldest files of one cluster and agent, and send each file. Return False if no file is due.
         """
-        due = await self._due(FILE)
+        due = await self._load_due_files(FILE)
         if not due:
             return False
         by_sender = groupby(due, key=lambda file: (file.identity, file.shipper, file.agent_version, file.key))
@@ -208,7 +208,7 @@ class ContainerSync:
             {"reference_id": file.reference, "sha_256": file.sha256, "size": file.size} for file in files
         ]
         query = {
-            **_place(identity),
+            **_cluster_query(identity),
             "count": str(len(files)),
             "shipper_id": shipper,
             "expiration": str(EXPIRATION_S),
@@ -217,21 +217,21 @@ class ContainerSync:
         answer = await self._upstream.post(
             UPLOAD, body, query=query, headers=_agent_headers(by), max_answer_bytes=MAX_ADDRESSES_BYTES
         )
-        addresses = _addresses(answer)
+        addresses = _decode_addresses(answer)
         for file in files:
             address = addresses.get(file.reference)
             if address is None:
                 await self._hold(file, "the upstream provided no address for the file")
             else:
-                await self._put(file, address)
+                await self._upload_file(file, address)
         requested = _requested_references(answer)
         if requested:
             await self._files.ask(identity, requested, by)
         return True
 
-    async def _put(self, file: ContainerFile, address: str) -> None:
+    async def _upload_file(self, file: ContainerFile, address: str) -> None:
         """Send one file. No key is sent, because the address itself is secret."""
-        problem = await self._damage(file)
+        problem = await self._find_damage(file)
         if problem:
             await self._files.set_damaged(file, problem)
             return
@@ -258,7 +258,7 @@ class ContainerSync:
         if scheme not in ("http", "https") or (scheme == "http" and upstream == "https"):
             raise Misconfigured("the upstream provided an upload address that is not https")
 
-    async def _damage(self, file: ContainerFile) -> str:
+    async def _find_damage(self, file: ContainerFile) -> str:
         """Return how the stored file differs from the received file, or ""."""
         sum = hashlib.sha256()
         try:
@@ -269,23 +269,23 @@ class ContainerSync:
         return "" if sum.hexdigest() == file.sha256 else "the file on disk differs from the received one"
 
     async def _report_abandoned(self) -> bool:
-        untold = await self._files.untold(limit=AT_ONCE)
-        if not untold:
+        unreported = await self._files.untold(limit=AT_ONCE)
+        if not unreported:
             return False
-        identity = untold[0].identity
-        files = [file for file in untold if file.identity == identity]
+        identity = unreported[0].identity
+        files = [file for file in unreported if file.identity == identity]
         body = msgspec.json.encode(
             [{"reference_id": file.reference, "reason": file.problem or ""} for file in files]
         )
         by = ContainerSender(key="", shipper=files[0].shipper, agent_version=files[0].agent_version)
-        await self._upstream.post(ABANDON, body, query=_place(identity), headers=_agent_headers(by))
+        await self._upstream.post(ABANDON, body, query=_cluster_query(identity), headers=_agent_headers(by))
         await self._files.told(files)
-        self._worked(ABANDON)
+        self._reset_lane(ABANDON)
         return True
 
     async def _send_bodies(self, kind: str) -> bool:
         """Send one request per body, in order, because the times of a series must not go back."""
-        due = await self._due(kind)
+        due = await self._load_due_files(kind)
         for file in due:
             try:
                 await (self._send_status(file) if kind == STATUS else self._send_remote_write(file))
@@ -303,19 +303,19 @@ class ContainerSync:
         await self._settle(STATUSES, [file])
 
     async def _send_remote_write(self, file: ContainerFile) -> None:
-        problem = await self._damage(file)
+        problem = await self._find_damage(file)
         if problem:
             await self._files.set_damaged(file, problem)
             return
         stored_headers = msgspec.json.decode(file.request, type=dict[str, str]) if file.request else {}
         type = stored_headers.pop("Content-Type", PROTOBUF)
-        body = await _joined(self._files.contents.read(file.id))
+        body = await _join_pieces(self._files.contents.read(file.id))
         headers = {**stored_headers, "Content-Encoding": "snappy"}
-        query = _place(file.identity)
+        query = _cluster_query(file.identity)
         await self._upstream.post(LEGACY, body, content_type=type, query=query, headers=headers)
         await self._settle(LEGACY, [file])
 
-    async def _due(self, kind: str) -> Sequence[ContainerFile]:
+    async def _load_due_files(self, kind: str) -> Sequence[ContainerFile]:
         due = await self._files.due(kind, limit=AT_ONCE)
         if due:
             self._oldest[kind] = due[0].uploaded_at or self._clock.now()
@@ -326,7 +326,7 @@ class ContainerSync:
     async def _settle(self, stream: str, files: Sequence[ContainerFile]) -> None:
         await self._files.settle(files)
         self._held.difference_update(file.id for file in files)
-        self._worked(stream)
+        self._reset_lane(stream)
 
     async def _hold(self, file: ContainerFile, reason: str) -> None:
         if file.problem != reason:
@@ -335,13 +335,13 @@ class ContainerSync:
         self._held.add(file.id)
         await self._files.postpone(file, reason, not_before=self._clock.now() + HELD_RETRY_S)
 
-    def _worked(self, stream: str) -> None:
+    def _reset_lane(self, stream: str) -> None:
         lane = self._lanes[stream]
         if lane.parked:
             _log.info("%s: running", NAME, extra={"action": "sync_running", "stream": stream})
-        self._lanes[stream] = _Lane()
+        self._lanes[stream] = _StreamLane()
 
-    async def _rest(self, rest_s: float) -> None:
+    async def _wait_for_change(self, rest_s: float) -> None:
         """Wait until something new arrives, until `poke` is called, or until the time is over."""
         waits = [asyncio.create_task(self._poked.wait()), asyncio.create_task(self._files.changes())]
         try:
@@ -353,7 +353,7 @@ class ContainerSync:
             self._poked.clear()
 
 
-def _place(identity: ClusterIdentity) -> dict[str, str]:
+def _cluster_query(identity: ClusterIdentity) -> dict[str, str]:
     return {"cluster_name": identity.name, "cloud_account_id": identity.account, "region": identity.region}
 
 
@@ -362,7 +362,7 @@ def _agent_headers(by: ContainerSender) -> dict[str, str]:
     return {name: value for name, value in headers.items() if value}
 
 
-def _addresses(answer: HttpAnswer) -> Mapping[str, str]:
+def _decode_addresses(answer: HttpAnswer) -> Mapping[str, str]:
     """Parse the upload addresses. Raises Misconfigured if the response contains none."""
     try:
         return msgspec.json.decode(answer.body, type=dict[str, str])
@@ -392,5 +392,5 @@ def _requested_references(answer: HttpAnswer) -> list[str]:
     return []
 
 
-async def _joined(pieces: AsyncIterator[bytes]) -> bytes:
+async def _join_pieces(pieces: AsyncIterator[bytes]) -> bytes:
     return b"".join([piece async for piece in pieces])

@@ -80,8 +80,8 @@ class DeviceSync:
         self._is_faulty = False  # True after an internal error
         self._closed_until = 0.0
         # by device id: the version of the facts that wait, and the time until which they wait
-        self._rests: dict[str, tuple[int, float]] = {}
-        self._seen: dict[str, float] = {}  # by device id: the last report that the upstream knows of
+        self._backoffs: dict[str, tuple[int, float]] = {}
+        self._reported_at: dict[str, float] = {}  # by device id: the last report that the upstream knows of
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
@@ -114,7 +114,7 @@ class DeviceSync:
     def poke(self) -> None:
         """Try again now, because a secret or the configuration changed."""
         self._closed_until = 0.0
-        self._rests.clear()
+        self._backoffs.clear()
         self._poked.set()
 
     async def close(self) -> None:
@@ -125,7 +125,7 @@ class DeviceSync:
             try:
                 rest_s = await self._send_due()
                 if self._is_faulty:  # this round succeeded, so the internal error is over
-                    self._worked()
+                    self._note_success()
             except SpoolError as error:
                 _log.warning("%s: the storage failed: %s", NAME, error, extra={"action": "sync_put_off"})
                 self._reason, rest_s = str(error), PARKED_RETRY_S
@@ -133,14 +133,14 @@ class DeviceSync:
                 _log.exception("%s: a fault", NAME, extra={"action": "sync_fault"})
                 self._state, self._reason, self._is_faulty = PARKED, f"fault: {type(error).__name__}", True
                 rest_s = PARKED_RETRY_S
-            await self._rest(rest_s)
+            await self._wait_for_change(rest_s)
 
-    async def _rest(self, rest_s: float) -> None:
+    async def _wait_for_change(self, rest_s: float) -> None:
         """
         Wait for a change, for `poke`, or until the time is over. While the whole sync waits, changes do not
         end the wait.
         """
-        change = asyncio.create_task(self._poked.wait() if self._is_closed() else self._change())
+        change = asyncio.create_task(self._poked.wait() if self._is_closed() else self._wait_for_news())
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if rest_s == inf else rest_s):
@@ -150,7 +150,7 @@ class DeviceSync:
             await asyncio.gather(change, return_exceptions=True)
             self._poked.clear()
 
-    async def _change(self) -> None:
+    async def _wait_for_news(self) -> None:
         poked = asyncio.create_task(self._poked.wait())
         changed = asyncio.create_task(self._table.changes())
         try:
@@ -164,26 +164,28 @@ class DeviceSync:
         """Send everything that is due. Return the seconds to wait if nothing changes."""
         while True:
             now = self._clock.monotonic()  # read once per round, so that each device is either sent or waits
-            due = self._due(now)
+            due = self._due_devices(now)
             if not due:
-                return self._next_rest_s(now)
+                return self._prune_and_next_rest_s(now)
             if self._closed_until > now:
                 return max(0.01, self._closed_until - now)
             while due and not self._is_closed():
                 count = self._in_flight if self._failures == 0 and self._state == RUNNING else 1
-                await asyncio.gather(*(self._send(device) for device in due[:count]))
+                await asyncio.gather(*(self._send_device(device) for device in due[:count]))
                 del due[:count]
                 if self._clock.monotonic() >= now + ROUND_S:
                     break
 
-    def _due(self, now: float) -> list[Device]:
+    def _due_devices(self, now: float) -> list[Device]:
         """Return the devices to send: revoked devices first, then those with the oldest last report."""
         due = [
-            device for device in self._table.all() if self._is_due(device) and not self._rests_at(device, now)
+            device
+            for device in self._table.all()
+            if self._is_due(device) and not self._is_backing_off(device, now)
         ]
         return sorted(due, key=lambda device: (device.state != REVOKED, device.last_seen))
 
-    async def _send(self, device: Device) -> None:
+    async def _send_device(self, device: Device) -> None:
         try:
             if device.state == REVOKED:
                 await self._revoke(device)
@@ -191,7 +193,7 @@ class DeviceSync:
             if device.sent_version < device.facts_version:
                 device = await self._enrol(device)
             if device.last_heartbeat is not None and (
-                device.version > device.sent_version or self._is_only_alive(device)
+                device.version > device.sent_version or self._needs_alive_report(device)
             ):
                 await self._heartbeat(device)
         except Misconfigured as error:
@@ -200,7 +202,7 @@ class DeviceSync:
             else:
                 self._park(error)
         except Retryable as error:
-            self._retry(device, error)
+            self._schedule_retry(device, error)
         except (Rejected, DeliveryTooLarge) as error:
             await self._hold(device, error)
 
@@ -214,23 +216,23 @@ class DeviceSync:
         ):
             body["reset"] = True
         answer = await self._upstream.send(ENROLL, msgspec.json.encode(body))
-        upstream_id = _in_answer(answer, "id") or device.upstream_id or device.id
-        self._worked()
+        upstream_id = _text_in_answer(answer, "id") or device.upstream_id or device.id
+        self._note_success()
         changes: dict[str, Any] = {
             "sent_version": device.facts_version,
             "upstream_id": upstream_id,
             "held": None,
         }
-        await self._keep(device.id, **changes)
+        await self._update_device(device.id, **changes)
         return replace(device, **changes)
 
     async def _revoke(self, device: Device) -> None:
         answer = await self._upstream.send(
             ENROLL, msgspec.json.encode({"device_id": device.id, "state": REVOKED})
         )
-        self._worked()
-        held = None if _in_answer(answer, "state") == REVOKED else _NOT_FOLLOWED
-        await self._keep(device.id, sent_version=device.version, held=held)
+        self._note_success()
+        held = None if _text_in_answer(answer, "state") == REVOKED else _NOT_FOLLOWED
+        await self._update_device(device.id, sent_version=device.version, held=held)
 
     async def _heartbeat(self, device: Device) -> None:
         own = msgspec.json.decode(device.heartbeat, type=dict[str, Any]) if device.heartbeat else {}
@@ -238,24 +240,24 @@ class DeviceSync:
         # the time of an earlier report would look like a clock that is behind
         if self._tells_changes and device.clock_offset_s is not None:
             own["sent_at"] = self._clock.now() + device.clock_offset_s
-        elif self._is_only_alive(device):
+        elif self._needs_alive_report(device):
             own.pop("sent_at", None)
         if self._tells_changes and device.left_at is not None:
             own["leaving"] = "removed"
         body = {"device_id": device.upstream_id or device.id, **_facts(device), **own}
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
-        self._worked()
-        self._seen[device.id] = device.last_seen
+        self._note_success()
+        self._reported_at[device.id] = device.last_seen
         # The change is not awaited. If a crash loses it, the same heartbeat is sent again and changes nothing.
         self._table.touch(device.id, lambda known: replace(known, sent_version=device.version, held=None))
 
-    async def _keep(self, id: str, **changes: Any) -> None:
+    async def _update_device(self, id: str, **changes: Any) -> None:
         """Change a device, unless it was deleted meanwhile."""
         if self._table.find(id) is not None:
             with suppress(NotThere):
                 await self._table.update(id, of_known(lambda known: replace(known, **changes)))
 
-    def _worked(self) -> None:
+    def _note_success(self) -> None:
         if self._state != RUNNING:
             _log.info("%s: running", NAME, extra={"action": "sync_running"})
         self._state, self._reason, self._failures, self._is_faulty = RUNNING, None, 0, False
@@ -267,7 +269,7 @@ class DeviceSync:
         self._state, self._reason, self._is_faulty = PARKED, str(error), False
         self._closed_until = self._clock.monotonic() + PARKED_RETRY_S
 
-    def _retry(self, device: Device, error: Retryable) -> None:
+    def _schedule_retry(self, device: Device, error: Retryable) -> None:
         self._failures += 1
         wait_s = self._backoff.delay_s(self._failures, error.retry_after_s)
         if self._state == RUNNING:
@@ -277,25 +279,27 @@ class DeviceSync:
         if error.status is None or error.status in _ABOUT_ALL_ROWS:
             self._closed_until = max(self._closed_until, until)
         else:
-            self._rests[device.id] = (device.facts_version, until)
+            self._backoffs[device.id] = (device.facts_version, until)
 
     async def _hold(self, device: Device, error: SendError) -> None:
         reason = REVOKED_UPSTREAM if error.status == GONE else str(error)
-        self._rests[device.id] = (device.facts_version, self._clock.monotonic() + HELD_RETRY_S)
+        self._backoffs[device.id] = (device.facts_version, self._clock.monotonic() + HELD_RETRY_S)
         current = self._table.find(device.id)
         if current is not None and current.held != reason:
             fields = {"action": "device_held", "status": error.status}
             _log.warning("%s: the device %s is held: %s", NAME, device.id, reason, extra=fields)
-            await self._keep(device.id, held=reason)
+            await self._update_device(device.id, held=reason)
 
-    def _rests_at(self, device: Device, now: float) -> bool:
-        facts_version, until = self._rests.get(device.id, (0, 0.0))
+    def _is_backing_off(self, device: Device, now: float) -> bool:
+        facts_version, until = self._backoffs.get(device.id, (0, 0.0))
         return facts_version == device.facts_version and until > now
 
-    def _next_rest_s(self, now: float) -> float:
-        self._rests = {id: rest for id, rest in self._rests.items() if rest[1] > now}
-        self._seen = {id: at for id, at in self._seen.items() if self._table.find(id) is not None}
-        return max(0.01, min((until for _, until in self._rests.values()), default=inf) - now)
+    def _prune_and_next_rest_s(self, now: float) -> float:
+        self._backoffs = {id: rest for id, rest in self._backoffs.items() if rest[1] > now}
+        self._reported_at = {
+            id: at for id, at in self._reported_at.items() if self._table.find(id) is not None
+        }
+        return max(0.01, min((until for _, until in self._backoffs.values()), default=inf) - now)
 
     def _is_due(self, device: Device) -> bool:
         """
@@ -303,15 +307,15 @@ class DeviceSync:
         only to a Tollhouse that knows it.
         """
         if device.version <= device.sent_version:
-            return device.state == ENROLLED and self._is_only_alive(device)
-        is_told = self._tells_changes and device.state == REVOKED and device.upstream_id is not None
-        return device.state == ENROLLED or is_told
+            return device.state == ENROLLED and self._needs_alive_report(device)
+        is_reported = self._tells_changes and device.state == REVOKED and device.upstream_id is not None
+        return device.state == ENROLLED or is_reported
 
-    def _is_only_alive(self, device: Device) -> bool:
+    def _needs_alive_report(self, device: Device) -> bool:
         """Return whether a device was seen again since its last heartbeat, and the upstream does not know."""
         if device.last_heartbeat is None:
             return False
-        known = max(device.last_heartbeat, self._seen.get(device.id, 0.0))
+        known = max(device.last_heartbeat, self._reported_at.get(device.id, 0.0))
         return device.last_seen >= known + ALIVE_S
 
     def _is_closed(self) -> bool:
@@ -350,7 +354,7 @@ def _leave_out_unpublished(heartbeat: dict[str, Any], *, is_tollhouse: bool) -> 
         (heartbeat.get("policy") or {}).pop("number", None)
 
 
-def _in_answer(answer: HttpAnswer, name: str) -> str | None:
+def _text_in_answer(answer: HttpAnswer, name: str) -> str | None:
     """Return a text about the device from the upstream's response, or None."""
     try:
         decoded = msgspec.json.decode(answer.body)

@@ -37,7 +37,7 @@ COUNTED = "1"  # value of `EventStream.value` with which each event counts as 1
 MOST_ZEROS = 100  # maximum zeros of an amount in plain notation, because 1e999999 would take a megabyte
 
 
-def sent_as(settings: UpstreamSettings, type: str) -> str | None:
+def forwarded_form(settings: UpstreamSettings, type: str) -> str | None:
     """
     Return the form in which events of a type are sent upstream. Return None if the events are only stored.
     """
@@ -67,9 +67,9 @@ def amount_of(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
     Return None if the event has no amount.
     """
     stream = settings.events.get(event.event_type)
-    if stream is None and not any(_find(event, name) is not None for name in AMOUNT_NAMES):
+    if stream is None and not any(_value_at(event, name) is not None for name in AMOUNT_NAMES):
         return None
-    amount = _amount(event, "" if stream is None else stream.value)
+    amount = _stated_amount(event, "" if stream is None else stream.value)
     return None if amount is None else Decimal(amount)
 
 
@@ -93,7 +93,7 @@ class EventExporter:
         if not batch.records:
             return batch.settlement()
         events = [(record, at) for record, at in batch.records if isinstance(record, UsageEvent)]
-        body = b"[%b]" % b",".join(await map_in_turns(events, _cloud_events))
+        body = b"[%b]" % b",".join(await map_in_turns(events, _encode_events))
         if len(body) > self._max_bytes and delivery.count > 1:
             raise DeliveryTooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
         key = delivery.idempotency_key
@@ -104,7 +104,7 @@ class EventExporter:
             idempotency_key=key,
             max_answer_bytes=MAX_ITEMS_ANSWER_BYTES,
         )
-        count, message = _rejected(answer.body)
+        count, message = _decode_rejections(answer.body)
         refused = max(count, rejected_by_receipt(answer))
         reason = answer.without_secrets(message) or "the response names rejected events"
         return batch.settlement(refused=refused, words=reason if refused else None)
@@ -113,7 +113,7 @@ class EventExporter:
         await self._upstream.close()
 
 
-def _cloud_events(events: Sequence[tuple[UsageEvent, float]]) -> bytes:
+def _encode_events(events: Sequence[tuple[UsageEvent, float]]) -> bytes:
     return b",".join([orjson.dumps(cloud_event(event, at)) for event, at in events])
 
 
@@ -135,23 +135,23 @@ def cloud_event(event: UsageEvent, committed_at: float) -> dict[str, Any]:
     }
 
 
-class _Error(msgspec.Struct):
+class _EventError(msgspec.Struct):
     message: str = ""
 
 
-class _Fate(msgspec.Struct):
-    error: _Error | None = None
+class _EventOutcome(msgspec.Struct):
+    error: _EventError | None = None
 
 
-class _Answer(msgspec.Struct):
+class _EventsAnswer(msgspec.Struct):
     rejected: int = 0
-    events: list[_Fate] = []
+    events: list[_EventOutcome] = []
 
 
-_answer = msgspec.json.Decoder(_Answer)
+_answer = msgspec.json.Decoder(_EventsAnswer)
 
 
-def _rejected(body: bytes) -> tuple[int, str]:
+def _decode_rejections(body: bytes) -> tuple[int, str]:
     """
     Return the number of events that another Tollhouse rejected, and its message about the first one. Return
     (0, "") for any other response.
@@ -187,7 +187,7 @@ class StreamMapper:
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
         batch = batches.without_shadows(delivery, entries)
-        mapped = [self._operation(record, committed_at) for record, committed_at in batch.records]
+        mapped = [self._map_record(record, committed_at) for record, committed_at in batch.records]
         operations = [operation for operation in mapped if operation is not None]
         if operations:
             await self._log.append(
@@ -207,21 +207,21 @@ class StreamMapper:
     async def close(self) -> None:
         """Do nothing, because a mapper has no connection."""
 
-    def _operation(self, record: Record, committed_at: float) -> UnitCostOperation | None:
+    def _map_record(self, record: Record, committed_at: float) -> UnitCostOperation | None:
         stream = self._streams.get(record.event_type) if isinstance(record, UsageEvent) else None
         if stream is None or not isinstance(record, UsageEvent):
             return None
-        return operation_of(record, stream, committed_at)
+        return event_operation(record, stream, committed_at)
 
 
-def operation_of(event: UsageEvent, stream: EventStream, committed_at: float) -> UnitCostOperation | None:
+def event_operation(event: UsageEvent, stream: EventStream, committed_at: float) -> UnitCostOperation | None:
     """
     Return the operation for an event. Return None if the event has no positive amount, or lacks the element
     or a dimension.
     """
-    amount = _amount(event, stream.value)
-    element = _text(event, stream.element) if stream.type == "allocation" else None
-    dimensions = {name: _text(event, where) for name, where in stream.dimensions.items()}
+    amount = _stated_amount(event, stream.value)
+    element = _text_at(event, stream.element) if stream.type == "allocation" else None
+    dimensions = {name: _text_at(event, where) for name, where in stream.dimensions.items()}
     if amount is None or (stream.type == "allocation" and element is None) or None in dimensions.values():
         return None
     return UnitCostOperation(
@@ -237,10 +237,10 @@ def operation_of(event: UsageEvent, stream: EventStream, committed_at: float) ->
     )
 
 
-def _amount(event: UsageEvent, where: str) -> str | None:
+def _stated_amount(event: UsageEvent, where: str) -> str | None:
     value: Scalar | None = 1
     if where != COUNTED:
-        stated = (_find(event, name) for name in ([where] if where else AMOUNT_NAMES))
+        stated = (_value_at(event, name) for name in ([where] if where else AMOUNT_NAMES))
         value = next((found for found in stated if found is not None), None if where else 1)
     if value is None or isinstance(value, bool):
         return None
@@ -252,12 +252,12 @@ def _amount(event: UsageEvent, where: str) -> str | None:
     return rounded_text(amount) if is_amount else None
 
 
-def _text(event: UsageEvent, where: str) -> str | None:
-    value = _find(event, where)
+def _text_at(event: UsageEvent, where: str) -> str | None:
+    value = _value_at(event, where)
     return None if value is None or value == "" else str(value)
 
 
-def _find(event: UsageEvent, where: str) -> Scalar | None:
+def _value_at(event: UsageEvent, where: str) -> Scalar | None:
     """Return `subject`, `source`, `type`, or a value of the event's data or of its further attributes."""
     fields = {"subject": event.subject, "source": event.source, "type": event.event_type}
     if where in fields:

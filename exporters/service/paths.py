@@ -29,7 +29,7 @@ class StreamEndpoint:
     at_tollhouse: str = ""  # path at another Tollhouse, if the service has no such path
 
     @property
-    def tollhouse(self) -> str:
+    def tollhouse_path(self) -> str:
         return self.at_tollhouse or self.path
 
 
@@ -94,7 +94,7 @@ class Paths:
         }
         return address.format_map({part: quote(value, safe="") for part, value in address_parts.items()})
 
-    def needed(self, name: str, /, **parts: str) -> str:
+    def required_url(self, name: str, /, **parts: str) -> str:
         """
         Return the address of a stream. Raises Misconfigured if its path is empty. The records then wait
         for the operator.
@@ -108,13 +108,15 @@ class Paths:
         """Return the address of a stream with its placeholders."""
         settings = self._settings
         stream = STREAMS[name]
-        path = settings.paths.get(name, stream.tollhouse if settings.kind == "tollhouse" else stream.path)
+        path = settings.paths.get(
+            name, stream.tollhouse_path if settings.kind == "tollhouse" else stream.path
+        )
         if not path or path.startswith(("http://", "https://")):
             return path or None
         base = (stream.telemetry and settings.ai_telemetry_url) or settings.base_url
         return f"{base.rstrip('/')}/{path.lstrip('/')}"
 
-    def published(self, name: str) -> bool:
+    def is_published(self, name: str) -> bool:
         """Return whether the service documents the address and the operator has not changed it."""
         return STREAMS[name].published and name not in self._settings.paths
 

@@ -103,8 +103,8 @@ class UnitCostExporter:
             delivered=len(to_send), shadow=len(records) - len(to_send), damaged=delivery.count - len(records)
         )
         with self._order.hold_turn(_SEQUENCE, delivery):
-            totals = await self._totals(record for _, record in to_send)
-            runs = list(self._runs(to_send, totals))
+            totals = await self._fetch_totals(record for _, record in to_send)
+            runs = list(self._group_runs(to_send, totals))
             if any(run.once for run in runs):
                 await self._send_once(delivery, runs)
             else:
@@ -115,7 +115,7 @@ class UnitCostExporter:
     async def close(self) -> None:
         await self._upstream.close()
 
-    async def _totals(self, records: Iterator[UnitCostOperation]) -> Totals:
+    async def _fetch_totals(self, records: Iterator[UnitCostOperation]) -> Totals:
         """Return the current totals of records that may be sent as totals."""
         if self._to_tollhouse:
             return {}
@@ -126,14 +126,14 @@ class UnitCostExporter:
         }
         return await self._streams.find(sorted(places))
 
-    def _runs(
+    def _group_runs(
         self,
         records: Sequence[tuple[int, UnitCostOperation]],
         totals: Totals,
     ) -> Iterator[OperationRun]:
         run: OperationRun | None = None
         for number, record in records:
-            operation, once = self._sent_as(record, totals)
+            operation, once = self._operation_to_send(record, totals)
             dimensions = tuple(sorted(record.dimensions))
             shape = (record.stream, record.stream_type, operation, record.granularity, dimensions)
             if run is not None and (run.shape, run.once) == (shape, once) and operation != DROP:
@@ -145,7 +145,7 @@ class UnitCostExporter:
         if run is not None:
             yield run
 
-    def _sent_as(self, record: UnitCostOperation, totals: Totals) -> tuple[str, bool]:
+    def _operation_to_send(self, record: UnitCostOperation, totals: Totals) -> tuple[str, bool]:
         """Return the operation to send, and whether it may be sent only once."""
         if self._to_tollhouse or record.operation not in (SUM, REPLACE):
             return record.operation, False
@@ -164,11 +164,11 @@ class UnitCostExporter:
             raise SplitRequired("sums are sent in a separate request", at=runs[stop].first)
         if delivery.mark is not None and delivery.mark.endswith("?"):
             raise OutcomeUnknown("Tollhouse was stopped while it waited for an answer", answered=False)
-        body = _body(head.records, ids=False)
+        body = _encode_body(head.records, ids=False)
         if len(body) > MAX_BYTES and delivery.count > 1:
             raise DeliveryTooLarge(f"{len(body)} bytes, over the service's 5 MB", answered=False)
         try:
-            await self._post(head.shape, body, delivery.idempotency_key)
+            await self._send_body(head.shape, body, delivery.idempotency_key)
         except SendError as error:
             if not isinstance(error, Retryable) or error.status in _NOT_TAKEN:
                 raise
@@ -179,31 +179,31 @@ class UnitCostExporter:
     async def _send_run(self, run: OperationRun, totals: Totals, idempotency_key: str) -> None:
         stream, _, operation, _, _ = run.shape
         if operation == DROP:
-            await self._drop(stream)
+            await self._delete_stream(stream)
             return
         records = run.records
         if operation == REPLACE and stream in self._single_writer and not self._to_tollhouse:
             records = _as_totals(records, totals)
-        for part in self._parts(records):
-            await self._post(run.shape, _body(part, ids=self._to_tollhouse), idempotency_key)
+        for part in self._split_by_size(records):
+            await self._send_body(run.shape, _encode_body(part, ids=self._to_tollhouse), idempotency_key)
 
-    def _parts(self, records: Sequence[UnitCostOperation]) -> Iterator[Sequence[UnitCostOperation]]:
+    def _split_by_size(self, records: Sequence[UnitCostOperation]) -> Iterator[Sequence[UnitCostOperation]]:
         """Divide records into as few requests as the size allows."""
         if not records:
             return
-        size = len(_body(records, ids=self._to_tollhouse))
+        size = len(_encode_body(records, ids=self._to_tollhouse))
         step = max(1, len(records) * MAX_BYTES // (size + size // 4)) if size > MAX_BYTES else len(records)
         for start in range(0, len(records), step):
             yield records[start : start + step]
 
-    async def _post(self, shape: _Shape, body: bytes, idempotency_key: str) -> None:
+    async def _send_body(self, shape: _Shape, body: bytes, idempotency_key: str) -> None:
         stream, kind, operation, _, _ = shape
         key = None if self._to_tollhouse else idempotency_key
         await self._upstream.send(
             STREAM, body, idempotency_key=key, kind=kind, stream=stream, operation=operation
         )
 
-    async def _drop(self, stream: str) -> None:
+    async def _delete_stream(self, stream: str) -> None:
         """Delete a stream. It is not an error if the stream does not exist."""
         try:
             await self._upstream.send(DROPS, b"true", method="DELETE", stream=stream)
@@ -215,10 +215,10 @@ class UnitCostExporter:
 def _as_totals(records: Sequence[UnitCostOperation], totals: Totals) -> list[UnitCostOperation]:
     """Return each record once, with its present total."""
     places = dict.fromkeys((record.stream, key_of(record)) for record in records)
-    return [_of_total(totals[key], records[0].stream_type) for key in places if key in totals]
+    return [_total_operation(totals[key], records[0].stream_type) for key in places if key in totals]
 
 
-def _of_total(total: Total, stream_type: str) -> UnitCostOperation:
+def _total_operation(total: Total, stream_type: str) -> UnitCostOperation:
     return UnitCostOperation(
         id=b"",
         stream=total.stream,
@@ -232,7 +232,7 @@ def _of_total(total: Total, stream_type: str) -> UnitCostOperation:
     )
 
 
-def _body(records: Sequence[UnitCostOperation], *, ids: bool) -> bytes:
+def _encode_body(records: Sequence[UnitCostOperation], *, ids: bool) -> bytes:
     return msgspec.json.encode({"records": [wire_record(record, with_id=ids) for record in records]})
 
 

@@ -26,7 +26,7 @@ class KeyringEntry:
     secret: SecretSource
 
     @property
-    def granted(self) -> frozenset[str]:
+    def granted_scopes(self) -> frozenset[str]:
         """
         Return the scopes of the key. This is computed for each call, because the catalogue of use cases may change.
         """
@@ -39,20 +39,20 @@ class Keyring:
     def __init__(self, keys: Sequence[UpstreamKey], environ: Mapping[str, str] | None = None) -> None:
         self._keys = [KeyringEntry(key, _secret_source(key, environ)) for key in keys]
 
-    def covering(self, scope: str) -> KeyringEntry | None:
+    def key_for(self, scope: str) -> KeyringEntry | None:
         """
         Return the key with the fewest scopes that grants this scope, or None. If several have equally few, return the
         first of them.
         """
-        granting = (key for key in self._keys if scope in key.granted)
-        return min(granting, key=lambda key: len(key.granted), default=None)
+        granting = (key for key in self._keys if scope in key.granted_scopes)
+        return min(granting, key=lambda key: len(key.granted_scopes), default=None)
 
     def secret_for(self, scope: str) -> str:
         """
         Return the secret for a scope. Raises Misconfigured if no key covers the scope, or if its secret
         cannot be read.
         """
-        key = self.covering(scope)
+        key = self.key_for(scope)
         if key is None:
             use_case = scopes.granting_use_case(scope)
             hint = f' (use_cases = ["{use_case}"] grants it)' if use_case else ""
@@ -76,9 +76,9 @@ class UpstreamClient:
         self._keyring = keyring
 
     @classmethod
-    def of(cls, settings: UpstreamSettings, *, clock: Clock) -> UpstreamClient:
+    def from_settings(cls, settings: UpstreamSettings, *, clock: Clock) -> UpstreamClient:
         """Create a client of the service with its own HTTP client."""
-        return cls(client_of(settings, clock=clock), Paths(settings), Keyring(settings.keys))
+        return cls(build_client(settings, clock=clock), Paths(settings), Keyring(settings.keys))
 
     async def send(
         self,
@@ -100,7 +100,7 @@ class UpstreamClient:
         """
         with self.naming_key(name):
             answer = await self.client.send(
-                self._paths.needed(name, **parts),
+                self._paths.required_url(name, **parts),
                 body,
                 method=method,
                 content_type=content_type,
@@ -125,7 +125,7 @@ class UpstreamClient:
         parameters = urlencode(query)
         with self.naming_key(name):
             answer = await self.client.send(
-                self._paths.needed(name) + (f"?{parameters}" if parameters else ""),
+                self._paths.required_url(name) + (f"?{parameters}" if parameters else ""),
                 body,
                 content_type=content_type,
                 authorization=self.authorization(name),
@@ -147,7 +147,7 @@ class UpstreamClient:
         try:
             yield
         except Misconfigured as error:
-            key = self._keyring.covering(STREAMS[stream].scope)
+            key = self._keyring.key_for(STREAMS[stream].scope)
             if key is not None and error.status in (401, 403):
                 error.args = (f"{error} (key {key.settings.name})",)
             raise
@@ -163,7 +163,7 @@ class UpstreamClient:
         await self.client.close()
 
 
-def client_of(settings: UpstreamSettings, *, clock: Clock) -> Client:
+def build_client(settings: UpstreamSettings, *, clock: Clock) -> Client:
     return Client(
         ClientSettings(
             proxy=settings.proxy,

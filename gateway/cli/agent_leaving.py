@@ -12,7 +12,7 @@ import msgspec
 from exporters.errors import SendError
 from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
-from exporters.service.upstream_client import client_of
+from exporters.service.upstream_client import build_client
 from gateway.cli.agent_run import forwarding
 from gateway.configuration.sections import Config
 from gateway.devices.agent.identity import KEY_FILE, identity
@@ -54,10 +54,10 @@ async def say_goodbye(config: Config, *, keep_key: bool) -> str:
         "fingerprint": who.fingerprint,
         "leaving": REMOVED if keep_key else UNENROLLED,
     }
-    async with client_of(upstream, clock=SystemClock()) as client:
+    async with build_client(upstream, clock=SystemClock()) as client:
         try:
             await client.send(
-                Paths(upstream).needed("heartbeat"),
+                Paths(upstream).required_url("heartbeat"),
                 msgspec.json.encode(body),
                 content_type="application/json",
                 authorization=SecretSource("the device's key", file=config.data_dir / KEY_FILE).value(),

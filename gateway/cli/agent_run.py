@@ -147,7 +147,7 @@ async def _linked(
     """Keep the connection to the gateway while the block runs."""
     from exporters.device_reporter import DeviceReporter
     from exporters.service.paths import Paths
-    from exporters.service.upstream_client import client_of
+    from exporters.service.upstream_client import build_client
 
     upstream, directory = config.upstream, config.data_dir
     key_file = directory / KEY_FILE
@@ -186,7 +186,7 @@ async def _linked(
         )
 
     link = DeviceReporter(
-        client_of(upstream, clock=SystemClock()),
+        build_client(upstream, clock=SystemClock()),
         Paths(upstream),
         facts=lambda: {**facts, **probed.fields()},
         report=report,

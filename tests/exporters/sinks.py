@@ -75,4 +75,4 @@ def drops(rows: Iterable[CostRow]) -> dict[datetime, bytes]:
     hours: dict[datetime, list[CostRow]] = defaultdict(list)
     for row in rows:
         hours[row.start].append(row)
-    return {start: cbf.hour_of(start, cbf.rows_of(some, cbf.FINE)).hash for start, some in hours.items()}
+    return {start: cbf.build_hour(start, cbf.cost_rows(some, cbf.FINE)).hash for start, some in hours.items()}

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from exporters.service.events import amount_of, is_unmapped, sent_as
+from exporters.service.events import amount_of, forwarded_form, is_unmapped
 from exporters.settings import EventStream, UpstreamSettings
 from spool.record import Scalar, UsageEvent
 
@@ -31,8 +31,8 @@ def test_a_type_leaves_in_one_way(settings: UpstreamSettings, expected: str | No
     A type of usage events is sent as events if the upstream accepts them, or else as its stream. Without a
     mapping it is not sent.
     """
-    assert expected == sent_as(settings, "api_call")
-    assert (expected if expected == "event" else None) == sent_as(settings, "login")
+    assert expected == forwarded_form(settings, "api_call")
+    assert (expected if expected == "event" else None) == forwarded_form(settings, "login")
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ async def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
             await asyncio.Event().wait()
 
     sync = DeviceSync(cast(Any, Table()), cast(Any, None), clock=StoppedClock())
-    monkeypatch.setattr(sync, "_due", lambda now: fault.meet())
+    monkeypatch.setattr(sync, "_due_devices", lambda now: fault.meet())
     task = asyncio.create_task(sync.run())
     await _until(lambda: (sync.state().state, sync.state().reason) == ("parked", "fault: ValueError"))
     fault.is_there = False

@@ -59,7 +59,7 @@ def test_the_key_with_the_fewest_scopes_sends() -> None:
         keyring = Keyring(keys, {key.name: f"secret-{key.name}" for key in keys})
         for scope in GRANTED:
             name = _narrowest(keys, scope)
-            covering = keyring.covering(scope)
+            covering = keyring.key_for(scope)
             assert name == (covering and covering.settings.name)
             assert name is None or f"secret-{name}" == keyring.secret_for(scope)
 
@@ -89,7 +89,7 @@ def test_a_use_case_is_resolved_when_it_is_asked(monkeypatch: pytest.MonkeyPatch
     use it without an edit.
     """
     keyring = Keyring([NARROW], ENVIRON)
-    assert keyring.covering(scopes.PING) is None
+    assert keyring.key_for(scopes.PING) is None
     monkeypatch.setitem(scopes.USE_CASES, scopes.SEND_AI_TELEMETRY, frozenset({scopes.INGEST, scopes.PING}))
     assert "secret-narrow" == keyring.secret_for(scopes.PING)
 
@@ -145,7 +145,7 @@ def test_the_secret_is_in_no_repr() -> None:
     """Logs may print a keyring, so its repr must hold no secret."""
     keyring = Keyring([NARROW], ENVIRON)
     keyring.secret_for(scopes.INGEST)
-    assert "secret-narrow" not in repr(vars(keyring)) + repr(keyring.covering(scopes.INGEST))
+    assert "secret-narrow" not in repr(vars(keyring)) + repr(keyring.key_for(scopes.INGEST))
 
 
 def test_every_stream_asks_for_a_scope_of_the_catalogue() -> None:
@@ -205,5 +205,5 @@ def test_an_overridden_path_is_not_the_published_one() -> None:
     """Paths that an operator chose, or that only Tollhouse serves, count as unverified."""
     paths = Paths(UpstreamSettings(base_url="https://x", paths={"billing-drops": "/b"}))
     assert [False, False, True] == [
-        paths.published(name) for name in ("billing-drops", "traces", "unit-cost")
+        paths.is_published(name) for name in ("billing-drops", "traces", "unit-cost")
     ]

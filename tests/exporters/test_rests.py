@@ -69,7 +69,7 @@ async def lane_of_container_metrics(clock: SteppingClock, border: float, _: Path
 
 
 async def device_that_rests(clock: SteppingClock, border: float, _: Path) -> float:
-    return await _devices(clock, lambda sync: sync._rests.update({"laptop": (1, border)}))
+    return await _devices(clock, lambda sync: sync._backoffs.update({"laptop": (1, border)}))
 
 
 async def devices_that_wait_together(clock: SteppingClock, border: float, _: Path) -> float:
@@ -86,7 +86,7 @@ async def _devices(clock: SteppingClock, wait: Callable[[DeviceSync], object]) -
 
     sync = DeviceSync(cast(Any, Table()), cast(Any, None), clock=clock)
     wait(sync)
-    sync._send = tried  # type: ignore[method-assign]
+    sync._send_device = tried  # type: ignore[method-assign]
     clock.step_s = STEP_S
     return await sync._send_due()
 

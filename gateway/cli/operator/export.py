@@ -200,7 +200,7 @@ def seat_fees(client: OperatorClient, month: str, output: Path | None, operation
     """
     from exporters.service.cbf import (
         MAX_BYTES,  # imported only where a billing file is written
-        drop_of,
+        encode_seat_drop,
     )
 
     answer = client.request("GET", "/plan-costs", query=[("month", month)])
@@ -212,7 +212,7 @@ def seat_fees(client: OperatorClient, month: str, output: Path | None, operation
     lacking = answer["total"]["unconverted"]
     if lacking:
         click.echo(unconverted_words(lacking, CURRENCY), err=True)
-    drop = drop_of(answer["plan_costs"], answer["rows"], operation)
+    drop = encode_seat_drop(answer["plan_costs"], answer["rows"], operation)
     if not drop:
         fail(f"no seat has a fee in {month}")
     if len(drop) > MAX_BYTES:

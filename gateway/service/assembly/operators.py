@@ -127,9 +127,11 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
 
 
 def _sent_as(upstream: UpstreamSettings, type: str) -> str | None:
-    from exporters.service.events import sent_as  # imported late, because the start does not need this module
+    from exporters.service.events import (
+        forwarded_form,  # imported late, because the start does not need this module
+    )
 
-    return sent_as(upstream, type)
+    return forwarded_form(upstream, type)
 
 
 def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Urls]) -> MoneyServices:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from exporters.notifications.notifier import Notifier
 from exporters.service.billing_drops import BillingValidation, ConnectionLocks
 from exporters.service.billing_sync import BillingSync
-from exporters.service.upstream_client import UpstreamClient, client_of
+from exporters.service.upstream_client import UpstreamClient, build_client
 from exporters.settings import EventStream, UpstreamSettings
 from gateway.bills.contracts.declared import price_terms
 from gateway.clusters.clusters import Clusters
@@ -353,7 +353,7 @@ class Assembler:
         """
         storage = self.storage
         settings = config.upstream
-        client = client_of(settings, clock=self.clock)
+        client = build_client(settings, clock=self.clock)
         hours, is_open = storage.small.of(BILLING_HOURS), self.billing_connections.is_open
         billing = BillingSync(
             storage.ledger, hours, client, settings, self.locks, clock=self.clock, is_open=is_open
@@ -367,9 +367,9 @@ class Assembler:
         """
         if not config.upstream.base_url:
             return None
-        validation = BillingValidation(UpstreamClient.of(config.upstream, clock=self.clock))
+        validation = BillingValidation(UpstreamClient.from_settings(config.upstream, clock=self.clock))
         self.stack.push_async_callback(validation.close)
-        return validation.errors
+        return validation.fetch_errors
 
     async def channel_states(self) -> Sequence[ChannelState]:
         return await self.notifier.states() if self.notifier is not None else ()
@@ -406,9 +406,9 @@ class Assembler:
         )
 
     def map_event(self, event: UsageEvent, mapping: EventMappingDraft) -> UnitCostOperation | None:
-        from exporters.service.events import operation_of
+        from exporters.service.events import event_operation
 
-        return operation_of(event, stream_of(mapping), self.clock.now())
+        return event_operation(event, stream_of(mapping), self.clock.now())
 
     def publisher(self, deposits: Deposits) -> Publisher:
         return Publisher(

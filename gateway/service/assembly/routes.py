@@ -34,7 +34,7 @@ def syncs_of(parts: Assembler, config: Config, billing: BillingSync) -> list[Syn
     from exporters.service.container_metrics import ContainerSync
     from exporters.service.device_sync import DeviceSync
 
-    client = UpstreamClient.of(upstream, clock=parts.clock)
+    client = UpstreamClient.from_settings(upstream, clock=parts.clock)
     devices = DeviceSync(
         parts.storage.devices,
         client,
@@ -42,7 +42,7 @@ def syncs_of(parts: Assembler, config: Config, billing: BillingSync) -> list[Syn
         in_flight=upstream.in_flight,
         tells_changes=upstream.kind == "tollhouse",
     )
-    files = UpstreamClient.of(upstream, clock=parts.clock)
+    files = UpstreamClient.from_settings(upstream, clock=parts.clock)
     containers = ContainerSync(parts.storage.container_files, files, clock=parts.clock)
     return [devices, containers, *([billing] if upstream.connection_id else [])]
 

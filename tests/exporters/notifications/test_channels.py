@@ -294,6 +294,5 @@ def test_a_list_is_attached_to_mails_and_a_field_of_webhooks() -> None:
         part.get_content_type(), part.get_filename(), part.get_content(),
     )  # fmt: skip
     assert "title of a" in text_of(mail)
-    assert [listed.csv, None] == [
-        webhook.event_document(each)["data"].get("csv") for each in (listed, notice("b"))
-    ]  # type: ignore[attr-defined]
+    documents = [webhook.event_document(each) for each in (listed, notice("b"))]
+    assert [listed.csv, None] == [each["data"].get("csv") for each in documents]  # type: ignore[attr-defined]

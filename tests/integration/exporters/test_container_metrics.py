@@ -43,7 +43,7 @@ def upstream(
 async def syncing(server: Serving, settings: UpstreamSettings) -> AsyncIterator[ContainerSync]:
     """Run a sync next to a server without an upstream, so that the test decides when it starts."""
     clock = SystemClock()
-    client = UpstreamClient.of(settings, clock=clock)
+    client = UpstreamClient.from_settings(settings, clock=clock)
     sync = ContainerSync(kept(server), client, clock=clock, backoff=QUICK)
     task = asyncio.create_task(sync.run())
     try:

@@ -19,7 +19,7 @@ from exporters.http.client import reach_problem
 from exporters.pace import Backoff
 from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
-from exporters.service.upstream_client import client_of
+from exporters.service.upstream_client import build_client
 from exporters.settings import UpstreamSettings
 from spool.clock import SystemClock
 from spool.errors import SpoolUnavailable
@@ -93,7 +93,7 @@ async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
         upstream.judge = gateway.judge
         settings = UpstreamSettings(base_url=upstream.url, timeout=30)
         link = DeviceReporter(
-            client_of(settings, clock=SystemClock()),
+            build_client(settings, clock=SystemClock()),
             Paths(settings),
             facts=lambda: {"device_id": "laptop", "hostname": "mill"},
             report=report,
@@ -334,7 +334,7 @@ async def test_codes_of_problems(laptop: Laptop, tmp_path: Path) -> None:
         ("https://gateway.example.com", f"http://127.0.0.1:{port}", "proxy"),
     ):
         settings = UpstreamSettings(base_url=base_url, proxy=proxy, timeout=30)
-        async with client_of(settings, clock=SystemClock()) as client:
+        async with build_client(settings, clock=SystemClock()) as client:
             with pytest.raises(SendError) as raised:
                 await client.send(base_url, b"{}", content_type="application/json")
         assert code == reach_problem(raised.value), base_url

@@ -20,7 +20,7 @@ from exporters.pace import Backoff
 from exporters.service import device_sync
 from exporters.service.device_sync import DeviceSync
 from exporters.service.paths import Paths
-from exporters.service.upstream_client import Keyring, UpstreamClient, client_of
+from exporters.service.upstream_client import Keyring, UpstreamClient, build_client
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.devices.device import PENDING, REVOKED, Device, of_known
@@ -57,7 +57,7 @@ class DeviceSite:
     async def syncing(self, *, tells_changes: bool = False) -> AsyncIterator[DeviceSync]:
         clock = SystemClock()
         settings = UpstreamSettings(base_url=self.upstream.url, timeout=30, keys=self.keys, paths=self.paths)
-        client = client_of(settings, clock=clock)
+        client = build_client(settings, clock=clock)
         sync = DeviceSync(
             self.table,
             UpstreamClient(client, Paths(settings), Keyring(self.keys)),

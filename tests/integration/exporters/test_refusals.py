@@ -53,7 +53,7 @@ def client_of(upstream: FakeUpstream, directory: Path) -> UpstreamClient:
     file = directory / "key"
     file.write_text(SECRET)
     key = UpstreamKey(name="all", secret_file=file, scopes=SCOPES)
-    return UpstreamClient.of(
+    return UpstreamClient.from_settings(
         UpstreamSettings(base_url=upstream.url, kind="tollhouse", keys=(key,)), clock=CLOCK
     )
 

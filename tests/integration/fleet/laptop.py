@@ -14,7 +14,7 @@ import msgspec
 from exporters.device_reporter import DeviceReporter
 from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
-from exporters.service.upstream_client import client_of
+from exporters.service.upstream_client import build_client
 from exporters.settings import UpstreamSettings
 from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
 from gateway.devices.agent.link import BACKLOG_S, STATES_FILE, USES_FILE, HeartbeatNumbers, ProbedStates
@@ -74,7 +74,7 @@ class Laptop:
         key_file = self.data / KEY_FILE
         settings = UpstreamSettings(base_url=url, kind="tollhouse")
         self.reporter = DeviceReporter(
-            client_of(settings, clock=self._clock),
+            build_client(settings, clock=self._clock),
             Paths(settings),
             facts=self._facts,
             report=self._report,

@@ -17,7 +17,7 @@ from yarl import URL
 
 from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
-from exporters.service.upstream_client import client_of
+from exporters.service.upstream_client import build_client
 from exporters.settings import UpstreamSettings
 from gateway.bills.billed.biller import Biller
 from gateway.bills.contracts.declared import contracts_of
@@ -200,7 +200,7 @@ async def operator_server(
             billing=BillingSync(
                 storage.ledger,
                 storage.small.of(BILLING_HOURS),
-                client_of(UpstreamSettings(), clock=clock),
+                build_client(UpstreamSettings(), clock=clock),
                 UpstreamSettings(),
                 ConnectionLocks(),
                 clock=clock,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from exporters.service.events import operation_of
+from exporters.service.events import event_operation
 from gateway.service.assembly.parts import stream_of
 from spool.identity import Identity
 from spool.log.values import Submission
@@ -29,7 +29,7 @@ def event(n: int, type: str = "order", **data: Any) -> UsageEvent:
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     async with operator_server(tmp_path) as server:
-        server.services.spool.map_event = lambda event, mapping: operation_of(event, stream_of(mapping), 0)
+        server.services.spool.map_event = lambda event, mapping: event_operation(event, stream_of(mapping), 0)
         events = [
             event(1, pages=2, plan="pro"),
             event(2, pages=3.5),
