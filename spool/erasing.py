@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from spool.clock import Clock
 from spool.devices.device import Device, of_known
 from spool.erasure import EVER, NO_RECORDS, Erasure, RenamedRecords, pseudonyms_by_digest
 from spool.errors import SpoolError, SpoolUnavailable
+from spool.ledger.sums import OTHER
 from spool.log.pending_spans import KEPT_S
 from spool.people import People
 from spool.registry.audit import AuditedChange
@@ -26,6 +27,7 @@ from spool.storage import Storage
 
 AGAIN_AFTER_S = KEPT_S + 3600.0  # by then, no report waits any more that was received before the erasure
 LOOK_S = 600.0
+DEVICE = "device "  # before the id of a device, in the name of its agent
 
 _log = logging.getLogger(__name__)
 
@@ -34,10 +36,11 @@ _log = logging.getLogger(__name__)
 class Erased:
     """What an erasure changed. `remains` says why remains of rows may be left on disk."""
 
-    rows: ErasedRows
+    rows: ErasedRows = field(default_factory=ErasedRows)
     records: RenamedRecords = NO_RECORDS
     sums: int = 0  # sets of dimensions in the totals
     devices: Sequence[str] = ()  # the devices of the person
+    below: Sequence[str] = ()  # agents and gateways below that must erase the person as well
     remains: Sequence[str] = ()
 
 
@@ -59,14 +62,34 @@ async def erase(
     """
     registry = _registry(storage)
     devices = devices_of(storage, registry.people, erasure)
+    below = await below_of(storage, registry, erasure, devices)
+    erasure = replace(erasure, below=sorted({*erasure.below, *below}))
     rows = await registry.erase(erasure, labels, actor, is_trial=is_trial)
     if is_trial:
-        return Erased(rows=rows, devices=devices)
-    sums, records = await _rename(storage, registry, erasure)
+        return Erased(rows=rows, devices=devices, below=below)
+    done = await _finish(storage, registry, erasure, revoked, actor, overwrites=overwrites)
+    return replace(done, rows=rows, devices=devices, below=below)
+
+
+async def _finish(
+    storage: Storage,
+    registry: Registry,
+    erasure: Erasure,
+    revoked: Callable[[Device], Device],
+    actor: Actor,
+    *,
+    overwrites: bool = True,
+) -> Erased:
+    """Do what follows after the registry has stored an erasure. It can be repeated."""
+    renaming = _renaming(registry.people, erasure)
+    await storage.ledger.catch_up(storage.log)
+    records = partial(storage.rename_records, renaming)
+    sums, renamed = await storage.ledger.rename(lambda name: renaming(name, EVER), records)
     if erasure.devices:
         await _erase_devices(storage, devices_of(storage, registry.people, erasure), revoked, actor)
     remains = await overwrite(storage) if overwrites else ()
-    return Erased(rows=rows, records=records, sums=sums, devices=devices, remains=remains)
+    await registry.persons.note_pass(erasure)  # at the end, so that a start after a crash repeats everything
+    return Erased(records=renamed, sums=sums, remains=remains)
 
 
 async def overwrite(storage: Storage) -> Sequence[str]:
@@ -75,17 +98,17 @@ async def overwrite(storage: Storage) -> Sequence[str]:
     return [*filter(None, remains)]
 
 
-async def follow(storage: Storage, clock: Clock) -> None:
+async def follow(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> None:
     """Finish erasures that were interrupted, and look at the records again when no earlier report waits any more."""
     while True:
         try:
-            await follow_once(storage, clock)
+            await follow_once(storage, clock, revoked)
         except SpoolError as error:
             _log.warning("an erasure will be continued: %s", error, extra={"action": "erasure_waits"})
         await asyncio.sleep(LOOK_S)
 
 
-async def follow_once(storage: Storage, clock: Clock) -> int:
+async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> int:
     """Return the number of erasures whose records were renamed."""
     registry = _registry(storage)
     due = [
@@ -95,10 +118,12 @@ async def follow_once(storage: Storage, clock: Clock) -> int:
     ]
     for erasure in due:
         if not erasure.passes:
-            await _rename(storage, registry, erasure)
-        else:  # its names in the totals may be those of a new person
-            await storage.rename_records(_renaming(registry.people, erasure))
-            await registry.persons.note_pass(erasure)
+            await _finish(storage, registry, erasure, revoked, Actor("erasure", ""))
+            continue
+        # its names in the totals may be those of a new person
+        if await storage.rename_records(_renaming(registry.people, erasure)) != NO_RECORDS:
+            await overwrite(storage)
+        await registry.persons.note_pass(erasure)
     return len(due)
 
 
@@ -119,13 +144,22 @@ def devices_of(storage: Storage, people: People, erasure: Erasure) -> Sequence[s
     )
 
 
-async def _rename(storage: Storage, registry: Registry, erasure: Erasure) -> tuple[int, RenamedRecords]:
+async def below_of(
+    storage: Storage, registry: Registry, erasure: Erasure, own: Collection[str]
+) -> Sequence[str]:
+    """
+    Return the agents and gateways below that must erase the person as well: every gateway, and the agents of devices
+    with calls of the person. Other agents get no order, because it confirms a guessed name.
+    """
+    below = registry.persons.below
+    agents = {name for name in below if name.startswith(DEVICE)}
+    if not agents:
+        return sorted(below)
     renaming = _renaming(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
-    records = partial(storage.rename_records, renaming)
-    renamed = await storage.ledger.rename(lambda name: renaming(name, EVER), records)
-    await registry.persons.note_pass(erasure)
-    return renamed
+    used = await storage.ledger.devices_of(lambda name: renaming(name, EVER))
+    concerned = agents if OTHER in used else {DEVICE + device for device in (*own, *used)}
+    return sorted(name for name in below if name in concerned or name not in agents)
 
 
 def _renaming(people: People, erasure: Erasure) -> Callable[[str, int], str]:

@@ -10,20 +10,20 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from spool.errors import Invalid
-from spool.people import USER_EMAIL, is_pseudonym, may_be_second
+from spool.people import LATEST, USER_EMAIL, Pseudonyms, is_pseudonym, may_be_second
 from spool.record import NS, Correction, Inference, Record, UsageEvent, UsageMetric
 
 FORMAT = 1  # of a file with erasures
 MAX_FILE_BYTES = 64 << 20
 # Times of a call that states none: among stored records it is before an erasure, and on arrival after all of them.
-EVER, NEVER = 0, sys.maxsize
+EVER, NEVER = 0, LATEST
 _HEX = re.compile(r"[0-9a-f]{32}")
+_KEY = re.compile(r"([0-9a-f]{64})?")
 
 # Returns the pseudonym of a name in a call that began at a time in nanoseconds, or the name itself.
 Renaming = Callable[[str, int], str]
@@ -35,6 +35,9 @@ class Erasure:
     One erased person. `names` has a pseudonym for each name, by the digest of the name. `texts`: names in free texts
     are replaced. `devices`: the devices of the person are revoked, without user, hostname and serial number. `passes`
     counts how often the records of this storage were renamed.
+
+    `below` are the agents and gateways below that have not confirmed. `key` is the key of the digests in hex digits
+    if a Tollhouse above ordered the erasure, otherwise "".
     """
 
     id: str
@@ -43,6 +46,8 @@ class Erasure:
     texts: bool = False
     devices: bool = False
     passes: int = 0
+    below: Sequence[str] = ()
+    key: str = ""
 
 
 def new_erasure(digests: Iterable[str], at: float, *, texts: bool = False, devices: bool = False) -> Erasure:
@@ -50,13 +55,15 @@ def new_erasure(digests: Iterable[str], at: float, *, texts: bool = False, devic
     return Erasure(id=secrets.token_hex(16), at=at, names=names, texts=texts, devices=devices)
 
 
-def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> dict[str, tuple[tuple[int, str], ...]]:
+def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> Pseudonyms:
     """Return the pseudonyms of each digest, oldest erasure first, each with the end of its calls in nanoseconds."""
     found: dict[str, tuple[tuple[int, str], ...]] = {}
+    keys = dict[bytes, None]()
     for erasure in sorted(erasures, key=lambda each: (each.at, each.id)):
+        keys[bytes.fromhex(erasure.key)] = None
         for digest, pseudonym in erasure.names.items():
             found[digest] = (*found.get(digest, ()), (int(erasure.at * NS), pseudonym))
-    return found
+    return Pseudonyms(found, (*keys,))
 
 
 # -- records -------------------------------------------------------------------------------------------------
@@ -144,13 +151,23 @@ def read(text: bytes) -> list[Erasure]:
         raise Invalid(f"the file of erasures has more than {MAX_FILE_BYTES >> 20} MiB")
     try:
         contents = json.loads(text)
-        erasures = [Erasure(**erasure) for erasure in contents["erasures"]]
+        erasures = [of_json(**erasure) for erasure in contents["erasures"]]
         is_known = contents["format"] == FORMAT and all(map(_is_sound, erasures))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Invalid("this is not a file of `tollhouse people erasures`") from error
     if not is_known:
         raise Invalid("this file of erasures is damaged or has an unknown format")
     return erasures
+
+
+def of_json(*, below: Sequence[str], **fields: Any) -> Erasure:
+    """Return an erasure from its fields in JSON."""
+    return Erasure(below=tuple(below), **fields)
+
+
+def ordered(erasure: Erasure, key: bytes) -> Erasure:
+    """Return an erasure as an order for agents and gateways below. `key` is the key of this installation."""
+    return replace(erasure, below=(), key=erasure.key or key.hex())
 
 
 def _is_sound(erasure: Erasure) -> bool:
@@ -160,5 +177,7 @@ def _is_sound(erasure: Erasure) -> bool:
         and 0 <= erasure.at < 1e12
         and erasure.passes == 0
         and {type(erasure.texts), type(erasure.devices)} == {bool}
+        and all(isinstance(name, str) for name in erasure.below)
+        and _KEY.fullmatch(erasure.key) is not None
         and all(_HEX.fullmatch(digest) and is_pseudonym(name) for digest, name in erasure.names.items())
     )

@@ -12,12 +12,13 @@ Operators link names of one person (`Persons`). Records keep the names that send
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
-from typing import TypeAlias
+from typing import NamedTuple
 
 from spool.caches import remembered
 from spool.errors import Invalid
@@ -74,14 +75,23 @@ def names_in(dimension: str, value_of: Callable[[str], str]) -> tuple[str, ...]:
     return (value, second) if second else (value,)
 
 
-# Pseudonyms of erased people by the digest of a name: see spool.erasure.pseudonyms_by_digest.
-Pseudonyms: TypeAlias = Mapping[str, Sequence[tuple[int, str]]]
+LATEST = sys.maxsize  # time of a call that states none: on arrival it is after all erasures
+
+
+class Pseudonyms(NamedTuple):
+    """
+    Pseudonyms of erased people by the digest of a name, see spool.erasure.pseudonyms_by_digest. `keys` are the keys
+    of the digests, with b"" for the key of this installation.
+    """
+
+    by_digest: Mapping[str, Sequence[tuple[int, str]]] = {}
+    keys: Sequence[bytes] = ()
 
 
 class Persons:
     """
-    The names that operators linked. All parts of an installation share one object, so a link applies everywhere from
-    the next query on.
+    The names that are linked. All parts of an installation share one object, so a link applies everywhere from the
+    next query on. `meets` gets each address that a new record has as a hash, the hash, and the time of the call.
     """
 
     def __init__(self) -> None:
@@ -89,7 +99,8 @@ class Persons:
         self.first: Mapping[
             str, str
         ] = {}  # the name that reports show, by each name that records may contain
-        self.erased: Pseudonyms = {}
+        self.erased = Pseudonyms()
+        self.meets: Callable[[str, str, int], None] | None = None
         self._watchers: list[Callable[[], None]] = []
 
     def put(self, names: Mapping[str, tuple[str, ...]], first: Mapping[str, str]) -> None:
@@ -132,9 +143,19 @@ class People:
             names[ERASED] = (ERASED, *chain.from_iterable(erased))
         self.persons.put(names, first)
 
-    def digest(self, name: str) -> str:
-        """Return the digest by which an erasure knows a name. All spellings of an address have the same."""
-        return _digest_of(folded(name), self.secret)
+    @property
+    def erasure_key(self) -> bytes:
+        """
+        Return the key for digests of erased names. Gateways below get it with an erasure, so hashes have another key.
+        """
+        return _erasure_key(self.secret)
+
+    def digest(self, name: str, key: bytes = b"") -> str:
+        """
+        Return the digest by which an erasure knows a name. All spellings of an address have the same. `key` is the
+        key of an erasure that another Tollhouse ordered.
+        """
+        return _digest_of(folded(name), key or self.erasure_key)
 
     def pseudonym(self, name: str, at: int, erased: Pseudonyms | None = None) -> str:
         """
@@ -142,34 +163,38 @@ class People:
         Return any other name unchanged. `erased` are the erasures that count, all by default.
         """
         erased = self.persons.erased if erased is None else erased
-        if not erased:
-            return name
-        for until, pseudonym in erased.get(self.digest(name), ()):
-            if at < until:
-                return pseudonym
+        for key in erased.keys:
+            for until, pseudonym in erased.by_digest.get(self.digest(name, key), ()):
+                if at < until:
+                    return pseudonym
         return name
 
-    def carried(self, text: str) -> str | None:
+    def carried(self, text: str, at: int = LATEST) -> str | None:
         """
         Return the value that new records contain: an address in lower case, its hash, or None if
         addresses are dropped.
 
-        Any other text is returned unchanged.
+        Any other text is returned unchanged. `at` is the time of the call, in nanoseconds.
         """
         address = _address_of(text)
         if address is None:
             return text
         if self.policy == DROP:
             return None
-        return address if self.policy == KEEP else self._hash(address)
+        if self.policy == KEEP:
+            return address
+        hashed = self._hash(address)
+        if self.persons.meets is not None and self.pseudonym(hashed, at) == hashed:
+            self.persons.meets(address, hashed, at)
+        return hashed
 
     def stored(self, name: str) -> str:
         """Return the form in which links name a person: as records do, and the hash if addresses are dropped."""
         return self.carried(name) or self.hashed(name)
 
-    def carried_values(self, texts: Mapping[str, str]) -> dict[str, str]:
+    def carried_values(self, texts: Mapping[str, str], at: int = LATEST) -> dict[str, str]:
         """Return a copy of the texts, with the values that new records contain."""
-        carried_texts = {name: self.carried(value) for name, value in texts.items()}
+        carried_texts = {name: self.carried(value, at) for name, value in texts.items()}
         return {name: value for name, value in carried_texts.items() if value is not None}
 
     def hashed(self, text: str) -> str:
@@ -260,6 +285,11 @@ class People:
         return _hash_of(address, self.secret)
 
 
+def hash_under(key: bytes, address: str) -> str:
+    """Return the hash that a Tollhouse with this key for hashes has for an address."""
+    return _hash_of(folded(address), key)
+
+
 def _all(forms_of: Callable[[str], Iterable[str]], names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for name in names for form in forms_of(name)))
 
@@ -267,6 +297,11 @@ def _all(forms_of: Callable[[str], Iterable[str]], names: Iterable[str]) -> tupl
 @lru_cache(maxsize=8192)  # a person makes many calls
 def _hash_of(address: str, secret: bytes) -> str:
     return f"email:{blake2b(address.encode(), key=secret, digest_size=8).hexdigest()}"
+
+
+@lru_cache(maxsize=8)
+def _erasure_key(secret: bytes) -> bytes:
+    return derived(secret, "erasures")
 
 
 @lru_cache(maxsize=8192)

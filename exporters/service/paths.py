@@ -45,6 +45,12 @@ STREAMS: dict[str, StreamEndpoint] = {
         published=False,
     ),
     "ping": StreamEndpoint(path="/v1/ai-control-plane/ping", scope=scopes.PING, published=False),
+    "people-addresses": StreamEndpoint(
+        path="/v1/ai-control-plane/people/addresses", scope=scopes.INGEST, published=False
+    ),
+    "people-erasures": StreamEndpoint(
+        path="/v1/ai-control-plane/people/erasures", scope=scopes.INGEST, published=False
+    ),
     "usage-events": StreamEndpoint(
         path="",
         scope=scopes.CREATE_EVENT,

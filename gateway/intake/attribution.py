@@ -66,7 +66,7 @@ class Attribution:
         self._protect_emails(record)
         if self._branches != KEEP and BRANCH in record.tags:
             record.tags = self._protected_branch(record.tags)
-        if self._persons.erased:  # a late report does not bring the name of an erased person back
+        if self._persons.erased.keys:  # a late report does not bring the name of an erased person back
             rename_person(record, self._people.pseudonym, unknown=NEVER)
 
     def steps_of(self, steps: list[SpanStep]) -> list[SpanStep]:
@@ -104,7 +104,7 @@ class Attribution:
             return None
         rules = (rule.set["user"] for rule in self._rules if "user" in rule.set and rule.matches(record))
         user = labels.get("user", device_labels.get("user")) or next(rules, None)
-        return None if user is None else self._people.carried(user)
+        return None if user is None else self._people.carried(user, _began(record))
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
         """Add labels as tags that the event lacks, and apply `privacy.emails` and `work.branch` to its texts."""
@@ -113,17 +113,18 @@ class Attribution:
                 put_label(event.tags, name, value)
         if event.source in self._shadows:
             event.shadow = True
+        at = _began(event)
         if event.subject is not None:
-            event.subject = self._people.carried(event.subject)
-        event.tags = self._people.carried_values(event.tags)
+            event.subject = self._people.carried(event.subject, at)
+        event.tags = self._people.carried_values(event.tags, at)
         texts = {name: value for name, value in event.data.items() if isinstance(value, str)}
-        protected = self._people.carried_values(texts)
+        protected = self._people.carried_values(texts, at)
         if self._branches != KEEP:
             event.tags, protected = self._protected_branch(event.tags), self._protected_branch(protected)
         for name in texts.keys() - protected.keys():
             del event.data[name]
         event.data.update(protected)
-        if self._persons.erased:
+        if self._persons.erased.keys:
             rename_person(event, self._people.pseudonym, unknown=NEVER)
 
     def _protected_branch(self, tags: Mapping[str, str]) -> dict[str, str]:
@@ -149,14 +150,16 @@ class Attribution:
             or "@" in "".join(record.tags.values())
         ):
             return
+        at = _began(record)
         for name in _IDS:
             value = getattr(record, name, None)
             if value is not None and "@" in value:
-                setattr(record, name, self._people.carried(value))
+                setattr(record, name, self._people.carried(value, at))
         if ancestors is not None and isinstance(record, Inference):
-            record.ancestors = " ".join(filter(None, map(self._people.carried, ancestors.split()))) or None
+            carried = (self._people.carried(name, at) for name in ancestors.split())
+            record.ancestors = " ".join(filter(None, carried)) or None
         if any("@" in value for value in record.tags.values()):
-            record.tags = self._people.carried_values(record.tags)
+            record.tags = self._people.carried_values(record.tags, at)
 
 
 class _Rule:
@@ -226,6 +229,11 @@ def _test(pattern: str, people: People, linked: Collection[str] = ()) -> Callabl
 
 def _passes(test: Callable[[str], bool], value: str | None) -> bool:
     return value is not None and test(value)
+
+
+def _began(record: AiRecord | UsageEvent) -> int:
+    """Return the time of a call for erasures, in nanoseconds."""
+    return NEVER if record.start_time is None else record.start_time
 
 
 def _one_word(name: str | None) -> str | None:

@@ -534,6 +534,18 @@ class Ledger:
             self._placement.forget()
             return await self._change(lambda rows: rows.rename(partial(_renamed, renamed=renamed))), result
 
+    async def devices_of(self, renamed: Callable[[str], str]) -> set[str]:
+        """Return the devices with calls of the people whom `rename` would rename."""
+        devices = set[str]()
+
+        def look(dimensions: Dimensions) -> Dimensions:
+            if _renamed(dimensions, renamed) != dimensions:
+                devices.add(dimensions.device)
+            return dimensions
+
+        await self._read(lambda rows: rows.rename(look))
+        return devices
+
     async def overwrite(self) -> str:
         """Remove what deleted and replaced rows left behind. Return why some may be left, or ""."""
         async with self._turn:

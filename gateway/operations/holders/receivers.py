@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,10 @@ async def no_verdicts(device: Device) -> OwnVerdicts | None:
     return None
 
 
+async def relay_to_nobody(keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
+    return True
+
+
 @dataclass(kw_only=True)
 class ReceiverServices:
     """
@@ -74,7 +78,8 @@ class TopicServices:
     Services for devices, clusters, usage events, unit-cost streams and billing drops. They need no registry.
 
     `is_unmapped` returns whether a type of events is not sent because its line in [upstream.events] is missing.
-    `own_verdicts` returns the verdicts that a device may know, or None.
+    `own_verdicts` returns the verdicts that a device may know, or None. `relay_addresses` passes addresses of people
+    on to the Tollhouse above, and returns whether it has them.
     """
 
     storage: Storage
@@ -86,6 +91,7 @@ class TopicServices:
     billing_connections: BillingConnections
     is_unmapped: Callable[[str], bool] = lambda _: False
     own_verdicts: Callable[[Device], Awaitable[OwnVerdicts | None]] = no_verdicts
+    relay_addresses: Callable[[Sequence[bytes], Mapping[str, int]], Awaitable[bool]] = relay_to_nobody
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -253,6 +253,14 @@ def _receipt_places(erased: Erased, body: ErasePerson, now: float, waits: bool) 
     until = now + AGAIN_AFTER_S if waits else None
     yield ReceiptPlace(place="waiting", state=PENDING if waits else DONE, what=what, until=until)
     yield ReceiptPlace(
+        place="below",
+        state=PENDING if erased.below else DONE,
+        count=len(erased.below),
+        what="agents and gateways below that will erase the person; `tollhouse people erasures` lists those that "
+        "have not confirmed",
+        listed=erased.below,
+    )
+    yield ReceiptPlace(
         place="disk",
         state=ASK if erased.remains else DONE,
         what="; ".join(erased.remains) or "replaced rows are overwritten, and write-ahead logs are empty",
@@ -291,7 +299,7 @@ async def _outside(
     backups = await _backups(request)
     directory = request.shared.config().data_dir
     damaged = await asyncio.to_thread(lambda: sorted(path.name for path in directory.glob("*.damaged-*")))
-    below = "agents and gateways that send to this server store records of their own; erase the person there as well"
+    others_below = "other senders store data of their own, such as log files; ask their owners"
     return [
         ReceiptPlace(
             place="destinations",
@@ -300,7 +308,7 @@ async def _outside(
             count=len(routes),
             listed=routes,
         ),
-        ReceiptPlace(place="senders", state=ASK if calls else DONE, what=below),
+        ReceiptPlace(place="senders", state=ASK if calls else DONE, what=others_below),
         ReceiptPlace(
             place="configuration",
             state=ASK if settings else DONE,

@@ -75,6 +75,7 @@ FOR_SENDERS = (
     Area(
         modules=(
             "gateway.operations.devices.reports",
+            "gateway.operations.receivers.people",
             "gateway.operations.receivers.events",
             "gateway.operations.records.events",
             "gateway.operations.receivers.unit_cost",
@@ -84,6 +85,8 @@ FOR_SENDERS = (
             "devices/enroll",
             "devices/heartbeat",
             "devices/ping",
+            "people/addresses",
+            "people/erasures",
             "events",
             "events/read",
             "unit-cost",

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.core.first_use import Once, imported
+from gateway.devices.states import revoked_by
 from gateway.intake.billing_connections import BillingConnections
 from gateway.monitoring.memory import make_full_rounds
 from gateway.monitoring.metrics import Metrics
@@ -80,6 +81,8 @@ def of_every_server(assembler: Assembler, operators: OperatorServices) -> Iterat
     yield alone("container files", lambda: _retain_files(storage.container_files, assembler))
     yield alone("ledger", lambda: storage.ledger.follow(storage.log))
     yield alone("rollups", storage.ledger.roll_up)
+    if storage.registry is not None:
+        yield alone("erasures", lambda: _follow_erasures(assembler))
     yield Task("ledger beside the log", partial(_mend, assembler, operators), lease="ledger")
 
 
@@ -125,7 +128,6 @@ def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Itera
     yield alone("recommendations", lambda: _advise(operators))
     if assembler.notifier is not None:
         yield alone("notifications", assembler.notifier.run)
-    yield alone("erasures", lambda: _follow_erasures(assembler))
     yield alone("publish jobs", money.require_publishing().run)
     yield alone("devices", assembler.devices.run)
     yield alone("states of devices", assembler.devices.follow_states)
@@ -140,7 +142,7 @@ async def _inspect(operators: OperatorServices) -> None:
 
 async def _follow_erasures(assembler: Assembler) -> None:
     erasing = await imported("spool.erasing")
-    await erasing.follow(assembler.storage, assembler.clock)
+    await erasing.follow(assembler.storage, assembler.clock, revoked_by(""))
 
 
 async def _mend(assembler: Assembler, operators: OperatorServices) -> None:

@@ -184,7 +184,9 @@ class Assembler:
         return probe.status, probe.words
 
     def people(self, config: Config) -> People:
-        return People.of_installation(self.storage.secret, config.privacy.emails)
+        known = self.storage.ledger.people
+        persons = None if known is None else known.persons
+        return People.of_installation(self.storage.secret, config.privacy.emails, persons)
 
     def options(self, config: Config) -> Options:
         return Options(

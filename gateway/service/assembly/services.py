@@ -21,7 +21,12 @@ from gateway.monitoring.late_reports import KeptLateReports, LateReportCounter
 from gateway.monitoring.metrics import Metrics
 from gateway.monitoring.sender_hours import KeptSenderHours
 from gateway.operations.holders.operators import Urls
-from gateway.operations.holders.receivers import StatusServices, TopicServices, no_verdicts
+from gateway.operations.holders.receivers import (
+    StatusServices,
+    TopicServices,
+    no_verdicts,
+    relay_to_nobody,
+)
 from gateway.operations.services import Services
 from gateway.people.authentication.access import Bearer
 from gateway.service.assembly import monitoring
@@ -37,6 +42,7 @@ from gateway.service.assembly.demo import report_as_laptops
 from gateway.service.assembly.money import device_verdicts
 from gateway.service.assembly.operators import demo_month, load_allocation, operator_services
 from gateway.service.assembly.parts import Assembler, follow_own_prices
+from gateway.service.assembly.people_above import PeopleLink
 from gateway.service.assembly.reload import Reload
 from gateway.service.assembly.routes import follow_event_mappings, start_routes, syncs_of
 from gateway.service.assembly.storage import open_storage
@@ -163,7 +169,11 @@ async def _assemble(
         operators.installation.certificates,
     )
     tasks = [*of_every_server(assembler, operators), alone("publisher", publisher.run)]
+    relay = relay_to_nobody
     if storage.registry is not None:
+        people_link = PeopleLink(assembler, storage.registry, is_agent=is_agent)
+        relay = people_link.relay
+        tasks.append(Task("people above", people_link.run))
         tasks.append(
             Task("event mappings", partial(follow_event_mappings, assembler, routes, storage.registry))
         )
@@ -188,6 +198,7 @@ async def _assemble(
             billing_connections=assembler.billing_connections,
             is_unmapped=assembler.is_unmapped,
             own_verdicts=no_verdicts if is_agent else device_verdicts(assembler, operators.money.budgets),
+            relay_addresses=relay,
         ),
         status=StatusServices(health=monitoring.health(assembler, receivers, routes), exposition=exposition),
         operators=operators,

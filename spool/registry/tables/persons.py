@@ -7,20 +7,21 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 
-from spool.erasure import Erasure, pseudonyms_by_digest
+from spool.erasure import Erasure, of_json, pseudonyms_by_digest
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.ledger.sums import OTHER
-from spool.people import ERASED, People, is_pseudonym
+from spool.people import ERASED, People, is_hash, is_pseudonym
 from spool.registry.changes import Changes
 from spool.registry.following import DOCUMENTS, Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_text
 
-KIND, ERASURE = "person", "erasure"  # kinds of documents
+KIND, ERASURE, BELOW = "person", "erasure", "erases_below"  # kinds of documents
 LIMIT = "privacy.max_names"
 MAX_NAME = 200
 MAX_LINKED = 100  # maximum number of names of one person, because a filter by a person lists them all
@@ -41,17 +42,18 @@ class PersonTable:
     as records contain them, never labels.
     """
 
-    about: tuple[Subject, ...] = ((DOCUMENTS, KIND), (DOCUMENTS, ERASURE))
+    about: tuple[Subject, ...] = ((DOCUMENTS, KIND), (DOCUMENTS, ERASURE), (DOCUMENTS, BELOW))
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._people = changes.people
         self._linked: Sequence[tuple[str, ...]] = ()  # the names of each person with several
         self.erasures: Sequence[Erasure] = ()  # oldest first
+        self.below: frozenset[str] = frozenset()  # agents and gateways that ask this Tollhouse for erasures
 
     async def load(self) -> None:
-        people, self.erasures = await self._changes.read(
-            lambda rows: (read_people(rows), stored_erasures(rows))
+        people, self.erasures, self.below = await self._changes.read(
+            lambda rows: (read_people(rows), stored_erasures(rows), frozenset(rows.documents(BELOW)))
         )
         self._people.persons.erased = pseudonyms_by_digest(self.erasures)
         self._take(people)
@@ -85,6 +87,27 @@ class PersonTable:
             names = [name for person in stated for name in person.names]
             rows.add_audit(now, actor, "person.link", "names", after=_audited(names))
             return count, known.people
+
+        count, _ = await self._changes.change(work, lambda result: self._take(result[1]))
+        return count
+
+    async def join(self, people: Iterable[tuple[str, ...]], *, most: int, actor: Actor) -> int:
+        """
+        Link the forms that gateways have of one address. Names that operators took apart stay apart. Return the number
+        of new links. There is none if it would exceed `most` names in all, or MAX_LINKED.
+        """
+        new = [own for own in people if len(set(map(self._people.identity, own))) > 1]
+        if not new:
+            return 0
+        now = self._changes.now()
+
+        def work(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
+            known = KnownPeople(read_people(rows), self._people)
+            joined = [own for own in new if known.join(own, most)]
+            known.store(rows)
+            if joined:
+                rows.add_audit(now, actor, "person.join", "names", after=_audited([*chain(*joined)]))
+            return len(joined), known.people
 
         count, _ = await self._changes.change(work, lambda result: self._take(result[1]))
         return count
@@ -126,13 +149,32 @@ class PersonTable:
 
     async def note_pass(self, erasure: Erasure) -> None:
         """Count that the records of the storage were renamed once more."""
-        after = replace(erasure, passes=erasure.passes + 1)
-        erasures = [after if each.id == after.id else each for each in self.erasures]
+        await self._alter([erasure.id], lambda known: replace(known, passes=erasure.passes + 1))
 
-        def keep(_: None) -> None:
+    async def note_below(self, name: str, erased: Collection[str]) -> None:
+        """Note an agent or a gateway below, and the ids of the erasures that it confirms."""
+        if name not in self.below:
+            await self._changes.change(
+                lambda rows: rows.put_document(BELOW, name, {}), lambda _: self._add(name)
+            )
+        pending = [each.id for each in self.erasures if name in each.below and each.id in erased]
+        if pending:
+            await self._alter(pending, lambda known: replace(known, below=_without(known.below, name)))
+
+    def _add(self, name: str) -> None:
+        self.below |= {name}
+
+    async def _alter(self, ids: Collection[str], change: Callable[[Erasure], Erasure]) -> None:
+        def work(rows: RegistryRows) -> Sequence[Erasure]:
+            for erasure in stored_erasures(rows):
+                if erasure.id in ids:
+                    rows.put_document(ERASURE, erasure.id, asdict(change(erasure)))
+            return stored_erasures(rows)
+
+        def keep(erasures: Sequence[Erasure]) -> None:
             self.erasures = erasures
 
-        await self._changes.change(lambda rows: rows.put_document(ERASURE, after.id, asdict(after)), keep)
+        await self._changes.change(work, keep)
 
     def _take(self, people: Mapping[str, LinkedPerson]) -> None:
         self._linked = [person.names for person in people.values() if len(person.names) > 1]
@@ -170,8 +212,28 @@ class KnownPeople:
         self.drop(found)
         self._put(LinkedPerson(names=(*names.values(),), label=label))
 
+    def join(self, names: tuple[str, ...], most: int) -> bool:
+        """Link the forms of one address. Return whether something is linked."""
+        free = tuple(name for name in names if not self._is_apart(name))
+        if len({self._by_name.get(self._key(name), name) for name in free}) < 2:
+            return False
+        before = dict(self.people), dict(self._by_name)
+        try:
+            self.link(LinkedPerson(names=free))
+        except NotAllowed:
+            return False
+        if _count(self.people) <= most:
+            return True
+        self.people, self._by_name = before
+        return False
+
+    def _is_apart(self, name: str) -> bool:
+        return any(len(person.names) == 1 and not person.label for person in self.of([name]))
+
     def split(self, person: LinkedPerson, name: str) -> None:
         self.drop([person])
+        if is_hash(self._text(name)):  # gateways that send the hash do not link it again
+            self._put(LinkedPerson(names=(self._text(name),)))
         remaining = tuple(other for other in person.names if self._text(other) != self._text(name))
         if len(remaining) > 1 or person.label:
             self._put(LinkedPerson(names=remaining, label=person.label))
@@ -214,6 +276,10 @@ def check_name(name: str) -> None:
         raise Invalid(f"{name} is the pseudonym of a person who was erased already")
 
 
+def _without(names: Sequence[str], name: str) -> tuple[str, ...]:
+    return tuple(other for other in names if other != name)
+
+
 def _audited(names: Sequence[str]) -> Mapping[str, object]:
     return {"count": len(names), "names": list(names[:_SHOWN])}
 
@@ -224,7 +290,7 @@ def _count(people: Mapping[str, LinkedPerson]) -> int:
 
 def stored_erasures(rows: RegistryRows) -> Sequence[Erasure]:
     """Return the stored erasures, oldest first."""
-    erasures = [Erasure(**body) for body in rows.documents(ERASURE).values()]
+    erasures = [of_json(**body) for body in rows.documents(ERASURE).values()]
     return sorted(erasures, key=lambda erasure: (erasure.at, erasure.id))
 
 

@@ -183,16 +183,16 @@ async def test_an_interrupted_erasure_is_finished(storage: Storage, clock: Moved
     await store(storage, [call(id=b"1" * 16, user="ada", start_time=int(NOON - 60) * NS)])
     erasure = erasure_of(people, ["ada"], NOON)
     await storage.registry.erase(erasure, (), ROOT)
-    assert 1 == await follow_once(storage, clock)
+    assert 1 == await follow_once(storage, clock, revoked_by(""))
     [pseudonym] = erasure.names.values()
     assert {pseudonym: 1} == await stored_users(storage)
-    assert 0 == await follow_once(storage, clock)
+    assert 0 == await follow_once(storage, clock, revoked_by(""))
     for second, id in ((-30, b"2"), (30, b"3")):
         await store(storage, [call(id=id * 16, user="ada", start_time=int(NOON + second) * NS)])
     clock.move(AGAIN_AFTER_S + 1)
-    assert 1 == await follow_once(storage, clock)
+    assert 1 == await follow_once(storage, clock, revoked_by(""))
     assert {pseudonym: 2, "ada": 1} == await stored_users(storage)
-    assert 0 == await follow_once(storage, clock)
+    assert 0 == await follow_once(storage, clock, revoked_by(""))
 
 
 async def test_rows_have_no_name(storage: Storage) -> None:

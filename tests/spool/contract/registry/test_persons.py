@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain
 
 import pytest
 
 from spool.errors import Invalid, NotAllowed, NotThere
-from spool.people import KEEP
+from spool.people import KEEP, hash_under
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.persons import MAX_LINKED, LinkedPerson
@@ -160,3 +161,42 @@ async def test_names_are_bounded(registry: Registry) -> None:
         await link(registry, ("a", "(other)"))
     with pytest.raises(Invalid, match="printable"):
         await link(registry, ("a", "b\n\x00c"))
+
+
+@pytest.mark.every_engine
+async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpener) -> None:
+    """A repeat writes nothing, names that an operator took apart stay apart, and limits hold for each person."""
+    registry = await open_registry()
+    people, ann = registry.people, "ann@example.com"
+    ours, laptop, site = (
+        people.stored(ann),
+        hash_under(b"a" * 32, ann),
+        hash_under(b"b" * 32, " ANN@example.com "),
+    )
+    assert 3 == len({ours, laptop, site})
+    join = partial(registry.persons.join, actor=ROOT)
+    assert 1 == await join([(ours, laptop)], most=4)
+    assert 1 == await join([(ours, laptop, site)], most=4)
+    assert 0 == await join([(ours, site), (laptop, ours)], most=4)
+    other, others = people.stored("bob@example.com"), hash_under(b"a" * 32, "bob@example.com")
+    assert 0 == await join([(other, others)], most=4), "a fifth name"
+    await registry.close()
+    registry = await open_registry()
+    assert [(ours, laptop, site)] == linked(registry)
+    assert 2 == len([row for row in await audit_rows(registry) if row.action == "person.join"])
+    await registry.persons.split(laptop, actor=ROOT)
+    assert 0 == await registry.persons.join([(ours, laptop, site)], most=4, actor=ROOT)
+    assert [(ours, site)] == linked(registry)
+    await link(registry, (ours, laptop))
+    assert 3 == len(registry.people.names_of(ann))
+    many = [hash_under(bytes([number]) * 32, ann) for number in range(MAX_LINKED)]
+    assert 0 == await registry.persons.join([(ours, *many)], most=1000, actor=ROOT)
+    assert [(ours, site, laptop)] == linked(registry)
+
+
+async def test_an_address_that_records_keep_is_joined(registry: Registry) -> None:
+    registry.set_emails(KEEP)
+    people, hashed = registry.people, hash_under(b"a" * 32, "ann@example.com")
+    assert 1 == await registry.persons.join([(people.stored("ann@example.com"), hashed)], most=9, actor=ROOT)
+    assert "ann@example.com" == people.shown(hashed)
+    assert 0 == await registry.persons.join([(people.stored("ann@example.com"), hashed)], most=9, actor=ROOT)

@@ -1,0 +1,168 @@
+"""
+The people of this Tollhouse at the Tollhouse above: addresses, so that both know one person, and erasures.
+
+A hash of an address is different at each installation. So an address travels once, with the keys of the hashes that
+stand for it, and the upstream links the hashes. Addresses are in memory only until the upstream has them. A lost
+address is sent again with the next call of the person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+import msgspec
+
+from exporters.errors import Retryable, SendError
+from exporters.http.answers import HttpAnswer
+from exporters.service.upstream_client import UpstreamClient
+from exporters.settings import UpstreamSettings
+from spool import erasure
+from spool.clock import Clock
+from spool.erasure import MAX_FILE_BYTES, Erasure
+from spool.errors import SpoolError
+from spool.people import People
+from spool.registry.tables.persons import MAX_NAME, PersonTable
+
+ADDRESSES, ERASURES = "people-addresses", "people-erasures"
+MAX_WAITING = 10_000  # maximum number of addresses in memory that the upstream does not know yet
+MAX_AT_ONCE = 1000  # maximum number of addresses in one request
+MAX_KNOWN = 200_000
+AGAIN_S = 86_400.0  # seconds after which an address is sent again, because the upstream may have lost it
+GATHER_S = 1.0
+RETRY_S = 60.0
+POLL_S = 900.0  # seconds between two requests for erasures
+
+_log = logging.getLogger(__name__)
+
+
+class PeopleAbove:
+    """
+    The connection to the upstream about people.
+
+    `upstream` returns the present settings, or None if the upstream is no Tollhouse. `erase` erases a person here, and
+    returns when nothing is left.
+    """
+
+    def __init__(
+        self,
+        people: People,
+        persons: PersonTable,
+        *,
+        upstream: Callable[[], UpstreamSettings | None],
+        clock: Clock,
+        installation: str,
+        erase: Callable[[Erasure], Awaitable[None]],
+    ) -> None:
+        self._people = people
+        self._persons = persons
+        self._upstream = upstream
+        self._clock = clock
+        self._installation = installation
+        self._erase = erase
+        self._waiting: dict[str, int] = {}  # the time of the newest call by address
+        self._known: set[str] = set()  # hashes
+        self._known_since = clock.monotonic()
+        self._reasons: dict[str, str] = {}  # why requests fail, by action
+        self._loop = asyncio.get_running_loop()
+        self._met = asyncio.Event()
+        people.persons.meets = self.meet
+
+    def meet(self, address: str, hashed: str, at: int) -> None:
+        """Note an address of a call that began at a time in nanoseconds. Any thread may call this."""
+        if hashed in self._known and self._clock.monotonic() < self._known_since + AGAIN_S:
+            return
+        is_more = len(self._waiting) >= MAX_WAITING and address not in self._waiting
+        if is_more or len(address) > MAX_NAME:
+            return
+        self._waiting[address] = max(at, self._waiting.get(address, 0))
+        self._loop.call_soon_threadsafe(self._met.set)
+
+    async def _relay(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> None:
+        """Pass addresses on that a gateway or an agent below has sent. Raises SendError."""
+        if addresses:
+            all_keys = [key.hex() for key in (*keys, self._people.secret)]
+            await self._send(ADDRESSES, {"keys": all_keys, "addresses": addresses})
+
+    async def pass_on(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
+        """Relay addresses. Return whether the upstream has them."""
+        return await self._rest_of("people_not_linked", self._relay(keys, addresses)) is None
+
+    async def tell_addresses(self) -> None:
+        """Send new addresses until cancelled."""
+        while True:
+            await self._met.wait()
+            await asyncio.sleep(GATHER_S)
+            self._met.clear()
+            rest_s = await self._rest_of("people_not_linked", self._tell_waiting())
+            if rest_s is not None:
+                await asyncio.sleep(rest_s)
+                self._met.set()
+
+    async def _tell_waiting(self) -> None:
+        while self._waiting:
+            some = dict(list(self._waiting.items())[:MAX_AT_ONCE])
+            await self._relay((), some)
+            if len(self._known) >= MAX_KNOWN or self._clock.monotonic() >= self._known_since + AGAIN_S:
+                self._known.clear()
+                self._known_since = self._clock.monotonic()
+            self._known.update(map(self._people.hashed, some))
+            for address in some:
+                self._waiting.pop(address, None)
+
+    async def follow_erasures(self) -> None:
+        """Erase the people whom the upstream has erased, until cancelled."""
+        while True:
+            rest_s = await self._rest_of("erasures_not_followed", self._follow_once())
+            await asyncio.sleep(POLL_S if rest_s is None else rest_s)
+
+    async def _rest_of(self, action: str, request: Awaitable[None]) -> float | None:
+        """
+        Wait for a request. Return None, or the seconds to wait after an error. Each change of an answered error is
+        logged once; routes log it if the upstream cannot be reached.
+        """
+        try:
+            await request
+        except (SendError, SpoolError) as error:
+            is_answered = isinstance(error, SpoolError) or error.answered
+            if is_answered and str(error) != self._reasons.get(action):
+                _log.warning("people wait for the upstream: %s", error, extra={"action": action})
+            self._reasons[action] = str(error)
+            return POLL_S if is_answered and not isinstance(error, Retryable) else RETRY_S
+        self._reasons.pop(action, None)
+        return None
+
+    async def _follow_once(self) -> None:
+        """Erase whom the upstream orders, and confirm it. Raises SendError and SpoolError."""
+        orders = await self._orders()
+        for order in orders:
+            if self._stored(order) is None:
+                self._waiting.clear()
+                # one that is refused, for example of the only Admin, does not delay others
+                await self._rest_of(order.id, self._erase(order))
+        done = [order.id for order in orders if self._is_done(order)]
+        if done:
+            await self._orders(done)
+
+    def _stored(self, order: Erasure) -> Erasure | None:
+        return next((each for each in self._persons.erasures if each.id == order.id), None)
+
+    def _is_done(self, order: Erasure) -> bool:
+        stored = self._stored(order)
+        return stored is not None and stored.passes > 0 and not stored.below
+
+    async def _orders(self, done: Collection[str] = ()) -> Sequence[Erasure]:
+        answer = await self._send(ERASURES, {"installation": self._installation, "done": list(done)})
+        return [] if answer is None else erasure.read(answer.body)
+
+    async def _send(self, stream: str, body: Mapping[str, object]) -> HttpAnswer | None:
+        """Send with the present settings. Requests are rare, so none keeps a connection."""
+        upstream = self._upstream()
+        if upstream is None:
+            return None
+        client = UpstreamClient.of(upstream, clock=self._clock)
+        try:
+            return await client.send(stream, msgspec.json.encode(body), max_answer_bytes=MAX_FILE_BYTES)
+        finally:
+            await client.close()

@@ -1,0 +1,129 @@
+"""
+Receivers for agents and gateways below: addresses of people, so that one person is one line, and erasures.
+
+Nothing of an address is stored but the link between its hashes, and no answer has one.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from gateway.core.errors import BadPayload, Refusal
+from gateway.core.schemas import COUNT, OBJECT, array, closed
+from gateway.http.address import WRITE, Address
+from gateway.http.answers import JSON
+from gateway.http.requests import Result
+from gateway.operations.holders.receivers import TopicServices
+from gateway.operations.requests.key_requests import KeyRequest
+from gateway.people.authentication.access import Bearer
+from spool.erasure import ordered, written
+from spool.people import LATEST, People, hash_under, is_address
+from spool.registry.registry import Registry
+from spool.registry.scopes import INGEST
+from spool.registry.tables.persons import LIMIT, MAX_NAME
+
+MAX_ADDRESSES = 1000
+MAX_KEYS = 8  # maximum number of gateways in a chain
+MAX_DONE = 10_000
+
+Time = Annotated[int, Meta(ge=0, le=LATEST)]
+Key = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Text = Annotated[str, Meta(max_length=MAX_NAME)]
+Id = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+
+
+class StatedAddresses(msgspec.Struct, kw_only=True):
+    """Addresses, each with the time of its newest call, and the keys of the hashes that stand for them."""
+
+    keys: Annotated[list[Key], Meta(min_length=1, max_length=MAX_KEYS, description="Keys of hashes.")]
+    addresses: Annotated[
+        dict[Text, Time],
+        Meta(max_length=MAX_ADDRESSES, description="The newest call by e-mail address, in nanoseconds."),
+    ]
+
+
+class ConfirmedErasures(msgspec.Struct, kw_only=True):
+    """The public id of an installation, and the ids of erasures that it has finished."""
+
+    installation: Annotated[Id, Meta(description="The public id of the sender.")]
+    done: Annotated[list[Id], Meta(max_length=MAX_DONE, description="Ids of finished erasures.")] = []
+
+
+@Address(
+    methods=("POST",),
+    path="/v1/ai-control-plane/people/addresses",
+    summary="Link the hashes that Tollhouses have for an address",
+    endpoint="people/addresses",
+    scope=INGEST,
+    gives={200: {JSON: closed({"linked": {**COUNT, "description": "The number of new links."}})}},
+    refusals=WRITE,
+)
+async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) -> Result:
+    """
+    Link the hashes of each address here and at the Tollhouse above. An address whose calls are all erased is left out.
+    """
+    _below(request.bearer)
+    body, people, registry = request.body, request.shared.people, _registry(request.services)
+    if not all(map(is_address, body.addresses)):
+        raise BadPayload("addresses must be e-mail addresses.")
+    addresses = {name: at for name, at in body.addresses.items() if not _is_erased(people, name, at)}
+    keys = [bytes.fromhex(key) for key in body.keys]
+    names = [(people.stored(name), *(hash_under(key, name) for key in keys)) for name in addresses]
+    most = request.shared.most(LIMIT) // 2  # the other half is for operators
+    linked = await registry.persons.join(names, most=most, actor=request.actor)
+    if not await request.services.relay_addresses(keys, addresses):
+        raise Refusal(503, "upstream_waits", "The Tollhouse above cannot be reached.", retry_after_s=60)
+    return {"linked": linked}
+
+
+@Address(
+    methods=("POST",),
+    path="/v1/ai-control-plane/people/erasures",
+    summary="Fetch the erasures that this agent or gateway has not confirmed, and confirm others",
+    endpoint="people/erasures",
+    scope=INGEST,
+    gives={
+        200: {
+            JSON: closed(
+                {
+                    "format": {**COUNT, "description": "1."},
+                    "erasures": {**array(OBJECT), "description": "The erasures."},
+                }
+            )
+        }
+    },
+    refusals=WRITE,
+)
+async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures]) -> Result:
+    """The answer has digests of names and pseudonyms, and no name."""
+    name = _below(request.bearer)
+    if request.bearer.device is None:
+        name += f" {request.body.installation}"  # gateways may share a key
+    persons = _registry(request.services).persons
+    await persons.note_below(name, request.body.done)
+    key = request.shared.people.erasure_key
+    return written(ordered(erasure, key) for erasure in persons.erasures if name in erasure.below)
+
+
+def _below(bearer: Bearer) -> str:
+    """Return the name of an agent or a gateway below. Refusal 403 for other senders."""
+    if bearer.device is not None and not bearer.is_local:
+        return bearer.name
+    if bearer.is_gateway:
+        return f"gateway {bearer.name}"
+    message = "Only agents, and gateways whose key server.chain_keys names, may send this."
+    raise Refusal(403, "gateway_key_needed", message)
+
+
+def _is_erased(people: People, address: str, at: int) -> bool:
+    """Return whether the person was erased after the newest call."""
+    return any(people.pseudonym(form, at) != form for form in people.forms(address))
+
+
+def _registry(services: TopicServices) -> Registry:
+    if services.storage.registry is None:
+        raise Refusal(503, "keys_unavailable", "The registry cannot be read.", retry_after_s=60)
+    return services.storage.registry

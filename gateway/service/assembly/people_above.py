@@ -1,0 +1,67 @@
+"""The connection of this server to the Tollhouse above it, about people."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gateway.core.first_use import imported
+from gateway.devices.states import revoked_by
+from gateway.service.assembly.money import until
+from gateway.service.assembly.parts import Assembler
+from spool.installation import public_id
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from exporters.service.people_above import PeopleAbove
+    from exporters.settings import UpstreamSettings
+    from spool.erasure import Erasure
+
+
+class PeopleLink:
+    """Opens the connection as soon as the configuration names a Tollhouse above."""
+
+    def __init__(self, assembler: Assembler, registry: Registry, *, is_agent: bool) -> None:
+        self._assembler = assembler
+        self._registry = registry
+        self._is_agent = is_agent
+        self.above: PeopleAbove | None = None
+        if self._upstream() is not None:
+            self._open()
+
+    def _upstream(self) -> UpstreamSettings | None:
+        upstream = self._assembler.config.upstream
+        is_tollhouse = self._is_agent or upstream.kind == "tollhouse"
+        return upstream if is_tollhouse and upstream.base_url else None
+
+    def _open(self) -> PeopleAbove:
+        from exporters.service.people_above import PeopleAbove
+
+        assembler = self._assembler
+        self.above = PeopleAbove(
+            self._registry.people,
+            self._registry.persons,
+            upstream=self._upstream,
+            clock=assembler.clock,
+            installation=public_id(assembler.storage.secret),
+            erase=self._erase,
+        )
+        return self.above
+
+    async def relay(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
+        return self.above is None or await self.above.pass_on(keys, addresses)
+
+    async def run(self) -> None:
+        await until(lambda: self._upstream() is not None)
+        above = self.above or self._open()
+        orders = partial(self._assembler.storage.leases.run, "erasures above", above.follow_erasures)
+        await asyncio.gather(above.tell_addresses(), orders())
+
+    async def _erase(self, order: Erasure) -> None:
+        erasing = await imported("spool.erasing")
+        await erasing.erase(
+            self._assembler.storage, order, revoked=revoked_by(""), actor=Actor("the Tollhouse above", "")
+        )

@@ -1,0 +1,93 @@
+"""kill -9 in the middle of an erasure: after the next start, no byte of the name is left on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.devices.states import revoked_by
+from spool.clock import SystemClock
+from spool.engines import open_storage
+from spool.erasing import erase, follow_once
+from spool.erasure import new_erasure
+from spool.identity import Identity
+from spool.ledger.ledger import Ledger
+from spool.log.values import Submission
+from spool.record import AI_TELEMETRY, NS
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.tables.persons import LinkedPerson, PersonTable
+from spool.settings import SpoolSettings
+from spool.storage import Storage, StorageOptions
+from tests.spool.ledger_log import call
+from tests.stored_files import contents_of
+
+NAME, OTHER = "canary-login-7q", "canary-uuid-7q"
+ROOT = Actor("root@example.com", "local")
+STEPS = {
+    "rename": (Ledger, "rename"),
+    "overwrite the registry": (Registry, "overwrite"),
+    "overwrite the totals": (Ledger, "overwrite"),
+    "note": (PersonTable, "note_pass"),
+}
+
+
+@asynccontextmanager
+async def opened(directory: Path) -> AsyncIterator[tuple[Storage, Registry]]:
+    options = StorageOptions(settings=SpoolSettings(hold=0), clock=SystemClock(), directory=directory)
+    storage = await open_storage(options)
+    assert storage.registry is not None
+    try:
+        yield storage, storage.registry
+    finally:
+        await storage.close()
+
+
+async def erase_until(directory: Path, step: str) -> None:
+    """Store calls and links of a person, erase the person, and be killed at a step."""
+    async with opened(directory) as (storage, registry):
+        start = int(SystemClock().now() - 3600) * NS
+        records = [
+            call(id=bytes([number]) * 16, user=user, start_time=start)
+            for number, user in enumerate((NAME, OTHER, "bob") * 20, start=1)
+        ]
+        identities = [Identity(record.id) for record in records]
+        submission = Submission(topic=AI_TELEMETRY, received=60, records=records, identities=identities)
+        await storage.log.append(submission)
+        await storage.ledger.catch_up(storage.log)
+        await registry.persons.link([LinkedPerson(names=(NAME, OTHER))], most=9, actor=ROOT)
+        owner, method = STEPS[step]
+        setattr(owner, method, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        erasure = new_erasure(map(registry.people.digest, (NAME, OTHER)), SystemClock().now())
+        await erase(storage, erasure, revoked=revoked_by(""), actor=ROOT)
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_killed_erasure_is_finished_at_the_next_start(tmp_path: Path, step: str) -> None:
+    program = (
+        f"import asyncio, pathlib; from {__name__} import erase_until; "
+        f"asyncio.run(erase_until(pathlib.Path({str(tmp_path)!r}), {step!r}))"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    assert -signal.SIGKILL == await process.wait()
+    async with opened(tmp_path) as (storage, registry):
+        assert 1 == await follow_once(storage, SystemClock(), revoked_by(""))
+        assert 0 == await follow_once(storage, SystemClock(), revoked_by(""))
+        names = {
+            getattr(record, "user", "")
+            for entry in await storage.log.read(AI_TELEMETRY, 1, 60, with_open=True)
+            for record in entry.records
+        }
+        [erasure] = registry.persons.erasures
+        assert {"bob", *erasure.names.values()} == names
+    contents = contents_of(tmp_path)
+    assert [] == [
+        file for file, content in contents.items() if NAME.encode() in content or OTHER.encode() in content
+    ]

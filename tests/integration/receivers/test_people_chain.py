@@ -1,0 +1,363 @@
+"""A laptop, a site and a centre in a row: one person at the centre, and erased everywhere by one request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from exporters.service import people_above
+from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
+from gateway.cli.agent_run import forwarding
+from gateway.configuration.sections import AgentSettings, Config
+from gateway.devices.agent.identity import KEY_FILE
+from gateway.people.authentication.access import Bearer
+from gateway.service.app import App
+from spool import erasing
+from spool.errors import SpoolUnavailable
+from spool.people import ERASED, HASH, People, hash_under
+from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
+from spool.settings import SpoolSettings
+from tests.integration.conftest import Serve, Serving
+from tests.integration.operations.people.test_privacy import allow
+from tests.integration.payloads import json_span, json_traces
+from tests.integration.test_linked_names import lines, whole
+from tests.integration.test_one_identity import World, checked
+from tests.stored_files import contents_of
+
+ADDRESS, LOGIN = "Canary.Person@example.com", "canary-login-7q"
+SPOOL = SpoolSettings(hold=0, counter_wait=0)
+SCOPES = (ENROLL, HEARTBEAT, INGEST)
+LAPTOP = Bearer("this machine", frozenset({INGEST}), device="laptop-1", is_local=True)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask without long waits."""
+    for name in ("GATHER_S", "RETRY_S", "POLL_S"):
+        monkeypatch.setattr(people_above, name, 0.05)
+
+
+@dataclass
+class Chain:
+    laptop: Serving
+    site: Serving
+    centre: Serving
+
+    @property
+    def all(self) -> tuple[Serving, Serving, Serving]:
+        return self.laptop, self.site, self.centre
+
+    @property
+    def world(self) -> World:
+        return world_at(self.centre)
+
+
+def world_at(serving: Serving) -> World:
+    people = People.of_installation(serving.app.services.storage.secret)
+    return World(serving, None, "", people, HASH)  # type: ignore[arg-type]
+
+
+@pytest_asyncio.fixture
+async def chain(serve: Serve, tmp_path: Path) -> Chain:
+    sink = DestinationSettings(name="sink", type="ndjson", path=tmp_path / "sink.ndjson")
+    centre = await serve(config=Config(spool=SPOOL, destinations=(sink,)), chain_keys=("site",))
+    (tmp_path / "site.key").write_text(await centre.make_key("site", scopes=SCOPES))
+    key = UpstreamKey(name="site", secret_file=tmp_path / "site.key", scopes=SCOPES)
+    upstream = UpstreamSettings(base_url=centre.url, kind="tollhouse", keys=(key,))
+    site = await serve(config=Config(spool=SPOOL, upstream=upstream))
+    fleet = await site.make_key("fleet", scopes=SCOPES)
+    body = {"device_id": "laptop-1", "want_key": True, "fingerprint": "one"}
+    enrolled = await site.send("/v1/ai-control-plane/enroll", json.dumps(body).encode(), key=fleet)
+    agent = Config(spool=SPOOL, agent=AgentSettings(gateway=site.url), data_dir=tmp_path / "laptop")
+    agent.data_dir.mkdir()
+    (agent.data_dir / KEY_FILE).write_text(json.loads(enrolled.body)["key"])
+    laptop = await serve(config=forwarding(agent), local=LAPTOP)
+    return Chain(laptop, site, centre)
+
+
+def hash_at(serving: Serving) -> str:
+    return People.of_installation(serving.app.services.storage.secret).hashed(ADDRESS)
+
+
+def names_at(serving: Serving, name: str = ADDRESS) -> tuple[str, ...]:
+    people = serving.app.services.storage.ledger.people
+    assert people is not None
+    return people.names_of(name)
+
+
+async def has_names(chain: Chain, count: int) -> bool:
+    return len(names_at(chain.centre)) == count
+
+
+async def is_confirmed(chain: Chain) -> bool:
+    return not await pending(chain)
+
+
+async def until(condition: Callable[[], Awaitable[Any]]) -> None:
+    async with asyncio.timeout(120):
+        while not await condition():  # noqa: ASYNC110 - another server answers
+            await asyncio.sleep(0.05)
+
+
+async def call_at(serving: Serving, chance: random.Random, *, ago_s: float = 3600.0, **named: str) -> None:
+    """Send a call to a server."""
+    start = int((datetime.now(UTC) - timedelta(seconds=ago_s)).timestamp()) * 10**9
+    span = json_span(
+        "gpt-4o",
+        tokens=chance.randint(1, 10**6),
+        startTimeUnixNano=str(start),
+        endTimeUnixNano=str(start + 10**9),
+    )
+    span["attributes"] += [
+        {"key": name.replace("__", "."), "value": {"stringValue": value}} for name, value in named.items()
+    ]
+    assert 200 == (await serving.send("/v1/traces", json_traces(span))).status
+
+
+async def delivered(chain: Chain) -> None:
+    """Wait until every record has arrived at the centre, and is counted there."""
+
+    async def is_empty() -> bool:
+        for serving in chain.all:
+            routes = await serving.app.services.storage.deliveries.routes()
+            if any(route.queued for route in routes):
+                return False
+        return True
+
+    await until(is_empty)
+    await until(is_empty)
+    storage = chain.centre.app.services.storage
+    await storage.ledger.catch_up(storage.log)
+
+
+async def restart(serving: Serving, local: Bearer | None = None) -> None:
+    await serving.app.stop()
+    await start_again(serving, local)
+
+
+async def start_again(serving: Serving, local: Bearer | None = None) -> None:
+    """Start a server again, on its port."""
+    config = serving.app.config
+    server = replace(config.server, listen=f"127.0.0.1:{serving.port}")
+    serving.app = App(replace(config, server=server), version="0", local=local)
+    await serving.app.start()
+
+
+def on_disks(chain: Chain) -> Mapping[str, bytes]:
+    return {
+        f"{serving.app.config.data_dir.name}/{name}": content
+        for serving in chain.all
+        for name, content in contents_of(serving.app.config.data_dir).items()
+    }
+
+
+def holders(chain: Chain, *words: str) -> list[tuple[str, str]]:
+    """Return the files with a word, in any case."""
+    return [
+        (word, name)
+        for name, content in on_disks(chain).items()
+        for word in words
+        if word.lower().encode() in content.lower()
+    ]
+
+
+async def test_a_person_behind_a_laptop_and_a_site_is_one_line(chain: Chain) -> None:
+    """
+    Calls of one address at each server of the chain, before and after the hashes are linked, after restarts and
+    repeats: the centre has one line with exactly the sum, and no disk has the address.
+    """
+    chance = random.Random(1)
+    for serving in chain.all:
+        for spelled in (ADDRESS, ADDRESS.lower(), f" {ADDRESS.upper()} "):
+            await call_at(serving, chance, user__id=spelled)
+            await call_at(serving, chance, user__id="somebody", user__email=spelled)
+    await delivered(chain)
+    world, hashed = chain.world, chain.world.people.hashed(ADDRESS)
+    own = {hash_at(serving) for serving in chain.all}
+    assert 3 == len(own)
+    await until(partial(has_names, chain, 3))
+    assert own == {*names_at(chain.centre)}
+    by_record = [record.user for record in await chain.centre.records()]
+    assert {*own, "somebody"} == {*by_record}, "records stay as they are"
+    found = await lines(world)
+    assert {hashed: 9, "somebody": 9} == {name: calls for name, (calls, _) in found.items()}
+    assert await cost_of_records(chain) == sum(cost for _, cost in found.values())
+    filtered = await lines(world, "model", where=f"user={ADDRESS}")
+    assert 18 == sum(calls for calls, _ in filtered.values())
+    audit = checked(await world.ask("GET", "/audit", action="person.join"))["audit"]
+    for serving, local in ((chain.laptop, LAPTOP), (chain.site, None), (chain.laptop, LAPTOP)):
+        await restart(serving, local)
+        await call_at(chain.laptop, chance, user__id=ADDRESS)
+    await delivered(chain)
+    assert 12 == (await lines(chain.world))[hashed][0]
+    assert audit == checked(await chain.world.ask("GET", "/audit", action="person.join"))["audit"]
+    assert [] == holders(chain, ADDRESS)
+    sent = (chain.centre.app.config.destinations[0].path or Path()).read_text().splitlines()
+    assert 21 == len(sent)
+    total = sum(Decimal(str(json.loads(line)["estimated_cost"])) for line in sent)
+    assert total == await cost_of_records(chain)
+
+
+async def cost_of_records(chain: Chain) -> Decimal:
+    records = await chain.centre.records()
+    return sum((Decimal(str(getattr(record, "estimated_cost", 0))) for record in records), Decimal(0))
+
+
+async def erased(chain: Chain, **choices: Any) -> Mapping[str, Any]:
+    answer = await chain.world.ask("POST", f"/people/{ADDRESS}/erase", {"confirm": ADDRESS, **choices})
+    return dict(checked(answer)["erasure"])
+
+
+async def pending(chain: Chain) -> list[str]:
+    """Return the agents and gateways below the centre that have not confirmed."""
+    erasures = checked(await chain.world.ask("GET", "/erasures"))["erasures"]
+    return [name for erasure in erasures for name in erasure["below"]]
+
+
+def below(receipt: Mapping[str, Any]) -> Any:
+    [place] = [place for place in receipt["places"] if place["place"] == "below"]
+    return place
+
+
+async def test_an_erasure_reaches_every_server_below(chain: Chain) -> None:
+    """
+    The laptop is off. The site erases the person, but is pending until the laptop has. Then no disk has a name, no sum
+    has changed, and a late report or a repeat brings no name back.
+    """
+    await allow(chain.world)
+    chance = random.Random(2)
+    for serving in chain.all:
+        await call_at(serving, chance, user__id=LOGIN, user__email=ADDRESS)
+        await call_at(serving, chance, user__id=ADDRESS)
+        await call_at(serving, chance, user__id="bob")
+    await delivered(chain)
+    own = [hash_at(serving) for serving in chain.all]
+    await until(partial(has_names, chain, 3))
+    checked(await chain.world.ask("POST", "/people", {"people": [{"users": [own[2], LOGIN]}]}))
+    before = await whole(chain.world)
+    assert {name for name, _ in holders(chain, LOGIN, *own)} == {LOGIN, *own}
+    assert 3 == len({file.partition("/")[0] for _, file in holders(chain, LOGIN)})
+    await chain.laptop.app.stop()
+    receipt = await erased(chain)
+    assert ("pending", 1) == (below(receipt)["state"], len(below(receipt)["listed"]))
+
+    async def is_site_clean() -> bool:
+        found = holders(chain, LOGIN, ADDRESS, *own)
+        return {file.partition("/")[0] for _, file in found} == {chain.laptop.app.config.data_dir.name}
+
+    await until(is_site_clean)
+    assert below(receipt)["listed"] == await pending(chain)
+    await start_again(chain.laptop, LAPTOP)
+    await until(partial(is_confirmed, chain))
+    assert [] == holders(chain, LOGIN, ADDRESS, *own)
+    assert before == await whole(chain.world)
+    for serving in chain.all:
+        await call_at(serving, chance, user__id=ADDRESS)
+    await delivered(chain)
+    assert [] == holders(chain, LOGIN, ADDRESS, *own), "calls from before the erasure"
+    assert {ERASED: 9, "bob": 3} == {name: calls for name, (calls, _) in (await lines(chain.world)).items()}
+    for serving in chain.all:
+        users = {record.user for record in await serving.records()}
+        assert {"bob"} == {user for user in users if not str(user).startswith("erased:")}
+
+
+BODY = {"keys": ["ab" * 32], "addresses": {"ada@example.com": 1}}
+
+
+async def told(serving: Serving, path: str, body: object, key: str) -> Any:
+    return await serving.send(f"/v1/ai-control-plane/people/{path}", json.dumps(body).encode(), key=key)
+
+
+async def test_only_agents_and_named_gateways_may_tell(serve: Serve) -> None:
+    """Another key that may send telemetry neither links nor gets erasures. No answer has a hash or an address."""
+    serving = await serve(chain_keys=("site",))
+    site = await serving.make_key("site", scopes=SCOPES)
+    for path, body in (("addresses", BODY), ("erasures", {"installation": "ab" * 16})):
+        assert 403 == (await told(serving, path, body, serving.key)).status
+        assert 200 == (await told(serving, path, body, site)).status
+    assert b'{"linked":0}' == (await told(serving, "addresses", BODY, site)).body.replace(b" ", b"")
+    for wrong in (
+        {**BODY, "keys": []},
+        {**BODY, "keys": ["ab"]},
+        {**BODY, "keys": ["ab" * 32] * 9},
+        {**BODY, "addresses": {"ada": 1}},
+        {**BODY, "addresses": {"ada@example.com": -1}},
+        {**BODY, "addresses": {f"a{number}@example.com": 1 for number in range(1001)}},
+    ):
+        assert 400 == (await told(serving, "addresses", wrong, site)).status
+    stored = b"".join(contents_of(serving.app.config.data_dir).values())
+    assert hash_under(bytes.fromhex("ab" * 32), "ada@example.com").encode() in stored
+    assert b"ada@example.com" not in stored
+
+
+async def test_an_address_of_an_erased_person_is_not_linked_again(serve: Serve) -> None:
+    """A gateway states the address of a call from before the erasure, which it had in memory. Later calls count."""
+    serving = await serve(chain_keys=("site",))
+    site, world = await serving.make_key("site", scopes=SCOPES), world_at(serving)
+    await allow(world)
+    await call_at(serving, random.Random(3), user__id="ada@example.com")
+    storage = serving.app.services.storage
+    await storage.ledger.catch_up(storage.log)
+    await told(serving, "addresses", BODY, site)
+    checked(await world.ask("POST", "/people/ada@example.com/erase", {"confirm": "ada@example.com"}))
+    assert 200 == (await told(serving, "addresses", BODY, site)).status
+    assert () == names_at(serving, "ada@example.com")
+    later = {**BODY, "addresses": {"ada@example.com": int(datetime.now(UTC).timestamp() + 60) * 10**9}}
+    assert 200 == (await told(serving, "addresses", later, site)).status
+    assert 2 == len(names_at(serving, "ada@example.com"))
+
+
+async def test_a_gateway_waits_for_the_one_above_it(chain: Chain) -> None:
+    """While the centre is off, the laptop keeps its address in memory, and sends it again."""
+    await chain.centre.app.stop()
+    await call_at(chain.laptop, random.Random(4), user__id=ADDRESS)
+
+    async def is_linked_at_site() -> bool:
+        return len(names_at(chain.site)) == 2
+
+    await until(is_linked_at_site)
+    await start_again(chain.centre)
+    await until(partial(has_names, chain, 3))
+    assert [] == holders(chain, ADDRESS)
+
+
+async def test_an_erasure_that_is_cut_off_below_is_finished(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The storage of the site fails in the middle of an erasure. After a start it finishes, and only then confirms."""
+    await allow(chain.world)
+    for serving in chain.all:
+        await call_at(serving, random.Random(5), user__id=ADDRESS)
+    await delivered(chain)
+    await until(partial(has_names, chain, 3))
+    await chain.laptop.app.stop()
+    await chain.site.app.stop()
+    await erased(chain)
+    failed = asyncio.Event()
+
+    async def fail(_: object) -> Sequence[str]:
+        failed.set()
+        raise SpoolUnavailable("no disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(erasing, "overwrite", fail)
+        await start_again(chain.site)
+        await asyncio.wait_for(failed.wait(), 120)
+        await chain.site.app.stop()
+    assert 1 == len(await pending(chain))
+    await start_again(chain.site)
+    await start_again(chain.laptop, LAPTOP)
+    await until(partial(is_confirmed, chain))
+    hashes = [hash_at(serving) for serving in chain.all]
+    assert [] == holders(chain, ADDRESS, *hashes)
