@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -11,9 +11,12 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.bills.contracts.bills import Place, replace_by_bills
 from gateway.bills.contracts.capacity import CalledModel, Capacity, CapacityUse, Covered, shares
+from gateway.bills.contracts.declared import Contract, has_amounts, span_of
 from gateway.bills.contracts.reading import UNUSED, ChargeReader, prepaid_charges
 from gateway.bills.contracts.sums import DayCharge
+from gateway.bills.plans.bills import final_rows
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.core.fields import example, words
 from spool.currencies import Converter, no_rates, rounded
@@ -21,6 +24,7 @@ from spool.ledger import money
 from spool.ledger.queries import CostQuery, end_of_hour
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import CURRENCY, moment
+from spool.statements import Statements
 
 _CALLED = ("provider", "model", "request_model", "mode")
 
@@ -81,6 +85,7 @@ class ContractRow(msgspec.Struct, kw_only=True):
     ]
     team: Annotated[str | None, words("Null for calls without a team, and for days without calls.")]
     cost: Annotated[str, words("The team's part of the cost.")]
+    source: Annotated[str, words("`contract` (computed), or `statement` (the final bill of the month).")]
 
 
 _CAPACITY = {
@@ -89,8 +94,14 @@ _CAPACITY = {
     "calls": 41250, "unpriced_calls": 0, "idle_hours": 61,
 }  # fmt: skip
 _ROWS = [
-    {"contract": "Azure PTU", "charge": "commitment", "team": "search", "cost": "67200"},
-    {"contract": "Azure PTU", "charge": "unused", "team": None, "cost": "4800"},
+    {
+        "contract": "Azure PTU",
+        "charge": "commitment",
+        "team": "search",
+        "cost": "67200",
+        "source": "contract",
+    },
+    {"contract": "Azure PTU", "charge": "unused", "team": None, "cost": "4800", "source": "contract"},
 ]
 
 
@@ -108,6 +119,7 @@ class ContractQuestion:
     """A query for the costs of contracts in a month."""
 
     reader: ChargeReader
+    statements: Statements
     month: CalendarMonth
     currency: str
 
@@ -122,7 +134,18 @@ async def contract_costs(asking: ContractQuestion) -> ContractCosts:
     if terms:
         await _add_hours(asking, covered, uses)
     charges = [*prepaid_charges(terms, uses), *await asking.reader.sums([asking.month])]
-    return _answer(asking, charges, [_term(*of_term, asking) for of_term in zip(terms, uses, strict=True)])
+    lacking = Counter[str]()
+    parts = _parts(asking, charges, lacking)
+    contracts = [each for each in asking.reader.contracts if has_amounts(each) and _is_in(each, asking.month)]
+    bills = await final_rows(asking.statements, (each.provider for each in contracts), asking.month)
+    billed = replace_by_bills(parts, contracts, bills, asking.converter)
+    capacity = [_term(*of_term, asking) for of_term in zip(terms, uses, strict=True)]
+    return _answer(asking, parts, billed, lacking, capacity)
+
+
+def _is_in(contract: Contract, month: CalendarMonth) -> bool:
+    first, end = span_of(contract)
+    return first < month.end and month.start < end
 
 
 async def _add_hours(asking: ContractQuestion, covered: Covered, uses: Sequence[CapacityUse]) -> None:
@@ -149,12 +172,10 @@ async def _add_hours(asking: ContractQuestion, covered: Covered, uses: Sequence[
             hours.add(hour)
 
 
-def _answer(
-    asking: ContractQuestion, charges: Iterable[DayCharge], capacity: list[CapacityOfMonth]
-) -> ContractCosts:
-    converter, month = asking.converter, asking.month
-    lacking = Counter[str]()
-    parts: dict[tuple[str, str, str], int] = defaultdict(int)
+def _parts(asking: ContractQuestion, charges: Iterable[DayCharge], lacking: Counter[str]) -> dict[Place, int]:
+    """Return the parts of amounts. Amounts without an exchange rate are added to `lacking`."""
+    converter = asking.converter
+    parts: dict[Place, int] = defaultdict(int)
     for each in charges:
         rate = converter.rate(each.contract.currency, each.day)
         if rate is None:
@@ -162,6 +183,17 @@ def _answer(
             continue
         for team, part in shares(rounded(each.amount * rate), each.use):
             parts[each.contract.name, each.charge, team or ""] += part
+    return parts
+
+
+def _answer(
+    asking: ContractQuestion,
+    parts: Mapping[Place, int],
+    billed: Collection[Place],
+    lacking: Mapping[str, int],
+    capacity: list[CapacityOfMonth],
+) -> ContractCosts:
+    month = asking.month
     return ContractCosts(
         contract_costs=ContractMonth(
             month=month.name,
@@ -176,7 +208,13 @@ def _answer(
         ),
         capacity=capacity,
         rows=[
-            ContractRow(contract=contract, charge=charge, team=team or None, cost=money.text(part))
+            ContractRow(
+                contract=contract,
+                charge=charge,
+                team=team or None,
+                cost=money.text(part),
+                source="statement" if (contract, charge, team) in billed else "contract",
+            )
             for (contract, charge, team), part in sorted(parts.items())
         ],
     )

@@ -60,9 +60,17 @@ async def read_bills(
     statements: Statements, providers: Iterable[str], month: CalendarMonth, asked_days: AskedDays
 ) -> dict[str, PlanBill]:
     """Return the final bills that cover every day of the month, by provider."""
+    rows_by_provider = await final_rows(statements, providers, month)
+    return {provider: bill_of(rows, asked_days) for provider, rows in rows_by_provider.items()}
+
+
+async def final_rows(
+    statements: Statements, providers: Iterable[str], month: CalendarMonth
+) -> dict[str, list[StatementRow]]:
+    """Return the rows of the final bills that cover every day of the month, by provider."""
     provider_names = sorted(set(providers) - {""})
     known = await statements.statements() if provider_names else ()
-    bills_by_provider: dict[str, PlanBill] = {}
+    rows_by_provider: dict[str, list[StatementRow]] = {}
     for provider in provider_names:
         source = _whole_source(known, provider, month)
         if source is None:
@@ -70,10 +78,8 @@ async def read_bills(
         rows = await statements.rows(provider=provider, start=month.start, end=month.end)
         source_rows = [row for row in rows if row.source == source]
         if all(row.settled for row in source_rows):
-            bills_by_provider[provider] = bill_of(
-                [row for row in source_rows if day_of(row) in month.days], asked_days
-            )
-    return bills_by_provider
+            rows_by_provider[provider] = [row for row in source_rows if day_of(row) in month.days]
+    return rows_by_provider
 
 
 def _whole_source(known: Iterable[StatementInfo], provider: str, month: CalendarMonth) -> str | None:

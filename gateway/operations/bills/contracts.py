@@ -105,6 +105,7 @@ async def costs_of_contracts(request: OperatorRequest[MoneyServices, None]) -> R
     prices, now = await asyncio.to_thread(request.services.prices), request.now()
     asking = ContractQuestion(
         reader=charge_reader(request.whole_ledger, request.registry, prices, now),
+        statements=request.registry.statements,
         month=month_of(query.get("month"), now),
         currency=currency,
     )

@@ -172,6 +172,35 @@ async def test_the_bill_names_the_contract(server: OperatorServer, daily: Decima
     assert 0 == Decimal(found["total"]["unexplained"])
 
 
+async def test_a_final_bill_replaces_the_computed_costs(server: OperatorServer) -> None:
+    """The lines of capacity and credits count once. Teams keep their shares. Paid costs stay as computed."""
+    credit = {"kind": "credit", "amount": "10", "per": "month"}
+    await made(server, terms=[*CONTRACT["terms"], credit])
+    await send_calls(server)
+    path, paid_path = (
+        f"/contract-costs?month={MARCH}",
+        f"/report?from={MARCH}-01&to={MARCH}-31&cost_type=paid_cost",
+    )
+    before = (await server.ask("GET", path)).payload["rows"]
+    paid = (await server.ask("GET", paid_path)).payload["total"]["cost"]
+    lines = bill(HOURLY + 3, has_tokens=False)
+    like = next(row for row in lines if row.kind == "throughput")
+    await put(server, [*lines, replaced(like, kind="credit", amount=Decimal(-7))])
+    answer = (await server.ask("GET", path)).payload
+    assert {"statement"} == {row["source"] for row in answer["rows"]}
+    assert {"contract"} == {row["source"] for row in before}
+    of_capacity = [row for row in answer["rows"] if row["charge"] != "credit"]
+    assert (HOURLY + 3) * 31 == sum(Decimal(row["cost"]) for row in of_capacity)
+    assert (HOURLY + 3) * 31 - 7 == Decimal(answer["total"]["cost"])
+    computed = {(row["charge"], row["team"]): Decimal(row["cost"]) for row in before}
+    share = (HOURLY + 3) / HOURLY
+    assert all(
+        abs(Decimal(row["cost"]) - computed[row["charge"], row["team"]] * share) < Decimal("1e-20")
+        for row in of_capacity
+    )
+    assert paid == (await server.ask("GET", paid_path)).payload["total"]["cost"]
+
+
 async def test_two_contracts_do_not_cover_the_same_calls(server: OperatorServer) -> None:
     """A term of another contract is refused until the first contract ends."""
     await made(server)
