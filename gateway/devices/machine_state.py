@@ -169,8 +169,24 @@ def _word(
     if not device.last_seen:
         return MISSING, ()
     bad = [each for each in assistants if each.state not in FINE]
+    if bad:
+        return _of_bad(evidence, bad)
+    if _is_stopped(evidence):
+        return AGENT_STOPPED, ()
+    if any(each.use == HEARD for each in assistants):
+        return REPORTING, ()
+    if assistants:
+        return UNUSED, ()
+    newest = device.newest_calls.get(OTHER_CALLS)
+    if newest is not None and judged_at(device, now) - newest <= RECENT_S:
+        return REPORTING, ()
+    return UNKNOWN, (_NOTHING_KNOWN,)
+
+
+def _of_bad(evidence: Evidence, bad: Sequence[AssistantState]) -> tuple[str, tuple[Cause, ...]]:
+    """Return the word and the causes of a machine with assistants that need a repair."""
     # calls that wait for less than a day are no reason why a machine is not covered
-    waits = any(each.use == DELAYED for each in bad) and _waited_s(device) <= DELAYED_S
+    waits = any(each.use == DELAYED for each in bad) and _waited_s(evidence.device) <= DELAYED_S
     reasons = [each for each in bad if not (waits and each.use == DELAYED)] or bad
     causes = tuple(dict.fromkeys((each.state, each.cause) for each in reasons))
     uses = {each.use for each in bad}
@@ -180,18 +196,7 @@ def _word(
         return AGENT_STOPPED, causes
     if any(each.state == UNKNOWN for each in bad):
         return UNKNOWN, causes
-    if any(each.use != DELAYED for each in bad):
-        return AT_RISK, causes
-    if bad:
-        return DELAYED, causes
-    if any(each.use == HEARD for each in assistants):
-        return REPORTING, ()
-    if assistants:
-        return UNUSED, ()
-    newest = device.newest_calls.get(OTHER_CALLS)
-    if newest is not None and judged_at(device, now) - newest <= RECENT_S:
-        return REPORTING, ()
-    return UNKNOWN, (_NOTHING_KNOWN,)
+    return AT_RISK if any(each.use != DELAYED for each in bad) else DELAYED, causes
 
 
 def _of_machine(device: Device) -> Iterator[Cause]:

@@ -25,7 +25,6 @@ from gateway.devices.fleet.facts import (
     UNKNOWN,
     UNREACHABLE,
     UNUSED,
-    decoded,
     epoch,
 )
 from gateway.devices.fleet.uses import HEARD, LOSING, NONE, RECENT_S, WAITING, is_unheard
@@ -56,6 +55,28 @@ FINE = frozenset({REPORTING, UNUSED, NOT_INSTALLED})  # states that need no repa
 OTHER_CALLS = ""  # name of the calls of a device that no coding assistant made
 
 
+class _Claim(msgspec.Struct, gc=False):
+    """The part of an agent's claim about an assistant that decides its state."""
+
+    state: str
+    cause: str = ""
+    use: str = ""
+    version: str = ""
+    used_at: str | None = None
+    heard_at: str | None = None
+
+
+class _Depth(msgspec.Struct, gc=False):
+    records: int | None = None
+
+
+class _Claims(msgspec.Struct, gc=False):
+    """The part of a stored heartbeat that decides the states of assistants."""
+
+    assistants: dict[str, _Claim] = {}
+    spool: _Depth | None = None
+
+
 class AssistantState(NamedTuple):
     """`newest` is the time of the newest call in epoch seconds. `state` is the word that people read."""
 
@@ -66,6 +87,11 @@ class AssistantState(NamedTuple):
     newest: float | None = None
     setting: str = UNKNOWN
     use: str = NONE
+
+
+_DECODER = msgspec.json.Decoder(_Claims)
+_NO_CLAIM = _Claim("")
+_NO_MEMORY: Mapping[str, Any] = {}
 
 
 class AssistantEvidence(NamedTuple):
@@ -135,9 +161,9 @@ def evaluate(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, 
 
 def assistants_of(device: Device, *, at: float) -> list[AssistantState]:
     """Return the states of all assistants that the agent names or whose calls arrived, ordered by name."""
-    claims = _claims(device.heartbeat)
+    claims = _claims(device.heartbeat).assistants
     names = (claims.keys() | device.newest_calls.keys()) - {OTHER_CALLS}
-    return [_state(device, name, claims.get(name) or {}, at) for name in sorted(names)]
+    return [_state(device, name, claims.get(name, _NO_CLAIM), at) for name in sorted(names)]
 
 
 def holds_until(device: Device, *, at: float) -> float:
@@ -164,10 +190,11 @@ def remembered(
     that further uses do not postpone a loss. A repaired setting ends it.
     """
     found = {}
-    is_empty = _is_spool_empty(heartbeat)
-    for name, claim in _claims(heartbeat).items():
+    claims = _claims(heartbeat)
+    is_empty = claims.spool is not None and claims.spool.records == 0
+    for name, claim in claims.assistants.items():
         before = memory_of(device, name)
-        setting, newest = SETTINGS[claim["state"]], device.newest_calls.get(name)
+        setting, newest = SETTINGS[claim.state], device.newest_calls.get(name)
         since, unheard = now, None
         if before is not None:
             is_same = before.setting == setting
@@ -175,13 +202,13 @@ def remembered(
             unheard = before.unheard if is_same or setting != CONFIGURED else None
         if unheard is not None and not is_unheard(unheard, newest):
             unheard = None
-        used = epoch(claim.get("used_at"))
+        used = epoch(claim.used_at)
         if used is not None and unheard is None:
             used = corrected(device, used, now=now)
             unheard = used if used >= since and is_unheard(used, newest) else None
         memory = before or Memory(setting, since)
         memory = msgspec.structs.replace(memory, setting=setting, since=since, unheard=unheard)
-        heard = epoch(claim.get("heard_at"))
+        heard = epoch(claim.heard_at)
         if is_empty and heard is not None:
             sent = None if before is None or is_clock_moved else heard
             memory = _with_sent(memory, sent, newest, device.clock_offset_s or 0.0, now)
@@ -213,14 +240,14 @@ def corrected(device: Device, time: float, *, now: float) -> float:
     return min(time - (device.clock_offset_s or 0.0), now)
 
 
-def _state(device: Device, name: str, claim: Mapping[str, Any], at: float) -> AssistantState:
+def _state(device: Device, name: str, claim: _Claim, at: float) -> AssistantState:
     # read without `Memory`, because a large fleet has 60,000 of them
-    memory = device.uses.get(name) or {}
+    memory = device.uses.get(name) or _NO_MEMORY
     newest = device.newest_calls.get(name)
     evidence = AssistantEvidence(
-        claim.get("state", ""),
-        claim.get("cause", ""),
-        claim.get("use", ""),
+        claim.state,
+        claim.cause,
+        claim.use,
         newest,
         memory.get("since", 0.0),
         memory.get("unheard"),
@@ -228,14 +255,8 @@ def _state(device: Device, name: str, claim: Mapping[str, Any], at: float) -> As
         memory.get("missed", 0.0),
     )
     state, cause, setting, use = evaluate(evidence, at=at)
-    return AssistantState(name, state, cause, claim.get("version", ""), newest, setting, use)
+    return AssistantState(name, state, cause, claim.version, newest, setting, use)
 
 
-def _claims(heartbeat: bytes) -> Mapping[str, Mapping[str, Any]]:
-    return decoded(heartbeat).get("assistants") or {} if b'"assistants"' in heartbeat else {}
-
-
-def _is_spool_empty(heartbeat: bytes) -> bool:
-    """Return whether the agent stated that no record waits."""
-    spool = decoded(heartbeat).get("spool") if b'"spool"' in heartbeat else None
-    return spool is not None and spool.get("records") == 0
+def _claims(heartbeat: bytes) -> _Claims:
+    return _DECODER.decode(heartbeat) if heartbeat else _Claims()
