@@ -109,7 +109,7 @@ async def _run(config: Config, reread: Callable[[], Config], *, stdin_stops: boo
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     directory = config.data_dir
     own_identity = identity(directory, device_id=config.agent.device_id)
-    recorder = ActivityRecorder(directory, now=clock.now)
+    recorder = ActivityRecorder(directory, now=time.time)
     local = Bearer(
         "this machine",
         frozenset({INGEST}),

@@ -53,7 +53,7 @@ class ActivityRecorder:
 
     def called(self, ends: Mapping[str, float]) -> None:
         """Record when the newest calls of coding assistants ended."""
-        newer = {name: ended for name, ended in ends.items() if name and ended > self._calls.get(name, 0.0)}
+        newer = newer_ends(self._calls, ends, now=self._now())
         if newer:
             self._calls.update(newer)
             self._write_later()
@@ -93,6 +93,12 @@ class ActivityRecorder:
         except OSError as error:
             extra = {"action": "sources_not_written", "file": str(error.filename), "error": str(error)}
             _log.warning("the activity of the sources could not be written", extra=extra)
+
+
+def newer_ends(known: Mapping[str, float], ends: Mapping[str, float], *, now: float) -> dict[str, float]:
+    """Return the ends of calls that replace known ones. An end in the future is from before the clock was set back."""
+    earlier = {name: ended for name, ended in known.items() if ended <= now}
+    return {name: ended for name, ended in ends.items() if name and ended > earlier.get(name, 0.0)}
 
 
 def read(directory: Path) -> dict[str, SourceActivity]:

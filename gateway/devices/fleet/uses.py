@@ -38,13 +38,13 @@ class UseLook(msgspec.Struct, frozen=True, kw_only=True):
     """
     What one look sees of an assistant in one home. Times are in epoch seconds of the laptop.
 
-    `is_bad` says that the setting loses calls, and `is_cut` that calls cannot reach the agent. `used` is the newest
+    `is_bad` says that the setting loses calls, and `cut` why calls cannot reach the agent. `used` is the newest
     use, and `heard` the end of the newest call of this home that the agent has.
     """
 
     setting: str
     is_bad: bool
-    is_cut: bool = False
+    cut: str = ""
     used: float | None = None
     heard: float | None = None
 
@@ -52,7 +52,8 @@ class UseLook(msgspec.Struct, frozen=True, kw_only=True):
 class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
     What is remembered between two looks. `since` is the first look with this setting, `cut_since` the first one that
-    found that calls cannot reach the agent, and `looked` the last look. `used` is the newest use that it saw, and
+    found that calls cannot reach the agent, and `looked` the last look. `cut` is why the calls of a loss did not reach
+    the agent. `used` is the newest use that it saw, and
     `heard` the newest call. `unheard` is the first use without a call, and `newest` are the latest ones. `begun` has
     the last times at which calls began to be lost, and `lost` the last look with a loss.
     """
@@ -60,6 +61,7 @@ class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     setting: str = ""
     since: float = 0.0
     cut_since: float | None = None
+    cut: str = ""
     looked: float = 0.0
     used: float | None = None
     heard: float | None = None
@@ -92,18 +94,21 @@ def followed(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
         before,
         setting=look.setting,
         since=before.since if is_same else now,
-        cut_since=(now if before.cut_since is None else before.cut_since) if look.is_cut else None,
+        cut_since=(now if before.cut_since is None else before.cut_since) if look.cut else None,
         looked=now,
         used=used,
         heard=heard,
     )
     is_repaired = not is_same and before.setting != "" and not look.is_bad
     if memory.unheard is not None and (is_repaired or not is_unheard(memory.unheard, heard)):
-        memory = msgspec.structs.replace(memory, unheard=None, newest=(), is_losing=False)
+        memory = msgspec.structs.replace(memory, unheard=None, newest=(), is_losing=False, cut="")
     for each in sorted({time for time in (before.used, used) if time is not None}):
         if each >= memory.since and now - each >= JUDGED_AFTER_S and is_unheard(each, heard):
             memory = _with_unheard(memory, each, is_certain=_is_certain(memory, look, each))
-    return memory if not memory.is_losing else _with_loss(memory, now, is_new=not before.is_losing)
+    if not memory.is_losing:
+        return memory
+    memory = msgspec.structs.replace(memory, cut=look.cut or memory.cut)
+    return _with_loss(memory, now, is_new=not before.is_losing)
 
 
 def _at_clock(memory: UseMemory, now: float) -> UseMemory:

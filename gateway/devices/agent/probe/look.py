@@ -251,7 +251,9 @@ class _Look:
             found["cause"] = worst.cause
         if version:
             found["version"] = version
-        used_at = max((each.used_at for each in found_homes if each.used_at is not None), default=None)
+        # a file from before the clock was set back may be of the future
+        uses = [min(each.used_at, self._now) for each in found_homes if each.used_at is not None]
+        used_at = max(uses, default=None)
         if USE in report and worst.state != NOT_INSTALLED:
             memory = worst.memory
             times = {"used_at": used_at, "state_since": memory.since}
@@ -397,8 +399,7 @@ class _Look:
     def _used_at(self, home: GuardedFolder) -> float | None:
         used = self._places.used
         times = [home.newest(folder, depth, least_bytes=LEAST_OF_SESSION) for folder, depth in used]
-        newest = max((at for at in times if at is not None), default=None)
-        return None if newest is None else min(newest, self._now)
+        return max((at for at in times if at is not None), default=None)
 
     def _is_old(self, version: str) -> bool:
         return bool(version) and _ordered(version) < _ordered(self._managed.since)

@@ -100,7 +100,7 @@ def evaluate(facts: AssistantFacts, before: UseMemory, *, now: float, user: int 
     look = UseLook(
         setting=setting,
         is_bad=bad is not None,
-        is_cut=bool(facts.path),
+        cut=facts.path,
         used=None if facts.is_direct else facts.used_at,
         heard=facts.newest_call,
     )
@@ -111,7 +111,7 @@ def evaluate(facts: AssistantFacts, before: UseMemory, *, now: float, user: int 
     if bad is not None and (is_losing or not is_disproved):
         state, cause = bad
     elif is_losing:
-        state, cause = UNREACHABLE, facts.path
+        state, cause = UNREACHABLE, facts.path or memory.cut
     elif facts.waits:
         state, cause = UNREACHABLE, facts.waits
     else:

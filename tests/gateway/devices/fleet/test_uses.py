@@ -36,7 +36,7 @@ def states(day: Day, hours: float) -> dict[float, str]:
         look = UseLook(
             setting="not_configured" if is_bad else "configured",
             is_bad=is_bad,
-            is_cut=day.cut is not None and day.cut[0] <= now < day.cut[1],
+            cut="agent_down" if day.cut is not None and day.cut[0] <= now < day.cut[1] else "",
             used=max((shown(day, at) for at in day.uses if at <= now), default=None),
             heard=max((shown(day, at) for at in day.calls if at <= now), default=None),
         )

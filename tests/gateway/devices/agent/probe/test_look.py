@@ -6,6 +6,7 @@ import json
 import time
 from base64 import b64encode
 from collections.abc import Callable
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from plistlib import dumps
@@ -313,6 +314,15 @@ def test_a_program_that_was_only_opened(tree: Tree, assistant: str, path: str, b
     assert "used_at" in tree.look()["assistants"][assistant]
 
 
+def test_a_session_of_the_future_is_not_used_at_each_look(tree: Tree) -> None:
+    """It was written before the clock was set back."""
+    tree.apply_policy("codex")
+    tree.use(f"home/ada/{SESSIONS['codex']}", age_s=-7200)
+    found = tree.look()["assistants"]["codex"]
+    assert datetime.fromisoformat(found["used_at"]).timestamp() <= time.time()
+    assert {None} == {memory.used for memory in tree.memories.values()}
+
+
 def test_use_that_is_left_out(tree: Tree) -> None:
     """Without `use` in agent.report, no session folder is looked at."""
     tree.apply_policy("codex")
@@ -322,7 +332,10 @@ def test_use_that_is_left_out(tree: Tree) -> None:
 
 
 def test_a_proxy(tree: Tree) -> None:
-    """A proxy for all addresses is the cause if records do not arrive, unless loopback is an exception."""
+    """
+    A proxy for all addresses is the cause if records do not arrive, unless loopback is an exception. The cause of a
+    loss stays until a call ends the loss.
+    """
     tree.apply_policy("codex")
     tree.use(f"home/ada/{SESSIONS['codex']}", age_s=7200)
     tree.write(
@@ -332,6 +345,9 @@ def test_a_proxy(tree: Tree) -> None:
     tree.remember_uses("codex")
     assert ("unreachable", "proxy") == tree.state("codex")
     tree.write("home/ada/.profile", 'export NO_PROXY="intern.example.com, 127.0.0.1"\n')
+    assert ("unreachable", "proxy") == tree.state("codex")
+    tree.memories.clear()
+    tree.remember_uses("codex")
     assert ("unreachable", "") == tree.state("codex")
 
 

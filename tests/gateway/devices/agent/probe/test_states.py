@@ -96,6 +96,15 @@ def test_three_uses_without_a_call_are_a_loss() -> None:
         assert state == evaluate(replace(LOSING, newest_call=call), found.memory, now=NOW).state
 
 
+def test_a_loss_keeps_its_cause_until_a_call() -> None:
+    """While the agent is down, no heartbeat can state it. The first one afterwards does."""
+    down = evaluate(replace(USED, path="agent_down"), CONFIGURED, now=NOW)
+    later = evaluate(USED, down.memory, now=NOW + 300)
+    assert ("unreachable", "agent_down") == (later.state, later.cause)
+    heard = evaluate(replace(USED, newest_call=NOW), later.memory, now=NOW + 600)
+    assert ("reporting", "", "") == (heard.state, heard.cause, heard.memory.cut)
+
+
 def test_the_first_state_that_holds() -> None:
     """If everything is wrong and one fact after the other is repaired, the states follow in order."""
     facts = replace(
