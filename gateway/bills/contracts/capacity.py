@@ -22,7 +22,7 @@ from gateway.bills.contracts.declared import HOUR, TERM, Contract, Term, price_t
 from gateway.intake.price_terms import CAPACITY, PREPAID, PriceTerm, covering
 from gateway.intake.prices import PriceBook
 from spool.ledger import money
-from spool.ledger.days.usage import UsageSum
+from spool.ledger.repricing import TokenSum
 from spool.processing import PROVISIONED, STANDARD
 from spool.record import NS
 from spool.statements import DAY_S
@@ -96,11 +96,21 @@ class CalledModel(NamedTuple):
     mode: str
 
 
+class CalledSum(NamedTuple):
+    """Calls of a team on a day."""
+
+    day: int
+    team: str
+    called: CalledModel
+    tokens: TokenSum
+
+
 class Covered:
     """The rule that decides which prepaid term covers a call: the rule of the prices of calls."""
 
     def __init__(self, terms: Sequence[Capacity]) -> None:
         self._prices = [term.price for term in terms]
+        self._spans = [(price.low, price.high) for price in self._prices]
         self._known: dict[CalledModel, Sequence[int]] = {}
 
     def index(self, called: CalledModel, at: int) -> int | None:
@@ -111,25 +121,24 @@ class Covered:
             found = covering(self._prices, called.provider or None, models, called.mode)
             places = self._known[called] = [self._prices.index(term) for term in found]
         return next(
-            (place for place in places if self._prices[place].low <= at * NS < self._prices[place].high), None
+            (place for place in places if self._spans[place][0] <= at * NS < self._spans[place][1]), None
         )
 
 
 def add_uses(
-    uses: Sequence[CapacityUse], sums: Iterable[UsageSum], covered: Covered, listed: PriceBook
+    uses: Sequence[CapacityUse], sums: Iterable[CalledSum], covered: Covered, listed: PriceBook
 ) -> None:
-    """Add the sums of a day to the uses of the terms that cover them. `listed` has the prices without contracts."""
-    for usage in sums:
-        of = usage.dimensions
-        index = covered.index(CalledModel(of.provider, of.model, of.request_model, of.mode), usage.day)
+    """Add sums of calls to the uses of the terms that cover them. `listed` has the prices without contracts."""
+    for day, team, called, tokens in sums:
+        index = covered.index(called, day)
         if index is None:
             continue
-        use = uses[index].by_day[usage.day].setdefault(of.team, TeamUse())
-        use.calls += usage.tokens.calls
-        is_prepaid = usage.tokens.mode == PROVISIONED
-        text = listed.estimate_sum(replace(usage.tokens, mode=STANDARD) if is_prepaid else usage.tokens)
+        use = uses[index].by_day[day].setdefault(team, TeamUse())
+        use.calls += tokens.calls
+        is_prepaid = tokens.mode == PROVISIONED
+        text = listed.estimate_sum(replace(tokens, mode=STANDARD) if is_prepaid else tokens)
         if text is None:
-            use.unpriced += usage.tokens.calls
+            use.unpriced += tokens.calls
         else:
             use.value += money.units(text)
 

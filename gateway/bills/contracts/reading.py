@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from gateway.bills.contracts.capacity import (
     CalledModel,
+    CalledSum,
     Capacity,
     CapacityUse,
     Covered,
@@ -27,13 +28,13 @@ from spool import providers
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import (
+    EVERY_METER,
     METERED_COST,
     PRICED_BY,
     AnswersCosts,
     CostQuery,
     CostRow,
     end_of_hour,
-    limit_of_question,
 )
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import COUNTS, DAY_S, sized
@@ -63,10 +64,17 @@ class ChargeReader:
         terms = capacities(self.contracts, month.days, self.now)
         covered, listed = Covered(terms), self.prices.without_contracts()
         uses = [CapacityUse() for _ in terms]
-        for day in sorted({day for term in terms for day in term.by_day}):
-            if limit := limit_of_question():
-                limit.check_time()
-            sums = await self.ledger.usage_of_day(day)
+        days = sorted({day for term in terms for day in term.by_day})
+        if days:
+            query = CostQuery(
+                since=datetime.fromtimestamp(days[0], UTC),
+                until=min(datetime.fromtimestamp(days[-1] + DAY_S, UTC), end_of_hour(self.now)),
+                group_by=_OF_MODELS,
+                exclude={"status": ("cached",)},
+                measures=COUNTS,
+                meter=EVERY_METER,
+            )
+            sums = map(_called, await self.ledger.costs(query))
             await asyncio.to_thread(add_uses, uses, sums, covered, listed)
         return terms, uses, covered
 
@@ -154,25 +162,31 @@ def _model_uses(rows: Iterable[CostRow], book: PriceBook) -> list[ModelUse]:
 
 
 def _model_use(row: CostRow, prices: TokenPrices) -> ModelUse:
+    day, team, called, total = _called(row)
+    tokens = tokens_by_kind(total)
+    values, _ = values_by_kind(total, tokens, prices) if any(tokens.values()) else ({}, {})
+    return ModelUse(day, team, called, money.units(row.cost), row.calls, _by_kind(tokens), _by_kind(values))
+
+
+def _called(row: CostRow) -> CalledSum:
+    """Return the calls of a day's row that is grouped by _OF_MODELS, or by a part of it."""
     provider, team, model, request_model, mode, size = (*row.group, *[None] * len(_OF_MODELS))[
         : len(_OF_MODELS)
     ]
     day = int(row.start.timestamp())
-    called = CalledModel(provider or "", model or "", request_model or "", mode or "")
     total = TokenSum(
         provider=provider,
         response_model=model,
         request_model=request_model,
-        mode=called.mode,
+        mode=mode or "",
         time=day * NS,
         beyond=sized(int(size or 0))[0],
         until=(day + DAY_S) * NS,
+        meters=row.meters,
         **{name: getattr(row, name) for name in COUNTS},
     )
-    tokens = tokens_by_kind(total)
-    values, _ = values_by_kind(total, tokens, prices) if any(tokens.values()) else ({}, {})
-    return ModelUse(
-        day, team or "", called, money.units(row.cost), row.calls, _by_kind(tokens), _by_kind(values)
+    return CalledSum(
+        day, team or "", CalledModel(provider or "", model or "", request_model or "", mode or ""), total
     )
 
 

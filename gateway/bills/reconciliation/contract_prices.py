@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import isqrt
 
 from gateway.bills.reconciliation.cells import Levels, Split, tier_of
-from gateway.bills.reconciliation.claims import EXACT, Claim, claim_of
+from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, Claim, claim_of
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MICRO, NOTHING
 from gateway.bills.reconciliation.restating import undone
 from gateway.bills.reconciliation.sides import RATE, Cell, CountedUse, Prices
@@ -23,6 +23,10 @@ _CLEAR = 4  # times the rounding of a place; a smaller difference may be roundin
 _ROUND = Fraction(2, 10_000)  # of an amount; the rounding of a percentage
 _OF_TIERS = 50  # percent of the price, at which lists have batch and flex
 _PROVEN = frozenset({"rounding", "reported_cost"})  # causes of amounts that do not depend on our prices
+_LASTING = OF_PRICES - {"price_on_days"} | {
+    "fee",
+    "key_price",
+}  # causes that may apply to each line of a bill
 Group = tuple[str, str]  # model and tier, as far as the billed amounts state them
 
 
@@ -106,12 +110,15 @@ class BilledPrices:
         return prices
 
     def as_hint_if_unclear(self, claim: Claim) -> Claim:
-        """Return a claim about prices as a hint if the contract may be their cause."""
+        """
+        Return a claim about prices as a hint if the contract may be their cause, or if a fee on every line may be.
+        """
+        is_lasting = claim.cause in _LASTING and not claim.since and bool(self.unclear)
         is_unclear = claim.cause not in _PROVEN and any(
             part == RATE and portion.amount and _group(cell) in self.unclear
             for (part, cell, _), portion in claim.parts.items()
         )
-        return replace(claim, beside=(*claim.beside, CONTRACT_PRICE)) if is_unclear else claim
+        return replace(claim, beside=(*claim.beside, CONTRACT_PRICE)) if is_lasting or is_unclear else claim
 
 
 def _group(cell: Cell) -> Group:

@@ -124,6 +124,8 @@ ONCE_WRONG = (
     (510005, AZURE, "contract met", "half"),
     # another discount, whose amounts in cents were near those of the list
     (610001, OPENAI, "contract at another discount", "rounded up"),
+    # a fee on all money was mistaken for a price of the model without a contract
+    (720001, OPENAI, "contract ignored", "fee"),
 )
 
 

@@ -15,9 +15,14 @@ import pytest
 import pytest_asyncio
 
 from gateway.bills.contracts.declared import price_terms
+from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.intake.prices import PriceBook
+from gateway.service.assembly.storage import ledger_rates
 from spool import identity
 from spool.engines import MEMORY, POSTGRES
+from spool.ledger.days.usage import UsageSum
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery, CostRow
 from spool.record import Inference
 from spool.registry.operators import Actor
 from spool.statements import Statement, StatementRow
@@ -209,3 +214,76 @@ async def test_two_contracts_do_not_cover_the_same_calls(server: OperatorServer)
     assert (409, True) == (refused.status, "has a capacity of the same calls" in str(refused.payload))
     assert 200 == (await server.ask("PATCH", "/contracts/Azure%20PTU", {"until": "2026-05-01"})).status
     assert 201 == (await server.ask("POST", "/contracts", other)).status
+
+
+async def test_a_month_is_read_by_two_queries(
+    server: OperatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One query has the uses of all days, and one has their hours. No day or hour is read by itself."""
+    await made(server)
+    await send_calls(server)
+    queries: list[str] = []
+    costs = Ledger.costs
+
+    async def counted(ledger: Ledger, query: CostQuery) -> Sequence[CostRow]:
+        queries.append(query.granularity)
+        return await costs(ledger, query)
+
+    async def refused(ledger: Ledger, day: int) -> Sequence[UsageSum]:
+        raise AssertionError(day)
+
+    monkeypatch.setattr(Ledger, "costs", counted)
+    monkeypatch.setattr(Ledger, "usage_of_day", refused)
+    assert 200 == (await server.ask("GET", f"/contract-costs?month={MARCH}")).status
+    assert ["daily", "hourly"] == queries
+
+
+RATE = Decimal("1.5")  # dollars per euro
+
+
+async def test_a_contract_and_its_bill_in_another_currency(server: OperatorServer) -> None:
+    """Both are converted at the rate of the day, so the lines of the bill are those that the contract states."""
+    rate = CurrencyRate(currency="EUR", usd=RATE)
+    server.services.money.ledger.rates = ledger_rates(CurrencySettings(rate=(rate,)))
+    await made(server, currency="EUR")
+    await send_calls(server)
+    in_euros = [
+        replaced(row, unit="eur", currency="EUR", amount=(row.amount / RATE).quantize(Decimal("1e-9")))
+        if row.unit == "usd"
+        else row
+        for row in bill(HOURLY * RATE, has_tokens=True)
+    ]
+    await put(server, in_euros)
+    found = await reconciled(server)
+    [claim] = [cause for cause in found["causes"] if cause["cause"] != "rounding"]
+    assert ("commitment", HOURLY * RATE * 31) == (claim["cause"], Decimal(claim["amount"]))
+    assert "as the contract Azure PTU states" in claim["evidence"]
+    assert [] == found["hints"] and abs(Decimal(found["total"]["unexplained"])) < Decimal("1e-6")
+    for currency, cost in (("EUR", HOURLY * 31), ("USD", HOURLY * RATE * 31)):
+        answer = await server.ask("GET", f"/contract-costs?month={MARCH}&currency={currency}")
+        total = answer.payload["total"]
+        assert (cost, {}) == (Decimal(total["cost"]), total["unconverted"])
+
+
+async def test_calls_from_before_the_contract_was_stored_are_recalculated(server: OperatorServer) -> None:
+    """Afterwards they cost nothing. What the contract costs, and for whom, stays as it was."""
+    await send_calls(server)
+    await made(server)
+
+    async def costs() -> tuple[Decimal, Any]:
+        report = await server.ask("GET", "/report?from=2026-03-01&to=2026-03-31&show=cost")
+        month = await server.ask("GET", f"/contract-costs?month={MARCH}")
+        return sum((Decimal(row["cost"]) for row in report.payload["rows"]), Decimal(0)), month.payload
+
+    before, of_month = await costs()
+    assert sum(call.cost() for call in CALLS) == before
+    answer = await server.ask("POST", "/ledger/reprice", {"since": "2026-03-01"})
+    assert 200 == answer.status, answer.payload
+    after, again = await costs()
+    assert sum(call.cost() for call in CALLS if call.model != COVERED) == after
+    assert of_month == again
+    hand = parts_by_hand(CALLS)
+    assert all(
+        abs(Decimal(row["cost"]) - hand[row["charge"], row["team"]]) < Decimal("1e-20")
+        for row in again["rows"]
+    )
