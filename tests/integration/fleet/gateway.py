@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from aiohttp import ClientSession
 
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
+from gateway.devices.fleet.coverage import FleetCoverage
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import MachineState
 from gateway.service.app import App
+from spool.devices.device import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
+from spool.registry.tables.inventory import Machine
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR
 from tests.integration.fleet.history import LOOK_S
@@ -19,18 +24,28 @@ from tests.moved_clock import MovedClock
 
 
 class Gateway:
-    """A gateway that restarts with the same data."""
+    """A gateway that restarts with the same data. `config` has the settings that are not the gateway's own."""
 
-    def __init__(self, place: Path, clock: MovedClock) -> None:
-        self._place = place
+    def __init__(
+        self,
+        place: Path,
+        clock: MovedClock,
+        *,
+        name: str = "data",
+        policy: str = "auto",
+        config: Config | None = None,
+    ) -> None:
+        self._data = place / name
+        self._policy = policy
+        self._config = config or Config(spool=SpoolSettings(hold=0, counter_wait=0))
         self.clock = clock
         self.key_file = place / "fleet.key"
 
     async def start(self) -> None:
-        config = Config(
-            spool=SpoolSettings(hold=0, counter_wait=0),
-            devices=DeviceSettings(heartbeat_interval=LOOK_S),
-            data_dir=self._place / "data",
+        config = replace(
+            self._config,
+            devices=DeviceSettings(heartbeat_interval=LOOK_S, policy=self._policy),
+            data_dir=self._data,
             server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
         )
         self.app = App(config, version="0", clock=self.clock)
@@ -51,10 +66,24 @@ class Gateway:
     def lifecycle(self) -> DeviceLifecycle:
         return self.app.services.topics.devices
 
+    def find(self, laptop: Laptop) -> Device | None:
+        return self.lifecycle.table.find(laptop.name)
+
     def state(self, laptop: Laptop) -> MachineState:
-        device = self.lifecycle.table.find(laptop.name)
+        device = self.find(laptop)
         assert device is not None
         return self.lifecycle.state_of(device)
+
+    async def coverage(self) -> FleetCoverage:
+        fleet = self.app.services.operators.senders.require_fleet()
+        return fleet.coverage_of(await fleet.rows())
+
+    async def expect(self, laptops: Sequence[Laptop]) -> None:
+        """Import the list of the MDM."""
+        registry = self.app.services.storage.registry
+        assert registry is not None
+        machines = [Machine(serial=laptop.serial, last_seen=self.clock.now()) for laptop in laptops]
+        await registry.inventory.replace(machines, source="csv", confirmed=True, actor=ACTOR)
 
     async def post_json(self, path: str, body: object, key: str) -> None:
         headers = {"Authorization": key}

@@ -48,10 +48,18 @@ class Key(NamedTuple):
 # what can be wrong with a laptop; a setting is wrong for one user, or for all
 OVERRIDDEN, UNSET, HIDDEN = "overridden", "unset", "hidden"
 AGENT_DOWN, DISK_FULL, NO_PROBE = "agent_down", "disk_full", "no_probe"
-OFFLINE, BLOCKED, ASLEEP = "offline", "blocked", "asleep"
+OFFLINE, BLOCKED, ASLEEP, DROPPED = "offline", "blocked", "asleep", "dropped"
 SETTINGS = (OVERRIDDEN, UNSET, HIDDEN)
-KINDS = (*SETTINGS, *SETTINGS, AGENT_DOWN, DISK_FULL, NO_PROBE, OFFLINE, BLOCKED, *[""] * 8)
+KINDS = (*SETTINGS, *SETTINGS, AGENT_DOWN, DISK_FULL, NO_PROBE, OFFLINE, BLOCKED, DROPPED, *[""] * 8)
 LOSES = (OVERRIDDEN, UNSET, HIDDEN, AGENT_DOWN, DISK_FULL)
+CAUSES = {  # the state of the cause that follows from a fault, and its name if it is always the same
+    OVERRIDDEN: ("overridden", ""),
+    UNSET: ("not_configured", "no_policy"),
+    HIDDEN: ("unreachable", "no_record"),
+    AGENT_DOWN: ("unreachable", "agent_down"),
+    DISK_FULL: ("unknown", "disk_full"),
+    DROPPED: ("unreachable", "not_forwarded"),
+}
 
 
 class Fault(NamedTuple):
@@ -73,6 +81,7 @@ class History:
     calls: dict[Key, list[Call]] = field(default_factory=dict)
     opened: dict[Key, list[float]] = field(default_factory=dict)  # a program wrote without a prompt
     faults: list[Fault] = field(default_factory=list)
+    installed: float = 0.0  # what was lost before, the agent no longer knows
 
     def offset_s(self, at: float) -> float:
         return next(offset for begin, offset in reversed(self.offsets) if begin <= at)
@@ -93,12 +102,13 @@ class History:
         calls = self.calls[key]
         heard = max((call.ended for call in calls if call.heard_at <= at), default=0.0)
         ends = (fault.span.end for fault in self.faults if fault.kind in LOSES and fault.kind != HIDDEN)
-        since = max((end for end in ends if end <= at), default=0.0)
+        since = max((self.installed, *(end for end in ends if end <= at)))
         return [call for call in calls if call.is_lost and max(heard, since) <= call.at and call.ended <= at]
 
-    def lost_s(self, key: Key, at: float) -> float:
+    def lost_s(self, key: Key, at: float, *, since: float) -> float:
         """Return how long calls were lost while the probe looked. A pause between two prompts counts as one look."""
-        times = [call.at for call in self.lost(key, at) if not self.has(NO_PROBE, call.at)]
+        lost = [call.at for call in self.lost(key, at) if call.at >= since]
+        times = [time for time in lost if not self.has(NO_PROBE, time)]
         return sum(min(later - time, LOOK_S) for time, later in pairwise(times))
 
     def may_be_losing(self, key: Key, at: float) -> bool:
@@ -108,6 +118,14 @@ class History:
         if any(heard <= call.at <= at for call in self.calls[key] if call.is_lost):
             return True
         return any(heard <= use <= at and any(self.has(kind, use, key) for kind in LOSES) for use in uses)
+
+    def causes(self, key: Key, at: float) -> set[tuple[str, str]]:
+        """Return the causes of the losses since the newest call that the agent heard, and of faults of now."""
+        heard = max((call.ended for call in self.calls[key] if call.heard_at <= at), default=0.0)
+        lost = [time for call in self.calls[key] if call.is_lost for time in (call.at, call.ended)]
+        times = [time for time in (*lost, *self.opened[key]) if heard <= time <= at]
+        kinds = {kind for time in (*times, at) for kind in LOSES if self.has(kind, time, key)}
+        return {CAUSES[kind] for kind in kinds or (HIDDEN,)} if times else set()
 
 
 def newest_of(times: Sequence[float], at: float) -> float | None:
@@ -171,7 +189,8 @@ def _put_calls(dice: random.Random, past: History, session: Span, key: Key) -> N
     while now < session.end:
         ended = now + dice.uniform(1, 90)
         is_lost = any(past.has(kind, ended, key) for kind in LOSES)
-        calls.append(Call(now, ended, inf if is_lost else ended + dice.uniform(1, 10)))
+        heard_at = inf if is_lost else ended + dice.uniform(1, 10)
+        calls.append(Call(now, ended, heard_at, is_dropped=past.has(DROPPED, heard_at)))
         now += max(95.0, dice.expovariate(1 / step))
     has_last = bool(calls) and calls[-1].at >= session.begin and not calls[-1].is_lost
     if has_last and dice.random() < 0.15:  # the last export came late, or never

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import build_client
 from exporters.settings import UpstreamSettings
+from gateway.devices.agent.activity import newer_ends
 from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
 from gateway.devices.agent.link import BACKLOG_S, STATES_FILE, USES_FILE, HeartbeatNumbers, ProbedStates
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder, store
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, look
+from gateway.devices.fleet.facts import serial_hash_of
 from gateway.devices.fleet.uses import UseMemory
 from spool.record import moment
 from tests.integration.fleet import history
@@ -59,7 +62,18 @@ class Laptop:
         self._settled_at = clock.now()
         self._settings: dict[str, str] = {}
         self.is_online = False
-        self.more: Mapping[str, object] = {}  # further facts of reports
+        self.arrived: dict[
+            str, float
+        ] = {}  # true ends of the newest calls that the gateway has, by assistant
+        self.dropped: dict[str, list[Call]] = {}
+        self.looks: list[float] = []  # looks after which a heartbeat could say that nothing waits
+        self.first_looks: dict[Key, float] = {}  # the first look at a home only learns what is there
+        self.told_offset_s: float | None = None  # of the newest heartbeat
+        self.serial = f"serial of {name}"
+        self.more: Mapping[str, object] = {  # further facts of reports
+            "hardware_id": sha256(name.encode()).hexdigest(),
+            "serial_hash": serial_hash_of(self.serial),
+        }
         self.words: list[str] = []  # what the gateway said after each look, and when losses began
         self.losses: list[float] = []
 
@@ -85,6 +99,14 @@ class Laptop:
             keep_word=self._numbers.keep,
         )
 
+    async def restart(self) -> None:
+        await self.reporter.close()
+        self.connect(self.url, self.enrolment_key)
+
+    @property
+    def has_backlog(self) -> bool:
+        return bool(self._waiting)
+
     @property
     def key(self) -> str:
         return (self.data / KEY_FILE).read_text().strip()
@@ -97,12 +119,15 @@ class Laptop:
             used = self.past.newest_use(key, now)
             if used is not None and used > self._settled_at:
                 self._write_session(key, used)
+                self.first_looks.setdefault(key, now)
             for call in self.past.calls[key]:
                 if self._settled_at < call.heard_at <= now:
-                    if not call.is_dropped:
+                    if call.is_dropped:
+                        self.dropped.setdefault(key.assistant, []).append(call)
+                    else:
                         self._waiting.append((key, call))
                     ended = call.ended + self.past.offset_s(call.ended)
-                    self._heard[key.assistant] = max(ended, self._heard.get(key.assistant, 0.0))
+                    self._heard |= newer_ends(self._heard, {key.assistant: ended}, now=self._local())
         self._settled_at = now
 
     def probe(self) -> None:
@@ -135,19 +160,40 @@ class Laptop:
             await self.reporter.report_once()
         await self.reporter.report_once()
         self.is_online = self.reporter.reason is None
+        if self.is_online and not (
+            self._waiting or self._is(history.NO_PROBE) or self._is(history.DISK_FULL)
+        ):
+            self.looks.append(self._clock.now())
 
     def deliver(self) -> list[bytes]:
         """Return the bodies that the agent can send now. They no longer wait."""
         if any(map(self._is, (history.OFFLINE, history.AGENT_DOWN, history.BLOCKED))):
             return []
         sent, self._waiting = self._waiting, []
+        for key, call in sent:
+            self.arrived[key.assistant] = max(call.ended, self.arrived.get(key.assistant, 0.0))
         return [self._body(key, call) for key, call in sent]
 
     def install_again(self, name: str) -> None:
         """Lose the data directory, as a new system does."""
         shutil.rmtree(self.data)
         self.data.mkdir()
-        self.name, self._waiting = name, []
+        self.name, self._waiting, self._heard = name, [], {}
+        self.arrived, self.dropped, self.told_offset_s = {}, {}, None
+        self.past.installed = self._clock.now()
+
+    def lacking(self, now: float) -> Iterator[Call]:
+        """Yield the calls that the agent dropped after the newest call of their assistant that arrived."""
+        for assistant, calls in self.dropped.items():
+            newest = self.arrived.get(assistant, 0.0)
+            yield from (call for call in calls if newest < call.ended and call.heard_at <= now)
+
+    def is_stated(self, call: Call) -> bool:
+        """Return whether heartbeats stated a call long enough ago, in an hour without a later call that arrived."""
+        hour = call.ended // history.HOUR * history.HOUR
+        newest = max((end for end in self.arrived.values()), default=0.0)
+        is_later = newest + 2 * history.MINUTE < hour and len(self.past.offsets) == 1
+        return is_later and len([at for at in self.looks if at > call.heard_at]) >= LOOKS_OF_A_HEARTBEAT
 
     def _is(self, kind: str) -> bool:
         return self.past.has(kind, self._clock.now())
@@ -168,6 +214,7 @@ class Laptop:
         }
 
     async def _report(self) -> Mapping[str, object]:
+        self.told_offset_s = self.past.offset_s(self._clock.now())
         return {
             "sent_at": moment(self._local()),
             "spool": {"records": len(self._waiting), "oldest_age_s": self._oldest_s()},
@@ -225,6 +272,8 @@ class Laptop:
         return _request("resourceSpans", "scopeSpans", "spans", "github-copilot", span)
 
 
+# a heartbeat is sent at least each 15 minutes, and its call has 10 minutes to arrive
+LOOKS_OF_A_HEARTBEAT = 8
 VARIABLE = f"export GEMINI_TELEMETRY_OTLP_ENDPOINT={OTHER}\n"
 
 
