@@ -65,13 +65,15 @@ class History:
         return self.uses[place] if place < len(self.uses) and self.uses[place] <= at else None
 
 
-def history(dice: random.Random, *, is_old: bool) -> History:
+def history(
+    dice: random.Random, *, is_old: bool, sessions: int | None = None, losses: float = 0.35
+) -> History:
     """Return some days with sessions. In a lost session, no call arrives; often its settings are wrong as well."""
     made = History(offset_s=dice.choice((0.0, 0.0, 0.0, -3 * HOUR, 2 * HOUR)))
     at = START + HOUR
-    for _ in range(dice.randrange(2, 7)):
+    for _ in range(sessions or dice.randrange(2, 7)):
         most = at + dice.uniform(15, 150) * MINUTE
-        is_lost = dice.random() < 0.35
+        is_lost = dice.random() < losses
         if is_lost and dice.random() < 0.5:
             made.bad.append((at, most + dice.uniform(0, HOUR)))
         now = at

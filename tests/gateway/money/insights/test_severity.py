@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
+from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ from spool.registry.notices import (
 )
 from spool.registry.registry import Registry
 from spool.sqlite.registry import SqliteRegistry
+from tests.gateway.devices.fleet.test_oracle import history, looks
 from tests.moved_clock import MovedClock
 
 NOW = 1_800_000_000.0
@@ -120,6 +124,27 @@ async def test_losses_are_noticed_by_severity(tmp_path: Path) -> None:
         (row["id"], row["state"], row["user"]) for row in listed
     }
     await registry.close()
+
+
+@pytest.mark.parametrize("losses", [0.0, 0.1])
+def test_only_a_quiet_month_has_no_finding(losses: float) -> None:
+    """People work, sleep, open programs without a prompt, and are away. Without a lost session, nothing is found."""
+    days: dict[int, dict[str, FleetRow]] = defaultdict(dict)
+    for number in range(4):
+        past = history(random.Random(number), is_old=False, sessions=30, losses=losses)
+        past.offset_s = 0.0  # a wrong clock is a finding
+        for now, device in looks(past, is_old=False):
+            state = machine_state(Evidence(device, 60.0), now)
+            row = device_row(replace(device, id=f"m{number}"), None, state, os="")
+            days[int(now // DAY_S)][row.id] = row
+    rows: dict[str, FleetRow] = {}
+    found = []
+    for day in sorted(days):
+        rows |= days[day]
+        facts = Facts(now=(day + 1) * DAY_S, fleet=list(rows.values()))
+        found += [each.draft.title for each in run_detectors(facts, OF_STATES).findings]
+    assert bool(losses) == bool(found), found
+    assert 30 <= max(days) - min(days) + 1
 
 
 def test_a_list_of_many_machines_is_bounded() -> None:
