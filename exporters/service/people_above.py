@@ -161,7 +161,7 @@ class PeopleAbove:
         upstream = self._upstream()
         if upstream is None:
             return None
-        client = UpstreamClient.of(upstream, clock=self._clock)
+        client = UpstreamClient.from_settings(upstream, clock=self._clock)
         try:
             return await client.send(stream, msgspec.json.encode(body), max_answer_bytes=MAX_FILE_BYTES)
         finally:
