@@ -91,7 +91,7 @@ class Pseudonyms(NamedTuple):
 class Persons:
     """
     The names that are linked. All parts of an installation share one object, so a link applies everywhere from the
-    next query on. `meets` gets each address that a new record has as a hash, the hash, and the time of the call.
+    next query on. `meets` gets each address that a call states, its hash, and the time of the call.
     """
 
     def __init__(self) -> None:
@@ -169,12 +169,13 @@ class People:
                     return pseudonym
         return name
 
-    def carried(self, text: str, at: int = LATEST) -> str | None:
+    def carried(self, text: str, at: int | None = None) -> str | None:
         """
         Return the value that new records contain: an address in lower case, its hash, or None if
         addresses are dropped.
 
-        Any other text is returned unchanged. `at` is the time of the call, in nanoseconds.
+        Any other text is returned unchanged. `at` is the time of the call that states it, in nanoseconds; others, such
+        as a seat, are no reason to link hashes.
         """
         address = _address_of(text)
         if address is None:
@@ -184,15 +185,16 @@ class People:
         if self.policy == KEEP:
             return address
         hashed = self._hash(address)
-        if self.persons.meets is not None and self.pseudonym(hashed, at) == hashed:
-            self.persons.meets(address, hashed, at)
+        meets = self.persons.meets
+        if meets is not None and at is not None and self.pseudonym(hashed, at) == hashed:
+            meets(address, hashed, at)
         return hashed
 
     def stored(self, name: str) -> str:
         """Return the form in which links name a person: as records do, and the hash if addresses are dropped."""
         return self.carried(name) or self.hashed(name)
 
-    def carried_values(self, texts: Mapping[str, str], at: int = LATEST) -> dict[str, str]:
+    def carried_values(self, texts: Mapping[str, str], at: int | None = None) -> dict[str, str]:
         """Return a copy of the texts, with the values that new records contain."""
         carried_texts = {name: self.carried(value, at) for name, value in texts.items()}
         return {name: value for name, value in carried_texts.items() if value is not None}

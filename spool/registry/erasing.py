@@ -20,6 +20,7 @@ from spool.registry.changes import Changes
 from spool.registry.file_owners import FILE_OWNERS, owner_id
 from spool.registry.operators import Actor, Operator
 from spool.registry.registry_rows import RegistryRows
+from spool.registry.tables import enforcers
 from spool.registry.tables.operators import delete_operators
 from spool.registry.tables.persons import ERASURE, KIND, KnownPeople, read_people, stored_erasures
 
@@ -148,6 +149,10 @@ class _Erasing:
         """Return the values of a row without names. `table` is the kind of a document, or the name of a table."""
         if table in (ERASURE, KIND):
             return values
+        if table == enforcers.KIND:
+            after = enforcers.renamed(values, self.named)
+            self.done.rows += after != values
+            return after
         everywhere = table in ("audit", "sessions")
         after = {
             name: self._value(value, TextPlace(table, id, name), everywhere) for name, value in values.items()

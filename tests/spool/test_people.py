@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from spool.erasure import new_erasure, pseudonyms_by_digest
 from spool.errors import Invalid
 from spool.people import DROP, HASH, KEEP, People, is_hash
+from spool.record import NS
 
 ANN = "ann@example.com"
 NO_ADDRESSES = ("ann", "", "git@example.com:a/b", "react@18.2.0", "Ann Lee <ann@example.com>")
@@ -58,3 +60,15 @@ def test_an_address_is_refused_where_records_carry_none() -> None:
     assert people(HASH).forms(ANN) == people(DROP).matched({"user": (ANN,)})["user"]
     people(KEEP).check([ANN])
     people(HASH).check([ANN])
+
+
+def test_only_calls_after_an_erasure_are_met() -> None:
+    """The address of a call is reported with its time. Seats, and calls from before an erasure, report nothing."""
+    known, met = people(HASH), list[tuple[str, str, int]]()
+    known.persons.meets = lambda *each: met.append(each)
+    hashed = known.carried(ANN)
+    known.carried_values({"a": ANN})
+    assert hashed == known.stored(ANN) and [] == met
+    known.persons.erased = pseudonyms_by_digest([new_erasure([known.digest(str(hashed))], 2.0)])
+    assert [hashed] * 2 == [known.carried(f" {ANN.upper()} ", at) for at in (NS, 3 * NS)]
+    assert [(ANN, hashed, 3 * NS)] == met

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from zlib import compress, decompress
 
@@ -144,6 +144,16 @@ def _bodies(rows: RegistryRows, name: str) -> Sequence[Mapping[str, Any]]:
 def _packed(reading: EnforcerReading) -> Mapping[str, Any]:
     """Return the stored form of a reading. Compression at level 1 makes it ten times smaller."""
     return {"packed": b64encode(compress(msgspec.json.encode(reading), 1)).decode()}
+
+
+def renamed(body: Mapping[str, Any], name: Callable[[str], str]) -> Mapping[str, Any]:
+    """Return the stored form of a reading with other names of people."""
+    [reading] = _unpacked([body])
+    limits = tuple(
+        replaced(each, id=name(each.id), name=name(each.name), values=tuple(map(name, each.values)))
+        for each in reading.limits
+    )
+    return body if limits == reading.limits else _packed(replaced(reading, limits=limits))
 
 
 def _unpacked(bodies: Sequence[Mapping[str, Any]]) -> Sequence[EnforcerReading]:

@@ -33,6 +33,7 @@ from spool.record import (
 )
 from spool.registry.operators import ADMIN, Actor
 from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerState
 from spool.registry.tables.persons import LinkedPerson
 from spool.storage import Storage
 from tests.moved_clock import MovedClock
@@ -193,6 +194,26 @@ async def test_an_interrupted_erasure_is_finished(storage: Storage, clock: Moved
     assert 1 == await follow_once(storage, clock, revoked_by(""))
     assert {pseudonym: 2, "ada": 1} == await stored_users(storage)
     assert 0 == await follow_once(storage, clock, revoked_by(""))
+
+
+async def test_limits_of_enforcers_have_no_name(storage: Storage) -> None:
+    """Readings are compressed, so no search of the disk finds a name. The limit covers the same calls afterwards."""
+    people = use_people(storage)
+    assert storage.registry is not None
+    table = storage.registry.enforcers
+    limits = [
+        EnforcerLimit(kind="user", id=user, name=user, limit="10", dimension="user", values=(user, "x"))
+        for user in ("ada", "bob")
+    ]
+    reading = EnforcerReading(at=NOON, limits=tuple(limits))
+    await table.keep("gateway", EnforcerState(), reading)
+    erasure = erasure_of(people, ["ada"], NOON)
+    done = await erased(storage, erasure)
+    [pseudonym] = erasure.names.values()
+    [after] = await table.readings("gateway")
+    shown = [(limit.id, limit.name, limit.values, limit.limit) for limit in after.limits]
+    assert [(pseudonym, pseudonym, (pseudonym, "x"), "10"), ("bob", "bob", ("bob", "x"), "10")] == shown
+    assert 1 == done.rows.rows
 
 
 async def test_rows_have_no_name(storage: Storage) -> None:

@@ -274,3 +274,17 @@ async def test_a_waiting_report_is_stated_and_does_not_bring_the_name_back(serve
     assert ("pending", True) == (waiting["state"], waiting["until"] > receipt["at"])
     [damaged] = [place for place in receipt["places"] if place["place"] == "damaged files"]
     assert ("ask", ["ledger.sqlite.damaged-1"]) == (damaged["state"], damaged["listed"])
+
+
+async def test_a_search_finds_no_erased_name(serve: Serve) -> None:
+    """Nothing that a search had found is kept in memory."""
+    world = await world_of(serve, Config())
+    await allow(world)
+    await sent(world, random.Random(7), [CANARY, "bob", CANARY])
+    checked(await world.ask("POST", "/people", {"people": [{"users": [CANARY], "name": "Canary Person"}]}))
+    for text in (CANARY, "bob"):
+        assert checked(await world.ask("GET", "/search", q=text))["found"], text
+    await erased(world, texts=True)
+    for text in (CANARY, "canary"):
+        assert [] == checked(await world.ask("GET", "/search", q=text))["found"]
+    assert checked(await world.ask("GET", "/search", q="bob"))["found"]
