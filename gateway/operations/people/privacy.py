@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,9 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from aiohttp import web
+
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.errors import Refusal
+from gateway.core.schemas import TEXT
 from gateway.devices import states
+from gateway.http.answers import SLOW_S, UNCACHED
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.installation.installation import local_path
@@ -38,9 +42,10 @@ from spool.people import SECOND_NAME, USER, is_address, names_in
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, moment
 from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
 from spool.registry.tables.persons import check_name
-from spool.seen import SEVERAL
+from spool.seen import SEVERAL, save_seen
 from spool.storage import Storage
 
+NDJSON = "application/x-ndjson"
 DONE, PENDING, ASK = "done", "pending", "ask"
 YEARS = 10  # of sums in an export
 MAX_LISTED = 100  # maximum number of backups and other names in a receipt
@@ -163,8 +168,6 @@ async def export_person(request: OperatorRequest[OperatorServices, ExportPerson]
     directory = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
     person = await known_person(request)
     contents = await _contents(request, person)
-    if not (person.is_linked or any(contents[name] for name in _KNOWN_BY)):
-        raise NotThere(_NOT_KNOWN)
     await asyncio.to_thread(_make, directory)
     after = {"names": len(person.names)}
     async with request.audited("person.export", str(directory), after):
@@ -174,6 +177,38 @@ async def export_person(request: OperatorRequest[OperatorServices, ExportPerson]
     return {"export": {"directory": str(directory), "calls": count, "months": len(contents["months"])}}
 
 
+@call(
+    "GET",
+    "/people/{user}/export",
+    ANSWER_PRIVACY_REQUESTS,
+    "Download what is stored about a person",
+    gives={NDJSON: TEXT},
+)
+async def download_person(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
+    """The first line has what `person.json` of an export has, and each further line is a stored call or usage event."""
+    person = await known_person(request)
+    contents = await _contents(request, person)
+    await save_seen()
+    response = web.StreamResponse(headers=_DOWNLOAD)
+    async with request.audited("person.export", "download", {"names": len(person.names)}):
+        await response.prepare(request.http)
+        await _send_line(response, json.dumps(contents, ensure_ascii=False).encode() + b"\n")
+        async for lines in _own_calls(request, person):
+            await _send_line(response, b"".join(lines))
+        await response.write_eof()
+    return response
+
+
+async def _send_line(response: web.StreamResponse, line: bytes) -> None:
+    async with asyncio.timeout(SLOW_S):
+        await response.write(line)
+
+
+_DOWNLOAD = {
+    **UNCACHED,
+    "Content-Type": NDJSON,
+    "Content-Disposition": 'attachment; filename="person.ndjson"',
+}
 _KNOWN_BY = ("months", "devices", "seats", "roles", "accounts")
 _NOT_KNOWN = (
     "no call, account, device or link has this name: use a name as records have it, or an e-mail address"
@@ -412,6 +447,7 @@ async def _other_names(request: OperatorRequest[OperatorServices, Any], person: 
 
 
 async def _contents(request: OperatorRequest[OperatorServices, Any], person: KnownPerson) -> dict[str, Any]:
+    """Return what is stored about a person, except calls. Raises NotThere if nothing has a name of the person."""
     registry, people = request.registry, request.shared.people
     months = await _months(request, person)
     is_own = partial(_is_one_of, frozenset(person.forms))
@@ -419,7 +455,7 @@ async def _contents(request: OperatorRequest[OperatorServices, Any], person: Kno
     emails = {account.email for account in accounts}
     devices = _storage(request).devices.all()
     viewings = await registry.viewings.naming([*person.forms, SEVERAL])
-    return {
+    contents = {
         "made_at": moment(request.now()),
         "name": person.label or None,
         "names": list(person.names),
@@ -451,6 +487,9 @@ async def _contents(request: OperatorRequest[OperatorServices, Any], person: Kno
             for account in accounts
         ],
     }
+    if not (person.is_linked or any(contents[name] for name in _KNOWN_BY)):
+        raise NotThere(_NOT_KNOWN)
+    return contents
 
 
 def _is_one_of(forms: frozenset[str], names: Iterable[str]) -> bool:
@@ -460,19 +499,28 @@ def _is_one_of(forms: frozenset[str], names: Iterable[str]) -> bool:
 async def _write_calls(
     request: OperatorRequest[OperatorServices, Any], person: KnownPerson, path: Path
 ) -> int:
-    log, forms = request.services.money.log, frozenset(person.forms)
     count = 0
     with ExitStack() as open_files:
         file = await asyncio.to_thread(open_files.enter_context, new_file(path))
-        for topic in (AI_TELEMETRY, USAGE_EVENTS):
-            for first in range(1, log.next_number(topic), STEP):
-                for entry in await log.read(topic, first, first + STEP - 1, with_open=True):
-                    own = [each for each in entry.records if each is not None and _is_of(each, forms)]
-                    lines = [json.dumps(describe_record(each), default=str).encode() + b"\n" for each in own]
-                    await asyncio.to_thread(file.writelines, lines)
-                    count += len(lines)
+        async for lines in _own_calls(request, person):
+            await asyncio.to_thread(file.writelines, lines)
+            count += len(lines)
         await asyncio.to_thread(open_files.close)
     return count
+
+
+async def _own_calls(
+    request: OperatorRequest[OperatorServices, Any], person: KnownPerson
+) -> AsyncIterator[list[bytes]]:
+    """Yield the stored calls and usage events of a person as lines of JSON."""
+    log, forms = request.services.money.log, frozenset(person.forms)
+    for topic in (AI_TELEMETRY, USAGE_EVENTS):
+        for first in range(1, log.next_number(topic), STEP):
+            for entry in await log.read(topic, first, first + STEP - 1, with_open=True):
+                own = [each for each in entry.records if each is not None and _is_of(each, forms)]
+                if own:
+                    yield [json.dumps(describe_record(each), default=str).encode() + b"\n" for each in own]
+                await asyncio.sleep(0)
 
 
 def _is_of(record: Record, forms: frozenset[str]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, timedelta
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -30,20 +30,26 @@ STATES = (FREE, LINKED, CONFLICT)
 
 @dataclass(frozen=True, slots=True)
 class StatedNames:
-    """An account, and an address that its calls state. `reason` says why they are not linked, or is ""."""
+    """
+    An account, and an address that its calls state. `reason` says why they are not linked, or is "". `of_user` and
+    `of_address` count all calls whose user is the account, or the address.
+    """
 
     user: str
     address: str
     calls: int
     state: str
     reason: str = ""
+    of_user: int = 0
+    of_address: int = 0
 
 
 STATED: List[StatedNames] = List(
     root="stated_names",
     shows_people=True,
     show=lambda row: {
-        "user": row.user, "address": row.address, "calls": row.calls, "state": row.state, "reason": row.reason or None
+        "user": row.user, "address": row.address, "calls": row.calls, "calls_of_user": row.of_user,
+        "calls_of_address": row.of_address, "state": row.state, "reason": row.reason or None
     },
     identity=Sort(value=lambda row: f"{row.user} {row.address}"),
     sorts={"calls": Sort(value=lambda row: row.calls), "user": Sort(value=lambda row: row.user)},
@@ -68,7 +74,14 @@ async def list_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
     List the pairs of the last 92 days. A pair is a conflict if its account states several addresses, if several
     accounts of one source state its address, or if both names are linked with different people.
     """
-    return await request.list(STATED, MemoryRows(await _stated(request)))
+    stated = await _stated(request)
+    names = dict.fromkeys(name for row in stated for name in (row.user, row.address))
+    query = replace(_query(request), group_by=(USER,), include={USER: tuple(names)})
+    calls = {row.group[0]: row.calls for row in await request.ledger.costs(query)} if names else {}
+    rows = [
+        replace(row, of_user=calls.get(row.user, 0), of_address=calls.get(row.address, 0)) for row in stated
+    ]
+    return await request.list(STATED, MemoryRows(rows))
 
 
 @call(
@@ -90,19 +103,19 @@ async def link_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
 
 async def _stated(request: OperatorRequest[MoneyServices, None]) -> list[StatedNames]:
     await request.ledger.catch_up(request.services.log)
-    until = end_of_hour(request.now())
-    since = until.astimezone(UTC).replace(hour=0) - DAYS
-    query = CostQuery(
-        since=since,
-        until=until,
-        granularity=TOTAL,
+    by_pair = replace(
+        _query(request),
         group_by=(USER, SECOND_NAME, "source"),
         exclude={USER: ("", OTHER), SECOND_NAME: ("",)},
-        measures=("calls",),
-        stated_names=True,
     )
-    rows = await request.ledger.costs(query)
+    rows = await request.ledger.costs(by_pair)
     return await asyncio.to_thread(lambda: list(_pairs(rows, request.shared.people)))
+
+
+def _query(request: OperatorRequest[MoneyServices, None]) -> CostQuery:
+    until = end_of_hour(request.now())
+    since = until.astimezone(UTC).replace(hour=0) - DAYS
+    return CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",), stated_names=True)
 
 
 def _pairs(rows: Sequence[CostRow], people: People) -> Iterator[StatedNames]:

@@ -81,6 +81,7 @@ def operations(today: datetime) -> Iterator[Operation]:
     yield Operation("/delivery", "routes", "/routes?limit=50")
     yield Operation("/tail", "fields", "/records?limit=1")
     yield Operation("/roles", "list", "/roles?limit=50")
+    yield Operation("/privacy", "viewings", "/people/viewings?limit=50")
     yield Operation("/settings", "list", "/configuration?limit=50")
     for by in ("team", "user", "model_family", "sender"):
         yield Operation("/", f"search, {by}", f"/report?by={by}&{SEARCHED}")

@@ -244,6 +244,8 @@ async def prepare(session: aiohttp.ClientSession, users: int) -> None:
             assert made.status < 300, await made.text()
             return dict(json.loads(await made.read()))
 
+    right = {"name": "privacy", "data_access": "none", "permission_sets": ["answer_privacy_requests"]}
+    await make("roles", {**right, "members": ["ada@example.com"]})
     view = {"name": "one team", "filter": {"team": ["team-007"]}, "principal_dimension": "user"}
     ids = (await make("views", view))["view"]["id"]
     for number in range(BUDGETS):

@@ -172,12 +172,13 @@ def test_comments_stay_at_home(path: Path) -> None:
 
 def test_the_console_is_small() -> None:
     """
-    All files together are smaller than 171 KB when compressed, without the maps for developers. Nobody loads all of
-    them: tests/browser/test_pages.py bounds what one page needs.
+    All files together are smaller than 176 KB when compressed, without the maps for developers. Nobody loads all of
+    them: tests/browser/test_pages.py bounds what one page needs. The bound rose from 171 KB with privacy requests, a
+    page of its own that only few people may open.
     """
     assert (
         sum(len(each.packed) for path, each in console().assets.items() if not path.endswith(".map"))
-        < 171_000
+        < 176_000
     )
 
 

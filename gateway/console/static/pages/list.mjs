@@ -29,5 +29,6 @@ export const PAGES = [
   {path: "/delivery", title: "Delivery", shortcut: "y", group: "Administration", needs: "view_operation", isWhole: true, load: () => import("./delivery.mjs")},
   {path: "/tail", title: "Live tail", shortcut: "t", group: "Administration", needs: "view_records", load: () => import("./tail.mjs")},
   {path: "/roles", title: "Roles", shortcut: "p", group: "Administration", needs: "organization_administration", isWhole: true, load: () => import("./roles.mjs")},
+  {path: "/privacy", title: "Privacy requests", shortcut: "0", group: "Administration", needs: "answer_privacy_requests", isWhole: true, load: () => import("./privacy.mjs")},
   {path: "/settings", title: "Settings", shortcut: "e", group: "Administration", isWhole: true, load: () => import("./settings.mjs")},
 ];

@@ -2,7 +2,7 @@
 import {ROLES, roleName} from "../lib/words.mjs";
 import {here, to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
-import {ago} from "../lib/format.mjs";
+import {ago, exactCount} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Columns, Fields, State, Tabs, may} from "../lib/parts.mjs";
@@ -126,9 +126,27 @@ const PEOPLE = {
   empty: html`<h2>No names yet</h2><p>Add names by hand or paste lines of a CSV file. People with an account get their name from it.</p>`,
 };
 
+const plainNumber = (title, name, wide) => ({title, kind: "number", wide, sort: name === "calls" && name, order: "desc", value: (row) => exactCount(row[name])});
+
+const STATED = {
+  path: "/people/stated", root: "stated_names", at: PATH, caption: "pairs", what: ["keys"],
+  identity: (row) => `${row.user} ${row.address}`, heading: (row) => `${row.user} and ${row.address}`,
+  columns: [plain("Account", "user", true), {title: "Address", value: (row) => row.address}, {title: "State", value: (row) => html`<${State} word=${row.state} kind=${row.state === "conflict" ? "bad" : "plain"} />`},
+    plainNumber("Calls with both", "calls"), plainNumber("Calls of the account", "calls_of_user", true), plainNumber("Calls of the address", "calls_of_address", true),
+    {title: "Why", wide: 2, value: (row) => row.reason ?? ""}],
+  Before: () => html`<p class="faint">Accounts with the addresses that their calls of the last 92 days state. A sender can state a false address, so look before you link.</p>`,
+  actions: [
+    {title: "Link", needs: "organization_administration", when: (row) => row.state !== "linked", text: (row) => `Reports show ${row.user} as ${row.address}. This may widen what people with roles see.`,
+      run: (row) => send("POST", "/people", {people: [{users: [row.address, row.user]}]}).then(() => null)},
+    {title: "Split", needs: "organization_administration", when: (row) => row.state === "linked", text: (row) => `Reports show ${row.user} as a person of its own again.`,
+      run: (row) => send("POST", "/people/split", {user: row.user}).then(() => null)},
+  ],
+};
+
 const PARTS = [["configuration", "Configuration", CONFIGURATION, "operate_spool"], ["operators", "Operators", OPERATORS, "organization_administration"],
   ["sessions", "Sessions", SESSIONS, "organization_administration"], ["assistants", "Assistants", TOOLS, "organization_administration"],
-  ["names", "Names of people", PEOPLE, "view_names"], ["audit", "Audit", AUDIT, "organization_administration"]];
+  ["names", "Names of people", PEOPLE, "view_names"], ["stated", "Stated names", STATED, "organization_administration"],
+  ["audit", "Audit", AUDIT, "organization_administration"]];
 
 export function Page(given) {
   const parts = PARTS.filter(([, , , needed]) => may(given.session, needed));
