@@ -49,6 +49,11 @@ _NOW = tuple(name for name in _ALL if name not in _UNTIL_1_3)
 # out, because Tollhouse does not know these values. Version 1.5 is a draft and renames none of these columns.
 VERSIONS: Mapping[str, Sequence[str]] = {"1.2": COLUMNS, "1.3": _ALL, "1.4": _NOW, "1.5": _NOW}
 VERSION = "1.2"
+# Columns of an export by command. Files that are written while calls arrive have no invoice.
+EXPORTED: Mapping[str, Sequence[str]] = {
+    version: sorted((*names, "InvoiceId"), key=lambda name: name.startswith("x_"))
+    for version, names in VERSIONS.items()
+}
 ACCOUNT = "tollhouse"  # one name for the whole organization, because no report names the billed account
 UNKNOWN = "Unknown"
 COUNTED = tuple(name for name in COUNTS if name != "reasoning_tokens")
@@ -102,6 +107,7 @@ class Charge:
     # month in which a change of usage became known, if the month of the usage had ended
     billed_in: datetime | None = None
     length: timedelta = HOUR
+    invoice: str = ""  # number of the invoice
 
     lines: tuple[SumLine, ...] = ()  # price lines that add up to the cost; each becomes a row
 
@@ -115,19 +121,21 @@ class Charge:
         return (tokens, "Tokens") if tokens else (self.calls, "Requests")
 
 
-def header(version: str = VERSION) -> bytes:
-    return csv_lines([VERSIONS[version]]).encode()
+def header(columns: Sequence[str] = COLUMNS) -> bytes:
+    return csv_lines([columns]).encode()
 
 
-def charge_lines(charges: Iterable[Charge], *, account: str = ACCOUNT, version: str = VERSION) -> bytes:
-    """Return the CSV lines of charges, with the columns of a version."""
+def charge_lines(
+    charges: Iterable[Charge], *, account: str = ACCOUNT, columns: Sequence[str] = COLUMNS
+) -> bytes:
+    """Return the CSV lines of charges."""
     rows = (charge_rows(charge, account=account) for charge in charges)
-    return row_lines(chain.from_iterable(rows), version=version)
+    return row_lines(chain.from_iterable(rows), columns=columns)
 
 
-def row_lines(rows: Iterable[Mapping[str, str]], *, version: str = VERSION) -> bytes:
-    """Return one CSV line per row, with the columns of a version."""
-    return csv_lines([row[name] for name in VERSIONS[version]] for row in rows).encode()
+def row_lines(rows: Iterable[Mapping[str, str]], *, columns: Sequence[str] = COLUMNS) -> bytes:
+    """Return one CSV line per row."""
+    return csv_lines([row[name] for name in columns] for row in rows).encode()
 
 
 def charge_rows(charge: Charge, *, account: str) -> list[dict[str, str]]:
@@ -168,6 +176,7 @@ def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
         "ContractedCost": charge.cost,
         "EffectiveCost": charge.cost,
         "HostProviderName": provider,  # the provider's name, because no report states who hosts the models
+        "InvoiceId": charge.invoice,
         "InvoiceIssuerName": provider,
         "ListCost": charge.cost if charge.list_cost is None or is_credit else charge.list_cost,
         "PricingCategory": "" if is_credit else "Standard",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -21,6 +22,7 @@ from gateway.cli.operator.files import write_files
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.output import JsonObject
 from gateway.core.errors import ASKED_TOO_MUCH
+from spool import providers
 from spool.ledger.days.spans import PER_DAY
 from spool.ledger.money import unconverted_words
 from spool.ledger.queries import BILLED_TYPES, COVERED_COST, METERED_COST
@@ -158,7 +160,8 @@ def _counted(
     lines: str | None,
 ) -> bytes:
     """Return the header and the rows of counted costs."""
-    parts = [focus_rows.header(version)]
+    columns, invoice_of = focus_rows.EXPORTED[version], _invoices_of_closed_months(client)
+    parts = [focus_rows.header(columns)]
     by = [("by", name) for name in dict.fromkeys((*focus_rows.DIMENSIONS, *tags))]
     counted = [*by, ("cost_type", METERED_COST)] if plans else by
     if lines is not None:
@@ -166,13 +169,16 @@ def _counted(
     # Each request is for one day, because the hours of a month are too large for one response.
     for day in _days(client, first, last):
         for rows, length in _rows(client, day, counted):
-            charges = report_charges(rows, tags, length=length)
-            parts.append(focus_rows.charge_lines(charges, account=account, version=version))
+            charges = [
+                replace(charge, invoice=invoice_of(charge.provider or "", day[:7]))
+                for charge in report_charges(rows, tags, length=length)
+            ]
+            parts.append(focus_rows.charge_lines(charges, account=account, columns=columns))
     if plans:
         covered = [*by, ("cost_type", COVERED_COST)]
         for month in _months(first, last):
             shown = _of_plans(client, month, covered, account, tags)
-            parts.append(focus_rows.row_lines(shown, version=version))
+            parts.append(focus_rows.row_lines(shown, columns=columns))
     return b"".join(parts)
 
 
@@ -345,6 +351,22 @@ def of_bills(
         yield billed_rows.row_lines(billed_rows.day_rows(of_day, account=account), version=version)
 
 
+def _invoices_of_closed_months(client: OperatorClient) -> Callable[[str, str], str]:
+    """Return a function that returns the only invoice of a provider's closed month, or ""."""
+    closed = _by_month(client, "/closed-months", "closed_months", "month")
+    invoices = _by_month(client, "/billed-invoices", "billed_invoices", "number") if closed else {}
+
+    def invoice_of(provider: str, month: str) -> str:
+        place = providers.canonical(provider), month
+        return _only(invoices.get(place, ())) if place in closed else ""
+
+    return invoice_of
+
+
+def _only(numbers: Sequence[str]) -> str:
+    return numbers[0] if len(numbers) == 1 else ""
+
+
 def _billed_day(
     client: OperatorClient, day: date, by: tuple[str, ...], invoices: _Named, closed: _Named
 ) -> billed_rows.ExportedDay:
@@ -360,11 +382,10 @@ def _billed_day(
         return _CLOSED if provider in final else ""
 
     def invoice_of(provider: str) -> str:
-        known = invoices.get((provider, month), [])
-        return known[0] if len(known) == 1 else ""
+        return _only(invoices.get((provider, month), ()))
 
-    providers = {str(row["provider"]) for row in billed if row["charge"] != "restated"}
-    waiting = sorted(name for name in providers if not state_of(name))
+    sellers = {str(row["provider"]) for row in billed if row["charge"] != "restated"}
+    waiting = sorted(name for name in sellers if not state_of(name))
     if waiting:
         click.echo(f"{day} is not final and was left out for: {', '.join(waiting)}", err=True)
     has_more = any(row["charge"] in _BESIDE for row in billed)

@@ -81,7 +81,8 @@ def rows(
 ) -> list[dict[str, str]]:
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=list(records))
     charges = asyncio.run(focus.charges_of_entries([entry], lines_of))
-    text = focus.header(version) + focus.charge_lines(charges, version=version)
+    columns = focus.VERSIONS[version]
+    text = focus.header(columns) + focus.charge_lines(charges, columns=columns)
     return list(csv.DictReader(io.StringIO(text.decode())))
 
 

@@ -217,6 +217,15 @@ def exported(data: Path) -> None:
         ("usage", "search", "1.5", "1.5", "100", "7", "invoiced"),
         ("difference", "", "0.02", "0.02", "", "7", "invoiced"),
     ] == [tuple(row[name] for name in named) for row in rows]
+    assert [("9", "7")] == counted_rows(data)
+
+
+def counted_rows(data: Path) -> list[tuple[str, str]]:
+    """Return the cost and the invoice of each counted row. The column always exists."""
+    span = ("--from", "2026-08-12", "--to", "2026-08-31")
+    found = CliRunner().invoke(main, ["export", "focus", *span, "--data", str(data)])
+    assert 0 == found.exit_code, found.output
+    return [(row["BilledCost"], row["InvoiceId"]) for row in csv.DictReader(found.output.splitlines())]
 
 
 async def test_commands_add_close_list_and_reopen(server: OperatorServer, tmp_path: Path) -> None:
@@ -246,6 +255,7 @@ async def test_commands_add_close_list_and_reopen(server: OperatorServer, tmp_pa
         assert "billed $1.52" in run("preview", *month)
         exported(tmp_path)
         run("reopen", *month)
+        assert [("9", "")] == counted_rows(tmp_path)
         assert "2026-08" not in run("list")
 
     await asyncio.to_thread(all_of_it)

@@ -138,7 +138,8 @@ def test_what_is_exported_can_be_read_again(version: str) -> None:
                      model="o3", team="search", calls=2, input_tokens=10, output_tokens=5)
         for day in (1, 2)
     ]  # fmt: skip
-    report = read(focus.header(version) + focus.charge_lines(charges, version=version))
+    columns = focus.VERSIONS[version]
+    report = read(focus.header(columns) + focus.charge_lines(charges, columns=columns))
     assert report.source.name == "focus"
     assert report.damaged == 0
     assert report.statement is not None
