@@ -1,5 +1,6 @@
 """
-Count pattern words in docstrings, comments, messages and documents, by room (`python -m tests.prose`).
+Count pattern words in docstrings, comments, messages and documents, by room (`python -m tests.prose`), and function
+names that do not say what the function does.
 
 The patterns are words that readers had to read twice. The counts are a report: a low one is no proof of a clear text.
 `python -m tests.prose --draw 20 --seed 7` prints 20 random pieces of each kind, to be judged by a reader.
@@ -36,6 +37,14 @@ PATTERNS = {
     "beside, behind": r"\b(?:beside|besides|behind)\b",
     "semicolon": r";",
 }
+NAME_PATTERNS = {
+    "function named by a participle": r"_*(?!need|seed|speed|feed|embed|exceed|open|listen|when|then)[a-z]+(?:ed|en)",
+    "function named work": r"_*work",
+    "old word in a test's name": (
+        r"test_(?:.*_)?(?:told|untold|tells?|asked|asks?|stands?|lies|brought|comes|goes|gone|kept|taken|takes?|mend\w*|"
+        r"anew|beside|behind|parked|books|dear)(?:_.*)?"
+    ),
+}
 
 
 class Piece(NamedTuple):
@@ -52,13 +61,17 @@ class Piece(NamedTuple):
 
 def pieces() -> Iterator[Piece]:
     """Yield each docstring, comment, message and paragraph of the tracked files, tests without messages."""
-    listed = subprocess.run(
-        ["git", "ls-files", "*.py", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for path in listed.stdout.split():
+    for path in _tracked("*.py", "*.md"):
         text = (ROOT / path).read_text()
         found = _of_python(path, text) if path.endswith(".py") else _of_markdown(path, text)
         yield from (piece for piece in found if len(piece.text.split()) >= MIN_WORDS)
+
+
+def _tracked(*patterns: str) -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return listed.stdout.split()
 
 
 def _of_python(path: str, text: str) -> Iterator[Piece]:
@@ -111,6 +124,17 @@ def report() -> Iterator[str]:
         hits = sum(counts.values()) - counts["pieces"]
         yield f"{room:36} {counts['pieces']:6,} pieces {hits:6,} pattern words"
     yield from (f"{name:36} {total[name]:6,}" for name in ("pieces", *PATTERNS))
+    names = list(function_names())
+    for title, pattern in NAME_PATTERNS.items():
+        yield f"{title:36} {sum(re.fullmatch(pattern, name) is not None for name in names):6,}"
+
+
+def function_names() -> Iterator[str]:
+    """Yield the name of each function of the tracked Python files."""
+    for path in _tracked("*.py"):
+        for node in ast.walk(ast.parse((ROOT / path).read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node.name
 
 
 def drawn(number: int, seed: int) -> Iterator[str]:
