@@ -335,7 +335,10 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
     if exchanged:
         found.append(keys_exchanged(split_sides, own, exchanged))
     if billed_at.is_any:
-        found += contract_price(split_sides, at_contracts, billed_at)
+        moved = tuple(claim.cause for claim in found if billed_at.is_of_moved(claim))
+        found += [
+            replace(claim, beside=moved) for claim in contract_price(split_sides, at_contracts, billed_at)
+        ]
     if conversion is not None and (fixed is None or not fixed.is_of_market):
         # an unknown rate of exchange would explain any price
         found = [

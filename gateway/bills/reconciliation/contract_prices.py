@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import isqrt
 
 from gateway.bills.reconciliation.cells import Levels, Split, tier_of
-from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, Claim, claim_of
+from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, TIER_NOT_GIVEN, Claim, claim_of
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MICRO, NOTHING
 from gateway.bills.reconciliation.restating import undone
 from gateway.bills.reconciliation.sides import RATE, Cell, CountedUse, Prices
@@ -27,6 +27,7 @@ _LASTING = OF_PRICES - {"price_on_days"} | {
     "fee",
     "key_price",
 }  # causes that may apply to each line of a bill
+_MOVED = frozenset({"tier_unknown", TIER_NOT_GIVEN, "batch_unreported", "other_model"})
 Group = tuple[str, str]  # model and tier, as far as the billed amounts state them
 
 
@@ -109,6 +110,15 @@ class BilledPrices:
 
         return prices
 
+    def is_of_moved(self, claim: Claim) -> bool:
+        """
+        Return whether a claim has tokens under another model or tier on the bill, while the bill follows contracts on a
+        part of the days or tiers only. The amount of either cause then depends on the other.
+        """
+        models = {model for model, _ in self.factors}
+        is_of_contract = bool(models) and (not self.levels.money_model or not models.isdisjoint(claim.models))
+        return claim.cause in _MOVED and self.every is None and is_of_contract
+
     def as_hint_if_unclear(self, claim: Claim) -> Claim:
         """
         Return a claim about prices as a hint if the contract may be their cause, or if a fee on every line may be.
@@ -118,7 +128,8 @@ class BilledPrices:
             part == RATE and portion.amount and _group(cell) in self.unclear
             for (part, cell, _), portion in claim.parts.items()
         )
-        return replace(claim, beside=(*claim.beside, CONTRACT_PRICE)) if is_lasting or is_unclear else claim
+        is_doubtful = is_lasting or is_unclear or self.is_of_moved(claim)
+        return replace(claim, beside=(*claim.beside, CONTRACT_PRICE)) if is_doubtful else claim
 
 
 def _group(cell: Cell) -> Group:
