@@ -32,6 +32,14 @@ QUERY: Mapping[str, str] = {
     "no_report_for": "Only those that have not reported for this time, such as `12h` or `3d`.",
     "no_call_for": "Only those without a call for this time, such as `12h` or `3d`.",
     "unused_for": "Only keys that nobody has used for this time, such as `30d`.",
+    "focus.from": "The first day (UTC).",
+    "focus.to": "The last day.",
+    "focus.account": "The column `BillingAccountId`; default: `tollhouse`.",
+    "focus.version": "The FOCUS version; default: `1.2`.",
+    "focus.plans": "Whether to add seats and covered calls.",
+    "focus.billed": "Whether to export final bills instead of counted costs.",
+    "focus.lines": "`meters` writes a row per price line.",
+    "focus.tag": "A further dimension in `Tags`.",
     "q": "A part of a name, or a number of a pull request such as `111`; 1 to 200 characters.",
     "verdicts.state": "`all` adds the rows `within`.",
     "bundle.tar.gz.state": "`all` adds the rows `within`.",
@@ -107,7 +115,7 @@ QUERY: Mapping[str, str] = {
 NOT_FILTERS = {
     "by", "cost", "cost_type", "date", "duration", "end_date", "end_time", "expand", "filters", "from", "granularity",
     "group_by", "hide_resolved", "include_hidden", "measures", "meter", "missing", "range", "show", "start_time", "to",
-    "tokens", "tz", "where",
+    "tag", "tokens", "tz", "where",
 }  # fmt: skip
 # filters whose name does not show what they select
 FILTERS: Mapping[str, str] = {

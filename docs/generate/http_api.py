@@ -201,7 +201,15 @@ PAGES = (
         "Reports",
         "Report, compare and forecast costs, and recalculate the totals.",
         _operators(
-            "/ledger", "/overview", "/report", "/comparison", "/forecast", "/what-if", "/marks", "/work"
+            "/ledger",
+            "/overview",
+            "/report",
+            "/focus",
+            "/comparison",
+            "/forecast",
+            "/what-if",
+            "/marks",
+            "/work",
         ),
     ),
     ApiPage(

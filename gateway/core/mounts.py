@@ -18,6 +18,7 @@ WHOLE_SINCE = "Tollhouse-Whole-Since"  # header of the field `whole_since`
 CUT_PERIODS = "Tollhouse-Cut-Periods"
 OTHER_UNITS = "Tollhouse-Other-Units"  # header of the field `other_units`: calls and cost
 REASON = "X-Tollhouse-Reason"  # header with the reason why somebody looks at figures of a person
+WARNINGS = "Tollhouse-Warnings"  # header with a JSON list of sentences about what a file lacks
 AS = "X-Tollhouse-As"  # header that names the person who sends a request on the operator socket
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -175,18 +176,40 @@ async def _send(
 ) -> web.StreamResponse:
     response = web.StreamResponse(status=status, headers=headers)
     await response.prepare(request)
-    try:
+    async with sending(request, response) as send:
         for piece in pieces if request.method != "HEAD" else ():
-            async with asyncio.timeout(SLOW_S):
-                await response.write(piece)
-            await asyncio.sleep(0)  # needed because write() does not yield while the buffer has space
+            await send(piece)
+    return response
+
+
+@asynccontextmanager
+async def sending(
+    request: web.Request, response: web.StreamResponse
+) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
+    """
+    Yield a function that sends a piece of an answer. The answer ends with the block.
+
+    An error before the first piece is raised, so it can be answered. If the reader stalls or a later piece cannot be
+    made, the connection is aborted, so the client sees a truncated answer.
+    """
+
+    async def send(piece: bytes) -> None:
+        if not response.prepared:
+            await response.prepare(request)
+        async with asyncio.timeout(SLOW_S):
+            await response.write(piece)
+        await asyncio.sleep(0)  # needed because write() does not yield while the buffer has space
+
+    try:
+        yield send
         await response.write_eof()
     except BaseException as error:
+        if not response.prepared:
+            raise
         if request.transport is not None:
             request.transport.abort()
         if not isinstance(error, (ConnectionError, TimeoutError)):
             raise
-    return response
 
 
 def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

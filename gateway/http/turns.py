@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mappi
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from aiohttp import web
 
@@ -35,7 +35,13 @@ _THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies", initializer=l
 R = TypeVar("R")
 Answer: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"
 RETRY_S = 5
-RECOUNT = "recount"
+RECOUNT, EXPORT = "recount", "export"
+
+
+class RunQuery(Protocol):
+    """Run one query in its turn."""
+
+    async def __call__(self, work: Callable[[], Awaitable[T]]) -> T: ...
 
 
 async def drive(work: Generator[None, None, T]) -> T:
@@ -228,6 +234,19 @@ class Questions:
 
         return await self.answer(who, work_and_encode, send)
 
+    @asynccontextmanager
+    async def export(self, who: str) -> AsyncIterator[RunQuery]:
+        """
+        Yield a function that runs a query of an export. `who` has one export at a time, because a part of it stays in
+        memory while it is sent. Other queries of `who` run between its queries.
+        """
+
+        async def run(work: Callable[[], Awaitable[T]]) -> T:
+            return await self.answer(who, work, _made)
+
+        async with self._turn_of(f"{EXPORT} of {who}", self._settings()):
+            yield run
+
     async def recount(self, who: str, work: Callable[[], Awaitable[T]]) -> T:
         """
         Run a recount of stored data. Only one recount runs at a time.
@@ -300,6 +319,10 @@ async def _waiting(turn: Awaitable[object], section: AnswerSettings) -> None:
             await turn
     except TimeoutError:
         raise _busy(f"the query did not get its turn within {section.max_time:g} s") from None
+
+
+async def _made(answer: T) -> T:
+    return answer
 
 
 async def _in_time(work: Callable[[], Awaitable[T]], section: AnswerSettings) -> T:

@@ -90,6 +90,7 @@ def _queries(first_day: str, last_day: str) -> Mapping[str, Sequence[str]]:
             [("per", "daily"), ("cost_type", "metered_cost"), ("top", "1000")],
             [("per", "daily"), ("cost_type", "paid_cost"), ("by", "charge"), ("by", "plan")],
         )],
+        "focus": [urlencode([*span, *more]) for more in ([], [("lines", "meters")], [("billed", "true")])],
         "what_if": [urlencode([*span, *groups, ("model", "gpt-4.1-mini")])],
         "preview_closing": [urlencode([("provider", "openai"), ("month", last_day[:7])]), ""],
         "comparison": [urlencode([*span, *groups, ("top", "1000")])],

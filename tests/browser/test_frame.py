@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
@@ -186,3 +186,24 @@ def test_the_menu_has_at_most_seven_entries(console: Console) -> None:
     menu.get_by_role("link", name="Costs").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Costs")
     expect(menu).to_have_count(0)
+
+
+def test_letters_typed_before_the_search_opens_are_kept(console: Console) -> None:
+    """The file of the search is loaded on its first use. What is typed in between is in its field, and Enter opens."""
+    console.open("/costs")
+    waiting: list[Route] = []
+    path = re.compile(r"search\.mjs$")
+    console.page.route(path, lambda route: waiting.append(route))
+    with console.page.expect_request(path):
+        console.page.keyboard.press("/")
+    console.page.keyboard.type("ketx")
+    for _ in "tx":
+        console.page.keyboard.press("Backspace")
+    waiting.pop().continue_()
+    box = console.page.get_by_role("searchbox")
+    expect(box).to_have_value("ke")
+    console.page.keyboard.type("ys\n")
+    expect(console.page.get_by_role("heading", level=1)).to_have_text("API Keys")
+    console.page.keyboard.press("/")
+    console.page.keyboard.type("fleet\n")
+    expect(console.page.get_by_role("heading", level=1)).to_have_text("Fleet")

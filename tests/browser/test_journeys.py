@@ -448,7 +448,7 @@ def test_q_a_missing_price(own: Tollhouse, open_console: OpenConsole) -> None:
 
 
 def test_p_a_key_for_a_contractor(own: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: the search opens the form, then a use case, the last day, Create a key."""
+    """From Overview: the search opens the form, then a use case, in 7 days, Create a key."""
     console = open_console(own)
     dialog = console.page.get_by_role("dialog", name="Create a key")
     console.open("/")
@@ -456,9 +456,84 @@ def test_p_a_key_for_a_contractor(own: Tollhouse, open_console: OpenConsole) -> 
     expect(dialog.get_by_label("Name", exact=False).first).to_be_focused()
     console.page.keyboard.type("contractor")
     dialog.get_by_role("checkbox", name="Send AI Telemetry").check()
-    friday = (datetime.now(UTC).date() + timedelta(days=5)).isoformat()
-    dialog.get_by_label("Expires").fill(friday)
+    dialog.get_by_role("button", name="in 7 days").click()
+    ends = (datetime.now(UTC).date() + timedelta(days=7)).isoformat()
+    expect(dialog.get_by_label("Expires")).to_have_value(re.compile(ends[:8]))
     dialog.get_by_role("button", name="Create a key").click()
     expect(dialog).to_contain_text("This is the secret.")
     ended(console, "p: a key for a contractor", most=4)
-    assert console.ask("/keys/contractor")["key"]["expires_at"].startswith(friday[:8])
+    assert console.ask("/keys/contractor")["key"]["expires_at"].startswith(ends[:8])
+
+
+@pytest.fixture
+def of_months(tmp_path: Path) -> Iterator[Tollhouse]:
+    """A running Tollhouse with calls in the last quarter, whatever day it is."""
+    tollhouse = filled(tmp_path, "--days", "150", "--records", "600")
+    tollhouse.start()
+    yield tollhouse
+    tollhouse.stop()
+
+
+def test_r_last_quarter_as_focus(of_months: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: Costs, last quarter, FOCUS. The command writes the same bytes."""
+    console = open_console(of_months)
+    console.open("/")
+    console.follow("Costs")
+    console.page.get_by_label("Range").select_option(label="Last quarter")
+    expect(console.page.get_by_text("Last quarter (UTC)")).to_be_visible()
+    with console.page.expect_download() as download:
+        console.page.get_by_role("link", name="FOCUS", exact=True).click()
+    ended(console, "r: last quarter as FOCUS", most=4)
+    _, first, last = re.split(r"focus-(.{10})-(.{10})\.csv", download.value.suggested_filename)[:3]
+    written = of_months.run("export", "focus", "--from", first, "--to", last)
+    assert written == download.value.path().read_text()
+    assert 1 < len(written.splitlines())
+
+
+def test_s_a_focus_file_with_options(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """FOCUS options: a version and price lines. Plans need whole months, and bills have neither plans nor lines."""
+    console = open_console(planted)
+    console.open("/costs?from=now-7d")
+    console.page.get_by_role("button", name="FOCUS options").click()
+    dialog = console.page.get_by_role("dialog")
+    link = dialog.get_by_role("link", name="Download")
+    dialog.get_by_label("Seats of plans").check()
+    expect(dialog.get_by_role("status")).to_contain_text("Plans need whole months")
+    expect(link).to_have_count(0)
+    dialog.get_by_label("First day").fill("2026-09-01")
+    dialog.get_by_label("Last day").fill("2026-09-30")
+    expect(link).to_be_visible()
+    dialog.get_by_label("Final bills").check()
+    expect(dialog.get_by_label("Seats of plans")).to_be_disabled()
+    dialog.get_by_label("Final bills").uncheck()
+    first = (datetime.now(UTC).date() - timedelta(days=3)).isoformat()
+    dialog.get_by_label("Last day").fill(yesterday())
+    dialog.get_by_label("First day").fill(first)
+    dialog.get_by_label("Version").select_option("1.4")
+    dialog.get_by_label("A row per price line").check()
+    with console.page.expect_download() as download:
+        link.click()
+    words = ("--from", first, "--to", yesterday(), "--focus-version", "1.4", "--lines", "meters")
+    assert planted.run("export", "focus", *words) == download.value.path().read_text()
+
+
+def test_t_two_budgets_to_other_people(own: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: for each, the search, Edit, and the channel of these people. Enter saves."""
+    names = ("first limit", "second limit")
+    own.run("views", "create", "--name", "of limits", "--principal", "user", "--where", "team=search")
+    mail = ("--server", "127.0.0.1:9", "--tls", "none", "--sender", "a@example.com", "--to", "b@example.com")
+    own.run("notifications", "channels", "create", "owners", "email", *mail)
+    for name in names:
+        own.run("budgets", "create", "--name", name, "--view", "of limits", "--amount", "100000")
+    console = open_console(own)
+    dialog = console.page.get_by_role("dialog")
+    console.open("/")
+    for name in names:
+        seek(console, name)
+        dialog.get_by_role("button", name="Edit").click()
+        dialog.get_by_role("checkbox", name="owners").check()
+        console.page.keyboard.press("Enter")
+        expect(dialog).to_have_count(0)
+    ended(console, "t: two budgets to other people", most=6)
+    channels = {each["name"]: each["channels"] for each in console.ask("/budgets")["budgets"]}
+    assert [["owners"]] * 2 == [channels[name] for name in names]

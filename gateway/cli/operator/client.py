@@ -180,7 +180,7 @@ class OperatorClient:
 
         parameters = f"?{urlencode(query)}" if query else ""
         url = URL(f"http://tollhouse{OPERATOR_API}{path}{parameters}", encoded=True)
-        timeout = aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=PATIENCE_S)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE_S, sock_read=ANSWER_S)
         async with (
             self._reached() as socket,
             aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket)), timeout=timeout) as session,

@@ -294,6 +294,7 @@ _LISTED = (
         ),
         paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
     ),
+    Area(modules=("gateway.operations.money.costs.focus",), paths=("/focus",)),
     Area(modules=("gateway.operations.money.allocation",), paths=("/allocation",)),
     Area(
         modules=("gateway.operations.money.insights", "gateway.operations.money.attention"),

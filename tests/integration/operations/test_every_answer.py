@@ -153,7 +153,8 @@ async def test_every_answer_has_a_most(
             told = f"{status} {question.method} {question.path[:120]} {str(question.body)[:80]}"
             if status >= 500 and status != 503:
                 wrong.append(f"failed: {told}: {body[:200]!r}")
-            if len(body) > MOST_BYTES:
+            # a FOCUS export has one day or hour in memory at a time
+            if len(body) > MOST_BYTES and question.name != "focus":
                 wrong.append(f"{len(body)} bytes: {told}")
             if max(encoded_on_loop, default=0) > 2 * SLICE_BYTES:
                 wrong.append(f"{max(encoded_on_loop)} bytes encoded at once on the loop: {told}")

@@ -15,7 +15,7 @@ function Question({label, title, path, asked, json, draw}) {
   return html`<section aria-label=${label}><h2>${title}</h2>
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${found.data && html`${draw(found.data)}
-      <p class="bar"><span class="faint">The same data:</span> <a href=${addressOf(path, asked)}>${json}</a></p>`}<//></section>`;
+      <p class="bar"><span class="faint">Download</span> <a href=${addressOf(path, asked)}>${json}</a></p>`}<//></section>`;
 }
 
 /** The columns with the names of a group. The last row has the total. */

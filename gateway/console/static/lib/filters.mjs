@@ -48,8 +48,8 @@ export function AddFilter({available, filters, at, chose, hints = {}, titleOf}) 
           <button type="submit">Add</button></form>`)}`;
 }
 
-/** Links to the same data as JSON, CSV and a curl command. `csv` is an address, or a function that returns the text. */
-export function Elsewhere({path, parameters, csv, name}) {
+/** Links to the same data as JSON, CSV and a curl command, and more as children. `csv` is an address, or a function that returns the text. */
+export function Elsewhere({path, parameters, csv, name, children}) {
   const [showsCurl, setShowsCurl] = useState(false);
   const address = addressOf(path, parameters);
   const {pathname, search} = new URL(address);
@@ -60,8 +60,8 @@ export function Elsewhere({path, parameters, csv, name}) {
     link.click();
     URL.revokeObjectURL(link.href);
   };
-  return html`<p class="bar"><span class="faint">The same data:</span> <a href=${address}>JSON</a>
-    ${typeof csv === "string" ? html`<a href=${csv}>CSV</a>` : html`<button type="button" onClick=${save}>CSV</button>`}
+  return html`<p class="bar"><span class="faint">Download</span> ${typeof csv === "string" ? html`<a href=${csv}>CSV</a>` : html`<button type="button" onClick=${save}>CSV</button>`}
+    ${children} <a href=${address}>JSON</a>
     <button type="button" onClick=${() => setShowsCurl(true)}>curl</button>
     <button type="button" onClick=${() => print()}>Print</button>
     ${showsCurl && html`<${Dialog} title="The same data with curl" close=${() => setShowsCurl(false)}>

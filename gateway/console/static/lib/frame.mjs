@@ -2,7 +2,7 @@
 import {builtinName, roleName} from "./words.mjs";
 import {go, here, to, useAddress} from "./address.mjs";
 import {get, isDemo} from "./api.mjs";
-import {html, useEffect, useState} from "./html.mjs";
+import {html, useEffect, useRef, useState} from "./html.mjs";
 import {Help, useKeyboard} from "./keyboard.mjs";
 import {listen, pause, useLiveState} from "./live.mjs";
 import {Problem, State, isOpen} from "./parts.mjs";
@@ -18,7 +18,11 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
   const [theme, nextTheme] = useTheme();
   const [helps, setHelps] = useState(false);
   const [searching, setSearching] = useState(null); // {Search} while the dialog is open
-  const search = () => import("./search.mjs").then(setSearching).catch(() => location.reload()); // the file belongs to another release
+  const early = useRef(null);
+  const search = () => {
+    early.current = "";
+    return import("./search.mjs").then(setSearching).catch(() => location.reload()); // the file belongs to another release
+  };
   const [isOpened, setOpened] = useState(false); // the menu, on a phone
   const attention = useQuery(async () => (isOpen(session, {needs: "view_costs"}) ? (await get("/attention")).attention : null), [], ["insights", "routes", "dead", "devices", "notifications"]);
   const live = useLiveState();
@@ -34,7 +38,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
     setOpened(false);
   }, [path]);
   const entries = pages.filter((each) => !each.under);
-  useKeyboard(pages, {"/": search, r: pause, t: nextTheme, "?": () => setHelps(true)});
+  useKeyboard(pages, {"/": search, r: pause, t: nextTheme, "?": () => setHelps(true)}, early);
   const range = {from: query.get("from"), to: query.get("to")};
   return html`
     <a class="skip" href="#main" onClick=${toMain}>Skip to the content</a>
@@ -68,7 +72,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
         : html`<p>No page has the address <code>${path}</code>. <a href="#/">Go to the overview</a></p>`}
       <footer class="faint">Tollhouse ${version}. Times are UTC. Prompts and completions are never stored.</footer>
     </main>
-    ${searching && html`<${searching.Search} pages=${pages} close=${() => setSearching(null)} />`}
+    ${searching && html`<${searching.Search} pages=${pages} early=${early} close=${() => setSearching(null)} />`}
     ${helps && html`<${Help} pages=${pages} close=${() => setHelps(false)} />`}`;
 }
 

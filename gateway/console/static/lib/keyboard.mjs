@@ -7,11 +7,19 @@ const KEYS = [["/ or Ctrl+K", "Search"], ["j k", "Next row, previous row"], ["En
   ["t", "Next theme"], ["?", "Show this help"], ["Esc", "Close"]];
 const ROW = "tbody tr a";
 
-/** Listen for shortcuts. `actions` maps a key to its function. The key g and a page's letter open that page. */
-export function useKeyboard(pages, actions) {
+/**
+ * Listen for shortcuts. `actions` maps a key to its function. The key g and a page's letter open that page. `early.current` is what was typed
+ * since the search was opened, or null if it is not loading.
+ */
+export function useKeyboard(pages, actions, early) {
   useEffect(() => {
     let afterG = 0;
     const pressed = (event) => {
+      if (early.current !== null && !event.ctrlKey && !event.metaKey && !event.target.closest("dialog")) {
+        early.current = event.key === "Backspace" ? early.current.slice(0, -1) : early.current + (event.key === "Enter" ? "\n" : event.key.length === 1 ? event.key : "");
+        event.preventDefault();
+        return;
+      }
       if (event.key === "k" && (event.ctrlKey || event.metaKey) && !event.target.closest("dialog")) {
         event.preventDefault();
         actions["/"]();

@@ -2,7 +2,7 @@
 import {go, to} from "./address.mjs";
 import {get} from "./api.mjs";
 import {OWN_TITLES, WORK, toUnit} from "./dimensions.mjs";
-import {html, useEffect, useRef, useState} from "./html.mjs";
+import {html, useEffect, useLayoutEffect, useRef, useState} from "./html.mjs";
 import {Dialog, Problem} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 import {PLACES} from "./things.mjs";
@@ -29,10 +29,15 @@ function ofText(text, pages) {
   ];
 }
 
-export function Search({pages, close}) {
-  const [typed, setTyped] = useState("");
-  const [isEntered, setEntered] = useState(false);
+/** `early`: what was typed before the dialog opened. */
+export function Search({pages, early, close}) {
+  const [typed, setTyped] = useState(early.current ?? "");
+  const [isEntered, setEntered] = useState(typed.includes("\n"));
   const [text, latest, box] = [typed.trim(), useRef(""), useRef(null)];
+  useLayoutEffect(() => {
+    early.current = null;
+    box.current.querySelector("input").setSelectionRange(typed.length, typed.length);
+  }, []);
   latest.current = text;
   const {data, error} = useQuery(async () => {
     if (text) await new Promise((done) => setTimeout(done, WAIT_MS));
@@ -61,7 +66,7 @@ export function Search({pages, close}) {
     <form onSubmit=${(event) => {
       event.preventDefault();
       setEntered(true);
-    }}><input type="search" aria-label="Name, number or page" placeholder="laptop-ada, #111, team:search, cost>0.5" autocomplete="off" maxlength="200"
+    }}><input type="search" aria-label="Name, number or page" placeholder="laptop-ada, #111, team:search, cost>0.5" autocomplete="off" maxlength="200" defaultValue=${typed}
       onInput=${(event) => setTyped(event.target.value)} /></form>
     <${Problem} error=${error} />
     <ul>${items.map(([kind, name, href]) => html`<li key=${`${kind} ${href}`}><a href=${href} onClick=${close}>${name}</a> <span class="faint">${kind}</span></li>`)}</ul>

@@ -4,12 +4,12 @@ import {go, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {nameOf} from "../lib/chart.mjs";
 import {html, useState} from "../lib/html.mjs";
-import {ago, exactCount, money} from "../lib/format.mjs";
+import {ago, counted, exactCount, money} from "../lib/format.mjs";
 import {asText, labelsField, labelsIn} from "../lib/shared_fields.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Columns, Copy, Problem, State, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {span} from "../lib/range.mjs";
+import {day, daysBefore, span} from "../lib/range.mjs";
 
 const PATH = "/keys";
 const at = (name) => `/keys/${encodeURIComponent(name)}`;
@@ -21,7 +21,7 @@ const isScope = (name) => name.includes(":");
 
 /** Convert the form values to the API's fields. A key has use cases or scopes, never both. */
 const asked = ({name, description, access, labels, expires_at: expiry}) => ({name, description, labels: labelsIn(labels),
-  expires_at: expiry || null, [access.some(isScope) ? "scopes" : "use_cases"]: access});
+  expires_at: expiry[0] || null, [access.some(isScope) ? "scopes" : "use_cases"]: access});
 
 function Access({name, label, value, options}) {
   const [isFixed, setFixed] = useState(value.some(isScope));
@@ -37,6 +37,15 @@ function Access({name, label, value, options}) {
       <input type="checkbox" name=${name} value=${each} defaultChecked=${value.includes(each)} /> ${each}</label>`)}</div></fieldset>`;
 }
 
+const DAYS = [1, 7, 30, 90];
+
+/** The end of a key: a text, and buttons for usual days. */
+const Expires = ({name, label, value, note}) => html`<label>${label} <span class="faint">${note}</span>
+    <input name=${name} defaultValue=${value} autocomplete="off" /></label>
+  <p class="bar">${DAYS.map((days) => html`<button key=${days} type="button" onClick=${({target}) => {
+    target.form.elements[name].value = day(daysBefore(new Date(), -days));
+  }}>in ${counted(days, "day")}</button>`)}</p>`;
+
 function fields(row, answer) {
   const valid = (field) => answer.filtering.available.find((each) => each.field === field).valid_values;
   return [
@@ -45,7 +54,7 @@ function fields(row, answer) {
     {name: "access", label: "What it may do", type: Access, value: row ? [...row.use_cases, ...row.scopes] : [],
       options: [...valid("use_case"), ...valid("scope")]},
     labelsField(row?.labels ?? {}),
-    {name: "expires_at", label: "Expires", value: row?.expires_at ?? "",
+    {name: "expires_at", label: "Expires", type: Expires, value: row?.expires_at ?? "",
       note: "a day, at whose end the key expires (2026-12-31), or a UTC time (2026-12-31T18:00Z). Leave empty for no expiry."},
   ];
 }

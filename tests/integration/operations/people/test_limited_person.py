@@ -284,6 +284,8 @@ QUERIES: Mapping[str, Sequence[str]] = {
     + ["format=csv&by=team,user", f"where=team={FOREIGN}&by=user", f"where=team!={OWN}&by=user",
        "per=daily&compare=previous", "colours=names&by=team&per=daily&top=5"],
     "comparison": [f"by={name}&range=last_7d" for name in FIELDS],
+    "focus": [f"from=2026-09-01&to=2026-09-30{more}"
+              for more in ("&tag=tag:service", "&plans=true", "&lines=meters", "&billed=true")],
     "overview": [""],
     "search": [f"q={MARK[:-1]}", f"q={OWN}"],  # an answer repeats q
     "what_if": ["model=gpt-4o", f"model=gpt-4o&by=team&where=team={FOREIGN}"],

@@ -111,7 +111,7 @@ def test_plans_are_of_whole_months(tmp_path: Path) -> None:
     asked = ("export", "focus", "--from", "2026-08-02", "--to", "2026-08-31", "--plans")
     done = CliRunner().invoke(main, [*asked, "--data", str(tmp_path)])
     assert done.exit_code == 2
-    assert "--plans needs whole months" in done.output
+    assert "plans needs whole months" in done.output
 
 
 def test_parts_of_a_fee_are_the_fee() -> None:

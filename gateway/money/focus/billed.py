@@ -1,0 +1,109 @@
+"""FOCUS rows of the bills of providers, by day. Only final bills are exported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from itertools import groupby
+
+from exporters.focus import rows
+from gateway.money.focus.invoices import Invoices
+from gateway.money.focus.reports import DAY, FocusReports, FocusSpan, Rows
+from spool.errors import AskedTooMuch, NotKept
+
+_INVOICED, _CLOSED = "invoiced", "closed"
+_BESIDE = ("other",)  # values of the column `charge` for costs that are not costs of tokens
+_RESTATED = "restated"
+
+_Providers = Mapping[str, set[str]]  # by day
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BilledFocus:
+    """Bills of providers. `billed` are the providers with a bill by day, and `final` those with a final bill."""
+
+    reports: FocusReports
+    span: FocusSpan
+    billed: _Providers
+    final: _Providers
+    invoices: Invoices
+
+    @classmethod
+    async def of(cls, reports: FocusReports, span: FocusSpan) -> BilledFocus:
+        daily = partial(reports.rows, span.since, span.until, ("provider", "charge"), per="daily")
+        return cls(
+            reports=reports,
+            span=span,
+            billed=_providers(await daily(cost_type=rows.BILLED)),
+            final=_providers(await daily(cost_type=rows.INVOICED)),
+            invoices=Invoices.seen_by(reports.reader),
+        )
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Name the days that are left out. Consecutive days with the same providers share a sentence."""
+        waiting: dict[str, str] = {}
+        for day, providers in sorted(self.billed.items()):
+            left_out = sorted(name for name in providers if not self._state_of(day, name))
+            if left_out:
+                waiting[day] = ", ".join(left_out)
+        return [_left_out(list(days), names) for names, days in groupby(waiting, key=waiting.__getitem__)]
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Yield the header, and the rows of one day at a time."""
+        yield rows.header(self.span.version)
+        for day in self.span.days:
+            of_day = await self._day(day)
+            yield await asyncio.to_thread(self._lines, of_day)
+
+    def _lines(self, of_day: rows.ExportedDay) -> bytes:
+        return rows.row_lines(rows.day_rows(of_day, account=self.span.account), version=self.span.version)
+
+    async def _day(self, start: datetime) -> rows.ExportedDay:
+        by = tuple(dict.fromkeys((*rows.BY, *self.span.tags)))
+        day = start.date().isoformat()
+        report = partial(self.reports.rows, start, start + DAY)
+        billed = await report((*by, *rows.OWN), cost_type=rows.BILLED)
+        effective = await report((*by, *rows.OWN), cost_type=rows.EFFECTIVE)
+        has_more = any(row["charge"] in _BESIDE for row in billed)
+
+        return rows.ExportedDay(
+            start=start,
+            by=by,
+            billed=billed,
+            effective=effective,
+            counted=await report(by) if billed or effective else [],
+            invoice_of=partial(self.invoices.number, month=day[:7]),
+            state_of=partial(self._state_of, day),
+            metered=await self._metered(start, by) if has_more else [],
+        )
+
+    def _state_of(self, day: str, provider: str) -> str:
+        if (provider, day[:7]) in self.invoices.closed:
+            return _INVOICED
+        return _CLOSED if provider in self.final.get(day, ()) else ""
+
+    async def _metered(self, start: datetime, by: Sequence[str]) -> Rows:
+        """Return the day's hours with price lines, or [] if they have expired or are too many."""
+        try:
+            return await self.reports.rows(start, start + DAY, by, per="hourly", has_lines=True)
+        except (NotKept, AskedTooMuch):
+            return []
+
+
+def _providers(billed: Rows) -> _Providers:
+    providers: dict[str, set[str]] = defaultdict(set)
+    for row in billed:
+        if row["charge"] != _RESTATED:
+            providers[str(row["period"])[:10]].add(str(row["provider"] or ""))
+    return providers
+
+
+def _left_out(days: Sequence[str], names: str) -> str:
+    if len(days) == 1:
+        return f"{days[0]} is not final and was left out for: {names}"
+    return f"{len(days)} days from {days[0]} to {days[-1]} are not final and were left out for: {names}"

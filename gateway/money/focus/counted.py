@@ -1,0 +1,140 @@
+"""FOCUS rows of counted costs, by hour, and of the plans of assistants, by month."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from exporters.focus import charges, rows
+from gateway.bills.plans.costs import PlanQuestion, asked_costs
+from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.money.costs.measures import REAL_COST
+from gateway.money.focus.invoices import Invoices
+from gateway.money.focus.reports import DAY, FocusReports, FocusSpan, Rows, start_of
+from spool.errors import AskedTooMuch, Invalid, NotKept
+from spool.ledger.money import unconverted_words
+from spool.ledger.queries import COVERED_COST, METERED_COST
+from spool.record import CURRENCY
+
+_Periods = AsyncIterator[tuple[Rows, timedelta]]  # rows of a day or an hour, with the length of their periods
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedFocus:
+    """
+    Counted costs. `plans` are the months whose covered calls have a share of the fees, and whose seats have rows of
+    their own, with the costs of plans in them.
+    """
+
+    reports: FocusReports
+    span: FocusSpan
+    has_lines: bool
+    plans: Mapping[CalendarMonth, Mapping[str, Any]]
+    invoices: Invoices
+
+    @classmethod
+    async def of(
+        cls, reports: FocusReports, span: FocusSpan, *, has_lines: bool, has_plans: bool
+    ) -> CountedFocus:
+        """Raises Invalid if plans are requested for a part of a month."""
+        months = whole_months(span) if has_plans else ()
+        plans = {month: await _plan_costs(reports, month) for month in months}
+        invoices = Invoices.seen_by(reports.reader)
+        return cls(reports=reports, span=span, has_lines=has_lines, plans=plans, invoices=invoices)
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        lacking = [costs["total"]["unconverted"] for costs in self.plans.values()]
+        return [unconverted_words(amounts, CURRENCY) for amounts in lacking if amounts]
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Yield the header, and the rows of one day or hour at a time."""
+        span = self.span
+        columns = charges.EXPORTED[span.version]
+        yield charges.header(columns)
+        cost_type = METERED_COST if self.plans else REAL_COST
+        days = self._of_days(span.since, span.until, cost_type, has_lines=self.has_lines)
+        async for found, length in days:
+            yield await asyncio.to_thread(self._lines, found, length)
+        for month, costs in self.plans.items():
+            async for of_month in self._of_plans(month, costs["rows"]):
+                yield await asyncio.to_thread(charges.row_lines, of_month, columns=columns)
+
+    def _lines(self, found: Rows, length: timedelta) -> bytes:
+        made = [
+            replace(
+                charge, invoice=self.invoices.number_of_closed(charge.provider or "", f"{charge.start:%Y-%m}")
+            )
+            for charge in rows.report_charges(found, self.span.tags, length=length)
+        ]
+        columns = charges.EXPORTED[self.span.version]
+        return charges.charge_lines(made, account=self.span.account, columns=columns)
+
+    async def _of_days(
+        self, since: datetime, until: datetime, cost_type: str, *, has_lines: bool = False
+    ) -> _Periods:
+        counted = await self.reports.rows(since, until, ("source",), per="daily")
+        for day in sorted({str(row["period"])[:10] for row in counted}):
+            async for found in self._of_day(
+                start_of(date.fromisoformat(day)), cost_type, has_lines=has_lines
+            ):
+                yield found
+
+    async def _of_day(self, day: datetime, cost_type: str, *, has_lines: bool) -> _Periods:
+        """
+        Yield the hours of a day, or the day if its hours are no longer stored. Days have no price lines. If the day
+        is too large for one query, yield it hour by hour.
+        """
+        by = tuple(dict.fromkeys((*charges.DIMENSIONS, *self.span.tags)))
+        report = partial(self.reports.rows, cost_type=cost_type)
+        hours = partial(report, per="hourly", has_lines=has_lines)
+        try:
+            yield await hours(day, day + DAY, by), charges.HOUR
+        except NotKept:
+            yield await report(day, day + DAY, by, per="daily"), DAY
+        except AskedTooMuch:
+            for start in (day + hour * charges.HOUR for hour in range(24)):
+                yield await hours(start, start + charges.HOUR, by), charges.HOUR
+
+    async def _of_plans(
+        self, month: CalendarMonth, seats: Sequence[Mapping[str, Any]]
+    ) -> AsyncIterator[Iterator[dict[str, str]]]:
+        """Yield the rows of covered calls and of seats in a month."""
+        since, until = (datetime.fromtimestamp(edge, UTC) for edge in (month.start, month.end))
+        values = await self.reports.rows(since, until, ("user",), cost_type=COVERED_COST)
+        shares = await asyncio.to_thread(rows.FeeShares.from_seats, seats, values)
+        account, tags = self.span.account, tuple(self.span.tags)
+        async for found, length in self._of_days(since, until, COVERED_COST):
+            yield rows.covered_rows(found, shares, account=account, tags=tags, length=length)
+        yield rows.seat_rows(since, seats, shares, account=account)
+
+
+async def _plan_costs(reports: FocusReports, month: CalendarMonth) -> Mapping[str, Any]:
+    reader = reports.reader
+    question = PlanQuestion(
+        ledger=reader.ledger,
+        whole=reader.whole,
+        registry=reader.require_registry(),
+        month=month,
+        currency=CURRENCY,
+        now=reports.now,
+        limit=sys.maxsize,
+    )
+    costs: Mapping[str, Any] = msgspec.to_builtins(await reports.run(partial(asked_costs, question)))
+    return costs
+
+
+def whole_months(span: FocusSpan) -> Sequence[CalendarMonth]:
+    """Return the months of a span. Raises Invalid unless it consists of whole months."""
+    if span.since.day != 1 or span.until.day != 1:
+        raise Invalid(
+            "plans needs whole months: the first day must be the first of a month, and the last day the last of one"
+        )
+    return [CalendarMonth.of(f"{day:%Y-%m}") for day in span.days if day.day == 1]

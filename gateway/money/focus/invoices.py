@@ -1,0 +1,37 @@
+"""The invoices of bills, as FOCUS rows name them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gateway.money.costs.reader import CostReader
+from spool import providers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invoices:
+    """Closed months, and the numbers of invoices, by provider and month. Only people who see all calls see numbers."""
+
+    closed: frozenset[tuple[str, str]]
+    numbers: Mapping[tuple[str, str], Sequence[str]]
+
+    @classmethod
+    def seen_by(cls, reader: CostReader) -> Invoices:
+        registry = reader.require_registry()
+        numbers = defaultdict(list)
+        for row in () if reader.is_limited else registry.billed_invoices.all().values():
+            numbers[row["provider"], row["month"]].append(str(row["number"]))
+        closed = frozenset((row["provider"], row["month"]) for row in registry.closed_months.all().values())
+        return cls(closed=closed, numbers=numbers)
+
+    def number(self, provider: str, month: str) -> str:
+        """Return the only invoice of a month, or ""."""
+        known = self.numbers.get((provider, month), ())
+        return known[0] if len(known) == 1 else ""
+
+    def number_of_closed(self, provider: str, month: str) -> str:
+        """Return the only invoice of a closed month, or "". `provider` is a name as calls state it."""
+        canonical = providers.canonical(provider)
+        return self.number(canonical, month) if (canonical, month) in self.closed else ""

@@ -1,0 +1,101 @@
+"""The cost reports from which FOCUS rows are made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
+from typing import Any
+
+from gateway.core.first_use import imported
+from gateway.http.turns import RunQuery
+from gateway.intake.prices import PriceBook
+from gateway.money.costs.answer import answer
+from gateway.money.costs.measures import MEASURED_IN, REAL_COST
+from gateway.money.costs.question import CostQuestion
+from gateway.money.costs.reader import CostReader
+from gateway.money.costs.rows import AnswerRows
+from spool.ledger.queries import BILLED_TYPES, TOTAL
+from spool.ledger.sums import COUNTS
+
+Rows = Sequence[Mapping[str, Any]]
+DAY = timedelta(days=1)
+_COST, _ESTIMATED = "cost", "estimated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FocusSpan:
+    """The days (UTC), account and FOCUS version of a file. `tags` are dimensions in addition to those of FOCUS."""
+
+    first: date
+    last: date
+    tags: Sequence[str]
+    account: str
+    version: str
+
+    @property
+    def since(self) -> datetime:
+        return start_of(self.first)
+
+    @property
+    def until(self) -> datetime:
+        return start_of(self.last) + DAY
+
+    @property
+    def days(self) -> Iterator[datetime]:
+        return (self.since + place * DAY for place in range((self.until - self.since).days))
+
+
+def start_of(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FocusReports:
+    """Reports of the costs that a person may see. Each report is one query, so other queries may run in between."""
+
+    reader: CostReader
+    prices: Callable[[], PriceBook]
+    now: float
+    run: RunQuery
+
+    async def rows(
+        self,
+        since: datetime,
+        until: datetime,
+        by: Sequence[str],
+        *,
+        per: str = TOTAL,
+        cost_type: str = REAL_COST,
+        has_lines: bool = False,
+    ) -> Rows:
+        """
+        Return the rows of a report, with `price_lines` on request. Rows of bills that came with a billing connection
+        are left out, because the bill behind the connection already has them.
+        """
+        is_billed = cost_type in BILLED_TYPES
+        question = CostQuestion(
+            since=since,
+            until=until,
+            per=per,
+            by=by,
+            include={"origin": ("calls",)} if is_billed else {},
+            cost_type=cost_type,
+            measures=(_COST,) if is_billed else (),
+            tells=() if is_billed else (MEASURED_IN[_ESTIMATED],),
+        )
+        question.check_span()
+        show = (_COST,) if is_billed else (_COST, _ESTIMATED, *COUNTS)
+        return await self.run(partial(self._rows, question, show, has_lines=has_lines))
+
+    async def _rows(self, question: CostQuestion, show: Sequence[str], *, has_lines: bool) -> Rows:
+        result = await answer(question, self.reader, self.now, prices=self.prices)
+        rows = await asyncio.to_thread(AnswerRows, result, show, (None, None), None)
+        shown = rows.shown
+        if has_lines:
+            lines = await imported("gateway.money.costs.price_lines")
+            charged = await lines.charged_lines(result.ledger, result.query, self.prices)
+            shown = lines.with_lines(shown, charged)
+        return await asyncio.to_thread(lambda: list(map(shown, rows.places)))

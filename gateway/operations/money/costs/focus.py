@@ -1,0 +1,140 @@
+"""Operator API of FOCUS exports: a file of the costs that a person may see, sent while it is made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from datetime import date
+
+from aiohttp import web
+
+from exporters.focus.charges import ACCOUNT, VERSION, VERSIONS
+from exporters.focus.rows import BILLED
+from gateway.core.mounts import WARNINGS, WHOLE_SINCE
+from gateway.core.schemas import TEXT
+from gateway.http.answers import CSV, SLICE_BYTES, UNCACHED, sending
+from gateway.http.requests import Result
+from gateway.http.turns import RunQuery
+from gateway.money.costs.times import parse_moment
+from gateway.money.focus.billed import BilledFocus
+from gateway.money.focus.counted import CountedFocus
+from gateway.money.focus.reports import FocusReports, FocusSpan
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.money.costs.questions import LINES
+from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.requests import OperatorRequest
+from spool.errors import Invalid
+from spool.ledger.work import UNITS
+from spool.record import moment
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.registry.texts import check_one_of, unknown_dimension
+from spool.seen import save_seen
+
+_WARNINGS_BYTES = 2000  # of the header, because proxies reject long headers
+
+
+@call(
+    "GET",
+    "/focus",
+    VIEW_COSTS,
+    "Export costs as FOCUS rows",
+    required=("from", "to"),
+    optional=("account", "version", "plans", "lines", "billed"),
+    repeated=("tag",),
+    gives={"text/csv": TEXT},
+    shows=SLICED,
+    asks_cost_type=True,
+)
+async def focus(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Export the days `from` to `to` (UTC) as `tollhouse export focus` does. Each row has only calls that the person may
+    see. A sentence in the header Tollhouse-Warnings names what is left out.
+    """
+    await request.ledger.catch_up(request.services.log)
+    span = await _span(request)
+    async with request.shared.questions.export(f"person {request.actor.name}") as run:
+        export = await _export(request, span, run)
+        response = web.StreamResponse(headers={**await _headers(request, span), **_warned(export.warnings)})
+        async with sending(request.http, response) as send, aclosing(export.pieces()) as pieces:
+            # the first rows are read before the answer begins, so that an error has its status
+            head = await anext(pieces) + await anext(pieces, b"")
+            await save_seen()
+            await send(head)
+            async for piece in pieces:
+                for start in range(0, len(piece), SLICE_BYTES):
+                    await send(piece[start : start + SLICE_BYTES])
+    return response
+
+
+async def _span(request: OperatorRequest[MoneyServices, None]) -> FocusSpan:
+    query = request.http.query
+    version = query.get("version", VERSION)
+    check_one_of("version", version, tuple(VERSIONS))
+    first, last = _day(query, "from"), _day(query, "to")
+    if last < first:
+        raise Invalid("to must not be before from")
+    tags = query.getall("tag", [])
+    known = await request.reads.dimensions(BILLED if _is_set(query, "billed") else "")
+    for tag in tags:
+        if tag in UNITS:
+            raise Invalid(
+                f"FOCUS files have no units of work such as {tag}. Add a tag to [ledger] tags, and use it, such as "
+                "tag:repository"
+            )
+        if tag not in known:
+            raise unknown_dimension(tag, known)
+    return FocusSpan(
+        first=first, last=last, tags=tags, account=query.get("account", ACCOUNT), version=version
+    )
+
+
+def _day(query: Mapping[str, str], name: str) -> date:
+    try:
+        day = date.fromisoformat(query.get(name, ""))
+    except ValueError:
+        raise Invalid(f"{name} must be a day such as 2026-11-20") from None
+    return parse_moment(name, day.isoformat()).date()
+
+
+def _is_set(query: Mapping[str, str], name: str) -> bool:
+    value = query.get(name, "false")
+    check_one_of(name, value, ("true", "false"))
+    return value == "true"
+
+
+async def _export(
+    request: OperatorRequest[MoneyServices, None], span: FocusSpan, run: RunQuery
+) -> BilledFocus | CountedFocus:
+    query, prices = request.http.query, request.services.prices
+    has_plans, has_lines = _is_set(query, "plans"), "lines" in query
+    check_one_of("lines", query.get("lines", LINES[0]), LINES)
+    reports = FocusReports(reader=request.reads, prices=prices, now=request.now(), run=run)
+    if not _is_set(query, "billed"):
+        return await CountedFocus.of(reports, span, has_lines=has_lines, has_plans=has_plans)
+    if has_plans or has_lines:
+        raise Invalid("plans and lines apply to counted costs; they cannot be used with billed")
+    return await BilledFocus.of(reports, span)
+
+
+async def _headers(request: OperatorRequest[MoneyServices, None], span: FocusSpan) -> dict[str, str]:
+    name = f"tollhouse-focus-{span.first}-{span.last}.csv"
+    headers = {**UNCACHED, "Content-Type": CSV, "Content-Disposition": f'attachment; filename="{name}"'}
+    whole_since = await request.whole_ledger.whole_since()
+    if span.since.timestamp() < whole_since:
+        headers[WHOLE_SINCE] = moment(whole_since) or ""
+    return headers
+
+
+def _warned(warnings: Sequence[str]) -> dict[str, str]:
+    """Return the header with the first warnings. Other characters than ASCII are escaped."""
+    if not warnings:
+        return {}
+    text = json.dumps(warnings)
+    count = len(warnings)
+    while len(text) > _WARNINGS_BYTES:
+        count -= 1
+        text = json.dumps(
+            [*warnings[:count], f"{len(warnings) - count} more sentences such as these are left out"]
+        )
+    return {WARNINGS: text}
