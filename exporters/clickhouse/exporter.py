@@ -53,7 +53,7 @@ class ClickHouseExporter:
         editions = await self._landings.editions(delivery.route, delivery.first)
         body = _InsertBody(editions[0], self._leave_out)
         async for entry in entries:
-            for part in entry.parts(TURN):
+            for part in entry.split(TURN):
                 body.add(part)
                 await asyncio.sleep(0)
         sent, digest = body.close()

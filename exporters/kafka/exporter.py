@@ -237,7 +237,7 @@ async def _encode_messages(entries: AsyncIterator[Entry], route: str, edition: s
     """Encode entries in short steps of the event loop."""
     messages: list[TopicMessage] = []
     async for entry in entries:
-        for part in entry.parts(TURN):
+        for part in entry.split(TURN):
             messages += encode_entry(part, route=route, edition=edition)
             await asyncio.sleep(0)
     return messages

@@ -240,7 +240,7 @@ async def store_manifest(
 async def build_files(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:
     """Make the files of entries, in short steps on the event loop and on a thread. Return their manifest."""
     async for entry in entries:
-        for part in entry.parts(TURN):
+        for part in entry.split(TURN):
             files.add(part)
             await asyncio.sleep(0)
             if files.has_part:

@@ -16,7 +16,7 @@ from gateway.normalise.reading.repositories import NAMED, one_name_each
 from gateway.normalise.reading.tags import put_label
 from gateway.people.authentication.access import NO_LABELS, Labels
 from spool.erasure import NEVER, rename_person
-from spool.log.pending_spans import Given, SpanStep
+from spool.log.pending_spans import GivenValues, SpanStep
 from spool.people import BRANCH, KEEP, USER_EMAIL, People, Persons, folded, is_address, may_be_second
 from spool.record import AiRecord, Inference, UsageEvent
 
@@ -81,14 +81,14 @@ class Attribution:
             for trace, span, above, kind, given in steps
         ]
 
-    def _attributed(self, given: Given) -> Given:
+    def _attributed(self, given: GivenValues) -> GivenValues:
         user, team, session, api_key, tags = given
         record = Inference(
             id=b"", source="", user=user, team=team, session=session, api_key=api_key, tags=dict(tags)
         )
         self.apply(record, NO_LABELS)
         values = (record.user, record.team, record.session, record.api_key)
-        return Given(*values, tags=tuple(record.tags.items()))
+        return GivenValues(*values, tags=tuple(record.tags.items()))
 
     @property
     def has_rules(self) -> bool:

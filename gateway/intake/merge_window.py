@@ -34,7 +34,15 @@ from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
 from spool.clock import Clock
 from spool.errors import SpoolError, Stale
-from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PartialReports, as_read, of_kind
+from spool.log.partial_reports import (
+    PARTS,
+    TOLD,
+    TOLD_OF,
+    PartialReport,
+    PartialReports,
+    read_expectations,
+    reports_of_kind,
+)
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import AI_TELEMETRY
@@ -75,7 +83,7 @@ class MergeWindow:
 
     async def start(self) -> None:
         """Load the reports that waited when the previous process ended."""
-        stored = list(of_kind(await self._stored.load(), PARTS))
+        stored = list(reports_of_kind(await self._stored.load(), PARTS))
         damaged = self._merger.load(stored)
         if damaged:
             damage = {"action": "partial_reports_damaged"}
@@ -265,7 +273,7 @@ class SharedMergeWindow:
         merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
         for _ in merger.apply(merge):
             await pause()
-        merge.pending.expects = as_read((*keys, *more_keys, *stored_reports), stored_reports)
+        merge.pending.expects = read_expectations((*keys, *more_keys, *stored_reports), stored_reports)
         return await self._intake.take(outcome, bearer, merge.pending)
 
     async def release(self) -> int:
@@ -373,7 +381,7 @@ class SharedMergeWindow:
     async def _put_on_record(self, released: Released, stored_reports: _Found) -> bool:
         bearer = _bearer_of(released.sender)
         traces = read_next(released.reports[key].stored(key) for key in released.reports)
-        released.pending.expects = as_read((*released.reports, *traces), stored_reports)
+        released.pending.expects = read_expectations((*released.reports, *traces), stored_reports)
         try:
             await self._intake.take(released.outcome, bearer, released.pending)
         except Stale:

@@ -41,7 +41,16 @@ from gateway.normalise.reading.token_metrics import DRAFT, OPERATION, TOKEN_USAG
 from spool.caches import make_room
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.log.heard import CALLER_BYTES, FACT_BYTES, KEPT_S, MOST_FACTS, Heard, digest_of, fact_of, facts_in
+from spool.log.heard import (
+    CALLER_BYTES,
+    FACT_BYTES,
+    KEPT_S,
+    MOST_FACTS,
+    Heard,
+    caller_digest,
+    fact_digest,
+    facts_in,
+)
 from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
@@ -199,7 +208,7 @@ def _fact(of: str, name: str, service: str | None) -> bytes:
     """
     names = of, name, service
     more = blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES - FACT_BYTES)
-    return fact_of(*names) + more.digest()
+    return fact_digest(*names) + more.digest()
 
 
 def _run_of(source: str) -> bytes:
@@ -229,7 +238,7 @@ def _looked_up(reporter: Reporter) -> tuple[str, bytes]:
 
 def _digest(caller: str) -> bytes:
     prefix, space, name = caller.partition(" ")
-    return digest_of(prefix, name if space else None)
+    return caller_digest(prefix, name if space else None)
 
 
 @lru_cache(KINDS_OF_CALLS)

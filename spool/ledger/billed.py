@@ -150,11 +150,11 @@ def whole_days_of(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
         yield DAY_S, low, high, 0
 
 
-def row_of(day: BilledDay) -> dict[str, object]:
+def day_columns(day: BilledDay) -> dict[str, object]:
     """Return the columns in which a day is stored."""
     details = {
-        "reasons": _in_text(day.reasons),
-        "accrued": _in_text(day.accrued),
+        "reasons": _amount_texts(day.reasons),
+        "accrued": _amount_texts(day.accrued),
         "foreign": dict(sorted(day.foreign.items())),
     }
     return {
@@ -170,7 +170,7 @@ def row_of(day: BilledDay) -> dict[str, object]:
     }
 
 
-def day_of(row: dict[str, Any]) -> BilledDay:
+def read_day(row: dict[str, Any]) -> BilledDay:
     """Return the day that a stored row describes."""
     details = json.loads(row.pop("told"))
     reasons, accrued = (
@@ -182,5 +182,5 @@ def day_of(row: dict[str, Any]) -> BilledDay:
     )
 
 
-def _in_text(amounts: Mapping[str, int]) -> dict[str, str]:
+def _amount_texts(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: money.text(amount) for name, amount in sorted(amounts.items())}

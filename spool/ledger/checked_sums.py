@@ -14,8 +14,8 @@ from itertools import chain, islice
 from typing import Any
 
 from spool.ledger import money
-from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts, level_of
-from spool.ledger.counting import RECALCULATED, period, state_of
+from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts, view_level
+from spool.ledger.counting import RECALCULATED, smallest_period, state_of
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
 from spool.ledger.sums import (
@@ -43,18 +43,18 @@ WHOLE = ComparedParts()
 _LOST = Dimensions._make([*[""] * 13, 0, "", ""])
 
 
-class Moved(Exception):
+class SumsMoved(Exception):
     """The totals changed in a way that makes sums incomparable that were read before. Start again."""
 
 
-def moment_of(rows: LedgerRows) -> Mapping[str, int]:
+def comparison_state(rows: LedgerRows) -> Mapping[str, int]:
     """Return the values of the state that must stay the same during a comparison."""
     state = rows.state()
     names = ("rebuilding", "hourly", TAGGED, RECALCULATED, UNLISTS, FORGOTTEN)
     return {name: state.get(name, 0) for name in names}
 
 
-def _hours(rows: LedgerRows, day: int) -> Sequence[Place]:
+def _hour_places(rows: LedgerRows, day: int) -> Sequence[Place]:
     return [(HOUR_S, start) for start in rows.starts(HOUR_S, day, day + DAY_S)]
 
 
@@ -86,65 +86,73 @@ class StoredSums:
         self._moment = moment
         self._dimensions: dict[int, Dimensions] = {}
 
-    def check(self, rows: LedgerRows) -> None:
+    def check_unmoved(self, rows: LedgerRows) -> None:
         """Raise Moved if the sums can no longer be compared with those that were read before."""
-        if moment_of(rows) != self._moment:
-            raise Moved
+        if comparison_state(rows) != self._moment:
+            raise SumsMoved
 
-    def day(
+    def read_day(
         self, rows: LedgerRows, starts: Sequence[int], day: int
     ) -> tuple[dict[Place, CheckedPeriod], bool]:
         """
         Return the periods of a day, and whether the sums of the day are those of its hours. `starts` are the starts of
         the periods.
         """
-        self.check(rows)
+        self.check_unmoved(rows)
         state = state_of(rows)
         width = HOUR_S if day >= self._moment["hourly"] else DAY_S
-        joint = {number: level_of(values) for number, values in rows.joint().items()}
+        joint = {number: view_level(values) for number, values in rows.joint().items()}
         periods = {
-            (width, start): self._period(rows, (width, start), joint, state["reach"]) for start in starts
+            (width, start): self._read_period(rows, (width, start), joint, state["reach"]) for start in starts
         }
         if width == DAY_S or day >= state["daily"]:
             return periods, True
         # all hours of the day, because a call may have begun a new hour since `starts` were read
-        hours = _hours(rows, day)
+        hours = _hour_places(rows, day)
         view = self._view_of_day(rows, day, hours, joint)
         of_day, of_hours = [
-            sum(self._checksums.of(view, cell) for place in places for cell in self._sums(rows, place))
+            sum(
+                self._checksums.checksum_of(view, cell)
+                for place in places
+                for cell in self._read_sums(rows, place)
+            )
             for places in ([(DAY_S, day)], hours)
         ]
         return periods, of_day == of_hours
 
-    def of_day(self, rows: LedgerRows, day: int) -> tuple[ComparedParts, list[CheckedSum], list[CheckedSum]]:
+    def compare_hours_with_day(
+        self, rows: LedgerRows, day: int
+    ) -> tuple[ComparedParts, list[CheckedSum], list[CheckedSum]]:
         """Return the sums of the hours of a day, those of the day, and the view in which they agree."""
-        self.check(rows)
-        joint = {number: level_of(values) for number, values in rows.joint().items()}
-        hours = _hours(rows, day)
+        self.check_unmoved(rows)
+        joint = {number: view_level(values) for number, values in rows.joint().items()}
+        hours = _hour_places(rows, day)
         view = self._view_of_day(rows, day, hours, joint)
-        of_hours = [cell for place in hours for cell in self._sums(rows, place)]
-        return view, of_hours, [*self._sums(rows, (DAY_S, day))]
+        of_hours = [cell for place in hours for cell in self._read_sums(rows, place)]
+        return view, of_hours, [*self._read_sums(rows, (DAY_S, day))]
 
     def _view_of_day(
         self, rows: LedgerRows, day: int, hours: Sequence[Place], joint: Mapping[int, int]
     ) -> ComparedParts:
         places = [(DAY_S, day), *hours]
-        return ComparedParts(level=max(self._level(rows, place, joint) for place in places))
+        return ComparedParts(level=max(self._view_level(rows, place, joint) for place in places))
 
-    def _period(self, rows: LedgerRows, place: Place, joint: Mapping[int, int], reach: int) -> CheckedPeriod:
+    def _read_period(
+        self, rows: LedgerRows, place: Place, joint: Mapping[int, int], reach: int
+    ) -> CheckedPeriod:
         views = self.views(rows, place, joint)
         period = CheckedPeriod(reach=reach, views=views, checksums=[0] * len(views))
         for cell in self.cells(rows, place):
             if cell.units is None and cell.measures:
                 period.calls += cell.measures[0]
             for index, view in enumerate(views):
-                period.checksums[index] += self._checksums.of(view, cell)
+                period.checksums[index] += self._checksums.checksum_of(view, cell)
         return period
 
     def views(self, rows: LedgerRows, place: Place, joint: Mapping[int, int]) -> Sequence[ComparedParts]:
         """Return the views of a period."""
         width, start = place
-        level = self._level(rows, place, joint)
+        level = self._view_level(rows, place, joint)
         is_recalculated = self._recalculated.covers(width, start)
         view = ComparedParts(
             level=level,
@@ -154,30 +162,30 @@ class StoredSums:
         )
         return (view, view._replace(has_estimates=False)) if is_recalculated else (view,)
 
-    def _level(self, rows: LedgerRows, place: Place, joint: Mapping[int, int]) -> int:
+    def _view_level(self, rows: LedgerRows, place: Place, joint: Mapping[int, int]) -> int:
         return (
             max((joint[number] for number in rows.numbers(*place) & joint.keys()), default=0) if joint else 0
         )
 
     def cells(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
         """Yield the stored sums of a period, with those of units of work."""
-        yield from self._sums(rows, place)
+        yield from self._read_sums(rows, place)
         after = (-1, -1)
         while page := rows.work_page(place[1], after, PAGE):
-            known = self._known(rows, [key for _, key, _ in page])
+            known = self._dimensions_by_number(rows, [key for _, key, _ in page])
             for units, key, measures in page:
                 yield CheckedSum(known[key], measures, units=units)
             after = page[-1][:2]
 
-    def _sums(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
+    def _read_sums(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
         sums, meters = rows.sums_by_key(*place), rows.meters(*place)
-        known = self._known(rows, [*(key for key, _ in sums), *meters])
+        known = self._dimensions_by_number(rows, [*(key for key, _ in sums), *meters])
         for key, measures in sums:
             yield CheckedSum(known[key], measures)
         for key, amounts in meters.items():
             yield CheckedSum(known[key], meters=amounts)
 
-    def _known(self, rows: LedgerRows, numbers: Collection[int]) -> Mapping[int, Dimensions]:
+    def _dimensions_by_number(self, rows: LedgerRows, numbers: Collection[int]) -> Mapping[int, Dimensions]:
         if len(self._dimensions) > _MEMO:
             self._dimensions.clear()
         known = self._dimensions
@@ -209,21 +217,21 @@ class RecountedSums:
         """Yield the sums with their periods. `find_sets` must have been called."""
         sums = self.sums
         for hour, rows in sums.hours.items():
-            place = period(hour, self._hourly)
+            place = smallest_period(hour, self._hourly)
             for values, measures in rows.items():
                 yield place, CheckedSum(values, measures)
         for hour, metered in sums.meters.items():
-            place = period(hour, self._hourly)
+            place = smallest_period(hour, self._hourly)
             for values, amounts in metered.items():
                 yield place, CheckedSum(values, meters=amounts)
         for hour, work in sums.work.items():
-            place = period(hour, self._hourly)
+            place = smallest_period(hour, self._hourly)
             for values, by_units in work.items():
                 for units, measures in by_units.items():
                     yield place, CheckedSum(values, measures, units=self._sets[units])
 
 
-class PartlyPriced:
+class PartialPrices:
     """Finds the periods in which a recalculation had a price for some calls of a sum and not for others."""
 
     def __init__(self, hourly: int) -> None:
@@ -231,10 +239,10 @@ class PartlyPriced:
         self._hourly = hourly
         self._seen: dict[tuple[object, ...], bool] = {}
 
-    def note(self, recalculation: int, start: int, of: Dimensions, is_priced: bool) -> None:
+    def note_price(self, recalculation: int, start: int, of: Dimensions, is_priced: bool) -> None:
         decides = of.provider, of.model, of.request_model, of.mode, of.size, of.region, of.status
         if self._seen.setdefault((recalculation, start, *decides), is_priced) != is_priced:
-            self.places.add(period(start, self._hourly))
+            self.places.add(smallest_period(start, self._hourly))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +252,7 @@ class SumDifference:
     of: Mapping[str, str]
     measures: Sequence[tuple[str, str, str]]
 
-    def words(self) -> str:
+    def describe(self) -> str:
         of = ", ".join(f"{name}={value[:MAX_TOLD]}" for name, value in self.of.items())
         measures = [
             f"{measure} {counted} instead of {kept}"
@@ -257,14 +265,15 @@ def sum_differences(
     rows: LedgerRows, view: ComparedParts, kept: Iterable[CheckedSum], counted: Iterable[CheckedSum]
 ) -> Sequence[SumDifference]:
     """Return the first sums that differ between sums of records, or of hours, and stored sums."""
-    of_kept, of_counted = _amounts(view, kept), _amounts(view, counted)
+    of_kept, of_counted = _add_up_amounts(view, kept), _add_up_amounts(view, counted)
     places = sorted(of_kept.keys() | of_counted.keys(), key=repr)
     found = (
         SumDifference(
-            of={**_named(values), **({} if units is None else rows.units_of_set(units))}, measures=measures
+            of={**_named_dimensions(values), **({} if units is None else rows.units_of_set(units))},
+            measures=measures,
         )
         for units, values in places
-        if (measures := _differing(of_kept[units, values], of_counted[units, values]))
+        if (measures := _differing_measures(of_kept[units, values], of_counted[units, values]))
     )
     return [*islice(found, MOST_SUMS_TOLD)]
 
@@ -274,31 +283,34 @@ Amounts = dict[
 ]  # by number of the set of units and dimensions
 
 
-def _differing(kept: Counter[str], counted: Counter[str]) -> Sequence[tuple[str, str, str]]:
+def _differing_measures(kept: Counter[str], counted: Counter[str]) -> Sequence[tuple[str, str, str]]:
     return [
-        (name, _shown(name, counted[name]), _shown(name, kept[name]))
+        (name, _measure_text(name, counted[name]), _measure_text(name, kept[name]))
         for name in (*MEASURES, *sorted((kept.keys() | counted.keys()).difference(MEASURES)))
         if kept[name] != counted[name]
     ]
 
 
-def _amounts(view: ComparedParts, cells: Iterable[CheckedSum]) -> Amounts:
+def _add_up_amounts(view: ComparedParts, cells: Iterable[CheckedSum]) -> Amounts:
     amounts = defaultdict[tuple[int | None, DimensionValues], Counter[str]](Counter)
     for cell in cells:
         units = None if cell.units is None else cell.units if view.has_sets else 0
-        of_sum = amounts[units, view.place(cell.values)]
-        for name, amount in (*cell.meters.items(), *zip(MEASURES, view.measures(cell), strict=False)):
+        of_sum = amounts[units, view.compared_dimensions(cell.values)]
+        for name, amount in (
+            *cell.meters.items(),
+            *zip(MEASURES, view.compared_measures(cell), strict=False),
+        ):
             if amount:
                 of_sum[name] += amount
     return amounts
 
 
-def _shown(measure: str, amount: int) -> str:
+def _measure_text(measure: str, amount: int) -> str:
     if measure in MONEY:
         return money.text(amount)
     return str(amount if measure in COUNTS or measure in LATENCY else quantity_of(amount))
 
 
-def _named(values: DimensionValues) -> Mapping[str, str]:
+def _named_dimensions(values: DimensionValues) -> Mapping[str, str]:
     of = Dimensions._make(values)._asdict()
     return {name: str(value) for name, value in of.items() if value and name not in ("kind", "size")}

@@ -15,7 +15,7 @@ from secrets import token_bytes
 from typing import NamedTuple
 
 from spool.ledger.cost_kinds import NONE, REPORTED
-from spool.ledger.counting import kept, without_owners, without_work
+from spool.ledger.counting import stored_dimensions, without_owners, without_work
 from spool.ledger.sums import (
     COUNTS,
     MONEY,
@@ -59,9 +59,9 @@ class ComparedParts(NamedTuple):
     has_unit_estimates: bool = True
     has_sets: bool = True
 
-    def place(self, values: DimensionValues) -> DimensionValues:
+    def compared_dimensions(self, values: DimensionValues) -> DimensionValues:
         """Return the dimensions of a sum, reduced to those that are compared."""
-        reduced = kept(values)
+        reduced = stored_dimensions(values)
         if self.level:
             reduced = (without_owners, without_work)[self.level - 1](reduced)
         of = Dimensions._make(reduced)
@@ -71,14 +71,14 @@ class ComparedParts(NamedTuple):
         texts = [each.replace("\0", "\ufffd") if isinstance(each, str) else each for each in of]
         return Dimensions._make(texts)
 
-    def measures(self, cell: CheckedSum) -> Measures:
+    def compared_measures(self, cell: CheckedSum) -> Measures:
         """Return the measures of a sum that are compared."""
         if self.has_estimates and (cell.units is None or self.has_unit_estimates):
             return cell.measures
         return [*cell.measures[:_ESTIMATED], 0, *cell.measures[_ESTIMATED + 1 :]]
 
 
-def level_of(values: DimensionValues) -> int:
+def view_level(values: DimensionValues) -> int:
     """Return the level of a view on a period that has a sum with these dimensions."""
     of = Dimensions._make(values)
     return 2 if of.team == OTHER else 1 if of.user == OTHER else 0
@@ -94,14 +94,14 @@ class Checksums:
         self._of_meters: dict[str, int] = {}
         self._slope, self._base = self._random("slope"), self._random("base")
 
-    def of(self, view: ComparedParts, cell: CheckedSum) -> int:
+    def checksum_of(self, view: ComparedParts, cell: CheckedSum) -> int:
         """Return the checksum of one sum."""
         factor = self._factor(view, cell.values)
         if cell.units is not None:
             number = cell.units if view.has_sets else 0
             factor *= (self._slope * number + self._base) % _PRIME
         if cell.measures:
-            added: int = sum(map(mul, self._of_measures, view.measures(cell)))
+            added: int = sum(map(mul, self._of_measures, view.compared_measures(cell)))
             return factor * added
         return factor * sum(self._of_meter(name) * amount for name, amount in cell.meters.items())
 
@@ -117,7 +117,7 @@ class Checksums:
         if factor is None:
             if len(factors) >= _MEMO:
                 factors.clear()
-            factor = factors[values] = self._random(repr((*view.place(values),)))
+            factor = factors[values] = self._random(repr((*view.compared_dimensions(values),)))
         return factor
 
     def _random(self, of: str) -> int:

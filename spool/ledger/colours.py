@@ -22,11 +22,11 @@ MAX_NAMES = 1_000
 class Colours(Protocol):
     """Storage of the colours of names."""
 
-    async def known(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
+    async def known_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
         """Return the stored colours of these names. Names without a stored colour are missing."""
         ...
 
-    async def of(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
+    async def colours_of(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
         """
         Return the colour of each name. New names get, in their order, the colour that the fewest names of the
         dimension have.
@@ -37,10 +37,10 @@ class Colours(Protocol):
 NAME_COLOURS = SmallTable[Colours]("colours of names", kept_by=("colours", "SqlColours"))
 
 
-def hashed(dimension: str, name: str) -> str:
+def hash_name(dimension: str, name: str) -> str:
     return blake2b(f"{dimension}\0{name}".encode(), digest_size=16).hexdigest()
 
 
-def beyond_limit(hashed_name: str) -> int:
+def overflow_colour(hashed_name: str) -> int:
     """Return the colour of a name that is not stored, because its dimension has MAX_NAMES stored names."""
     return 1 + int(hashed_name, 16) % COLOURS

@@ -23,14 +23,14 @@ from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.ledger.checked_sums import (
     CheckedPeriod,
-    Moved,
-    PartlyPriced,
+    PartialPrices,
     Place,
     Read,
     RecountedSums,
     StoredSums,
     SumDifference,
-    moment_of,
+    SumsMoved,
+    comparison_state,
     sum_differences,
 )
 from spool.ledger.checksums import CheckedSum, Checksums
@@ -39,7 +39,7 @@ from spool.ledger.counting import (
     Placement,
     lower_missed,
     note_charges,
-    period,
+    smallest_period,
     state_of,
     work_sums,
 )
@@ -83,12 +83,12 @@ class PeriodDifference:
     sums: Sequence[SumDifference] = ()
     is_of_hours: bool = False
 
-    def words(self) -> str:
+    def describe(self) -> str:
         width, start = self.place
         period_name = "hour" if width == HOUR_S else "day"
         at = datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%d %H:%M UTC")
         source = "its hours" if self.is_of_hours else "the stored records"
-        found = "; ".join(each.words() for each in self.sums)
+        found = "; ".join(each.describe() for each in self.sums)
         if self.missing_calls:
             beside = f" ({found})" if found else ""
             return (
@@ -131,11 +131,11 @@ class LedgerComparison:
     rollups: int = 0  # number of rollups that differed from their days and will be rebuilt
 
     @property
-    def lacks(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Return True if stored records were left out."""
         return self.missed > self.gone
 
-    def told(self) -> Sequence[PeriodDifference]:
+    def unexplained_differences(self) -> Sequence[PeriodDifference]:
         """Return the differences that damaged or deleted records do not explain."""
         excess = sum(max(0, -difference.missing_calls) for difference in self.differences)
         return [
@@ -151,22 +151,22 @@ class LedgerComparison:
         lowest, _ = self.numbers.get(place, (0, 0))
         return lowest >= self.damaged_below
 
-    def words(self) -> Sequence[str]:
+    def problem_sentences(self) -> Sequence[str]:
         """Return one sentence for each problem, with its remedy."""
-        return list(self._words())
+        return list(self._yield_problem_sentences())
 
-    def _words(self) -> Iterator[str]:
+    def _yield_problem_sentences(self) -> Iterator[str]:
         if not self.is_done:
             yield "the totals were not compared, because they are being counted again: repeat this when that is done"
-        differences = self.told()
+        differences = self.unexplained_differences()
         for difference in differences[:MOST_TOLD]:
-            yield f"{difference.words()}: {MEND}"
+            yield f"{difference.describe()}: {MEND}"
         if len(differences) > MOST_TOLD:
             yield (
                 f"the totals differ from the stored records in {len(differences) - MOST_TOLD}"
                 " further hours and days"
             )
-        if self.lacks:
+        if self.is_incomplete:
             yield (
                 f"the totals left out {self.missed} record numbers, and at most {self.gone} of them no "
                 f"longer have a record: {MEND}"
@@ -180,7 +180,7 @@ class LedgerComparison:
 
 
 @dataclass(kw_only=True)
-class _Kept:
+class _StoredCounts:
     """
     Counts of the stored records. `span` is the range of numbers in which the left-out numbers are; its
     end is excluded.
@@ -198,13 +198,13 @@ class _Kept:
     unread: list[int] = field(default_factory=list)
     near_unread: set[Place] = field(default_factory=set)
 
-    def note(self, entry: Entry) -> None:
+    def note_entry(self, entry: Entry) -> None:
         """Note the damaged records of an entry, and its records in `span`."""
         damaged = [number for number, record in enumerate(entry.records, entry.first) if record is None]
         if damaged:
             self.damaged += len(damaged)
             self.unread += damaged
-            self.near_unread.add(period(hour_of(None, entry.committed_at), self.hourly))
+            self.near_unread.add(smallest_period(hour_of(None, entry.committed_at), self.hourly))
         if self.span[0] <= entry.last and entry.first < self.span[1]:
             self._note_span(entry)
 
@@ -213,9 +213,11 @@ class _Kept:
             if self.span[0] <= number < self.span[1]:
                 self.kept_in_span += 1
                 if record is not None and not record.shadow:
-                    self.in_span[period(hour_of(record.start_time, entry.committed_at), self.hourly)] += 1
+                    self.in_span[
+                        smallest_period(hour_of(record.start_time, entry.committed_at), self.hourly)
+                    ] += 1
 
-    def unsure(self, places: Sequence[Place]) -> frozenset[Place]:
+    def uncertain_periods(self, places: Sequence[Place]) -> frozenset[Place]:
         """Return the periods that an unreadable record may belong to."""
         return frozenset(
             period_key
@@ -244,14 +246,14 @@ async def compare(
     compared, and the result has `is_done` False.
     """
     for _ in range(TRIES):
-        state, moment = await read(lambda rows: (state_of(rows), moment_of(rows)))
+        state, moment = await read(lambda rows: (state_of(rows), comparison_state(rows)))
         if state["rebuilding"]:
             break
         made = await recalculations(state), await tag_lists(state)
         comparison = _Comparison(log, read, state, moment, *made, digests, at_ease=at_ease)
         try:
             return await comparison.run(oldest)
-        except Moved:
+        except SumsMoved:
             continue
     return LedgerComparison(is_done=False)
 
@@ -284,7 +286,7 @@ class _Comparison:
         self._periods: dict[Place, CheckedPeriod] = {}
         self._unknown = CheckedPeriod(reach=state["reach"])
         self._counted = defaultdict[Place, list[int]](list)
-        self._partly = PartlyPriced(self._hourly)
+        self._partly = PartialPrices(self._hourly)
         self._stored: StoredSums
 
     async def run(self, oldest: Callable[[], Awaitable[int]]) -> LedgerComparison:
@@ -299,9 +301,9 @@ class _Comparison:
             if state["missed"] > state["settled"]
             else (1, 1)
         )
-        logged = _Kept(span=span, hourly=self._hourly)
+        logged = _StoredCounts(span=span, hourly=self._hourly)
         await self._read_log(first, end, logged)
-        await self._read(self._stored.check)
+        await self._read(self._stored.check_unmoved)
         # read again, because retention may have deleted older records during the comparison
         removed_below = await oldest()
         places = [
@@ -318,19 +320,21 @@ class _Comparison:
             for period_key in places
             if period_key in logged.lowest
         }
-        differing = [period_key for period_key in places if self._differs(period_key, logged)]
-        found = await self._found([each for each in differing if each in numbers][:MOST_TOLD], numbers)
+        differing = [period_key for period_key in places if self._is_different(period_key, logged)]
+        found = await self._differing_sums(
+            [each for each in differing if each in numbers][:MOST_TOLD], numbers
+        )
         differences = [
             PeriodDifference(
                 place=period_key,
                 kept=logged.calls[period_key],
-                counted=self._period(period_key).calls,
+                counted=self._stored_period(period_key).calls,
                 sums=found.get(period_key, ()),
             )
             for period_key in differing
         ]
         return LedgerComparison(
-            differences=[*differences, *[await self._of_hours(day) for day in wrong_days]],
+            differences=[*differences, *[await self._compare_day_with_hours(day) for day in wrong_days]],
             missed=state["missed"],
             gone=state["settled"] + max(0, span[1] - span[0] - logged.kept_in_span) + uncompared,
             damaged=logged.damaged,
@@ -341,7 +345,7 @@ class _Comparison:
             calls={period_key: logged.calls[period_key] for period_key in places},
             numbers=numbers,
             suspects=sorted(period_key for period_key in logged.in_span if period_key in compared),
-            unsure=logged.unsure(places),
+            unsure=logged.uncertain_periods(places),
             damaged_names=await self._damaged_names(),
         )
 
@@ -357,38 +361,40 @@ class _Comparison:
         wrong = []
         for day_start, its_starts in sorted(starts.items()):
             began = time.monotonic()
-            periods, is_right = await self._read(partial(self._stored.day, starts=its_starts, day=day_start))
+            periods, is_right = await self._read(
+                partial(self._stored.read_day, starts=its_starts, day=day_start)
+            )
             self._periods |= periods
             if not is_right:
                 wrong.append(day_start)
-            await self._rest(began)
+            await self._pause(began)
         return wrong
 
-    async def _read_log(self, first: int, end: int, logged: _Kept) -> None:
-        sums = self._recount(lambda number, hour: number >= self._period(self._place(hour)).reach)
+    async def _read_log(self, first: int, end: int, logged: _StoredCounts) -> None:
+        sums = self._recount(lambda number, hour: number >= self._stored_period(self._period_key(hour)).reach)
         for number in range(first, end, STEP):
             began = time.monotonic()
             following, last = number, min(number + STEP, end) - 1
             for entry in await self._log.read(AI_TELEMETRY, number, last, whole=True):
                 if entry.first > following:
                     logged.unread.append(following)
-                    logged.near_unread.add(self._place(hour_of(None, entry.committed_at)))
+                    logged.near_unread.add(self._period_key(hour_of(None, entry.committed_at)))
                 following = entry.last + 1
-                logged.note(entry)
-                for part in entry.parts(at_once()):
+                logged.note_entry(entry)
+                for part in entry.split(at_once()):
                     sums.sums.add([part])
                     await pause()
             if following <= last:
                 logged.unread.append(following)
             for hour, lowest in sums.sums.first.items():
-                period_key = self._place(hour)
+                period_key = self._period_key(hour)
                 logged.lowest[period_key] = min(lowest, logged.lowest.get(period_key, lowest))
-                logged.highest[period_key] = min(last, self._period(period_key).reach - 1)
-            await self._add(sums, logged)
-            await self._rest(began)
+                logged.highest[period_key] = min(last, self._stored_period(period_key).reach - 1)
+            await self._add_sums(sums, logged)
+            await self._pause(began)
 
     def _recount(self, skip: Callable[[int, int], bool]) -> RecountedSums:
-        restated = partial(self._recalculated.restated, note=self._partly.note)
+        restated = partial(self._recalculated.restated, note=self._partly.note_price)
         sums = HourlySums(
             tags_of=self._tag_lists.of,
             digests=self._digests,
@@ -397,38 +403,38 @@ class _Comparison:
         )
         return RecountedSums(sums, self._read, self._hourly)
 
-    async def _add(self, sums: RecountedSums, logged: _Kept) -> None:
+    async def _add_sums(self, sums: RecountedSums, logged: _StoredCounts) -> None:
         await sums.find_sets()
         most = at_once()
         for count, (period_key, cell) in enumerate(sums.cells()):
             if cell.units is None and cell.measures:
                 logged.calls[period_key] += cell.measures[0]
-            views = self._period(period_key).views
+            views = self._stored_period(period_key).views
             counted = self._counted[period_key]
             if not counted:
                 counted += [0] * len(views)
             for index, view in enumerate(views):
-                counted[index] += self._checksums.of(view, cell)
+                counted[index] += self._checksums.checksum_of(view, cell)
             if not count % most:
                 await pause()
         sums.sums.clear()
 
-    def _place(self, hour: int) -> Place:
-        return period(hour, self._hourly)
+    def _period_key(self, hour: int) -> Place:
+        return smallest_period(hour, self._hourly)
 
-    def _period(self, place: Place) -> CheckedPeriod:
+    def _stored_period(self, place: Place) -> CheckedPeriod:
         return self._periods.get(place, self._unknown)
 
-    def _view(self, place: Place) -> int:
+    def _view_number(self, place: Place) -> int:
         """Return the number of the view in which a period is compared."""
         return -1 if place in self._partly.places else 0
 
-    def _differs(self, place: Place, logged: _Kept) -> bool:
-        stored, view = self._period(place), self._view(place)
+    def _is_different(self, place: Place, logged: _StoredCounts) -> bool:
+        stored, view = self._stored_period(place), self._view_number(place)
         counted = self._counted[place] or [0]
         return stored.calls != logged.calls[place] or stored.checksums[view] != counted[view]
 
-    async def _found(
+    async def _differing_sums(
         self, places: Sequence[Place], numbers: Mapping[Place, tuple[int, int]]
     ) -> Mapping[Place, Sequence[SumDifference]]:
         """
@@ -440,27 +446,30 @@ class _Comparison:
         chosen = {*places}
         sums = self._recount(
             lambda number, hour: (
-                self._place(hour) not in chosen or number >= self._period(self._place(hour)).reach
+                self._period_key(hour) not in chosen
+                or number >= self._stored_period(self._period_key(hour)).reach
             )
         )
         lowest, highest = zip(*(numbers[place] for place in places), strict=True)
         for number in range(min(lowest), max(highest) + 1, STEP):
             last = min(number + STEP, max(highest) + 1) - 1
             for entry in await self._log.read(AI_TELEMETRY, number, last, whole=True):
-                for part in entry.parts(at_once()):
+                for part in entry.split(at_once()):
                     sums.sums.add([part])
                     await pause()
             if sums.sums.count() > MOST_SUMS:
-                return await self._found(places[:1], numbers) if places[1:] else {}
+                return await self._differing_sums(places[:1], numbers) if places[1:] else {}
         await sums.find_sets()
         counted = defaultdict[Place, list[CheckedSum]](list)
         for place, cell in sums.cells():
             counted[place].append(cell)
-        return {place: await self._of_place(place, counted[place]) for place in places}
+        return {place: await self._differences_in_period(place, counted[place]) for place in places}
 
-    async def _of_place(self, place: Place, counted: Sequence[CheckedSum]) -> Sequence[SumDifference]:
-        period_key = self._period(place)
-        view = period_key.views[self._view(place)]
+    async def _differences_in_period(
+        self, place: Place, counted: Sequence[CheckedSum]
+    ) -> Sequence[SumDifference]:
+        period_key = self._stored_period(place)
+        view = period_key.views[self._view_number(place)]
 
         def compare(rows: LedgerRows) -> Sequence[SumDifference]:
             # sums that changed since the first pass cannot be shown
@@ -472,13 +481,13 @@ class _Comparison:
         return found
 
     def _is_same(self, rows: LedgerRows, place: Place) -> bool:
-        stored = self._period(place)
-        of_view = partial(self._checksums.of, stored.views[0])
+        stored = self._stored_period(place)
+        of_view = partial(self._checksums.checksum_of, stored.views[0])
         return sum(map(of_view, self._stored.cells(rows, place))) == stored.checksums[0]
 
-    async def _of_hours(self, day: int) -> PeriodDifference:
+    async def _compare_day_with_hours(self, day: int) -> PeriodDifference:
         def read(rows: LedgerRows) -> PeriodDifference:
-            view, of_hours, of_day = self._stored.of_day(rows, day)
+            view, of_hours, of_day = self._stored.compare_hours_with_day(rows, day)
             kept, counted = (
                 sum(cell.measures[0] for cell in cells if cell.measures) for cells in (of_hours, of_day)
             )
@@ -498,10 +507,10 @@ class _Comparison:
                 began = time.monotonic()
                 found, after = await self._read(methodcaller(find, after, NAMES_AT_ONCE))
                 wrong += len(found)
-                await self._rest(began)
+                await self._pause(began)
         return wrong
 
-    async def _rest(self, began: float) -> None:
+    async def _pause(self, began: float) -> None:
         await asyncio.sleep((time.monotonic() - began) * REST if self._at_ease else 0)
 
 
@@ -552,7 +561,7 @@ class PeriodRecount:
         self.sums = HourlySums(
             tags_of=tag_lists.of,
             digests=digests,
-            skip=lambda _, hour: period(hour, self.hourly) != place,
+            skip=lambda _, hour: smallest_period(hour, self.hourly) != place,
             restated=recalculated.restated,
         )
 
@@ -566,23 +575,23 @@ class PeriodRecount:
         too many sums.
         """
         first, end = self._ranges[0]
-        await self._add(log, first, end)
+        await self._add_records(log, first, end)
         calls = sum(row[0] for rows in self.sums.hours.values() for row in rows.values())
         return self._is_whole and calls == self._kept
 
     async def read_until(self, log: ReadableLog, reach: int) -> bool:
         """Read also the records that the totals have counted since the comparison."""
-        await self._add(log, self.reach, reach)
+        await self._add_records(log, self.reach, reach)
         self._ranges[-1] = (self._ranges[-1][0], max(self.reach, reach))
         return self._is_whole
 
-    async def _add(self, log: ReadableLog, first: int, end: int) -> None:
+    async def _add_records(self, log: ReadableLog, first: int, end: int) -> None:
         for number in range(first, end, STEP):
             last = min(number + STEP, end) - 1
             record_count = 0
             for entry in await log.read(AI_TELEMETRY, number, last, whole=True):
                 record_count += len(entry.records)
-                for part in entry.parts(at_once()):
+                for part in entry.split(at_once()):
                     self.sums.add([part])
                     await pause()
             are_few = sum(map(len, self.sums.hours.values())) <= MOST_SUMS
@@ -690,14 +699,14 @@ class LedgerMender:
     log: ReadableLog
     clock: Clock
     changed: Callable[[], None] = lambda: None
-    _told: frozenset[Place] = field(default_factory=frozenset)
+    _logged_places: frozenset[Place] = field(default_factory=frozenset)
 
     async def run(self) -> None:
         """Compare and repair whenever it is due, until cancelled. Failures are retried later."""
         while True:
             try:
                 if await self.ledger.comparison_is_due(self.clock.now()):
-                    await self.mend()
+                    await self.compare_and_repair()
             except SpoolError as error:
                 _log.warning(
                     "the totals could not be compared with the log and will be compared later: %s",
@@ -706,20 +715,20 @@ class LedgerMender:
                 )
             await asyncio.sleep(LOOK_S)
 
-    async def mend(self) -> None:
+    async def compare_and_repair(self) -> None:
         """
         Compare the totals with the log. Count those periods again that lack calls or have left-out numbers.
         """
         compared = await self.ledger.compare(self.log, at_ease=True)
         if not compared.is_done:
             return
-        differing = {difference.place: difference for difference in compared.told()}
+        differing = {difference.place: difference for difference in compared.unexplained_differences()}
         short = [
             period_key
             for period_key, difference in differing.items()
             if difference.missing_calls >= 0 or difference.is_of_hours
         ]
-        to_recount = sorted({*short, *(compared.suspects if compared.lacks else ())})
+        to_recount = sorted({*short, *(compared.suspects if compared.is_incomplete else ())})
         recounted = {period_key for period_key in to_recount if await self._is_replaced(compared, period_key)}
         gained = sum(
             difference.missing_calls
@@ -747,7 +756,7 @@ class LedgerMender:
                 extra={"action": "ledger_mended", "calls": gained},
             )
             self.changed()
-        self._tell(unrepaired)
+        self._log_differences(unrepaired)
 
     async def _is_replaced(self, compared: LedgerComparison, period_key: Place) -> bool:
         width, start = period_key
@@ -756,15 +765,15 @@ class LedgerMender:
         is_known = period_key in compared.numbers and period_key not in compared.unsure
         return is_known and await self.ledger.replace(self.log, compared, period_key)
 
-    def _tell(self, unrepaired: Sequence[PeriodDifference]) -> None:
+    def _log_differences(self, unrepaired: Sequence[PeriodDifference]) -> None:
         """Log the differences that remain. The same periods are logged only once."""
         places = frozenset(difference.place for difference in unrepaired)
-        if places - self._told:
-            message = "; ".join(difference.words() for difference in unrepaired[:MOST_TOLD])
+        if places - self._logged_places:
+            message = "; ".join(difference.describe() for difference in unrepaired[:MOST_TOLD])
             _log.error(
                 "%d hours and days of the totals differ from the stored records and were not changed: %s",
                 len(unrepaired),
                 message,
                 extra={"action": "ledger_differs"},
             )
-        self._told = places
+        self._logged_places = places

@@ -40,10 +40,10 @@ def kind_of(call: Inference) -> str:
 def counted_source(call: Inference) -> str:
     """Return the `cost_source` under which totals count a call."""
     has_tokens = call.input_tokens or call.output_tokens
-    return source_of(call.status, call.cost_source, is_empty=not has_tokens and _is_empty(call))
+    return counted_cost_source(call.status, call.cost_source, is_empty=not has_tokens and _is_empty(call))
 
 
-def source_of(status: str, cost_source: str, *, is_empty: bool) -> str:
+def counted_cost_source(status: str, cost_source: str, *, is_empty: bool) -> str:
     """
     Return the `cost_source` under which totals count calls with this status and own cost source. `is_empty` is whether
     the calls have neither usage nor a cost above 0.
@@ -57,7 +57,7 @@ def source_of(status: str, cost_source: str, *, is_empty: bool) -> str:
     return REPORTED if cost_source == REPORTED else WITHOUT_USAGE
 
 
-def source_once_priced(status: str, cost_source: str, estimate: int) -> str:
+def cost_source_after_pricing(status: str, cost_source: str, estimate: int) -> str:
     """Return the `cost_source` of counted calls after they got an estimate."""
     is_now_estimated = cost_source == NONE or (estimate != 0 and cost_source != REPORTED)
     return ESTIMATED if is_now_estimated and status != "cached" else cost_source

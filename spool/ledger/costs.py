@@ -23,7 +23,7 @@ from spool.errors import NotKept
 from spool.ledger import money, work
 from spool.ledger.cost_kinds import KIND_OF_SOURCE, KINDS
 from spool.ledger.counting import state_of
-from spool.ledger.days.spans import divided, instants, of_billed_days, together
+from spool.ledger.days.spans import distinct_moments, divide_billed_periods, divide_periods, group_reads
 from spool.ledger.ledger_rows import WRONG, WRONG_OF, GroupSum, LedgerRows, MeterSum, Span
 from spool.ledger.periods import beginning, next_beginning
 from spool.ledger.queries import (
@@ -93,22 +93,22 @@ def costs(
     Raises ValueError for an unknown dimension. Raises NotKept if a period begins or ends within an hour or
     day that is stored as one sum, and AskedTooMuch once the rows or the time exceed the limit.
     """
-    query = checked(rows, query)
+    query = validated_query(rows, query)
     ask = partial(_totals, rows, limit=limit, rates=rates)
     is_folded = query.top is not None or query.kept is not None
-    totals = _folded(rows, query, limit, ask) if is_folded else ask(query)
+    totals = _fold_groups(rows, query, limit, ask) if is_folded else ask(query)
     if is_folded and query.aggregated:  # some ways to fold still have a group of all others
         for groups in totals.values():
             groups.pop((OTHER,) * len(query.group_by), None)
     return [
         total.row(start, group)
         for start, groups in totals.items()
-        for group, total in ordered(groups.items(), key=_order)
+        for group, total in ordered(groups.items(), key=_group_sort_key)
         if _has_row(query, group, total)
     ]
 
 
-def checked(rows: LedgerRows, query: CostQuery) -> CostQuery:
+def validated_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
     """
     Return the query without filters that every call passes, because then rollups that lack the filter's
     dimensions can answer it. Raises ValueError for an unknown dimension, and NotKept for a unit of work whose calls
@@ -154,7 +154,9 @@ def _is_filtered(query: CostQuery) -> bool:
     return filtered.isdisjoint(BILLED_DIMENSIONS)
 
 
-def _read(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None) -> _ByPeriod:
+def _read_totals(
+    rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
+) -> _ByPeriod:
     if not query.arranged and not set(BILLED_DIMENSIONS).isdisjoint(query.named):
         from spool.ledger.billed import with_own_dimensions
 
@@ -164,23 +166,23 @@ def _read(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates
     if query.arranged:
         from spool.ledger.billed import check_days, whole_days_of
 
-        moments = instants(time_ranges)
+        moments = distinct_moments(time_ranges)
         check_days(rows.billed_starts(int(min(moments)) - DAY_S, int(max(moments)) + 1), moments)
-        questions = of_billed_days(rows, query, time_ranges, whole_days_of)
+        questions = divide_billed_periods(rows, query, time_ranges, whole_days_of)
     else:
         state = state_of(rows)
-        questions = divided(rows, query, time_ranges, state)
+        questions = divide_periods(rows, query, time_ranges, state)
         # amounts in other currencies have no sums by unit of work, and count as calls without a unit
         has_charges = bool(state["charged"]) and query.unit is None
     is_converted = query.currency != CURRENCY
-    converter = _converter(rates, query.currency) if has_charges or is_converted else None
+    converter = _build_converter(rates, query.currency) if has_charges or is_converted else None
     totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in time_ranges}
     # keeps each text only once in memory, because an engine makes a new string for every row
     texts: dict[str | None, str | None] = {}
     row_count = 0
     # billed costs and amounts to convert are read span by span
     at_once = 1 if query.arranged or is_converted else MOST_SPANS
-    for group_of_spans in together(questions, at_once):
+    for group_of_spans in group_reads(questions, at_once):
         question = group_of_spans[0]
         is_one_period = len(question.periods) == 1
         by_start = not is_one_period or is_converted
@@ -189,7 +191,7 @@ def _read(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates
             sums = rows.billed_totals(width, low, high, query, by_start=by_start, rollup=rollup)
         else:
             spans = [each.span for each in group_of_spans]
-            sums = _sums(rows, spans, query, by_start=by_start, by_day=is_one_period)
+            sums = _group_sums(rows, spans, query, by_start=by_start, by_day=is_one_period)
         groups = totals[question.periods[0]]
         for index, sum_row in enumerate(sums):
             if not is_one_period:
@@ -201,8 +203,8 @@ def _read(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates
                 row_count += 1
             measures = sum_row.measures
             if converter is not None:
-                measures = total.multiplied(converter, sum_row)
-            total.add(sum_row.status, sum_row.cost_source, measures)
+                measures = total.multiply_dollars(converter, sum_row)
+            total.add_measures(sum_row.status, sum_row.cost_source, measures)
             if limit is not None and index % CHECK_EVERY == 0:
                 limit.check_rows(row_count)
                 limit.check_time()
@@ -231,7 +233,7 @@ def _read(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates
     return totals
 
 
-def _sums(
+def _group_sums(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, *, by_start: bool, by_day: bool
 ) -> Iterable[GroupSum]:
     """Return the sums of spans by group. Those of a unit with `aggregated` are of one span."""
@@ -253,7 +255,7 @@ def _totals(
     The sums of units of work contain only calls that have a unit. So the totals of calls without any unit are the
     difference between all calls and these sums.
     """
-    ask = partial(_read, rows, limit=limit, rates=rates)
+    ask = partial(_read_totals, rows, limit=limit, rates=rates)
     totals = ask(query)
     if query.unit is None or not work.asks_unknown(query.include, query.exclude):
         return totals
@@ -274,12 +276,12 @@ def _totals(
     return totals
 
 
-def _folded(
+def _fold_groups(
     rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, ask: Callable[[CostQuery], _ByPeriod]
 ) -> _ByPeriod:
     if query.top is None:
-        return folded(query, ask)
-    return largest(rows, query, periods(replace(query, granularity=TOTAL)), limit, ask)
+        return totals_of_kept_groups(query, ask)
+    return totals_of_largest(rows, query, periods(replace(query, granularity=TOTAL)), limit, ask)
 
 
 def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
@@ -291,7 +293,7 @@ def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
     while start.astimezone(UTC) < until.astimezone(UTC):
         end = until
         if query.granularity != TOTAL:
-            end = min(next_beginning(start, query.granularity), until, key=_instant)
+            end = min(next_beginning(start, query.granularity), until, key=_epoch_seconds)
         yield start.astimezone(UTC), end.astimezone(UTC)
         start = end.astimezone(query.zone)
 
@@ -301,20 +303,23 @@ def own_start(granularity: str, start: datetime) -> datetime:
     return start if granularity in _NEVER_CUT else beginning(start, granularity)
 
 
-def cut(query: CostQuery) -> Sequence[datetime]:
+def partial_period_starts(query: CostQuery) -> Sequence[datetime]:
     """Return the starts of the periods that the query covers only in part."""
     if query.granularity in _NEVER_CUT:
         return ()
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
     first = own_start(query.granularity, since)
     last = own_start(query.granularity, until - timedelta(microseconds=1))
-    cut_starts = [first] if _instant(first) < _instant(query.since) else []
-    if _instant(next_beginning(last, query.granularity)) > _instant(query.until) and last not in cut_starts:
+    cut_starts = [first] if _epoch_seconds(first) < _epoch_seconds(query.since) else []
+    if (
+        _epoch_seconds(next_beginning(last, query.granularity)) > _epoch_seconds(query.until)
+        and last not in cut_starts
+    ):
         cut_starts.append(last)
     return cut_starts
 
 
-def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | None, ...]) -> CostRow:
+def combine_rows(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | None, ...]) -> CostRow:
     """Add up rows to one row. If there are no rows, the result has zero calls."""
     rows = list(rows)
     if len(rows) == 1:
@@ -355,7 +360,7 @@ class _Total:
     _unconverted: Counter[str] | None = None
     _meters: Counter[str] | None = None
 
-    def add(self, status: str, cost_source: str, measures: Measures) -> None:
+    def add_measures(self, status: str, cost_source: str, measures: Measures) -> None:
         sums = self._sums
         self._sums = list(map(add, sums, measures)) if sums else measures
         calls, reported, estimated = measures[0], measures[_REPORTED], measures[_ESTIMATED]
@@ -405,7 +410,7 @@ class _Total:
     def size(self, name: str) -> int:
         """Return a measure by its name in CostRow. Money is in units."""
         if name == "cost":
-            return self._units(self._cost)
+            return self._rounded_units(self._cost)
         value = getattr(self.row(_EPOCH, ()), name)
         return money.units(value) if name in _MONEY else int(value)
 
@@ -415,7 +420,7 @@ class _Total:
             self._meters = self._meters or Counter()
             self._meters[metered.meter] += metered.quantity
 
-    def multiplied(self, converter: Converter, each: GroupSum) -> Measures:
+    def multiply_dollars(self, converter: Converter, each: GroupSum) -> Measures:
         """Return the measures with dollars multiplied by an exchange rate. `row` rounds the sums."""
         self._is_multiplied = True
         measures = list(each.measures)
@@ -449,10 +454,10 @@ class _Total:
                 unconverted[currency] += units if rate is None else 0
         self._charges, self._unconverted, self._limbs = charges, unconverted, None
 
-    def _amount(self, units: int) -> str:
-        return money.text(self._units(units)) if units else "0"
+    def _amount_text(self, units: int) -> str:
+        return money.text(self._rounded_units(units)) if units else "0"
 
-    def _units(self, units: int) -> int:
+    def _rounded_units(self, units: int) -> int:
         if not self._is_multiplied:
             return units
         from spool.currencies import rounded
@@ -462,16 +467,16 @@ class _Total:
     def row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
         calls, input_tokens, output, read, written, thought, written_1h = self._sums[: len(COUNTS)]
         latency = self._sums[len(COUNTS) + len(MONEY) :]
-        cost = self._amount(self._cost)
-        reported = cost if self._reported == self._cost else self._amount(self._reported)
-        estimated = cost if self._estimated == self._cost else self._amount(self._estimated)
+        cost = self._amount_text(self._cost)
+        reported = cost if self._reported == self._cost else self._amount_text(self._reported)
+        estimated = cost if self._estimated == self._cost else self._amount_text(self._estimated)
         return CostRow(
             start=start,
             group=group,
             cost=cost,
             reported=reported,
             estimated=estimated,
-            saved=self._amount(self._saved),
+            saved=self._amount_text(self._saved),
             calls=calls,
             errors=self._errors,
             cached=self._cached,
@@ -490,17 +495,17 @@ class _Total:
             latency_ms=latency[0],
             metered=self._metered,
             latency=tuple(latency[1:]) if any(latency) else _NO_LATENCY,
-            charges=_texts(self._charges) if self._charges else {},
+            charges=_amount_texts(self._charges) if self._charges else {},
             meters=dict(self._meters) if self._meters else {},
-            converted=self._amount(self._converted),
-            unconverted=_texts(self._unconverted) if self._unconverted else {},
+            converted=self._amount_text(self._converted),
+            unconverted=_amount_texts(self._unconverted) if self._unconverted else {},
         )
 
 
 _ByPeriod = dict[datetime, dict[Group, _Total]]
 
 
-def _converter(rates: Rates | None, currency: str) -> Converter:
+def _build_converter(rates: Rates | None, currency: str) -> Converter:
     from spool.currencies import Converter, no_rates  # imported here because most queries convert nothing
 
     return Converter(rates or no_rates, currency)
@@ -510,16 +515,16 @@ def _has_some(amounts: Counter[str] | None) -> bool:
     return amounts is not None and any(amounts.values())
 
 
-def _texts(amounts: Mapping[str, int]) -> Mapping[str, str]:
+def _amount_texts(amounts: Mapping[str, int]) -> Mapping[str, str]:
     return {name: money.text(units) for name, units in sorted(amounts.items()) if units}
 
 
-def _order(item: tuple[Group, _Total]) -> Group:
+def _group_sort_key(item: tuple[Group, _Total]) -> Group:
     group = item[0]
     return tuple([value or "" for value in group]) if None in group else group
 
 
-def _instant(when: datetime) -> float:
+def _epoch_seconds(when: datetime) -> float:
     return when.timestamp()
 
 
@@ -541,7 +546,7 @@ def largest_groups(
     top = query.top or 0
     if not rows.has_more_groups(query, top + 1):
         return set()
-    spans = [question.span for question in divided(rows, query, periods, state)]
+    spans = [question.span for question in divide_periods(rows, query, periods, state)]
     if len(spans) > MOST_SPANS:
         return set()
     find = partial(_largest_of_trees, rows) if query.aggregated else rows.largest
@@ -621,10 +626,10 @@ Totals = dict[datetime, dict[Group, T]]
 Ask = Callable[[CostQuery], Totals[T]]
 
 
-def folded(query: CostQuery, ask: Ask[T]) -> Totals[T]:
+def totals_of_kept_groups(query: CostQuery, ask: Ask[T]) -> Totals[T]:
     """Return the totals of a query that names the groups to keep."""
     if not _is_divided(query):
-        return ask(_as_function(query))
+        return ask(_fold_by_function(query))
     rest = (OTHER,) * len(query.group_by)
     plain = replace(query, kept=None)
     kept_groups = frozenset(query.kept or ()) - {rest}
@@ -660,7 +665,7 @@ def _folded_trees(query: CostQuery, kept_groups: frozenset[Group], ask: Ask[T]) 
     return totals
 
 
-def _as_function(query: CostQuery) -> CostQuery:
+def _fold_by_function(query: CostQuery) -> CostQuery:
     """
     Replace a single derived dimension by a dimension that maps all values except the kept ones to OTHER.
     """
@@ -686,7 +691,7 @@ def _is_divided(query: CostQuery) -> bool:
     return len(query.kept) <= MOST
 
 
-def largest(
+def totals_of_largest(
     rows: LedgerRows,
     query: CostQuery,
     time_ranges: Iterable[tuple[datetime, datetime]],
@@ -711,15 +716,19 @@ def largest(
     if not near or len(near) != query.top:
         decided = ask(replace(whole, measures=(query.top_by,), only=frozenset(near) or None))
         groups: Mapping[Group, T] = next(iter(decided.values()), {})
-        kept_groups = _largest(groups, query)
+        kept_groups = _choose_largest(groups, query)
         if not near and is_decided:
-            return {start: _with_others(groups, query, kept_groups) for start, groups in decided.items()}
+            return {
+                start: _add_group_of_others(groups, query, kept_groups) for start, groups in decided.items()
+            }
         if not near and len(groups) <= len(kept_groups):
             return ask(replace(query, top=None))
-    return folded(replace(query, kept=_and_unknown(query, kept_groups), top=None), ask)
+    return totals_of_kept_groups(replace(query, kept=_and_unknown(query, kept_groups), top=None), ask)
 
 
-def _with_others(groups: Mapping[Group, T], query: CostQuery, largest: Collection[Group]) -> dict[Group, T]:
+def _add_group_of_others(
+    groups: Mapping[Group, T], query: CostQuery, largest: Collection[Group]
+) -> dict[Group, T]:
     """Return the largest groups, the unknown group, and one group of all others."""
     rest = (OTHER,) * len(query.group_by)
     kept_groups = _and_unknown(query, largest) - {rest}
@@ -735,7 +744,7 @@ def _and_unknown(query: CostQuery, largest: Collection[Group]) -> frozenset[Grou
     return frozenset([(None,) * len(query.group_by), *largest])
 
 
-def _largest(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
+def _choose_largest(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
     # Three groups would take the place of a unit of work: the calls without a unit, those of unlisted units, and a unit
     # whose calls were all corrected.
     place = query.unit_place

@@ -85,11 +85,11 @@ def new_marks(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dic
     """
     if starts is None:
         return {every: new_mark()}
-    names = {mark_of(datetime.fromtimestamp(start, UTC), every) for start in starts}
+    names = {mark_name(datetime.fromtimestamp(start, UTC), every) for start in starts}
     return {name: new_mark() for name in names}
 
 
-def mark_of(at: datetime, every: str = EVERY) -> str:
+def mark_name(at: datetime, every: str = EVERY) -> str:
     """
     Return the name of the mark for a moment in UTC: the mark of its month.
 
@@ -114,8 +114,8 @@ class Placement:
     Beyond `max_rows`, a new combination in a period first loses its owner, then the model and similar
     dimensions. It is added to a row of `(other)`, so that every total stays right.
 
-    The object remembers numbers in memory. After a failed transaction, call `forget`. `begin` forgets them if
-    another process changed the rows.
+    The object remembers numbers in memory. After a failed transaction, call `forget`. `begin_transaction`
+    forgets them if another process changed the rows.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -129,7 +129,7 @@ class Placement:
         self._packed: OrderedDict[tuple[int, int], array[int]] = OrderedDict()  # of periods not in `_present`
         self._most: dict[tuple[int, int], int] = {}  # upper bound on the number of sums in other periods
 
-    def begin(self, rows: LedgerRows) -> None:
+    def begin_transaction(self, rows: LedgerRows) -> None:
         """
         Begin a transaction. If the last stored change was not made by this object, forget the numbers in memory.
 
@@ -151,13 +151,13 @@ class Placement:
         self, rows: LedgerRows, width: int, start: int, dimensions: Iterable[DimensionValues]
     ) -> Sequence[int]:
         """Return the numbers under which these sets of dimensions are summed in a period."""
-        placed = [kept(values) for values in dimensions]
+        placed = [stored_dimensions(values) for values in dimensions]
         present = self._present_in(rows, (width, start), len(placed))
         if present is not None:
-            placed = [self._placed(values, present) for values in placed]
-        return self._given(rows, placed)
+            placed = [self._place_dimensions(values, present) for values in placed]
+        return self._assign_numbers(rows, placed)
 
-    def _placed(self, values: DimensionValues, present: set[int]) -> DimensionValues:
+    def _place_dimensions(self, values: DimensionValues, present: set[int]) -> DimensionValues:
         """Return the dimensions under which a set of dimensions is summed."""
         for limit, reduced in ((self._max_rows, without_owners), (self._max_without_owners, without_work)):
             mark = hash(values)
@@ -170,7 +170,7 @@ class Placement:
         present.add(hash(values))
         return values
 
-    def _given(self, rows: LedgerRows, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
+    def _assign_numbers(self, rows: LedgerRows, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
         numbers = self._numbers
         if len(numbers) >= MOST_NUMBERS:
             numbers.clear()
@@ -189,7 +189,7 @@ class Placement:
             self._present.move_to_end(span)
             return present
         if (packed := self._packed.pop(span, None)) is not None:
-            return self._remembered(span, set(packed))
+            return self._remember_present(span, set(packed))
         if len(self._most) >= MOST_PERIODS:
             self._most.clear()
         if span not in self._most:
@@ -198,9 +198,9 @@ class Placement:
         if self._most[span] <= self._max_rows:
             return None
         del self._most[span]
-        return self._remembered(span, set(map(hash, rows.dimensions(rows.numbers(*span)).values())))
+        return self._remember_present(span, set(map(hash, rows.dimensions(rows.numbers(*span)).values())))
 
-    def _remembered(self, span: tuple[int, int], present: set[int]) -> set[int]:
+    def _remember_present(self, span: tuple[int, int], present: set[int]) -> set[int]:
         self._present[span] = present
         if len(self._present) > MOST_PRESENT:
             oldest_span, oldest = self._present.popitem(last=False)
@@ -210,23 +210,23 @@ class Placement:
         return present
 
 
-def kept(dimensions: DimensionValues) -> DimensionValues:
+def stored_dimensions(dimensions: DimensionValues) -> DimensionValues:
     """Return dimensions as they are stored: texts cut to the maximum length, without lone surrogates."""
     *texts, _, region, sender = dimensions
     text = "".join(texts) + region + sender
     if len(text) <= MAX_TEXT and text.isascii():
         return dimensions
-    whole = Dimensions(*map(bounded, dimensions))
+    whole = Dimensions(*map(stored_value, dimensions))
     # no further cut, because the values have been cut and the text must stay valid JSON
-    return whole._replace(tags=_readable(Dimensions._make(dimensions).tags))
+    return whole._replace(tags=_replace_surrogates(Dimensions._make(dimensions).tags))
 
 
-def bounded(value: Any) -> Any:
+def stored_value(value: Any) -> Any:
     """Return one dimension value as it is stored."""
-    return _readable(value[:MAX_TEXT]) if isinstance(value, str) else value
+    return _replace_surrogates(value[:MAX_TEXT]) if isinstance(value, str) else value
 
 
-def _readable(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which cannot be stored."""
     if text.isascii():
         return text
@@ -248,7 +248,7 @@ def without_work(values: DimensionValues) -> DimensionValues:
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
+class MissedNumbers:
     """
     Record numbers without a record: their number, the first number, and the end. Hours before `whole` may
     lack calls because of them.
@@ -273,7 +273,7 @@ def add(
     *,
     first: int,
     reach: int,
-    missed: Missed,
+    missed: MissedNumbers,
     tags: TagList | None,
 ) -> int:
     """
@@ -298,7 +298,7 @@ def add(
             measures_of_hours = chain.from_iterable(sums.hours[hour].values() for hour in hours)
             for number, measures in zip(numbers, measures_of_hours, strict=True):
                 parts[number].append(measures)
-            added += [(start, number, total(part)) for number, part in parts.items()]
+            added += [(start, number, add_measures(part)) for number, part in parts.items()]
             if any(hour in sums.meters or hour in sums.work for hour in hours):
                 number_of = dict(zip(dimensions, numbers, strict=True))
                 meters += [
@@ -310,7 +310,7 @@ def add(
                 work += [
                     each
                     for hour in hours
-                    if period(hour, state["hourly"]) == (width, start)
+                    if smallest_period(hour, state["hourly"]) == (width, start)
                     for each in work_sums(sums, hour, start, number_of)
                 ]
         rows.add(width, added)
@@ -322,7 +322,9 @@ def add(
         rows.add_work(work, sums.work_names, sums.work_edges)
     if tags is not None:
         store_list(rows, tags)
-    rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
+    rows.note_periods(
+        [(*smallest_period(hour, state["hourly"]), first) for hour, first in sums.first.items()]
+    )
     rows.set_state(reach=reach)
     # the missed, damaged and implausible numbers that a rebuild reads again have been counted before
     if state["rebuilding"]:
@@ -360,12 +362,12 @@ def _hours_by_start(sums: HourlySums, state: Mapping[str, int], width: int) -> M
     return hours_by_start
 
 
-def total(parts: Sequence[Measures]) -> Measures:
+def add_measures(parts: Sequence[Measures]) -> Measures:
     """Add up the measures of several rows."""
     return parts[0] if len(parts) == 1 else list(map(sum, zip(*parts, strict=True)))
 
 
-def period(hour: int, hourly: int) -> tuple[int, int]:
+def smallest_period(hour: int, hourly: int) -> tuple[int, int]:
     """Return width and start of the smallest stored period that contains an hour."""
     width = HOUR_S if hour >= hourly else DAY_S
     return width, hour // width * width

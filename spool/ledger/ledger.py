@@ -19,7 +19,7 @@ from spool.ledger import comparing, counting
 from spool.ledger.checked_sums import Place
 from spool.ledger.comparing import LedgerComparison, at_once, compare
 from spool.ledger.costs import costs
-from spool.ledger.counting import Missed, Placement, state_of
+from spool.ledger.counting import MissedNumbers, Placement, state_of
 from spool.ledger.days import spans
 from spool.ledger.days.usage import DaySum, UsageSum, sums_of_day, sums_of_days, usage_of_day
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
@@ -208,7 +208,7 @@ class Ledger:
     async def load(self) -> Ledger:
         """Read the stored reach and return the ledger. If that fails, close the store."""
         try:
-            self._reach = (await self._state())["reach"]
+            self._reach = (await self._read_state())["reach"]
         except BaseException:
             await self._store.close()
             raise
@@ -254,16 +254,16 @@ class Ledger:
             is_behind = True
             while is_behind:  # other processes count further even while the log is idle
                 try:
-                    is_behind = await self._look(log)
+                    is_behind = await self._refresh_reach(log)
                 except SpoolUnavailable as error:
                     _log.warning("the totals cannot be read: %s", error, extra={"action": "ledger_waits"})
                     await asyncio.sleep(RETRY_S)
                 await asyncio.sleep(PAUSE_S)
 
-    async def _look(self, log: ReadableLog) -> bool:
+    async def _refresh_reach(self, log: ReadableLog) -> bool:
         """Read the state again. Return True if there are records that no process has counted yet."""
         async with self._turn:
-            self._reach = (await self._state())["reach"]
+            self._reach = (await self._read_state())["reach"]
             is_behind = self._reach < log.closed_below(AI_TELEMETRY)
             self._is_caught_up |= not is_behind
             return is_behind
@@ -275,19 +275,19 @@ class Ledger:
         Records that close later are left for the next call, because under constant load the turn would never
         end. If this caller has used far more than another active one, it pauses before its next call.
         """
-        await self._rest()
+        await self._yield_to_lighter_work()
         async with self._turn:
             if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
                 # If one database holds the sums and the log, both have the same age, so another process has
                 # counted further. If they are separate files, the log was lost or restored.
                 if self.is_shared:
-                    self._reach = (await self._state())["reach"]
+                    self._reach = (await self._read_state())["reach"]
                 else:
                     await self._begin_anew(below)
             tries, limit, began = 0, log.closed_below(AI_TELEMETRY), time.monotonic()
             while self._reach < (below := min(limit, log.closed_below(AI_TELEMETRY))):
                 try:
-                    await self._count(log, below)
+                    await self._count_records(log, below)
                 except NotClosed:  # the watermark has fallen, so `below` must be read again
                     if (tries := tries + 1) == TRIES:
                         raise
@@ -297,7 +297,7 @@ class Ledger:
             self._not_before = max(self._not_before, now + min(MOST_REST_S, REST * (now - began)))
             return self._reach
 
-    async def _rest(self) -> None:
+    async def _yield_to_lighter_work(self) -> None:
         work = current_work()
         rest_s = self._not_before - time.monotonic()
         if rest_s > 0 and work is not None and work.expects_lighter():
@@ -312,7 +312,7 @@ class Ledger:
         seen = self._reach
         self._reach = await self._change(lambda rows: counting.begin_anew(rows, seen=seen, reach=below))
 
-    async def _count(self, log: ReadableLog, below: int) -> None:
+    async def _count_records(self, log: ReadableLog, below: int) -> None:
         first = self._reach
         seen = state, frozen = await self._read(lambda rows: (state_of(rows), rows.frozen_periods()))
         if state["reach"] != first:  # another process has counted these records or restarted the count
@@ -322,7 +322,7 @@ class Ledger:
         last = min(first + self._chunk, below, rebuilding if rebuilding > first else below) - 1
 
         def is_counted(number: int, hour: int) -> bool:
-            return number < rebuilding and counting.period(hour, state["hourly"]) in frozen
+            return number < rebuilding and counting.smallest_period(hour, state["hourly"]) in frozen
 
         recalculated = await self._recalculations(state)
         lists = await self._stored_lists(state)
@@ -344,10 +344,10 @@ class Ledger:
             # The sums may contain a part of these records, so discard them. The next attempt works without
             # the module if needed.
             return
-        missed = Missed()
+        missed = MissedNumbers()
         if gaps:
             whole = counting.whole_since(await self._oldest_arrival(log, oldest))
-            missed = Missed(last - first + 1 - count, gaps[0][0], gaps[-1][1], whole)
+            missed = MissedNumbers(last - first + 1 - count, gaps[0][0], gaps[-1][1], whole)
         if gaps and not rebuilding:
             _log.error(
                 "%d record numbers have no record that could be counted, because the records were "
@@ -356,7 +356,7 @@ class Ledger:
                 extra={"action": "numbers_missed", "first": first, "last": last},
             )
 
-        def work(rows: LedgerRows) -> int:
+        def add_sums(rows: LedgerRows) -> int:
             if (
                 state_of(rows),
                 rows.frozen_periods(),
@@ -366,7 +366,7 @@ class Ledger:
                 rows, sums, self._placement, first=first, reach=last + 1, missed=missed, tags=new_list
             )
 
-        self._reach = await self._change(work)
+        self._reach = await self._change(add_sums)
         if self._reach != last + 1:
             self._placement.forget()
         self._unchecked_work += sum(len(units) for hours in sums.work.values() for units in hours.values())
@@ -409,7 +409,7 @@ class Ledger:
                 if adding is not None:
                     await adding.add(entry)
                     continue
-                for part in entry.parts(at_once()):
+                for part in entry.split(at_once()):
                     sums.add([part])
                     await pause()
         gaps += [(following, last + 1)] if following <= last else []
@@ -423,7 +423,7 @@ class Ledger:
         arrived before it.
         """
         if read is None:
-            oldest = await _oldest(log)
+            oldest = await _lowest_number(log)
             # if the log is empty, no entry has this number yet
             read = next(iter(await log.read(AI_TELEMETRY, oldest, oldest)), None)
         return read.committed_at if read else self._clock.now()
@@ -454,11 +454,11 @@ class Ledger:
             now = int(settled_now(self._clock))
             # after a rollup, another one is usually missing, so only the write searches for it
             if not self._has_made_rollup and not await self._read(
-                lambda rows: rollups.missing(rows, state["daily"], now)
+                lambda rows: rollups.next_missing_rollup(rows, state["daily"], now)
             ):
                 return False
             # no daily sum changes here, so the dimension numbers that other processes remember stay valid
-            self._has_made_rollup = await self._written(
+            self._has_made_rollup = await self._write(
                 lambda rows: rollups.make_next(rows, state_of(rows)["daily"], now)
             )
             return self._has_made_rollup
@@ -475,7 +475,7 @@ class Ledger:
         wrong = []
         for rollup_place in sorted(places):
             begun = time.monotonic()
-            if await self._read(partial(rollups.differs, place=rollup_place)):
+            if await self._read(partial(rollups.is_wrong, place=rollup_place)):
                 wrong.append(rollup_place)
             await asyncio.sleep(ROLL_REST * (time.monotonic() - begun) if at_ease else 0)
         if not wrong:
@@ -486,7 +486,7 @@ class Ledger:
     async def tidy(self) -> int:
         """Sum up finished days and delete old hours. Return the number of deleted sums."""
         async with self._turn:
-            if (await self._state())["rebuilding"]:
+            if (await self._read_state())["rebuilding"]:
                 return 0
             now = int(settled_now(self._clock))
             while await self._change(lambda rows: counting.sum_up(rows, now - LATE_S)):
@@ -532,14 +532,16 @@ class Ledger:
         async with self._turn:
             result = await records()
             self._placement.forget()
-            return await self._change(lambda rows: rows.rename(partial(_renamed, renamed=renamed))), result
+            return await self._change(
+                lambda rows: rows.rename(partial(_rename_erased, renamed=renamed))
+            ), result
 
     async def devices_of(self, renamed: Callable[[str], str]) -> set[str]:
         """Return the devices with calls of the people whom `rename` would rename."""
         devices = set[str]()
 
         def look(dimensions: Dimensions) -> Dimensions:
-            if _renamed(dimensions, renamed) != dimensions:
+            if _rename_erased(dimensions, renamed) != dimensions:
                 devices.add(dimensions.device)
             return dimensions
 
@@ -559,9 +561,9 @@ class Ledger:
         hours show only the records that are counted so far. Raises NotAllowed while another rebuild runs.
         """
         async with self._turn:
-            if (await self._state())["rebuilding"]:
+            if (await self._read_state())["rebuilding"]:
                 raise NotAllowed("a rebuild of the totals is still running")
-            first = await _oldest(log)
+            first = await _lowest_number(log)
             periods, spans, border = await self._change(
                 lambda rows: counting.begin_rebuild(rows, first, self.stored_tags)
             )
@@ -598,13 +600,13 @@ class Ledger:
         """Return the number of units of work that are listed since a time, and of all unlisted units, by kind."""
         start = int(since.timestamp())
 
-        def work(rows: LedgerRows) -> dict[str, tuple[int, int]]:
+        def count_units(rows: LedgerRows) -> dict[str, tuple[int, int]]:
             unlisted = rows.count_unlisted()
             return {
                 unit: (listed, unlisted[unit]) for unit, listed in rows.count_work(start, END_OF_TIME).items()
             }
 
-        return await self._read(work)
+        return await self._read(count_units)
 
     async def is_unlisted(self, unit: str, id: int) -> bool:
         """Return True if a unit of work is no longer listed, so that its calls cannot be found."""
@@ -615,14 +617,14 @@ class Ledger:
         comparison = await compare(
             log,
             self._read,
-            oldest=lambda: _oldest(log),
+            oldest=lambda: _lowest_number(log),
             recalculations=self._recalculations,
             tag_lists=self._stored_lists,
             digests=self.digests,
             at_ease=at_ease,
         )
-        differing = len(comparison.told())
-        if comparison.is_done and differing != (await self._state())["differing"]:
+        differing = len(comparison.unexplained_differences())
+        if comparison.is_done and differing != (await self._read_state())["differing"]:
             async with self._turn:
                 await self._change(lambda rows: rows.set_state(differing=differing))
         return replace(comparison, rollups=await self.differing_rollups(at_ease=at_ease))
@@ -631,7 +633,7 @@ class Ledger:
         """
         Return True if the last comparison is old, or if a record was missed or a difference found since.
         """
-        state = await self._state()
+        state = await self._read_state()
         if not self._is_caught_up or state["rebuilding"]:
             return False
         is_old = not state["compared"] <= now < state["compared"] + comparing.EVERY_S
@@ -642,7 +644,7 @@ class Ledger:
         Replace the sums of a period by a recount of the log. Return False if the log has changed
         since the comparison.
         """
-        state = await self._state()
+        state = await self._read_state()
         recalculated, lists = await self._recalculations(state), await self._stored_lists(state)
         recount = comparing.PeriodRecount(compared, place, lists, self.digests, recalculated)
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
@@ -650,7 +652,7 @@ class Ledger:
         async with self._turn:
             # read the state again, because another process may count between the reads
             for _ in range(TRIES):
-                reach = (await self._state())["reach"]
+                reach = (await self._read_state())["reach"]
                 if reach < recount.reach or not await recount.read_until(log, reach):
                     return False
                 if await self._change(lambda rows: comparing.replace(rows, self._placement, recount)):
@@ -675,11 +677,11 @@ class Ledger:
 
     async def differing(self) -> int:
         """Return the number of hours and days that differed from the log in the last comparison."""
-        return (await self._state())["differing"]
+        return (await self._read_state())["differing"]
 
     async def soundness(self) -> Soundness:
         """Return which records and periods of the totals are in doubt."""
-        state = await self._state()
+        state = await self._read_state()
         return Soundness(
             missed=state["missed"],
             looked_for=min(state["missed"], state["settled"]),
@@ -693,14 +695,14 @@ class Ledger:
         """
         start = since.timestamp()
 
-        def work(rows: LedgerRows) -> Repriced:
-            spans.check(rows, state_of(rows)["hourly"], [start])
+        def reprice_and_store(rows: LedgerRows) -> Repriced:
+            spans.check_not_split(rows, state_of(rows)["hourly"], [start])
             done = reprice(rows, self._placement, pricer, int(start))
             self.books.store(rows, pricer, since=int(start))
             return done
 
         async with self._turn:
-            return await self._change(work)
+            return await self._change(reprice_and_store)
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         """
@@ -715,16 +717,16 @@ class Ledger:
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         """Return the sums of several queries, as `costs` does. All of them show the same moment."""
         limit, now = limit_of_question(), self._clock.now()
-        prepared = self._prepared(queries, now)
+        prepared = self._prepare_queries(queries, now)
         own = {**self._derived, _PERSON: self.person}
 
-        def answer(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
+        def answer_query(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
             if all(dimension is own.get(name) for name, dimension in query.derived.items()):
                 return self._remembered.costs(rows, query, limit, self.rates, now)
             # not cached, because the query defines a dimension of its own
             return costs(rows, query, limit, self.rates)
 
-        return await self._read(lambda rows: [answer(rows, query) for query in prepared])
+        return await self._read(lambda rows: [answer_query(rows, query) for query in prepared])
 
     async def lineage(
         self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
@@ -738,10 +740,10 @@ class Ledger:
         from spool.ledger.usages import usages  # imported when times are first compared
 
         limit = limit_of_question()
-        prepared = self._prepared(queries, self._clock.now())
+        prepared = self._prepare_queries(queries, self._clock.now())
         return await self._read(lambda rows: list(usages(rows, prepared, limit, self.rates)))
 
-    def _prepared(self, queries: Sequence[CostQuery], now: float) -> list[CostQuery]:
+    def _prepare_queries(self, queries: Sequence[CostQuery], now: float) -> list[CostQuery]:
         """
         Return the queries with known names of people, digests of sessions and runs, the running day of bills, and
         derived dimensions.
@@ -761,7 +763,7 @@ class Ledger:
 
                 query = with_running_day(query, now)
             self.check_people(query.named)
-            query = self._by_person(query)
+            query = self._group_by_person(query)
             derived = {**self._derived, **query.derived}
             known = {name: derived[name] for name in query.named if name in derived}
             prepared.append(replace(query, derived=known))
@@ -773,12 +775,12 @@ class Ledger:
         if self.people is None or not (first := self.people.persons.first):
             return None
         if self._person is None or self._person[0] is not first:
-            self._person = first, _person_of(self.people)
+            self._person = first, _person_dimension(self.people)
         return self._person[1]
 
-    def _by_person(self, query: CostQuery) -> CostQuery:
+    def _group_by_person(self, query: CostQuery) -> CostQuery:
         """Return the query with one group for each person, and filters that find people by all names."""
-        query = _by_both_names(query, str if self.people is None else self.people.shown)
+        query = _filter_by_both_names(query, str if self.people is None else self.people.shown)
         person = self.person
         if person is None or query.stated_names or USER not in query.group_by:
             return query
@@ -841,11 +843,11 @@ class Ledger:
         Return the number of replaced days.
         """
 
-        def work(rows: LedgerRows) -> int:
+        def store_days(rows: LedgerRows) -> int:
             return sum(_has_put_billed(rows, day, sums) for day, sums in made)
 
         async with self._turn:
-            return await self._change(work)
+            return await self._change(store_days)
 
     async def drop_billed(self, day: int, provider: str) -> None:
         """Delete a provider's billed costs of a day."""
@@ -873,41 +875,41 @@ class Ledger:
         the ledger has caught up with the log. In that time, files that were exported from the sums must
         not be replaced.
         """
-        return self._is_caught_up and not (await self._state())["rebuilding"]
+        return self._is_caught_up and not (await self._read_state())["rebuilding"]
 
     async def missed(self) -> int:
         """Return the number of record numbers that were left out because their records were deleted."""
-        return (await self._state())["missed"]
+        return (await self._read_state())["missed"]
 
     async def whole_since(self) -> int:
         """
         Return the time (epoch seconds) before which hours may lack records that were deleted before
         they were counted.
         """
-        return (await self._state())["whole"]
+        return (await self._read_state())["whole"]
 
     async def since_hours(self, since: datetime) -> datetime:
         """Return the later of `since` and the time from which hourly sums are stored."""
-        hourly = _moment((await self._state())["hourly"])
+        hourly = _moment((await self._read_state())["hourly"])
         return since if hourly is None else max(since, hourly)
 
     async def hours_since(self) -> datetime:
         """Return the time from which hourly sums are stored."""
-        return datetime.fromtimestamp((await self._state())["hourly"], UTC)
+        return datetime.fromtimestamp((await self._read_state())["hourly"], UTC)
 
     async def check_hours(self, since: datetime) -> None:
         """Raise NotKept if some time after `since` has only daily sums."""
-        spans.check_hours((await self._state())["hourly"], since.timestamp())
+        spans.check_hours((await self._read_state())["hourly"], since.timestamp())
 
     async def known_span(self) -> tuple[datetime, datetime] | None:
         """
         Return the start of the first and of the last hour or day that has sums, or None if no sums exist.
         """
 
-        def work(rows: LedgerRows) -> list[int]:
+        def read_bounds(rows: LedgerRows) -> list[int]:
             return [start for width in (DAY_S, HOUR_S) for start in rows.bounds(width)]
 
-        starts = await self._read(work)
+        starts = await self._read(read_bounds)
         if not starts:
             return None
         return datetime.fromtimestamp(min(starts), UTC), datetime.fromtimestamp(max(starts), UTC)
@@ -919,11 +921,11 @@ class Ledger:
         """
         check_dimension(dimension)
 
-        def work(rows: LedgerRows) -> int | None:
+        def read_first_known(rows: LedgerRows) -> int | None:
             starts = (rows.first_known(width, dimension) for width in (DAY_S, HOUR_S))
             return min((start for start in starts if start is not None), default=None)
 
-        start = await self._read(work)
+        start = await self._read(read_first_known)
         return None if start is None else datetime.fromtimestamp(start, UTC)
 
     async def values(self, dimension: str | Derived, most: int = MOST_VALUES) -> Sequence[str]:
@@ -958,14 +960,14 @@ class Ledger:
     async def row_tags(self) -> Sequence[str]:
         """Return, as dimensions, the tags that only rows of billing connections have."""
 
-        def work(rows: LedgerRows) -> tuple[int | None, Sequence[str]]:
+        def read_row_tags(rows: LedgerRows) -> tuple[int | None, Sequence[str]]:
             mark = rows.state().get(counting.ROW_TAGS)
             if mark in (None, self._row_tags[0]):
                 return self._row_tags
             names = {name for name, _, _, of_rows in rows.tags() if of_rows}
             return mark, sorted(f"{TAG}{name}" for name in names.difference(self.tags))
 
-        self._row_tags = await self._read(work)
+        self._row_tags = await self._read(read_row_tags)
         return self._row_tags[1]
 
     async def has_joint_sums(self) -> bool:
@@ -1022,19 +1024,19 @@ class Ledger:
         async with self._turn:
             await self._store.close()
 
-    async def _state(self) -> dict[str, int]:
+    async def _read_state(self) -> dict[str, int]:
         return await self._read(state_of)
 
-    async def _change(self, work: Callable[[LedgerRows], T]) -> T:
-        def begun(rows: LedgerRows) -> T:
-            self._placement.begin(rows)
-            return work(rows)
+    async def _change(self, change: Callable[[LedgerRows], T]) -> T:
+        def begin_and_change(rows: LedgerRows) -> T:
+            self._placement.begin_transaction(rows)
+            return change(rows)
 
-        return await self._written(begun)
+        return await self._write(begin_and_change)
 
-    async def _written(self, work: Callable[[LedgerRows], T]) -> T:
+    async def _write(self, change: Callable[[LedgerRows], T]) -> T:
         try:
-            return await self._store.change(work)
+            return await self._store.change(change)
         except LedgerLost:
             self._begin_again()
             raise
@@ -1042,9 +1044,9 @@ class Ledger:
             self._placement.forget()
             raise
 
-    async def _read(self, work: Callable[[LedgerRows], T]) -> T:
+    async def _read(self, read: Callable[[LedgerRows], T]) -> T:
         try:
-            return await self._store.read(work)
+            return await self._store.read(read)
         except LedgerLost:
             self._begin_again()
             raise
@@ -1056,7 +1058,7 @@ class Ledger:
         self._is_caught_up = False
 
 
-def _by_both_names(query: CostQuery, shown: Callable[[str], str]) -> CostQuery:
+def _filter_by_both_names(query: CostQuery, shown: Callable[[str], str]) -> CostQuery:
     """
     Return the query with filters that find people by the second name of a call as well. Filters by names that
     cannot be second names stay, because these need no tags.
@@ -1073,7 +1075,7 @@ def _by_both_names(query: CostQuery, shown: Callable[[str], str]) -> CostQuery:
     return query if len(derived) == len(query.derived) else replace(query, derived=derived, **filters)
 
 
-def _person_of(people: People) -> Derived:
+def _person_dimension(people: People) -> Derived:
     return Derived(name=_PERSON, label="", sources=(USER,), value=lambda names: people.shown(names[0]))
 
 
@@ -1085,7 +1087,7 @@ def _wanted_person(name: str, wanted: frozenset[str], shown: Callable[[str], str
     return Derived(name=name, label="", sources=(USER, SECOND_NAME), value=value)
 
 
-def _renamed(dimensions: Dimensions, renamed: Callable[[str], str]) -> Dimensions:
+def _rename_erased(dimensions: Dimensions, renamed: Callable[[str], str]) -> Dimensions:
     """Return dimensions without the names of erased people, as `spool.erasure.rename_person` does for records."""
     tags = json.loads(dimensions.tags) if dimensions.tags else {}
     renamed_tags = rename_tags(tags, renamed)
@@ -1113,7 +1115,7 @@ def _has_put_billed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum])
     return True
 
 
-async def _oldest(log: ReadableLog) -> int:
+async def _lowest_number(log: ReadableLog) -> int:
     """
     Return the lowest number in the log. Uses binary search, because records are deleted from the low end.
     """

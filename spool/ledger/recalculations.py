@@ -14,11 +14,11 @@ from hashlib import blake2b
 from zlib import compress, decompress
 
 from spool.ledger.cost_kinds import ESTIMATED, REPORTED
-from spool.ledger.counting import RECALCULATED, period, state_of
+from spool.ledger.counting import RECALCULATED, smallest_period, state_of
 from spool.ledger.ledger_rows import LedgerRows, Recalculation, new_mark
 from spool.ledger.repricing import Pricer, estimate_of
 from spool.ledger.sums import Dimensions, row_of
-from spool.log.amendments import amended
+from spool.log.amendments import replace_fields
 from spool.record import Inference
 
 # function that opens a price book from the two texts of `Pricer.texts`
@@ -54,7 +54,7 @@ class Recalculations:
         if number is None or number >= self.reach or (row := row_of(call)) is None:
             return call
         for index, (made, book) in enumerate(self._newest_first):
-            width, start = period(hour, made.hourly)
+            width, start = smallest_period(hour, made.hourly)
             if number >= made.reach or start < made.since:
                 continue
             estimate = estimate_of(book(), width, start, *row)
@@ -62,7 +62,7 @@ class Recalculations:
                 note(index, start, row[0], estimate is not None)
             if estimate is not None:
                 source = call.cost_source if call.cost_source == REPORTED else ESTIMATED
-                return amended(call, {"estimated_cost": estimate, "cost_source": source})
+                return replace_fields(call, {"estimated_cost": estimate, "cost_source": source})
         return call
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from spool.ledger import money
-from spool.ledger.cost_kinds import source_once_priced
+from spool.ledger.cost_kinds import cost_source_after_pricing
 from spool.ledger.counting import WIDTHS, Placement, drop_days_with_hours
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, sized
@@ -108,7 +108,9 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
                     unpriced += _is_priceable(token_sum(start, *row))
                     continue
                 old, measures[_ESTIMATED] = measures[_ESTIMATED], money.units(estimate)
-                source = source_once_priced(dimensions.status, dimensions.cost_source, measures[_ESTIMATED])
+                source = cost_source_after_pricing(
+                    dimensions.status, dimensions.cost_source, measures[_ESTIMATED]
+                )
                 if measures[_ESTIMATED] == old and source == dimensions.cost_source:
                     continue
                 before, after = before + old, after + measures[_ESTIMATED]

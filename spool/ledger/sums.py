@@ -21,7 +21,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from spool.ledger import money
-from spool.ledger.cost_kinds import KIND_OF_SOURCE, NONE, counted_source, source_of
+from spool.ledger.cost_kinds import KIND_OF_SOURCE, NONE, counted_cost_source, counted_source
 from spool.ledger.work import MAX_LEVELS, Digests, Units, names_to_store
 from spool.ledger.work import NONE as NO_UNIT
 from spool.ledger.work import OTHER as OTHER  # a value that stands for many values
@@ -250,7 +250,7 @@ class HourlySums:
         """
         is_empty = not any(measures[1:_LATENCY_MS])
         self._choose(self.tags)
-        key = self._key(call, source_of(call.status, call.cost_source, is_empty=is_empty))
+        key = self._key(call, counted_cost_source(call.status, call.cost_source, is_empty=is_empty))
         rows = self.hours.setdefault(hour, {})
         row = rows.get(key)
         rows[key] = measures if row is None else list(map(add, row, measures))

@@ -13,9 +13,9 @@ import msgspec
 
 from spool.ledger import money
 from spool.ledger.cost_kinds import NONE
-from spool.ledger.costs import MOST_SPANS, checked, costs, is_plain, periods
+from spool.ledger.costs import MOST_SPANS, costs, is_plain, periods, validated_query
 from spool.ledger.counting import state_of
-from spool.ledger.days.spans import divided, together
+from spool.ledger.days.spans import divide_periods, group_reads
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import CHECK_EVERY, TOTAL, CostQuery, CostRow, Group, QuestionLimit
 from spool.record import CURRENCY
@@ -63,12 +63,12 @@ def usages(
     texts: dict[str | None, str | None] = {}  # keeps each text only once in memory
     state = state_of(rows)
     for query in queries:
-        query = checked(rows, replace(query, granularity=TOTAL, measures=MEASURES))
+        query = validated_query(rows, replace(query, granularity=TOTAL, measures=MEASURES))
         if query.currency != CURRENCY or state["charged"] or query.unit or not is_plain(query):
             yield {row.group: usage_of(row) for row in costs(rows, query, limit, rates)}
             continue
         by_group: Usages = {}
-        for questions in together(divided(rows, query, list(periods(query)), state), MOST_SPANS):
+        for questions in group_reads(divide_periods(rows, query, list(periods(query)), state), MOST_SPANS):
             sums = list(rows.sums_by_number([question.span for question in questions], query))
             unknown = [values[0] for values in sums if values[0] not in known]
             for number, status, cost_source, group in rows.groups_of(unknown, query):

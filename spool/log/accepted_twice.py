@@ -16,8 +16,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 
-from spool.log.duplicates import DuplicateIndex, hours_of
-from spool.log.runs import repeated
+from spool.log.duplicates import DuplicateIndex, filing_hours
+from spool.log.runs import repeated_ids
 from spool.log.values import AcceptedTwice, Entry
 from spool.record import NS
 
@@ -29,7 +29,7 @@ NUMBERS = 4096  # number of records that the second step reads at a time
 ReadEntries = Callable[[str, int, int], Awaitable[Sequence[Entry]]]
 
 
-class TwiceAccepted:
+class RepeatedAcceptances:
     """
     Ids that occur more than once in one recount.
 
@@ -48,7 +48,7 @@ class TwiceAccepted:
         self._ends: dict[str, tuple[int, int]] = {}  # first and last number of each topic
         self._suspects: defaultdict[str, set[int]] = defaultdict(set)
 
-    def note(self, entry: Entry) -> None:
+    def collect_ids(self, entry: Entry) -> None:
         """Collect the ids of an entry for the next comparison."""
         self._topic = entry.topic
         first, _ = self._ends.get(entry.topic, (entry.first, 0))
@@ -69,12 +69,12 @@ class TwiceAccepted:
         """
         suspects = self._suspects[self._topic]
         chunks = [*self._chunks, array("Q", sorted(self._latest))] if is_last else self._chunks
-        suspects.update(islice(repeated(chunks), MAX_SUSPECTS - len(suspects)))
+        suspects.update(islice(repeated_ids(chunks), MAX_SUSPECTS - len(suspects)))
         self._chunks = [] if is_last else self._chunks[self._max_chunks // 2 :]
         if is_last:
             self._latest = array("Q")
 
-    async def judged(self, read: ReadEntries) -> dict[str, AcceptedTwice]:
+    async def find_accepted_twice(self, read: ReadEntries) -> dict[str, AcceptedTwice]:
         """
         Read the topics with repeated ids again. Return the records that were accepted although their
         ids were known.
@@ -83,12 +83,12 @@ class TwiceAccepted:
         for topic, suspects in self._suspects.items():
             if suspects:
                 first, last = self._ends[topic]
-                numbers = await self._judge(topic, suspects, first, last, read)
+                numbers = await self._repeated_numbers(topic, suspects, first, last, read)
                 if numbers:
                     by_topic[topic] = AcceptedTwice(records=len(numbers), numbers=list(numbers[:SHOWN]))
         return by_topic
 
-    async def _judge(
+    async def _repeated_numbers(
         self, topic: str, suspects: set[int], first: int, last: int, read: ReadEntries
     ) -> array[int]:
         # id -> hour under which the id is filed, and commit time
@@ -101,7 +101,7 @@ class TwiceAccepted:
                 for number, record in enumerate(entry.records, entry.first):
                     if record is None or (id := self._id_of(record.id)) not in suspects:
                         continue
-                    hour, near = hours_of(record, int(entry.committed_at * NS))
+                    hour, near = filing_hours(record, int(entry.committed_at * NS))
                     known_since = max(self._known_since, entry.committed_at - self._window_s)
                     before = earlier.setdefault(id, [])
                     if any(at > known_since and filed_hour in near for filed_hour, at in before):

@@ -51,7 +51,7 @@ def names_person(known: Inference, fields: Mapping[str, Any]) -> bool:
     return tags is not None and tags.get(USER_EMAIL) != known.tags.get(USER_EMAIL)
 
 
-def missing(first: Inference, later: Inference) -> dict[str, Any]:
+def missing_fields(first: Inference, later: Inference) -> dict[str, Any]:
     """
     Return the fields that the first report left null and the later one states, if the two are consistent.
 
@@ -60,9 +60,9 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
     fields: dict[str, Any] = _cached_input(first, later)
     completes_input = bool(fields)
     if completes_input:
-        first = amended(first, fields)
+        first = replace_fields(first, fields)
     elif cached := _cached_input(later, first):
-        later = amended(later, cached)
+        later = replace_fields(later, cached)
     for name in AMENDABLE:
         if getattr(first, name) is None:
             value = getattr(later, name)
@@ -77,7 +77,7 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
         fields["status"] = later.status
     if fields:  # a repeated report fills no field, so nothing has to fit
         _leave_out_what_does_not_fit(fields, first, later)
-    if later.meters and later.meters != first.meters and (filled := _filled(first, later, fields)):
+    if later.meters and later.meters != first.meters and (filled := _merged_meters(first, later, fields)):
         fields["meters"] = filled
     room = max(0, MAX_TAGS - len(first.tags))
     added_tags = [name for name in later.tags if name not in first.tags][:room]
@@ -124,9 +124,9 @@ def _cached_input(report: Inference, other: Inference) -> dict[str, int]:
 def _with_cached_input(first: Inference, later: Inference) -> tuple[Inference, Inference]:
     """Return both reports. If one of them excludes cached tokens from the input, they are added."""
     if cached := _cached_input(first, later):
-        return amended(first, cached), later
+        return replace_fields(first, cached), later
     cached = _cached_input(later, first)
-    return first, amended(later, cached) if cached else later
+    return first, replace_fields(later, cached) if cached else later
 
 
 def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) -> None:
@@ -137,7 +137,7 @@ def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) ->
         fields["charges"] = later.charges
 
 
-def _filled(first: Inference, later: Inference, fields: dict[str, Any]) -> dict[str, int | str] | None:
+def _merged_meters(first: Inference, later: Inference, fields: dict[str, Any]) -> dict[str, int | str] | None:
     """
     Return the meters of both reports, or None if the later report adds no meter.
 
@@ -152,7 +152,7 @@ def _filled(first: Inference, later: Inference, fields: dict[str, Any]) -> dict[
     }
     if not added:
         return None
-    combined = meters.fitting(amended(first, fields), known | added)
+    combined = meters.fitting(replace_fields(first, fields), known | added)
     adds = any(name not in known or combined[name] != known[name] for name in combined)
     return combined if adds and combined.keys() >= known.keys() else None
 
@@ -174,7 +174,9 @@ def _meters_differ(first: Inference, later: Inference) -> bool:
 
 def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later: Inference) -> None:
     for total, *parts in SIDES:
-        if _contradict(first, later, (total, *parts)) or not _fit(first, later, total, parts):
+        if _has_contradiction(first, later, (total, *parts)) or not _is_within_total(
+            first, later, total, parts
+        ):
             for name in (total, *parts):
                 fields.pop(name, None)
     written = fields.get("cache_write_tokens", first.cache_write_tokens)
@@ -194,7 +196,7 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
             del fields[above]
 
 
-def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> bool:
+def _has_contradiction(first: Inference, later: Inference, names: Iterable[str]) -> bool:
     """
     Return True if both reports state one of these counts and the counts differ. A part of 0 does not differ
     from another count, because a report may be unable to measure it.
@@ -219,14 +221,14 @@ def _is_hidden(first: Inference, later: Inference, name: str) -> bool:
     return first_value is not None and later_value is not None and bool(first_value) != bool(later_value)
 
 
-def _fit(first: Inference, later: Inference, total: str, parts: Iterable[str]) -> bool:
+def _is_within_total(first: Inference, later: Inference, total: str, parts: Iterable[str]) -> bool:
     """Return True if the parts that either report states add up to no more than the total."""
-    whole = _stated(first, later, total)
-    counts = [_stated(first, later, part) or 0 for part in parts]
+    whole = _stated_count(first, later, total)
+    counts = [_stated_count(first, later, part) or 0 for part in parts]
     return whole is None or sum(counts) <= whole
 
 
-def _stated(first: Inference, later: Inference, name: str) -> int | None:
+def _stated_count(first: Inference, later: Inference, name: str) -> int | None:
     count: int | None = getattr(first, name)
     later_count: int | None = getattr(later, name)
     if count is None or (name in PARTS and not count and later_count is not None):
@@ -241,7 +243,7 @@ def _counts_more(first: Inference, later: Inference) -> bool:
     """
     return (
         _stated_counts(first) < _stated_counts(later)
-        and not _contradict(first, later, TOKENS)
+        and not _has_contradiction(first, later, TOKENS)
         and not _meters_differ(first, later)
     )
 
@@ -256,14 +258,14 @@ def _stated_counts(report: Inference) -> set[str]:
     return names.union(report.meters) if report.meters else names
 
 
-def disagree(first: Inference, later: Inference) -> bool:
+def has_disagreement(first: Inference, later: Inference) -> bool:
     """Return True if both reports state a token count or a cost, and the two values differ."""
     first, later = _with_cached_input(first, later)
-    if _contradict(first, later, TOKENS) or (first.meters and _meters_differ(first, later)):
+    if _has_contradiction(first, later, TOKENS) or (first.meters and _meters_differ(first, later)):
         return True
     for total, *parts in SIDES:
         is_hidden = any(_is_hidden(first, later, part) for part in parts)
-        if is_hidden and not _fit(first, later, total, parts):
+        if is_hidden and not _is_within_total(first, later, total, parts):
             return True
     if first.charges and later.charges:
         return first.charges.keys() != later.charges.keys() or any(
@@ -292,7 +294,7 @@ def _amounts_differ(one_text: str, other_text: str) -> bool:
     return abs(first_amount - later_amount) > SAME_COST * max(abs(first_amount), abs(later_amount))
 
 
-def amended(record: Inference, fields: Mapping[str, Any]) -> Inference:
+def replace_fields(record: Inference, fields: Mapping[str, Any]) -> Inference:
     """Return a copy of the record with these fields replaced. Unknown fields are ignored."""
     known = {name: value for name, value in fields.items() if name in record.__struct_fields__}
     return msgspec.structs.replace(record, **known)

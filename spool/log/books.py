@@ -107,13 +107,13 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
     bridged_late: int = 0
 
     @property
-    def records(self) -> int:
+    def known_and_new_records(self) -> int:
         """
         Return the number of new and known records together. The response to the sender contains this number.
         """
         return self.accepted + self.duplicates
 
-    def receipt(self, receipt_id: str, durability: str = FSYNC) -> Receipt:
+    def build_receipt(self, receipt_id: str, durability: str = FSYNC) -> Receipt:
         return Receipt(
             id=receipt_id,
             records=self.accepted + self.duplicates,
@@ -123,10 +123,10 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
         )
 
     @property
-    def last(self) -> int:
+    def last_number(self) -> int:
         return self.first + self.accepted - 1
 
-    def counts(self) -> list[tuple[str, int]]:
+    def nonzero_counts(self) -> list[tuple[str, int]]:
         """Return every term that is not zero, under its name in the accounting."""
         counts = [count for count in zip(BY_SUBMISSION, _by_submission(self), strict=True) if count[1]]
         for reason, n in self.ignored.items():
@@ -160,23 +160,23 @@ def check_terms(packed: object, checksum: object) -> list[Terms] | None:
         return None
 
 
-def totals(submissions: Iterable[Terms]) -> Counter[tuple[str, str]]:
+def sum_terms(submissions: Iterable[Terms]) -> Counter[tuple[str, str]]:
     """Return the sum of each (topic, term) over the submissions."""
     sums: Counter[tuple[str, str]] = Counter()
     for terms in submissions:
-        for name, n in terms.counts():
+        for name, n in terms.nonzero_counts():
             sums[terms.topic, name] += n
     return sums
 
 
-def by_topic(sums: TermSums) -> dict[str, dict[str, int]]:
+def terms_by_topic(sums: TermSums) -> dict[str, dict[str, int]]:
     topics: dict[str, dict[str, int]] = {}
     for (topic, term), n in sorted(sums.items()):
         topics.setdefault(topic, {})[term] = n
     return topics
 
 
-def books(
+def check_equations(
     topics: Mapping[str, Mapping[str, int]],
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
@@ -192,7 +192,7 @@ def books(
     return Books(topics=topics, routes=routes, imbalances=imbalances)
 
 
-def verified(
+def check_recount(
     counters: TermSums,
     recounted: TermSums,
     routes: Mapping[str, Mapping[str, int]],
@@ -205,11 +205,11 @@ def verified(
     # Commit rows do not show what retention deleted, so these counters cannot be recounted. The
     # equations check them.
     by_keeping = {(topic, term): n for (topic, term), n in counters.items() if term in BY_KEEPING}
-    imbalances = [*wrong, *_differences(counters, recounted)]
-    return books(by_topic({**recounted, **by_keeping}), routes, imbalances)
+    imbalances = [*wrong, *_counter_differences(counters, recounted)]
+    return check_equations(terms_by_topic({**recounted, **by_keeping}), routes, imbalances)
 
 
-def terms_of_damaged(
+def lost_terms(
     counters: TermSums, recounted: TermSums, routes: Mapping[str, Mapping[str, int]]
 ) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]] | None:
     """
@@ -229,17 +229,20 @@ def terms_of_damaged(
     )
     whole = Counter({**counters, **{key: n for key, n in recounted.items() if key[1] == KEPT}})
     uncounted: Counter[tuple[str, str]] = Counter()
-    for topic, terms in by_topic(whole).items():
+    for topic, terms in terms_by_topic(whole).items():
         accounted = terms.get(KEPT, 0) + terms.get(EXPIRED, 0) + terms.get(RETIRED, 0)
         surplus = accounted - terms.get(ACCEPTED, 0)
         if surplus > 0:
             uncounted.update({(topic, RECEIVED): surplus, (topic, ACCEPTED): surplus})
-    if any(n < 0 for n in lacking.values()) or books(by_topic(whole + uncounted), routes).imbalances:
+    if (
+        any(n < 0 for n in lacking.values())
+        or check_equations(terms_by_topic(whole + uncounted), routes).imbalances
+    ):
         return None
     return lacking + uncounted, uncounted
 
 
-def _differences(counters: TermSums, recounted: TermSums) -> Iterator[str]:
+def _counter_differences(counters: TermSums, recounted: TermSums) -> Iterator[str]:
     for topic, term in sorted({*counters, *recounted}):
         counted = counters.get((topic, term), 0)
         recount_value = recounted.get((topic, term), 0)

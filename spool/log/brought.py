@@ -24,12 +24,12 @@ def note_key(*of: str) -> bytes:
     return RECOVERED + "/".join(of).encode()
 
 
-def noted(report: PartialReport) -> list[tuple[int, int]]:
+def imported_ranges(report: PartialReport) -> list[tuple[int, int]]:
     """Return the imported numbers that a note lists, as ranges."""
     return _ranges.decode(report.body)
 
 
-def bring(
+def import_submission(
     topic: str,
     records: Sequence[Record],
     *,

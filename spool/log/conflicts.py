@@ -26,8 +26,8 @@ class ReportedSum(msgspec.Struct, array_like=True):
 
     def plus(self, other: ReportedSum) -> ReportedSum:
         return ReportedSum(
-            _added(self.input_tokens, other.input_tokens),
-            _added(self.output_tokens, other.output_tokens),
+            _add_counts(self.input_tokens, other.input_tokens),
+            _add_counts(self.output_tokens, other.output_tokens),
             other.cost if self.cost is None else decimal_text(Decimal(self.cost) + Decimal(other.cost or 0)),
         )
 
@@ -57,7 +57,7 @@ MAX_PAIRS = 1000  # maximum number of pairs, because a sending Tollhouse may nam
 OTHER = "other"
 
 
-def others_of(pair: Pair) -> Pair:
+def overflow_pair(pair: Pair) -> Pair:
     """Return the pair that counts the conflicts of all pairs beyond MAX_PAIRS."""
     return pair[0], OTHER, OTHER
 
@@ -70,17 +70,19 @@ class Conflicts(dict[Pair, Conflict]):
     """
 
     def add(self, topic: str, first: Inference, later: Inference) -> None:
-        conflict = Conflict(1, _sum(first), _sum(later), first.request_id or later.request_id)
+        conflict = Conflict(
+            1, _reported_sum(first), _reported_sum(later), first.request_id or later.request_id
+        )
         self.merge({(topic, first.source, later.source): conflict})
 
     def merge(self, others: Mapping[Pair, Conflict]) -> None:
         for pair, conflict in others.items():
             if pair not in self and sum(map(_is_named, self)) >= MAX_PAIRS:
                 rarest = min(filter(_is_named, self), key=lambda sources: (self[sources].count, sources))
-                self._count(others_of(rarest), self.pop(rarest))
-            self._count(pair, conflict)
+                self._add_conflict(overflow_pair(rarest), self.pop(rarest))
+            self._add_conflict(pair, conflict)
 
-    def _count(self, pair: Pair, conflict: Conflict) -> None:
+    def _add_conflict(self, pair: Pair, conflict: Conflict) -> None:
         self[pair] = self[pair].plus(conflict) if pair in self else conflict
 
     def rows(self) -> list[dict[str, Any]]:
@@ -92,8 +94,8 @@ class Conflicts(dict[Pair, Conflict]):
                 "first_source": first,
                 "second_source": second,
                 "count": conflict.count,
-                "first": msgspec.to_builtins(_named(conflict.first)),
-                "second": msgspec.to_builtins(_named(conflict.second)),
+                "first": msgspec.to_builtins(_fields_by_name(conflict.first)),
+                "second": msgspec.to_builtins(_fields_by_name(conflict.second)),
                 "request_id": conflict.request_id,
             }
             for (topic, first, second), conflict in sorted_rows
@@ -101,18 +103,18 @@ class Conflicts(dict[Pair, Conflict]):
 
 
 def _is_named(pair: Pair) -> bool:
-    return pair != others_of(pair)
+    return pair != overflow_pair(pair)
 
 
-def _sum(record: Inference) -> ReportedSum:
-    return ReportedSum(record.input_tokens, record.output_tokens, _money(record.cost))
+def _reported_sum(record: Inference) -> ReportedSum:
+    return ReportedSum(record.input_tokens, record.output_tokens, _cost_text(record.cost))
 
 
-def _added(first: int | None, second: int | None) -> int | None:
+def _add_counts(first: int | None, second: int | None) -> int | None:
     return first if second is None else second + (first or 0)
 
 
-def _money(text: str | None) -> str | None:
+def _cost_text(text: str | None) -> str | None:
     """
     Parse a cost. Return None for anything except a finite decimal, because one bad report must never
     stop a commit.
@@ -126,7 +128,7 @@ def _money(text: str | None) -> str | None:
     return decimal_text(cost) if cost.is_finite() else None
 
 
-def _named(reported_sum: ReportedSum) -> dict[str, Any]:
+def _fields_by_name(reported_sum: ReportedSum) -> dict[str, Any]:
     return {
         "input_tokens": reported_sum.input_tokens,
         "output_tokens": reported_sum.output_tokens,

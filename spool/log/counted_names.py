@@ -15,7 +15,7 @@ from typing import Any
 from spool.record import Record, UsageEvent
 
 
-def often(most: int) -> int:
+def frequent_places(most: int) -> int:
     """Return how many of a list's `most` places are for the most frequent names."""
     return most // 2
 
@@ -28,7 +28,7 @@ MAX_LENGTH = 4096  # maximum characters of one shape
 SEPARATOR = "\n"
 
 
-def shape_of(names: Iterable[str]) -> str:
+def shape_key(names: Iterable[str]) -> str:
     """Return the key of a shape, which is its sorted distinct names."""
     return SEPARATOR.join(sorted(set(names)))[:MAX_LENGTH]
 
@@ -55,7 +55,7 @@ class EventSum:
     amount: Decimal | None = None
 
     def plus(self, other: EventSum) -> EventSum:
-        return EventSum(count=self.count + other.count, amount=added(self.amount, other.amount))
+        return EventSum(count=self.count + other.count, amount=add_amounts(self.amount, other.amount))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +68,12 @@ class EventType:
     last_seen: float
 
 
-def added(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+def add_amounts(one: Decimal | None, other: Decimal | None) -> Decimal | None:
     """Return the exact sum of two amounts. None counts as no amount."""
     return one if other is None else other if one is None else _EXACT.add(one, other)
 
 
-def types_of(records: Iterable[Record], amount_of: AmountOf | None) -> Mapping[str, EventSum]:
+def sum_by_type(records: Iterable[Record], amount_of: AmountOf | None) -> Mapping[str, EventSum]:
     """
     Sum usage events by type. `amount_of` returns an event's amount. The amount of a duplicate kept for
     reference is not added.

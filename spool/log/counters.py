@@ -46,7 +46,7 @@ class Delta(NamedTuple):
     time: int
 
 
-def advance(
+def advance_series(
     state: SeriesState | None, point: CounterPoint, known_since: int = 0
 ) -> tuple[SeriesState | None, Delta | str]:
     """
@@ -82,14 +82,14 @@ def advance(
     else:
         base = state.value
         since = state.time
-    added = max(Decimal(0), _EXACT.subtract(value, base).quantize(_unit(point), ROUND_DOWN, _EXACT))
+    added = max(Decimal(0), _EXACT.subtract(value, base).quantize(_smallest_step(point), ROUND_DOWN, _EXACT))
     after = SeriesState(point.start_time, point.time, _EXACT.add(base, added))
     if not added:
         return after, UNCHANGED
     return after, Delta(added, since, point.time)
 
 
-def as_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, Identity]:
+def delta_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, Identity]:
     """Build the record of a delta, and its dedup key by rule 7 of `spool.identity`."""
     known_as = Identity(identity.of_point(point.series, delta.start_time, delta.time))
     record = msgspec.structs.replace(
@@ -102,5 +102,5 @@ def as_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, Identity]
     return record, known_as
 
 
-def _unit(point: CounterPoint) -> Decimal:
+def _smallest_step(point: CounterPoint) -> Decimal:
     return Decimal(1) if point.template.unit == TOKENS else SMALLEST

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from spool.clock import Clock
 from spool.installation import derived
 from spool.log.places import NO_PLACES, RecentPlaces
-from spool.log.runs import IdRun, count_repeats, marked, merge
+from spool.log.runs import IdRun, build_run, count_repeats, merge_runs
 from spool.packed.native import Native
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, names_of, request_names_of
 
@@ -102,7 +102,7 @@ class DuplicateIndex:
         self._places = NO_PLACES
         self._lowest_place = 0
         self._next_key = 1
-        # number of newest ids at which `due` examines the oldest of them again
+        # number of newest ids at which `is_fold_due` examines the oldest of them again
         self._look_again_at = 0
         self.covered_since = 0.0
         self.folds = 0
@@ -147,7 +147,7 @@ class DuplicateIndex:
         id = self.id_of(identity)
         packed_place = self.place_at_hand(id)
         if packed_place:
-            return Whereabouts(place_of(packed_place), 0.0, inf)
+            return Whereabouts(decode_place(packed_place), 0.0, inf)
         runs = [run for runs in self._runs.values() for run in runs if id in run]
         if not runs:
             return None
@@ -185,7 +185,7 @@ class DuplicateIndex:
 
     def removed_below(self, number: int) -> None:
         """Note that calls with lower numbers are deleted. The next fold drops the places of their ids."""
-        self._lowest_place = place(AI_TELEMETRY, number)
+        self._lowest_place = encode_place(AI_TELEMETRY, number)
 
     def reaches_back_to(self, moment: float) -> bool:
         """Return True if the oldest id in the dict arrived before a moment, or if the dict is empty."""
@@ -207,11 +207,11 @@ class DuplicateIndex:
     def _has_old(self, now: float) -> bool:
         return bool(self._arrivals) and self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2)
 
-    def may_be_due(self, now: float) -> bool:
-        """Return False if `due` is certainly False now. A cheap check before calling `due`."""
+    def can_be_due(self, now: float) -> bool:
+        """Return False if `is_fold_due` is certainly False now. A cheap check before calling `is_fold_due`."""
         return len(self._newest) >= 2 * self._batch or self._has_old(now)
 
-    def due(self, now: float, closed_below: Mapping[str, int]) -> bool:
+    def is_fold_due(self, now: float, closed_below: Mapping[str, int]) -> bool:
         """
         Return True if `fold` should run: a batch of the newest ids is closed, or there are too many newest
         ids, or some are too old.
@@ -226,16 +226,16 @@ class DuplicateIndex:
         # The next step walks over a whole batch. If the batch is not closed yet, wait for more ids before
         # the next attempt.
         self._look_again_at = count + self._batch // 16
-        topic, number = place_of(next(islice(self._newest.values(), self._batch - 1, None)))
+        topic, number = decode_place(next(islice(self._newest.values(), self._batch - 1, None)))
         return number < closed_below.get(topic, 1)
 
     def fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> Fold:
         """
         Plan new runs from one batch, or from every closed id if `closed_below` is given. Changes nothing yet.
         """
-        return self.oldest(now, closed_below).fold()
+        return self.oldest_to_fold(now, closed_below).plan_fold()
 
-    def oldest(
+    def oldest_to_fold(
         self, now: float, closed_below: Mapping[str, int] | None = None, *, but_newest: bool = False
     ) -> OldestIds:
         """
@@ -267,7 +267,7 @@ class DuplicateIndex:
             folds=self.folds,
         )
 
-    def folded(self, fold: Fold) -> None:
+    def apply_fold(self, fold: Fold) -> None:
         """Apply a fold that is on disk: drop its ids from the dict, and add its runs."""
         gone = {run.key for run in fold.removed}
         for hour in {run.hour for run in fold.removed}:
@@ -297,7 +297,7 @@ class DuplicateIndex:
     def _count_closed(self, closed_below: Mapping[str, int]) -> int:
         count = 0
         for place in self._newest.values():
-            topic, number = place_of(place)
+            topic, number = decode_place(place)
             if number >= closed_below.get(topic, 1):
                 break
             count += 1
@@ -362,22 +362,22 @@ class OldestIds:
     plan: _Plan
     folds: int  # number of folds so far; if another fold follows, this plan is useless
 
-    def fold(self) -> Fold:
+    def plan_fold(self) -> Fold:
         """Plan the new runs. Call it only once. Any thread may call it."""
         ordered = sorted(self.ids)
         plan = self.plan
-        for hour, ids in self._by_hour(ordered):
-            plan.add(hour, ids, self.arrived_at)
+        for hour, ids in self._group_by_hour(ordered):
+            plan.add_run(hour, ids, self.arrived_at)
         plan.expire(self.expired_at)
-        plan.bound(self.max_in_runs)
+        plan.drop_over_limit(self.max_in_runs)
         return Fold(
             taken=len(self.ids),
             added=plan.added,
             removed=plan.removed,
             covered_since=plan.covered_since,
             places_before=self.recent,
-            places=self.recent.plus(
-                *self._calls(ordered),
+            places=self.recent.with_ids(
+                *self._call_places(ordered),
                 self.arrived_at,
                 full=BATCH,
                 since=self.recent_since,
@@ -387,7 +387,7 @@ class OldestIds:
             ),
         )
 
-    def _by_hour(self, ordered: Sequence[int]) -> Iterator[tuple[int, array[int]]]:
+    def _group_by_hour(self, ordered: Sequence[int]) -> Iterator[tuple[int, array[int]]]:
         hours = dict.fromkeys(self.hours)
         if len(hours) == 1:
             yield from zip(hours, [array("Q", ordered)], strict=True)
@@ -396,7 +396,7 @@ class OldestIds:
         for hour in hours:
             yield hour, array("Q", [id for id in ordered if hour_of[id] == hour])
 
-    def _calls(self, ordered: Sequence[int]) -> tuple[array[int], array[int]]:
+    def _call_places(self, ordered: Sequence[int]) -> tuple[array[int], array[int]]:
         """
         Return the ids of calls, sorted, and their places. Other ids need no place, because only calls get
         added reports.
@@ -422,7 +422,7 @@ class _Plan:
         self.removed: list[IdRun] = []
         self.covered_since = index.covered_since
 
-    def add(self, hour: int, ids: array[int], arrived_at: float) -> None:
+    def add_run(self, hour: int, ids: array[int], arrived_at: float) -> None:
         """
         Add a run. Merge it with those runs of its hour that are not much longer, so that an hour has few runs.
         """
@@ -430,22 +430,22 @@ class _Plan:
             merged_count = len(run.ids) + len(ids)
             if merged_count > self._max_run or (len(run.ids) >= 2 * len(ids) and merged_count > SHORT):
                 break
-            ids = merge(run.ids, ids, self.native)
+            ids = merge_runs(run.ids, ids, self.native)
             arrived_at = max(arrived_at, run.arrived_at)
             self.removed.append(run)
-        self.added.append(marked(self._next_key, hour, arrived_at, ids, self.native))
+        self.added.append(build_run(self._next_key, hour, arrived_at, ids, self.native))
         self._next_key += 1
 
     def expire(self, before: float) -> None:
         """Drop runs whose newest id arrived before the window begins."""
-        self._drop([run for run in self._kept() if run.arrived_at <= before])
+        self._drop_runs([run for run in self._remaining_runs() if run.arrived_at <= before])
 
-    def bound(self, max_ids: int) -> None:
+    def drop_over_limit(self, max_ids: int) -> None:
         """
         While there are more ids than allowed, drop the run that was not used for the longest time. This
         shortens the window.
         """
-        kept_runs = self._kept()
+        kept_runs = self._remaining_runs()
         count = sum(len(run.ids) for run in kept_runs)
         if count <= max_ids:
             return
@@ -456,13 +456,13 @@ class _Plan:
             count -= len(run.ids)
             dropped.append(run)
             self.covered_since = max(self.covered_since, run.arrived_at)
-        self._drop(dropped)
+        self._drop_runs(dropped)
 
-    def _kept(self) -> list[IdRun]:
+    def _remaining_runs(self) -> list[IdRun]:
         gone = {run.key for run in self.removed}
         return [run for run in chain(*self._runs.values(), self.added) if run.key not in gone]
 
-    def _drop(self, runs: Sequence[IdRun]) -> None:
+    def _drop_runs(self, runs: Sequence[IdRun]) -> None:
         drop = {run.key for run in runs}
         new = {run.key for run in self.added}
         self.added = [run for run in self.added if run.key not in drop]
@@ -480,7 +480,7 @@ class RepeatedIds:
         self._due_at = float("-inf")
         self._count = 0
 
-    async def count(self, index: DuplicateIndex) -> int:
+    async def refreshed_count(self, index: DuplicateIndex) -> int:
         if self._clock.monotonic() >= self._due_at:
             self._due_at = self._clock.monotonic() + REPEATS_EVERY_S
             runs = [run.ids for run in index.runs()]
@@ -488,7 +488,7 @@ class RepeatedIds:
         return self._count
 
 
-def hours_of(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
+def filing_hours(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
     """
     Return the hour under which a record's id is filed, and the hours in which the same call may already be known.
     """
@@ -499,17 +499,17 @@ def hours_of(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
 
 class NearHours:
     """
-    Cache of `hours_of` for one moment. All start times in the same quarter of an hour have the same hours.
+    Cache of `filing_hours` for one moment. All start times in the same quarter of an hour have the same hours.
     """
 
     def __init__(self, now_ns: int) -> None:
         self._now_ns = now_ns
         self._known: dict[int, tuple[int, Iterable[int]]] = {}
 
-    def of(self, record: Record) -> tuple[int, Iterable[int]]:
+    def filing_hours(self, record: Record) -> tuple[int, Iterable[int]]:
         start = record.start_time
         if start is None or start > self._now_ns + AHEAD_NS:
-            return hours_of(record, self._now_ns)
+            return filing_hours(record, self._now_ns)
         quarter = start // NEAR_NS
         hours = self._known.get(quarter)
         if hours is None:
@@ -519,7 +519,7 @@ class NearHours:
 
 def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
     """Yield the names of a stored record and of its request, each with the hour under which it is filed."""
-    hour, _ = hours_of(record, now_ns)
+    hour, _ = filing_hours(record, now_ns)
     yield record.id, hour
     for name in names_of(record):
         yield name, hour
@@ -528,7 +528,7 @@ def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
 
 
 def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
-    """Return the result of `hours_of` for a call with a start time."""
+    """Return the result of `filing_hours` for a call with a start time."""
     age = now_ns - start_time
     if age < _TOO_FAR_AHEAD_NS:
         return hours_before(None, now_ns)
@@ -565,12 +565,12 @@ _CALLS = _TOPIC_CODES[AI_TELEMETRY]
 PLACE_STEP = len(TOPICS)  # distance between the places of two successive numbers of a topic
 
 
-def place(topic: str, number: int) -> int:
+def encode_place(topic: str, number: int) -> int:
     """Encode topic and number as one int, to save memory: the dict of newest ids has one place per record."""
     return number * PLACE_STEP + _TOPIC_CODES[topic]
 
 
-def place_of(value: int) -> tuple[str, int]:
+def decode_place(value: int) -> tuple[str, int]:
     """Return the topic and number of a place."""
     number, code = divmod(value, PLACE_STEP)
     return TOPICS[code], number

@@ -48,7 +48,7 @@ class Heard(Protocol):
         ...
 
 
-def digest_of(*names: str | None) -> bytes:
+def caller_digest(*names: str | None) -> bytes:
     """Return the digest that identifies a caller."""
     return blake2b(
         repr(names).encode("utf-8", "surrogatepass"), digest_size=CALLER_BYTES, person=b"heard"
@@ -56,7 +56,7 @@ def digest_of(*names: str | None) -> bytes:
 
 
 @lru_cache(4096)
-def fact_of(*names: str | None) -> bytes:
+def fact_digest(*names: str | None) -> bytes:
     """Return the digest that identifies a kind of calls."""
     return blake2b(
         repr(names).encode("utf-8", "surrogatepass"), digest_size=FACT_BYTES, person=b"fact"

@@ -23,7 +23,7 @@ LOOK_AGAIN_S = 0.1
 STEP_S = 0.02
 
 
-class Committed(NamedTuple):
+class OpenRecords(NamedTuple):
     """Records of one topic and commit, as they are loaded at a start."""
 
     at: float  # commit time in epoch seconds
@@ -63,9 +63,9 @@ class WaitingReaders:
                 seen = closed
                 yield closed
             else:
-                await self._wait()
+                await self._wait_for_move()
 
-    async def _wait(self) -> None:
+    async def _wait_for_move(self) -> None:
         closes_in_s = self._closes_in_s()
         timeout = None if closes_in_s is None else min(LOOK_AGAIN_S, max(STEP_S, closes_in_s))
         self._has_resting |= timeout is None
@@ -101,7 +101,7 @@ class Horizon:
         self._frozen = False
         self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
 
-    def begin(self, next_numbers: Mapping[str, int], newest: Iterable[Committed] = ()) -> None:
+    def begin(self, next_numbers: Mapping[str, int], newest: Iterable[OpenRecords] = ()) -> None:
         """
         Start with the numbers on disk. Records that were committed less than `hold_s` ago stay open for the
         rest of that time.
@@ -123,11 +123,11 @@ class Horizon:
         """
         if self._open:
             highest = max(numbers.get(topic, 1) for _, numbers in self._open)
-            self._move({topic: min(below, highest)})
+            self._raise_watermarks({topic: min(below, highest)})
 
     def freeze(self) -> dict[str, int]:
         """Return the watermark of each topic, and hold it until `thaw`."""
-        closed = self.closed()
+        closed = self.closed_watermarks()
         self._frozen = True
         return closed
 
@@ -141,7 +141,7 @@ class Horizon:
         self._advance()
         self._readers.wake_resting()
 
-    def closed(self) -> dict[str, int]:
+    def closed_watermarks(self) -> dict[str, int]:
         """
         Return the watermarks of all topics at one moment. If they were read one after another, a commit could
         appear open in one topic and closed in the next.
@@ -166,8 +166,8 @@ class Horizon:
             return
         now = self._clock.monotonic()
         while self._open and self._open[0][0] <= now:
-            self._move(self._open.popleft()[1])
+            self._raise_watermarks(self._open.popleft()[1])
 
-    def _move(self, next_numbers: Mapping[str, int]) -> None:
+    def _raise_watermarks(self, next_numbers: Mapping[str, int]) -> None:
         for topic, number in next_numbers.items():
             self._closed_below[topic] = max(number, self._closed_below.get(topic, 1))

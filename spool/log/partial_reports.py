@@ -91,13 +91,13 @@ class PartialReports(Protocol):
         ...
 
 
-def kind_of(key: bytes) -> bytes:
+def kind_of_key(key: bytes) -> bytes:
     """Return the prefix of a key that gives its kind."""
     return next((kind for kind in _KINDS if key.startswith(kind)), PARTS)
 
 
-def of_kind(reports: Iterable[PartialReport], kind: bytes) -> Iterator[PartialReport]:
-    return (report for report in reports if kind_of(report.key) == kind)
+def reports_of_kind(reports: Iterable[PartialReport], kind: bytes) -> Iterator[PartialReport]:
+    return (report for report in reports if kind_of_key(report.key) == kind)
 
 
 _KINDS = (COUNTERS, COUNTED, RECOVERED, TOLD, TOLD_OF, SPANS)
@@ -122,7 +122,7 @@ class Expecting(Protocol):
     def forget(self) -> Sequence[bytes]: ...
 
 
-def as_read(keys: Iterable[bytes], found: Mapping[bytes, PartialReport]) -> list[Expectation]:
+def read_expectations(keys: Iterable[bytes], found: Mapping[bytes, PartialReport]) -> list[Expectation]:
     """
     Make expectations for the version of every key that was read. A key without a report must still have none.
     """
@@ -140,11 +140,11 @@ def version_of(report: PartialReport | None) -> int:
 
 
 def expected_keys(group: Iterable[Expecting]) -> list[bytes]:
-    """Return the sorted keys whose versions `stale` needs."""
+    """Return the sorted keys whose versions `stale_submissions` needs."""
     return sorted({expectation.key for submission in group for expectation in submission.expects})
 
 
-def stale(group: Sequence[Expecting], version: Callable[[bytes], int]) -> set[int]:
+def stale_submissions(group: Sequence[Expecting], version: Callable[[bytes], int]) -> set[int]:
     """
     Return the positions of submissions whose expectations fail. A submission also sees the changes of earlier
     ones in the group.

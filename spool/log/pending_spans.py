@@ -46,7 +46,7 @@ _OF_STEP, _OF_RUN = 0, -1
 _IS_BESIDE: Final = 1 << 62  # added to the place of a call that a sibling of another scope may report as well
 
 
-class Given(NamedTuple):
+class GivenValues(NamedTuple):
     """What a span gives to the calls below it. `tags` have the agent's name and the work."""
 
     user: str | None = None
@@ -55,9 +55,9 @@ class Given(NamedTuple):
     api_key: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
 
-    def beyond(self, further: Given) -> Given:
+    def beyond(self, further: GivenValues) -> GivenValues:
         """Return these values. A missing value is taken from `further`, the values of a span above."""
-        return Given(
+        return GivenValues(
             further.user if self.user is None else self.user,
             further.team if self.team is None else self.team,
             further.session if self.session is None else self.session,
@@ -66,19 +66,19 @@ class Given(NamedTuple):
         )
 
 
-NOTHING_GIVEN: Final = Given()
+NOTHING_GIVEN: Final = GivenValues()
 
 
 class Around(NamedTuple):
     """The runs around a call, from the nearest on, and what the spans around it give."""
 
     runs: Sequence[str]
-    given: Given
+    given: GivenValues
 
 
 # A span that is no counted call: its trace, its id, the nearest run or the first missing span above it, its kind, and
 # what it and the spans up to that one give.
-SpanStep: TypeAlias = tuple[str, str, str | None, int, Given | None]
+SpanStep: TypeAlias = tuple[str, str, str | None, int, GivenValues | None]
 # a call with the nearest run or the first missing span above it, and its place in the log
 CallBelow: TypeAlias = tuple[Inference, str, int]
 
@@ -122,7 +122,7 @@ class _Index:
             if not self.below[above]:
                 del self.below[above]
 
-    def around(self, span: bytes, given: Sequence[Given]) -> Around:
+    def around(self, span: bytes, given: Sequence[GivenValues]) -> Around:
         """Return what is around a span, with the span itself. `given` are the values by their numbers."""
         runs: list[str] = []
         values = NOTHING_GIVEN
@@ -193,14 +193,14 @@ class _Sender:
         self.rows: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
         self.count = 0
         # Each set of values once, by its number. The values of spans that were forgotten are replaced by later ones.
-        self.given: list[Given] = [NOTHING_GIVEN]
-        self._numbers: dict[Given, int] = {}
+        self.given: list[GivenValues] = [NOTHING_GIVEN]
+        self._numbers: dict[GivenValues, int] = {}
         self._uses: Counter[int] = Counter()
         self._free: list[int] = []
         self.besides: Counter[str] = Counter()  # calls that siblings may report as well, by trace
         self._last = b"", _Index()  # the items of the trace that `index` read last, and their index
 
-    def _number_of(self, given: Given | None) -> int:
+    def _number_for(self, given: GivenValues | None) -> int:
         """Return the number of values that a span gives, or 0 for none."""
         if given is None or given == NOTHING_GIVEN:
             return 0
@@ -211,7 +211,7 @@ class _Sender:
             self.given[number : number + 1] = [given]
         return number
 
-    def _use(self, place: int, spans: int) -> None:
+    def _count_use(self, place: int, spans: int) -> None:
         number = _given_number(place)
         if not number:
             return
@@ -247,26 +247,26 @@ class _Sender:
             return False
         self.count += 1
         if item[_FIRST_OF_PLACE]:  # no plain place of a call
-            self._note(trace, _ITEM.unpack(item)[2], 1)
+            self._note_spans(trace, _ITEM.unpack(item)[2], 1)
         return True
 
-    def _note(self, trace: str, place: int, spans: int) -> None:
-        self._use(place, spans)
+    def _note_spans(self, trace: str, place: int, spans: int) -> None:
+        self._count_use(place, spans)
         if place & _IS_BESIDE and place > 0:
             self.besides[trace] += spans
             if not self.besides[trace]:
                 del self.besides[trace]
 
-    def add_step(self, ids: bytes, kind: int, given: Given | None) -> bytes | None:
+    def add_step(self, ids: bytes, kind: int, given: GivenValues | None) -> bytes | None:
         """Add a span that is no call. Return it as it is stored, or None if it is known."""
-        place = kind - 2 * self._number_of(given)
+        place = kind - 2 * self._number_for(given)
         row = ids + place.to_bytes(8, signed=True)
         if self.add(ids[:_TRACE].hex(), row[_TRACE:]):
             return row
-        self._use(place, 0)
+        self._count_use(place, 0)
         return None
 
-    def add_stored(self, row: bytes, given: Sequence[Given]) -> bytes | None:
+    def add_stored(self, row: bytes, given: Sequence[GivenValues]) -> bytes | None:
         """Add a span of a stored row. `given` are the values of that row by their numbers."""
         place = int.from_bytes(row[-8:], signed=True)
         if number := _given_number(place):
@@ -285,7 +285,7 @@ class _Sender:
             _, place = found.spans[span]
             found.remove(span)
             is_empty = not found.spans
-        self._note(trace, place, -1)
+        self._note_spans(trace, place, -1)
         if is_empty:
             del self.traces[trace]
         self.count -= 1
@@ -306,7 +306,7 @@ class PendingSpans:
         self._aged_at = 0.0
 
     @property
-    def held(self) -> Mapping[str, int]:
+    def spans_by_key(self) -> Mapping[str, int]:
         """Return the number of spans by key."""
         return {name: sender.count for name, sender in self._senders.items() if sender.count}
 
@@ -330,7 +330,7 @@ class PendingSpans:
             record, above, place = call
             if above.startswith(BESIDE):
                 above, place = above.removeprefix(BESIDE), place | _IS_BESIDE
-            row = _row_of(record.trace_id, record.span_id, above, place)
+            row = _encode_span(record.trace_id, record.span_id, above, place)
             if row is None or len(new) >= self._most:
                 continue
             trace = record.trace_id
@@ -353,18 +353,18 @@ class PendingSpans:
         the new spans.
         """
         sender = self._senders.setdefault(name, _Sender())
-        found = [self._added(name, sender, step) for step in steps if step[3] != PLAIN]
+        found = [self._add_step(name, sender, step) for step in steps if step[3] != PLAIN]
         if traces := sender.traces:
             found += [
-                self._added(name, sender, step) for step in steps if step[3] == PLAIN and step[0] in traces
+                self._add_step(name, sender, step) for step in steps if step[3] == PLAIN and step[0] in traces
             ]
         return [span for span in found if span is not None]
 
-    def _added(self, name: str, sender: _Sender, step: SpanStep) -> LinkedSpan | None:
+    def _add_step(self, name: str, sender: _Sender, step: SpanStep) -> LinkedSpan | None:
         trace, span, above, kind, given = step
         if len(self._new) >= self._most:
             return None
-        row = _row_of(trace, span, above or _NO_SPAN.hex(), _OF_STEP)
+        row = _encode_span(trace, span, above or _NO_SPAN.hex(), _OF_STEP)
         if row is not None:
             row = sender.add_step(row[:-8], _OF_RUN if kind == RUN else _OF_STEP, given)
         if row is None:
@@ -390,7 +390,7 @@ class PendingSpans:
             if isinstance(found, bytes) and all(found.count(id) < 2 for id in new):
                 continue
             index = sender.index(trace)
-            for call, lacks_runs in _to_place(index, new, sender.given).items():
+            for call, lacks_runs in _calls_to_place(index, new, sender.given).items():
                 runs, given = index.around(call, sender.given)
                 yield index.spans[call][1] & ~_IS_BESIDE, Around(runs if lacks_runs else (), given)
 
@@ -400,7 +400,7 @@ class PendingSpans:
         if sender is None:
             return
         for trace, span, *_ in steps:
-            row = _row_of(trace, span, _NO_SPAN.hex(), 0) if trace in sender.traces else None
+            row = _encode_span(trace, span, _NO_SPAN.hex(), 0) if trace in sender.traces else None
             if row is not None:
                 index = sender.index(trace)
                 for call in islice(index.all_calls_below(row[_TRACE : _TRACE + 8]), MOST_PLACED):
@@ -418,7 +418,7 @@ class PendingSpans:
             return None
         if not (above.startswith(BESIDE) or trace in sender.besides):
             return None
-        row = _row_of(trace, span, above.removeprefix(BESIDE), 0)
+        row = _encode_span(trace, span, above.removeprefix(BESIDE), 0)
         if row is None:
             return None
         index = sender.index(trace)
@@ -433,11 +433,11 @@ class PendingSpans:
         items: dict[str, list[bytes]] = {}
         for name, row in self._new:
             items.setdefault(name, []).append(row)
-        return [_stored(at, name, rows, self._senders[name].given) for name, rows in items.items()]
+        return [_encode_row(at, name, rows, self._senders[name].given) for name, rows in items.items()]
 
-    def due(self, now: float) -> list[bytes]:
+    def rows_to_delete(self, now: float) -> list[bytes]:
         """Return the keys of the rows to delete: those beyond the limit, and once a minute those that are too old."""
-        due = list(self._beyond())
+        due = list(self._keys_over_limit())
         if not 0 <= now - self._aged_at < AGE_EVERY_S:
             self._aged_at = now
             for sender in self._senders.values():
@@ -448,7 +448,7 @@ class PendingSpans:
                         break  # rows of a clock that was ahead may precede older ones
         return due
 
-    def _beyond(self) -> Iterator[bytes]:
+    def _keys_over_limit(self) -> Iterator[bytes]:
         held = {name: sender.count for name, sender in self._senders.items()}
         over = sum(held.values()) - self._most
         if over <= 0:
@@ -487,7 +487,7 @@ class PendingSpans:
                 continue
             new = [each for each in _rows_in(items) if sender.add_stored(each, given) is not None]
             sender.rows[row.key] = row.at, b"".join(new)
-        self._forget(list(self._beyond()))
+        self._forget(list(self._keys_over_limit()))
         return damaged
 
     def _forget(self, gone: Iterable[bytes]) -> None:
@@ -501,7 +501,7 @@ class PendingSpans:
                 del self._senders[name]
 
 
-def _to_place(index: _Index, new: Sequence[bytes], given: Sequence[Given]) -> dict[bytes, bool]:
+def _calls_to_place(index: _Index, new: Sequence[bytes], given: Sequence[GivenValues]) -> dict[bytes, bool]:
     """
     Return the calls below new spans that may lack something, and whether they lack runs. Only the uppermost new span
     adds calls that lack nothing but values.
@@ -520,7 +520,7 @@ def _to_place(index: _Index, new: Sequence[bytes], given: Sequence[Given]) -> di
     return calls
 
 
-_rows = msgspec.msgpack.Decoder(tuple[str, bytes, list[Given]])
+_rows = msgspec.msgpack.Decoder(tuple[str, bytes, list[GivenValues]])
 
 
 def _is_run(place: int) -> bool:
@@ -532,7 +532,7 @@ def _given_number(place: int) -> int:
     return -place // 2 if place < 0 else 0
 
 
-def _numbered(row: bytes, number_of: Callable[[int], int]) -> bytes:
+def _with_given_number(row: bytes, number_of: Callable[[int], int]) -> bytes:
     """Return a span with another number for what it gives."""
     place = int.from_bytes(row[-8:], signed=True)
     number = _given_number(place)
@@ -541,7 +541,7 @@ def _numbered(row: bytes, number_of: Callable[[int], int]) -> bytes:
     return row[:-8] + (place + 2 * (number - number_of(number))).to_bytes(8, signed=True)
 
 
-def _row_of(trace: str | None, span: str | None, above: str, place: int) -> bytes | None:
+def _encode_span(trace: str | None, span: str | None, above: str, place: int) -> bytes | None:
     """Return a span as it is stored, or None if its ids are not those of OpenTelemetry."""
     if trace is None or span is None or len(trace) != 32 or len(span) != 16 or len(above) != 16:
         return None
@@ -556,13 +556,15 @@ def _rows_in(items: bytes) -> Iterator[bytes]:
     return (items[at : at + ROW.size] for at in range(0, len(items), ROW.size))
 
 
-def _stored(at: float, sender: str, rows: Iterable[bytes], given: Sequence[Given]) -> PartialReport:
+def _encode_row(at: float, sender: str, rows: Iterable[bytes], given: Sequence[GivenValues]) -> PartialReport:
     """Return the row of the spans of one key in a commit. `given` are the key's values by their numbers."""
     stored = {0: 0}  # numbers in the row by those of the key
     # only a place below 0 has a number; its first byte has the sign
     items = b"".join(
         [
-            row if row[-8] < 0x80 else _numbered(row, lambda number: stored.setdefault(number, len(stored)))
+            row
+            if row[-8] < 0x80
+            else _with_given_number(row, lambda number: stored.setdefault(number, len(stored)))
             for row in rows
         ]
     )
@@ -570,7 +572,7 @@ def _stored(at: float, sender: str, rows: Iterable[bytes], given: Sequence[Given
     return PartialReport(SPANS + blake2b(pack(">d", at) + body, digest_size=16).digest(), at, body)
 
 
-def _decode(body: bytes) -> tuple[str, bytes, list[Given]]:
+def _decode(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
     """
     Return the key's name, the spans of a row and what they give. Raises msgspec.DecodeError or ValueError if it is
     damaged.
@@ -592,10 +594,10 @@ def runs_to_add(known: Sequence[str | None], runs: Sequence[str]) -> dict[str, s
     stated = [each for each in (run, parent, *(ancestors or "").split()) if each is not None]
     if not runs or len(stated) >= len(runs) or (run is None and stated) or stated != [*runs[: len(stated)]]:
         return {}
-    return {name: value for name, value in zip(RUNS, fields_of(runs), strict=True) if value is not None}
+    return {name: value for name, value in zip(RUNS, run_fields(runs), strict=True) if value is not None}
 
 
-def values_to_add(known: Inference, given: Given) -> dict[str, Any]:
+def values_to_add(known: Inference, given: GivenValues) -> dict[str, Any]:
     """Return the fields that a call lacks and the spans around it give."""
     named = zip(("user", "team", "session", "api_key"), given[:4], strict=True)
     fields: dict[str, Any] = {
@@ -607,6 +609,6 @@ def values_to_add(known: Inference, given: Given) -> dict[str, Any]:
     return fields
 
 
-def fields_of(runs: Sequence[str]) -> tuple[str, str | None, str | None]:
+def run_fields(runs: Sequence[str]) -> tuple[str, str | None, str | None]:
     """Return run, parent run and ancestors of a call, from the runs around it."""
     return runs[0], runs[1] if len(runs) > 1 else None, " ".join(runs[2:]) or None

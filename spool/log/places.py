@@ -46,7 +46,7 @@ class PlaceBlock:
         return self.places[at] if at < len(run.ids) and run.ids[at] == id else None
 
 
-class _Packed(msgspec.Struct, array_like=True):
+class _StoredBlock(msgspec.Struct, array_like=True):
     """Stored form of a block. The encoding is positional, so add new fields only at the end."""
 
     arrived_at: float
@@ -56,16 +56,16 @@ class _Packed(msgspec.Struct, array_like=True):
     places_sum: int
 
 
-_packed = msgspec.msgpack.Decoder(_Packed)
+_packed = msgspec.msgpack.Decoder(_StoredBlock)
 
 
-def fact_of(block: PlaceBlock) -> tuple[str, bytes]:
+def encode_fact(block: PlaceBlock) -> tuple[str, bytes]:
     """Return the key and the value of the fact that stores a block."""
-    packed = _Packed(block.run.arrived_at, *runs.packed(block.run.ids), *runs.packed(block.places))
-    return name_of(block.run.key), msgspec.msgpack.encode(packed)
+    packed = _StoredBlock(block.run.arrived_at, *runs.pack_ids(block.run.ids), *runs.pack_ids(block.places))
+    return fact_key(block.run.key), msgspec.msgpack.encode(packed)
 
 
-def name_of(key: int) -> str:
+def fact_key(key: int) -> str:
     return f"{FIRST}{key:020}"
 
 
@@ -75,16 +75,16 @@ def unpack(name: str, data: bytes, native: Native | None = None) -> PlaceBlock:
         packed = _packed.decode(data)
     except NO_RECORD as error:
         raise ValueError(f"places of known ids are damaged: {error}") from error
-    ids = runs.unpacked(packed.ids, packed.ids_sum)
-    places = runs.unpacked(packed.places, packed.places_sum)
+    ids = runs.unpack_ids(packed.ids, packed.ids_sum)
+    places = runs.unpack_ids(packed.places, packed.places_sum)
     if ids is None or places is None or len(ids) != len(places):
         raise ValueError("places of known ids are damaged")
     key = int(name.removeprefix(FIRST))
-    return PlaceBlock(runs.marked(key, 0, packed.arrived_at, ids, native), places, max(places, default=0))
+    return PlaceBlock(runs.build_run(key, 0, packed.arrived_at, ids, native), places, max(places, default=0))
 
 
 class RecentPlaces:
-    """The blocks, oldest first. Immutable: `plus` returns a new object."""
+    """The blocks, oldest first. Immutable: `with_ids` returns a new object."""
 
     def __init__(self, blocks: Sequence[PlaceBlock] = ()) -> None:
         self.blocks = tuple(blocks)
@@ -100,7 +100,7 @@ class RecentPlaces:
                 return place
         return None
 
-    def plus(
+    def with_ids(
         self,
         ids: array[int],
         places: array[int],
@@ -129,14 +129,14 @@ class RecentPlaces:
                 ids = array("Q", sorted(place_of))
                 places = array("Q", map(place_of.__getitem__, ids))
                 arrived_at = max(arrived_at, last.run.arrived_at)
-            run = runs.marked(key, 0, arrived_at, ids, native)
+            run = runs.build_run(key, 0, arrived_at, ids, native)
             blocks.append(PlaceBlock(run, places, max(places)))
         count = sum(len(block.places) for block in blocks)
         while count > most:
             count -= len(blocks.pop(0).places)
         return RecentPlaces(blocks)
 
-    def beyond(self, other: RecentPlaces) -> list[PlaceBlock]:
+    def blocks_missing_in(self, other: RecentPlaces) -> list[PlaceBlock]:
         """Return the blocks that `other` does not have."""
         keys = {block.run.key for block in other.blocks}
         return [block for block in self.blocks if block.run.key not in keys]
@@ -145,7 +145,7 @@ class RecentPlaces:
 NO_PLACES = RecentPlaces()
 
 
-def load(facts: Iterable[tuple[str, bytes]], native: Native | None = None) -> RecentPlaces:
+def load_blocks(facts: Iterable[tuple[str, bytes]], native: Native | None = None) -> RecentPlaces:
     """Load stored blocks in the order of their keys. Damaged blocks are logged and left out."""
     blocks = []
     for name, value in facts:

@@ -49,7 +49,7 @@ class Sealer:
     def seal(self, commit: int, index: int) -> str:
         position = _PLACE.pack(commit, index)
         tag = self._tag(position)
-        sealed = int.from_bytes(tag + _mixed(position, self._stream(tag)))
+        sealed = int.from_bytes(tag + _xor(position, self._mask(tag)))
         return "".join([_PAIRS[sealed >> shift & 0x3FF] for shift in _SHIFTS])
 
     def open(self, receipt_id: str) -> tuple[int, int]:
@@ -64,20 +64,20 @@ class Sealer:
         hidden = sealed[TAG_SIZE:]
         if len(hidden) != _PLACE.size:
             raise NotThere("there is no such receipt")
-        position = _mixed(hidden, self._stream(tag))
+        position = _xor(hidden, self._mask(tag))
         if not hmac.compare_digest(tag, self._tag(position)):
             raise NotThere("there is no such receipt")
         commit, index = _PLACE.unpack(position)
         return commit, index
 
     def _tag(self, position: bytes) -> bytes:
-        return _hashed(self._tags, position)
+        return _hash(self._tags, position)
 
-    def _stream(self, tag: bytes) -> bytes:
-        return _hashed(self._streams, tag)
+    def _mask(self, tag: bytes) -> bytes:
+        return _hash(self._streams, tag)
 
 
-def _hashed(begun: blake2b, text: bytes) -> bytes:
+def _hash(begun: blake2b, text: bytes) -> bytes:
     hash = begun.copy()
     hash.update(text)
     return hash.digest()
@@ -106,7 +106,7 @@ async def receipt_view(
     if submissions is None or index >= len(submissions):
         raise EntryUnreadable("the row of this receipt's commit is damaged")
     terms = submissions[index]
-    view = _view(
+    view = _receipt_view(
         receipt_id,
         terms,
         committed_at=committed_at,
@@ -117,10 +117,10 @@ async def receipt_view(
         await receipt_view(part, sealer, find=find, closed_below=closed_below, oldest=oldest)
         for part in terms.before
     ]
-    return _whole(view, parts)
+    return _combine_parts(view, parts)
 
 
-def _view(
+def _receipt_view(
     receipt_id: str, terms: Terms, *, committed_at: float, closed_below: int, oldest: int
 ) -> dict[str, Any]:
     return {
@@ -128,19 +128,19 @@ def _view(
         "topic": terms.topic,
         "at": committed_at,
         "received": terms.received,
-        "records": terms.records,
+        "records": terms.known_and_new_records,
         "new": terms.accepted,
         "duplicates": terms.duplicates,
         "amended": terms.amended,
         "ignored": dict(terms.ignored),
         "rejected": dict(terms.rejected),
         "first_number": terms.first if terms.accepted else None,
-        "last_number": terms.last if terms.accepted else None,
+        "last_number": terms.last_number if terms.accepted else None,
         "state": _receipt_state(terms, closed_below=closed_below, oldest=oldest),
     }
 
 
-def _whole(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _combine_parts(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """
     Combine the views of a request that was stored in parts. `view` is the view of the last part. The range
     from first to last number may include records of other requests.
@@ -163,10 +163,10 @@ def _receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
     """
     if not terms.accepted:
         return "known"
-    if terms.last < oldest:
+    if terms.last_number < oldest:
         return "removed"
-    return "kept" if terms.last < closed_below else "open"
+    return "kept" if terms.last_number < closed_below else "open"
 
 
-def _mixed(data: bytes, mask: bytes) -> bytes:
+def _xor(data: bytes, mask: bytes) -> bytes:
     return (int.from_bytes(data) ^ int.from_bytes(mask)).to_bytes(len(data))

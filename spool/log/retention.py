@@ -45,7 +45,9 @@ class Candidate(NamedTuple):
         return self.first + self.records - 1
 
 
-def removable(candidates: Sequence[Candidate], *, limit: int, before: float, excess: int) -> list[Candidate]:
+def removable_entries(
+    candidates: Sequence[Candidate], *, limit: int, before: float, excess: int
+) -> list[Candidate]:
     """
     Return the oldest entries that may be deleted, in order.
 
@@ -69,7 +71,7 @@ class Progress(NamedTuple):
     done: int
     kept: int
 
-    def plus(self, *, last: int, oldest: int, needed: int | None) -> Progress:
+    def with_topic(self, *, last: int, oldest: int, needed: int | None) -> Progress:
         """
         Add a topic: its last assigned number, its lowest stored number, and the lowest number that a
         required route needs.
@@ -86,7 +88,7 @@ class DrainRate:
     def __init__(self) -> None:
         self._samples: list[tuple[float, Progress]] = []
 
-    def note(self, now: float, progress: Progress) -> None:
+    def add_sample(self, now: float, progress: Progress) -> None:
         """
         Add a sample of the progress at a monotonic time. The last ten samples count, taken at least a second apart.
         """
@@ -147,5 +149,5 @@ def carried_sums(rows: Iterable[tuple[int, int, bytes]], *, as_they_are: bool) -
         if terms is None:
             _log.error("a commit row is damaged", extra={"action": "commit_damaged", "commit": commit})
         else:
-            sums.update(books.totals(terms))
+            sums.update(books.sum_terms(terms))
     return sums

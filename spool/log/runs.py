@@ -45,7 +45,7 @@ class IdRun:
         return at < len(ids) and ids[at] == id
 
 
-def marked(key: int, hour: int, arrived_at: float, ids: array[int], native: Native | None = None) -> IdRun:
+def build_run(key: int, hour: int, arrived_at: float, ids: array[int], native: Native | None = None) -> IdRun:
     """
     Build a run with its marks. There are four to eight bits per id, so the marks exclude seven of
     eight unknown ids.
@@ -61,7 +61,7 @@ def marked(key: int, hour: int, arrived_at: float, ids: array[int], native: Nati
     return IdRun(key, hour, arrived_at, ids, marks.to_bytes(bits >> 3, "little"), mask)
 
 
-def merge(one: array[int], other: array[int], native: Native | None = None) -> array[int]:
+def merge_runs(one: array[int], other: array[int], native: Native | None = None) -> array[int]:
     """Merge two runs into one sorted run, one slice of the number range at a time."""
     merged = array("Q")
     if native is not None and (merged_bytes := native.merge(one.tobytes(), other.tobytes())) is not None:
@@ -77,10 +77,10 @@ def count_repeats(runs: Sequence[array[int]]) -> int:
     Count the repeated ids in some runs. A repeated id is a call that was reported again too late for a
     lookup to find.
     """
-    return sum(1 for _ in repeated(runs))
+    return sum(1 for _ in repeated_ids(runs))
 
 
-def repeated(runs: Sequence[array[int]]) -> Iterator[int]:
+def repeated_ids(runs: Sequence[array[int]]) -> Iterator[int]:
     """
     Yield each id that occurs several times in the runs. An id that occurs n times is yielded n - 1 times.
     """
@@ -97,14 +97,14 @@ def _slice(ids: array[int], low: int, slices: int = SLICES) -> array[int]:
     return ids[begin:end]
 
 
-def packed(ids: array[int]) -> tuple[bytes, int]:
+def pack_ids(ids: array[int]) -> tuple[bytes, int]:
     """Encode a run, little endian on every machine. Return the bytes and their checksum."""
     data = _little_endian(ids).tobytes()
     return data, zlib.crc32(data)
 
 
-def unpacked(data: bytes, checksum: int) -> array[int] | None:
-    """Decode the bytes of `packed`. Return None if they are damaged."""
+def unpack_ids(data: bytes, checksum: int) -> array[int] | None:
+    """Decode the bytes of `pack_ids`. Return None if they are damaged."""
     if zlib.crc32(data) != checksum or len(data) % 8:
         return None
     ids = array("Q")

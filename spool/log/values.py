@@ -100,7 +100,7 @@ class Entry:
     def last(self) -> int:
         return self.first + len(self.records) - 1
 
-    def parts(self, most: int) -> Iterator[Entry]:
+    def split(self, most: int) -> Iterator[Entry]:
         """Split the entry into entries of at most `most` records."""
         if len(self.records) <= most:
             yield self

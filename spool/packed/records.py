@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from spool.log.amendments import amended
+from spool.log.amendments import replace_fields
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry
 from spool.packed.native import Native
@@ -58,7 +58,7 @@ class PackedRecords(Sequence[Record]):
         """Return the record at a position of the packed list."""
         known = self.odd.get(place)
         return (
-            codec.record(self.packed[self._starts[place] : self._starts[place + 1]])
+            codec.decode_record(self.packed[self._starts[place] : self._starts[place + 1]])
             if known is None
             else known
         )
@@ -91,7 +91,7 @@ def packed_records(
     odd = [place for place in walked.odd if begin <= place < end]
     if len(odd) * _PLAIN_OF > end - begin:
         return None
-    decoded = {place: codec.record(entry.raws[place]) for place in odd}
+    decoded = {place: codec.decode_record(entry.raw_records[place]) for place in odd}
     return PackedRecords(native, entry.packed, walked.offsets, begin, end, decoded)
 
 
@@ -101,10 +101,10 @@ def _amended(
     """
     Return some records of an entry. Records with added reports are packed again, all other records are copied.
     """
-    records: list[Any] = list(entry.raws[begin:end])
+    records: list[Any] = list(entry.raw_records[begin:end])
     for place, fields in amendments.items():
-        record = codec.record(entry.raws[place])
+        record = codec.decode_record(entry.raw_records[place])
         if isinstance(record, Inference):
-            records[place - begin] = amended(record, fields)
-    packed = codec.pack(records)
-    return CachedEntry(codec.raws(packed), packed)
+            records[place - begin] = replace_fields(record, fields)
+    packed = codec.encode_records(records)
+    return CachedEntry(codec.split_records(packed), packed)

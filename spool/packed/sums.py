@@ -39,7 +39,7 @@ class PackedSums:
         """Add an entry. While Python adds records, other tasks can run in between."""
         records = entry.records
         if not isinstance(records, PackedRecords):
-            for part in entry.parts(at_once()):
+            for part in entry.split(at_once()):
                 self._sums.add([part])
                 await pause()
             return

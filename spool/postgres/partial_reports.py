@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from spool.log.partial_reports import PartialReport, kind_of, version_of
+from spool.log.partial_reports import PartialReport, kind_of_key, version_of
 from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 
@@ -104,7 +104,7 @@ class PostgresPartialReports:
         if reports:
             columns = (
                 [report.key for report in reports],
-                [kind_of(report.key) for report in reports],
+                [kind_of_key(report.key) for report in reports],
                 [version_of(report) for report in reports],
                 [report.at for report in reports],
                 [report.body for report in reports],

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from spool.ledger import money
-from spool.ledger.billed import BilledDay, BilledSum, day_of, row_of
+from spool.ledger.billed import BilledDay, BilledSum, day_columns, read_day
 from spool.ledger.ledger_rows import GroupSum
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import COUNTS, WIDTH, Dimensions
@@ -139,7 +139,7 @@ class BilledTables:
             totals[charge_key] += billed_sum.amount
         self._write(BILLED, _ROW, _rows(_ROW, day, amounts))
         self._write(BILLED_SUMS, _SUM, _rows(_SUM, day, totals))
-        day_row = row_of(day)
+        day_row = day_columns(day)
         self._write(BILLED_DAYS, (*day_row,), [day_row])
 
     def drop(self, day: int, provider: str) -> None:
@@ -155,7 +155,7 @@ class BilledTables:
             since=since,
             until=until,
         )
-        return [day_of(dict(zip(_MADE, row, strict=True))) for row in rows]
+        return [read_day(dict(zip(_MADE, row, strict=True))) for row in rows]
 
     def sums(self, day: int, provider: str) -> Sequence[BilledSum]:
         rows = self._tables.all(

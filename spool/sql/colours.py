@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from spool.ledger.colours import COLOURS, MAX_NAMES, beyond_limit, hashed
+from spool.ledger.colours import COLOURS, MAX_NAMES, hash_name, overflow_colour
 from spool.sql.connection import SqlConnection, SqlTransactions
 
 _LOCKED = ""  # the name of the row that is locked while names are added
@@ -23,17 +23,17 @@ class SqlColours:
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
 
-    async def known(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
-        hashes = {name: hashed(dimension, name) for name in names}
+    async def known_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
+        hashes = {name: hash_name(dimension, name) for name in names}
         stored = await self._transactions.read(lambda on: _stored(on, dimension, [*hashes.values()]))
         return {name: stored[digest] for name, digest in hashes.items() if digest in stored}
 
-    async def of(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
+    async def colours_of(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
         """Most requests have no new name, so they only read."""
-        known = await self.known(dimension, names)
+        known = await self.known_colours(dimension, names)
         if len(known) == len(set(names)):
             return known
-        hashes = {name: hashed(dimension, name) for name in names}
+        hashes = {name: hash_name(dimension, name) for name in names}
         stored = await self._transactions.transaction(lambda on: _added(on, dimension, [*hashes.values()]))
         return {name: stored[digest] for name, digest in hashes.items()}
 
@@ -55,7 +55,7 @@ def _added(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str
         if digest in stored:
             continue
         if used.total() >= MAX_NAMES:
-            stored[digest] = beyond_limit(digest)
+            stored[digest] = overflow_colour(digest)
             continue
         colour = min(range(1, COLOURS + 1), key=lambda each: used[each])
         used[colour] += 1

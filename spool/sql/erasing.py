@@ -143,14 +143,16 @@ def _renamed_entries(
     for first, count, version, checksum, body in rows:
         try:
             raws, _ = codec.stored_raws(EntryBody(version, checksum, bytes(body)), topic, first, count)
-            decoded = list(map(codec.record, raws))
+            decoded = list(map(codec.decode_record, raws))
         except EntryUnreadable:
             unreadable += 1
             continue
         renamed = [record for record in decoded if rename_person(record, renaming, unknown=EVER)]
         if renamed:
             records += len(renamed)
-            sealed = codec.seal(codec.pack(decoded), codec.entry_place(topic, first, count))
+            sealed = codec.compress_entry(
+                codec.encode_records(decoded), codec.entry_place(topic, first, count)
+            )
             entry = {
                 "first": first,
                 "before": checksum,

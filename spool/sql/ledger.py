@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, kept, new_marks
+from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, new_marks, stored_dimensions
 from spool.ledger.ledger_rows import WRONG, WRONG_OF, Found, Recalculation, TagList, new_mark
 from spool.ledger.queries import BILLED as KIND
 from spool.ledger.queries import ROW_TAG
@@ -211,7 +211,7 @@ class SqlLedgerRows(SqlWorkRows):
         if day.connection:
             self.set_state(**{ROW_TAGS: new_mark()})
         BilledTables(self._tables, self.prefix).put(
-            day, sums, lambda dimensions: self.numbers_of(list(map(kept, dimensions)))
+            day, sums, lambda dimensions: self.numbers_of(list(map(stored_dimensions, dimensions)))
         )
 
     def drop_billed(self, day: int, provider: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spool.ledger.counting import MAX_TEXT, bounded, new_marks
+from spool.ledger.counting import MAX_TEXT, new_marks, stored_value
 from spool.ledger.ledger_rows import Found, WorkSum
 from spool.ledger.sums import DAY_S, Dimensions, Measures
 from spool.ledger.work import (
@@ -119,7 +119,7 @@ class SqlWorkRows(ABC):
     def _add_names(self, names: Mapping[int, str]) -> None:
         self._tables.run_each(
             f"INSERT INTO {self._named(NAMES)} (id, name) VALUES (:id, :name) ON CONFLICT (id) DO NOTHING",
-            [{"id": id, "name": bounded(name)} for id, name in sorted(names.items())],
+            [{"id": id, "name": stored_value(name)} for id, name in sorted(names.items())],
         )
 
     def _add_sums(self, sums: Iterable[tuple[int, int, int, Measures]]) -> None:

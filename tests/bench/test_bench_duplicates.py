@@ -16,7 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from spool.identity import Identity
-from spool.log.duplicates import DuplicateIndex, hours_around, place
+from spool.log.duplicates import DuplicateIndex, encode_place, hours_around
 from spool.record import AI_TELEMETRY, NS
 
 pytestmark = pytest.mark.bench
@@ -45,10 +45,10 @@ def filled() -> DuplicateIndex:
     for begin in range(0, IDS, GROUP):
         numbers = range(begin, min(IDS, begin + GROUP))
         now = start_of(numbers[-1]) / NS
-        ids = {index.id_of(id_of(number)): place(AI_TELEMETRY, number + 1) for number in numbers}
+        ids = {index.id_of(id_of(number)): encode_place(AI_TELEMETRY, number + 1) for number in numbers}
         index.add(ids, [start_of(number) // (3600 * NS) for number in numbers], now)
-        while index.due(now, {AI_TELEMETRY: IDS}):
-            index.folded(index.fold(now))
+        while index.is_fold_due(now, {AI_TELEMETRY: IDS}):
+            index.apply_fold(index.fold(now))
     return index
 
 

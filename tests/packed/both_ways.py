@@ -16,7 +16,7 @@ from exporters.otlp.telemetry import OUT_OF_RANGE
 from spool.deliveries.values import Delivery
 from spool.errors import EntryUnreadable
 from spool.ledger.sums import HourlySums
-from spool.log.amendments import amended
+from spool.log.amendments import replace_fields
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry
 from spool.log.values import Entry
@@ -53,8 +53,8 @@ class Both:
         at: float = 1_790_000_000.25,
     ) -> bool:
         """Compare records, spans and sums and return whether the compiled readers read the packed bytes."""
-        cached = CachedEntry(codec.raws(packed), packed)
-        end = len(cached.raws) if end is None else end
+        cached = CachedEntry(codec.split_records(packed), packed)
+        end = len(cached.raw_records) if end is None else end
         filled = {FIRST + place: fields for place, fields in (amendments or {}).items()}
         try:
             expected: Sequence[Record] | None = _decoded(cached, begin, end, amendments or {})
@@ -104,10 +104,10 @@ def entry_of(begin: int, records: Sequence[Record | None], at: float) -> Entry:
 def _decoded(
     cached: CachedEntry, begin: int, end: int, amendments: Mapping[int, dict[str, Any]]
 ) -> Sequence[Record]:
-    records = [codec.record(raw) for raw in cached.raws[begin:end]]
+    records = [codec.decode_record(raw) for raw in cached.raw_records[begin:end]]
     for place, fields in amendments.items():
         if begin <= place < end and isinstance(record := records[place - begin], Inference):
-            records[place - begin] = amended(record, fields)
+            records[place - begin] = replace_fields(record, fields)
     return records
 
 
@@ -126,7 +126,7 @@ def _sums(entry: Entry, native: Native | None) -> tuple[object, ...]:
 
 async def _add(sums: PackedSums, entry: Entry) -> None:
     assert isinstance(entry.records, PackedRecords)
-    for part in entry.parts(max(1, len(entry.records) * 2 // 3)):
+    for part in entry.split(max(1, len(entry.records) * 2 // 3)):
         await sums.add(part)
     await sums.hand_over()
 
@@ -138,7 +138,7 @@ def packed_as(records: Sequence[Record], items: Sequence[int] = ()) -> bytes:
     """
     raws = []
     for place, record in enumerate(records):
-        row: list[Any] = msgspec.msgpack.decode(codec.pack([record]))[0]
+        row: list[Any] = msgspec.msgpack.decode(codec.encode_records([record]))[0]
         most = items[place] if place < len(items) else len(row)
-        raws.append(msgspec.Raw(codec.pack([row[:most]])[1:]))
-    return codec.pack(raws)
+        raws.append(msgspec.Raw(codec.encode_records([row[:most]])[1:]))
+    return codec.encode_records(raws)

@@ -101,9 +101,9 @@ def test_walker(native: Native) -> None:
     """The walker finds the same records as the rule, and none if the rule finds damage."""
 
     def target(chance: random.Random) -> None:
-        packed = mutated(codec.pack(some(chance)), chance)
+        packed = mutated(codec.encode_records(some(chance)), chance)
         try:
-            raws: Sequence[bytes] | None = [bytes(raw) for raw in codec.raws(packed)]
+            raws: Sequence[bytes] | None = [bytes(raw) for raw in codec.split_records(packed)]
         except EntryUnreadable:
             raws = None
         for count in (count_of(packed), chance.choice(NUMBERS)):
@@ -125,9 +125,9 @@ def test_spans_and_sums(native: Native) -> None:
     both = Both(native)
 
     def target(chance: random.Random) -> None:
-        packed = mutated(codec.pack(some(chance)), chance)
+        packed = mutated(codec.encode_records(some(chance)), chance)
         try:
-            raws = codec.raws(packed)
+            raws = codec.split_records(packed)
         except EntryUnreadable:
             return
         if raws:
@@ -142,7 +142,7 @@ def test_offsets_that_fit_nothing(native: Native) -> None:
     offset to Python.
     """
     spans = PackedSpans(native, SpanEncoder())._writer
-    learned = codec.pack(CALLS)
+    learned = codec.encode_records(CALLS)
     walked = native.walk(learned, len(CALLS))
     assert walked is not None
     assert spans.learn(learned, walked.offsets, 0, b"combination")

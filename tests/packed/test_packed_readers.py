@@ -18,7 +18,7 @@ from spool.errors import EntryUnreadable
 from spool.ledger.sums import MAX_TOKENS, HourlySums
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry
-from spool.log.planning.corrections import correction
+from spool.log.planning.corrections import late_report_correction
 from spool.meters import METERS
 from spool.packed.native import Native
 from spool.packed.records import packed_records
@@ -159,11 +159,11 @@ def test_any_records_are_read_the_same(native: Native, data: st.DataObject) -> N
 def test_changed_bytes_are_damage_or_read_the_same(native: Native, data: st.DataObject) -> None:
     """Bytes that pass the checksum but are no record are damage for both readers, and raise nothing else."""
     records: list[Record] = data.draw(st.lists(plain | inferences, min_size=1, max_size=5))
-    packed = bytearray(codec.pack(records))
+    packed = bytearray(codec.encode_records(records))
     for _ in range(data.draw(st.integers(1, 3))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
     try:
-        raws = codec.raws(bytes(packed))
+        raws = codec.split_records(bytes(packed))
     except EntryUnreadable:
         assert native.walk(bytes(packed), len(records)) is None
         return
@@ -205,7 +205,7 @@ def test_records_of_every_trace_case_are_read_the_same(native: Native) -> None:
     # Vary only plain calls, because the cases already have many calls with meters or charges.
     plain = [call for call in calls if not call.meters and not call.charges]
     varieties = [varied(call, number) for number in range(300 if IS_LONG else 10) for call in plain]
-    both, packed = Both(native), codec.pack([*calls, *varieties])
+    both, packed = Both(native), codec.encode_records([*calls, *varieties])
     assert both.compare(packed)
     chance = random.Random(1)
     taken = 0
@@ -225,7 +225,7 @@ def test_bodies_of_the_bench_are_read_the_same(native: Native, spans: int) -> No
     both = Both(native)
     for number in range(20):
         outcome = normalised(numbered(template, number), encoding="protobuf")
-        assert both.compare(codec.pack(list(outcome.records)))
+        assert both.compare(codec.encode_records(list(outcome.records)))
 
 
 def test_more_combinations_than_are_remembered(native: Native) -> None:
@@ -235,14 +235,14 @@ def test_more_combinations_than_are_remembered(native: Native) -> None:
         Inference(id=bytes(16), source="s", request_model=f"m{number}", tags={"service": str(number)})
         for number in range(9000)
     ]
-    assert both.compare(codec.pack([*many, *CALLS]))
-    assert both.compare(codec.pack([*many[4000:], *CALLS]))
+    assert both.compare(codec.encode_records([*many, *CALLS]))
+    assert both.compare(codec.encode_records([*many[4000:], *CALLS]))
 
 
 def test_sums_beyond_any_number_of_the_module(native: Native) -> None:
     """Maximum amounts are added more often than fits into 128 bits, so Python adds the rest."""
     call = Inference(id=bytes(16), source="s", cost="10000000", cache_read_tokens=2**63 - 1)
-    assert Both(native).compare(codec.pack([call] * 20_000))
+    assert Both(native).compare(codec.encode_records([call] * 20_000))
 
 
 def test_calls_without_usage_have_sums_of_their_own(native: Native) -> None:
@@ -261,17 +261,19 @@ def test_calls_without_usage_have_sums_of_their_own(native: Native) -> None:
         for counts in some
     ]
     random.Random(7).shuffle(varied)
-    assert Both(native).compare(codec.pack(varied))
+    assert Both(native).compare(codec.encode_records(varied))
 
 
 async def test_a_correction_of_a_call_with_other_tags(native: Native) -> None:
     """A correction has the tags of its call. A call that is handed over after it has the present ones."""
     known, new = [call(id=id * 16, tags={"service": "shop", "env": "prod"}) for id in (b"k", b"n")]
-    change = correction(known, 0, known, {"output_tokens": 99}, replaces_cost=False, now_ns=NOW * NS)
+    change = late_report_correction(
+        known, 0, known, {"output_tokens": 99}, replaces_cost=False, now_ns=NOW * NS
+    )
     assert change is not None
     change.corrects_number = FIRST - 1
     packed = packed_as([new])
-    found = packed_records(native, CachedEntry(codec.raws(packed), packed), FIRST, FIRST, FIRST, {})
+    found = packed_records(native, CachedEntry(codec.split_records(packed), packed), FIRST, FIRST, FIRST, {})
     assert found is not None
     by_rule, sums = [
         HourlySums(TAGS, tags_of=lambda number, _: TAGS if number >= FIRST else TAGS[:1]) for _ in range(2)
@@ -295,7 +297,7 @@ async def test_calls_that_differ_are_handed_over_in_steps(
     each hundred calls.
     """
     packed = packed_as([call(user=f"u{number}") for number in range(350)])
-    cached = CachedEntry(codec.raws(packed), packed)
+    cached = CachedEntry(codec.split_records(packed), packed)
     found = packed_records(native, cached, FIRST, FIRST, FIRST + 349, {})
     assert found is not None
     sums = HourlySums(digests=DIGESTS)

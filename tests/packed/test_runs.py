@@ -5,7 +5,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spool.log.runs import marked, merge
+from spool.log.runs import build_run, merge_runs
 from spool.packed.native import Native
 
 runs = st.lists(st.integers(0, 2**64 - 1), max_size=300).map(lambda ids: array("Q", sorted(ids)))
@@ -14,9 +14,9 @@ runs = st.lists(st.integers(0, 2**64 - 1), max_size=300).map(lambda ids: array("
 @given(one=runs, other=runs)
 def test_runs_are_merged_and_marked_the_same(native: Native, one: array[int], other: array[int]) -> None:
     """Python and the module merge runs with shared, distinct or no ids equally."""
-    both = merge(one, other)
-    assert both == merge(one, other, native)
-    expected, found = marked(1, 2, 3.0, both), marked(1, 2, 3.0, both, native)
+    both = merge_runs(one, other)
+    assert both == merge_runs(one, other, native)
+    expected, found = build_run(1, 2, 3.0, both), build_run(1, 2, 3.0, both, native)
     assert expected.marks == found.marks
     assert expected.mask == found.mask
     assert expected.ids == found.ids

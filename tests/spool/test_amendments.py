@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from spool.log.amendments import amended, disagree, missing
+from spool.log.amendments import has_disagreement, missing_fields, replace_fields
 from spool.record import Inference
 
 
@@ -19,15 +19,17 @@ def priced(cost: str, **tokens: int) -> Inference:
 
 def test_null_fields_are_filled_and_stated_ones_stay() -> None:
     first = report(request_model="gpt-4o", user="anna")
-    assert {"team": "search"} == missing(first, report(request_model="other", user="bert", team="search"))
+    assert {"team": "search"} == missing_fields(
+        first, report(request_model="other", user="bert", team="search")
+    )
 
 
 def test_tags_are_filled_name_by_name() -> None:
     """A tag that the first report lacks is filled like an empty field. The first report's own tags stay."""
     first = report(tags={"env": "prod", "service": "shop"})
     later = report(tags={"service": "litellm", "feature": "triage"})
-    assert {"tags": {"env": "prod", "service": "shop", "feature": "triage"}} == missing(first, later)
-    assert {} == missing(first, report(tags={"env": "test"}))
+    assert {"tags": {"env": "prod", "service": "shop", "feature": "triage"}} == missing_fields(first, later)
+    assert {} == missing_fields(first, report(tags={"env": "test"}))
     # The tags of the first report are not changed in place, because other records of the payload may share them.
     assert {"env": "prod", "service": "shop"} == first.tags
 
@@ -37,8 +39,8 @@ def test_a_region_is_filled_and_never_changed() -> None:
     A region that the first report lacks is filled: for example, the provider's log states a region and the
     SDK's span does not.
     """
-    assert {"region": "us-east-1"} == missing(report(), report(region="us-east-1"))
-    assert {} == missing(report(region="us-east-1"), report(region="global"))
+    assert {"region": "us-east-1"} == missing_fields(report(), report(region="us-east-1"))
+    assert {} == missing_fields(report(region="us-east-1"), report(region="global"))
 
 
 @pytest.mark.parametrize(("kept", "filled"), [(0, 32), (30, 2), (32, 0), (33, 0)])
@@ -46,7 +48,7 @@ def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
     """At the limit of tags, the first tags stay, however many tags and reports follow."""
     first = report(tags={f"first-{number}": "1" for number in range(kept)})
     later = report(tags={f"later-{number}": "2" for number in range(32)})
-    found = amended(first, missing(first, later)).tags
+    found = replace_fields(first, missing_fields(first, later)).tags
     assert [*first.tags, *list(later.tags)[:filled]] == list(found)
 
 
@@ -100,7 +102,7 @@ def test_parts_are_of_the_total_beside_them(
     first: dict[str, int], later: dict[str, int], filled: set[str]
 ) -> None:
     """If two reports count differently, details of one do not apply to the other."""
-    assert filled == missing(report(**first), report(**later)).keys()
+    assert filled == missing_fields(report(**first), report(**later)).keys()
 
 
 @pytest.mark.parametrize(
@@ -131,9 +133,9 @@ def test_an_input_without_cached_tokens_is_completed(partly: dict[str, int], who
     counts = {"input_tokens": 1500, "output_tokens": 5, **whole}
     reports = priced("1", output_tokens=5, **partly), priced("9", **counts)
     for first, later in (reports, reports[::-1]):
-        fields = missing(first, later)
-        assert not disagree(first, later)
-        record = amended(first, fields)
+        fields = missing_fields(first, later)
+        assert not has_disagreement(first, later)
+        record = replace_fields(first, fields)
         assert counts == {name: getattr(record, name) for name in counts}
         assert "9" == record.estimated_cost
 
@@ -146,8 +148,8 @@ def test_the_estimate_of_other_counts_is_not_taken() -> None:
     first = priced("1", input_tokens=100)
     assert (
         "1"
-        == amended(
-            first, missing(first, priced("9", input_tokens=1100, cache_read_tokens=900))
+        == replace_fields(
+            first, missing_fields(first, priced("9", input_tokens=1100, cache_read_tokens=900))
         ).estimated_cost
     )
 
@@ -156,7 +158,10 @@ def test_the_estimate_of_other_counts_is_not_taken() -> None:
 def test_only_a_failure_has_a_type_of_error(status: str, error_type: str | None) -> None:
     """The first report decides whether the call failed, unless it only states `ok`."""
     first = report(status=status)
-    assert error_type == amended(first, missing(first, report(status="error", error_type="429"))).error_type
+    assert (
+        error_type
+        == replace_fields(first, missing_fields(first, report(status="error", error_type="429"))).error_type
+    )
 
 
 @pytest.mark.parametrize("status", ["error", "cached"])
@@ -166,8 +171,8 @@ def test_ok_gives_way_to_another_outcome(status: str) -> None:
     specific outcome counts.
     """
     known, unknowing = report(status=status), report(status="ok")
-    assert status == amended(unknowing, missing(unknowing, known)).status
-    assert status == amended(known, missing(known, unknowing)).status
+    assert status == replace_fields(unknowing, missing_fields(unknowing, known)).status
+    assert status == replace_fields(known, missing_fields(known, unknowing)).status
 
 
 @pytest.mark.parametrize(
@@ -181,10 +186,10 @@ def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
     total, part = side
     hidden, known = priced("1", **{total: 300, part: 0}), priced("2", **{total: 300, part: 288})
     for first, later in ((hidden, known), (known, hidden)):
-        found = amended(first, missing(first, later))
+        found = replace_fields(first, missing_fields(first, later))
         assert getattr(found, part) == 288
         assert found.estimated_cost == "2"
-        assert disagree(first, later) is False
+        assert has_disagreement(first, later) is False
 
 
 @pytest.mark.parametrize(
@@ -198,9 +203,9 @@ def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
 def test_a_part_of_0_stays_where_the_count_does_not_fit(first: dict[str, int], later: dict[str, int]) -> None:
     """If the two reports count differently, this is a conflict, and no values are mixed."""
     one, other = report(**first), report(**later)
-    assert {} == missing(one, other)
-    assert disagree(one, other)
-    assert disagree(other, one)
+    assert {} == missing_fields(one, other)
+    assert has_disagreement(one, other)
+    assert has_disagreement(other, one)
 
 
 @pytest.mark.parametrize(
@@ -217,13 +222,13 @@ def test_no_call_ends_before_it_starts(
 ) -> None:
     """If two reports come from different clocks, the merged record has no negative duration."""
     record = report(**first)
-    found = amended(record, missing(record, report(**later)))
+    found = replace_fields(record, missing_fields(record, report(**later)))
     assert expected == (found.start_time, found.end_time)
 
 
 def test_a_reported_cost_brings_its_source() -> None:
     """An estimated record becomes a reported one when a report states its cost."""
-    found = missing(priced("1", input_tokens=5), report(cost="0.5", input_tokens=5))
+    found = missing_fields(priced("1", input_tokens=5), report(cost="0.5", input_tokens=5))
     assert {"cost": "0.5", "cost_source": "reported"} == found
 
 
@@ -238,7 +243,7 @@ def test_a_reported_cost_brings_its_source() -> None:
 )
 def test_the_estimate_of_the_fuller_count_stands(first: Inference, later: Inference, estimate: str) -> None:
     """A later report with all tokens of the first and more has a better estimate."""
-    assert estimate == amended(first, missing(first, later)).estimated_cost
+    assert estimate == replace_fields(first, missing_fields(first, later)).estimated_cost
 
 
 @pytest.mark.parametrize(
@@ -256,7 +261,7 @@ def test_disagreement_is_about_tokens_and_cost(
     first: dict[str, object], later: dict[str, object], expected: bool
 ) -> None:
     """Sources round money and name people differently. Only different numbers are a conflict."""
-    assert expected == disagree(report(**first), report(**later))
+    assert expected == has_disagreement(report(**first), report(**later))
 
 
 def test_meters_are_filled_by_name_where_they_fit() -> None:
@@ -267,23 +272,23 @@ def test_meters_are_filled_by_name_where_they_fit() -> None:
     first = report(input_tokens=1200, meters={"input_audio_tokens": 1000, "input_image_tokens": 0})
     later = report(input_tokens=1200, meters={"input_image_tokens": 100, "web_searches": 2})
     filled = {"input_audio_tokens": 1000, "input_image_tokens": 100, "web_searches": 2}
-    assert {"meters": filled} == missing(first, later)
-    assert filled == missing(later, first)["meters"]
+    assert {"meters": filled} == missing_fields(first, later)
+    assert filled == missing_fields(later, first)["meters"]
     # A meter of 201 tokens is more than the input tokens that no other meter counts.
-    assert {} == missing(first, report(meters={"input_video_tokens": 201}))
-    assert {} == missing(first, first)
-    assert not disagree(first, later)
+    assert {} == missing_fields(first, report(meters={"input_video_tokens": 201}))
+    assert {} == missing_fields(first, first)
+    assert not has_disagreement(first, later)
 
 
 def test_two_quantities_of_one_meter_are_a_conflict() -> None:
     """As with tokens, the first quantity stays. Two spellings of one quantity are equal."""
     first, later = report(meters={"web_searches": 2}), report(meters={"web_searches": 3})
-    assert missing(first, later) == {}
-    assert disagree(first, later) is True
+    assert missing_fields(first, later) == {}
+    assert has_disagreement(first, later) is True
     seconds = report(meters={"audio_seconds": "12.5"}), report(meters={"audio_seconds": "12.50"})
-    assert missing(*seconds) == {}
-    assert disagree(*seconds) is False
-    assert not disagree(first, report(meters={"storage_searches": 1}))
+    assert missing_fields(*seconds) == {}
+    assert has_disagreement(*seconds) is False
+    assert not has_disagreement(first, report(meters={"storage_searches": 1}))
 
 
 def test_a_report_with_more_meters_has_the_better_estimate() -> None:
@@ -295,5 +300,5 @@ def test_a_report_with_more_meters_has_the_better_estimate() -> None:
     later = msgspec.structs.replace(
         priced("0.032", input_tokens=1000, output_tokens=1), meters={"input_audio_tokens": 900}
     )
-    assert "0.032" == missing(first, later)["estimated_cost"]
-    assert "estimated_cost" not in missing(later, first)
+    assert "0.032" == missing_fields(first, later)["estimated_cost"]
+    assert "estimated_cost" not in missing_fields(later, first)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from spool.errors import NotThere
-from spool.log.books import METER_TOO_LARGE, Terms, check_terms, is_term, pack_terms, totals, unpack_terms
+from spool.log.books import METER_TOO_LARGE, Terms, check_terms, is_term, pack_terms, sum_terms, unpack_terms
 from spool.log.commits.following import NewIds, pack_names, pack_new_ids, unpack_ids, unpack_names
 from spool.log.receipts import Sealer
 
@@ -23,13 +23,13 @@ def test_a_row_without_the_newest_term_is_read() -> None:
     assert terms.accepted == 3
     assert terms.first == 7
     assert terms.left_out == 0
-    assert "left_out" not in dict(terms.counts())
+    assert "left_out" not in dict(terms.nonzero_counts())
 
 
 def test_tags_left_out_are_a_term_of_the_row() -> None:
     """The number of left-out tags is added over submissions like every other term."""
     rows = [Terms(topic="ai-telemetry", left_out=2), Terms(topic="ai-telemetry", left_out=5)]
-    assert 7 == totals(unpack_terms(pack_terms(rows)))["ai-telemetry", "left_out"]
+    assert 7 == sum_terms(unpack_terms(pack_terms(rows)))["ai-telemetry", "left_out"]
 
 
 def test_no_term_is_new_to_the_release_before() -> None:

@@ -27,7 +27,7 @@ def test_slices_are_bounded_and_whole(count: int, size: int) -> None:
     keep their order.
     """
     given = records(count, size)
-    slices = list(codec.cut(given))
+    slices = list(codec.slice_records(given))
     assert given == [record for part, _ in slices for record in part]
     for part, packed in slices:
         assert len(part) <= codec.MAX_RECORDS
@@ -37,17 +37,17 @@ def test_slices_are_bounded_and_whole(count: int, size: int) -> None:
 
 def test_a_sealed_slice_comes_back() -> None:
     given = records(100)
-    ((_, packed),) = codec.cut(given)
-    raws = codec.raws(codec.check_entry(codec.seal(packed, "here"), "here"))
-    assert given == [codec.record(raw) for raw in raws]
+    ((_, packed),) = codec.slice_records(given)
+    raws = codec.split_records(codec.check_entry(codec.compress_entry(packed, "here"), "here"))
+    assert given == [codec.decode_record(raw) for raw in raws]
 
 
 def test_every_flipped_bit_is_found() -> None:
     """
     A changed bit is found even in the checksum, the version or the place. Damaged bytes are never decoded.
     """
-    ((_, packed),) = codec.cut(records(3))
-    body = codec.seal(packed, "here")
+    ((_, packed),) = codec.slice_records(records(3))
+    body = codec.compress_entry(packed, "here")
     for at in range(len(body.data)):
         data = bytearray(body.data)
         data[at] ^= 16
@@ -68,6 +68,6 @@ def test_what_passes_the_checksum_and_is_no_entry_is_unreadable() -> None:
     """Malformed content counts as damage and raises no other error."""
     nested = b"\x91" * 10_000
     for nonsense in (b"\x01", b"\x91\x92\x01\xc4", b"\x91\x93\x01\xc4\x00\xa1\xff", nested, nested + b"\xc0"):
-        body = codec.seal(nonsense, "here")
+        body = codec.compress_entry(nonsense, "here")
         with pytest.raises(EntryUnreadable):
-            [codec.record(raw) for raw in codec.raws(codec.check_entry(body, "here"))]
+            [codec.decode_record(raw) for raw in codec.split_records(codec.check_entry(body, "here"))]

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from spool.log.counters import SMALLEST, TOKENS, UNCHANGED, SeriesState, advance, as_record
+from spool.log.counters import SMALLEST, TOKENS, UNCHANGED, SeriesState, advance_series, delta_record
 from spool.log.values import CounterPoint
 from spool.record import UsageMetric
 
@@ -18,7 +18,7 @@ def counted(*values: str, unit: str = "USD") -> tuple[list[Decimal | str], Serie
     state: SeriesState | None = None
     added: list[Decimal | str] = []
     for number, value in enumerate(values, start=1):
-        state, delta = advance(state, point(Decimal(value), unit=unit, time=START + number))
+        state, delta = advance_series(state, point(Decimal(value), unit=unit, time=START + number))
         added.append(delta if isinstance(delta, str) else delta.value)
     assert state is not None
     return added, state
@@ -60,8 +60,8 @@ def test_what_is_too_small_to_count_is_counted_once_it_has_grown() -> None:
 def test_a_point_without_a_time_has_no_end() -> None:
     """A point without a time gives a record without an end. The epoch must not appear as its time."""
     counter = point(Decimal(1), time=0)
-    _, delta = advance(None, counter)
+    _, delta = advance_series(None, counter)
     assert not isinstance(delta, str)
-    record, _ = as_record(counter, delta)
+    record, _ = delta_record(counter, delta)
     assert record.start_time == START
     assert record.end_time is None

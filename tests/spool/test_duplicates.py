@@ -8,8 +8,8 @@ from array import array
 import pytest
 
 from spool.log.commits.unfolded import UnfoldedCommits
-from spool.log.duplicates import DuplicateIndex, hours_around, hours_of, place, place_of
-from spool.log.runs import IdRun, count_repeats, marked, merge, packed, unpacked
+from spool.log.duplicates import DuplicateIndex, decode_place, encode_place, filing_hours, hours_around
+from spool.log.runs import IdRun, build_run, count_repeats, merge_runs, pack_ids, unpack_ids
 from spool.record import AI_TELEMETRY, NS, TOPICS, UNIT_COST, Inference
 
 NOON = 1_790_000_000
@@ -25,7 +25,7 @@ def run_of(count: int, seed: int = 0) -> array[int]:
 def test_marks_never_hide_an_id(count: int) -> None:
     """Marks are a filter in front of a run. Every id of the run passes it, and most other ids do not."""
     ids = run_of(count)
-    run = marked(1, 0, 0.0, ids)
+    run = build_run(1, 0, 0.0, ids)
     assert all(run.marks[(id & run.mask) >> 3] >> (id & run.mask & 7) & 1 for id in ids)
     strangers = run_of(2000, seed=1)
     passed = sum(run.marks[(id & run.mask) >> 3] >> (id & run.mask & 7) & 1 for id in strangers)
@@ -35,8 +35,8 @@ def test_marks_never_hide_an_id(count: int) -> None:
 
 def test_a_merge_is_sorted_and_whole() -> None:
     one, other = run_of(1000), run_of(300, seed=1)
-    assert sorted([*one, *other]) == list(merge(one, other))
-    assert list(one) == list(merge(one, array("Q")))
+    assert sorted([*one, *other]) == list(merge_runs(one, other))
+    assert list(one) == list(merge_runs(one, array("Q")))
 
 
 def test_repeats_are_counted_over_all_runs() -> None:
@@ -52,14 +52,14 @@ def test_repeats_are_counted_over_all_runs() -> None:
 def test_a_packed_run_comes_back_or_is_refused() -> None:
     """A packed run with a changed byte is refused."""
     ids = run_of(100)
-    data, checksum = packed(ids)
-    assert ids == unpacked(data, checksum)
-    assert unpacked(data[:-1] + bytes([data[-1] ^ 1]), checksum) is None
+    data, checksum = pack_ids(ids)
+    assert ids == unpack_ids(data, checksum)
+    assert unpack_ids(data[:-1] + bytes([data[-1] ^ 1]), checksum) is None
 
 
 def test_places_hold_topic_and_number() -> None:
     for topic in TOPICS:
-        assert (topic, 1 << 50) == place_of(place(topic, 1 << 50))
+        assert (topic, 1 << 50) == decode_place(encode_place(topic, 1 << 50))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_hours_of_a_record(start_s: int | None, end_s: int | None, hour: int, ne
     """
     times = [None if time_s is None else time_s * NS for time_s in (start_s, end_s)]
     record = Inference(id=b"", source="langfuse", start_time=times[0], end_time=times[1])
-    kept, looked = hours_of(record, HOUR * 100 * NS + 5)
+    kept, looked = filing_hours(record, HOUR * 100 * NS + 5)
     assert hour == kept
     assert list(looked) == near
 
@@ -102,11 +102,12 @@ def test_the_index_never_forgets_within_its_bounds() -> None:
     for begin in range(0, len(known), 700):
         part = known[begin : begin + 700]
         ids = {
-            index.id_of(id): place(AI_TELEMETRY, begin + offset + 1) for offset, (id, _) in enumerate(part)
+            index.id_of(id): encode_place(AI_TELEMETRY, begin + offset + 1)
+            for offset, (id, _) in enumerate(part)
         }
         index.add(ids, [start // HOUR for _, start in part], NOON + begin)
-        while index.due(NOON + begin, {AI_TELEMETRY: begin - 5000}):
-            index.folded(index.fold(NOON + begin))
+        while index.is_fold_due(NOON + begin, {AI_TELEMETRY: begin - 5000}):
+            index.apply_fold(index.fold(NOON + begin))
 
     def found(id: bytes, start: int) -> int | None:
         _, hours = hours_around(start * NS, NOON * NS)
@@ -121,7 +122,7 @@ def test_the_index_never_forgets_within_its_bounds() -> None:
 def test_a_fold_that_is_thrown_away_changes_nothing() -> None:
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     ids = [bytes([number]) * 16 for number in range(60)]
-    index.add({index.id_of(id): place(AI_TELEMETRY, 1) for id in ids}, [NOON // HOUR] * 60, NOON)
+    index.add({index.id_of(id): encode_place(AI_TELEMETRY, 1) for id in ids}, [NOON // HOUR] * 60, NOON)
     index.fold(NOON)
     assert len(index) == 60
     assert len(index.runs()) == 0
@@ -135,15 +136,15 @@ def test_a_fold_is_planned_while_ids_are_added() -> None:
     def add(first: int, last: int) -> None:
         numbers = range(first, last)
         index.add(
-            {index.id_of(ids[n]): place(AI_TELEMETRY, n + 1) for n in numbers},
+            {index.id_of(ids[n]): encode_place(AI_TELEMETRY, n + 1) for n in numbers},
             [NOON // HOUR] * len(numbers),
             NOON,
         )
 
     add(0, 30)
-    oldest = index.oldest(NOON)
+    oldest = index.oldest_to_fold(NOON)
     add(30, 40)
-    index.folded(oldest.fold())
+    index.apply_fold(oldest.plan_fold())
     assert len(oldest.ids) == 25
     assert len(index) == 40
     assert len(index.runs()) == 1
@@ -175,9 +176,9 @@ def test_a_loaded_run_is_searched_without_marks() -> None:
 
 def test_a_fold_gives_each_hour_its_run() -> None:
     index = DuplicateIndex(b"secret", window_s=HOUR, max_ids=100)
-    ids = {id: place(AI_TELEMETRY, id + 1) for id in (4, 1, 2, 3, 0)}
+    ids = {id: encode_place(AI_TELEMETRY, id + 1) for id in (4, 1, 2, 3, 0)}
     index.add(ids, [NOON // HOUR + id % 2 for id in ids], NOON)
-    assert [[0, 2, 4], [1, 3]] == [list(run.ids) for run in index.oldest(NOON).fold().added]
+    assert [[0, 2, 4], [1, 3]] == [list(run.ids) for run in index.oldest_to_fold(NOON).plan_fold().added]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -191,14 +192,16 @@ def test_folds_equal_the_plain_rule(seed: int) -> None:
     hour_of, places = dict[int, int](), dict[int, int]()
     for number in range(12):
         ids = {
-            chance.getrandbits(64): chance.choice((0, place(AI_TELEMETRY, at), place(UNIT_COST, at)))
+            chance.getrandbits(64): chance.choice(
+                (0, encode_place(AI_TELEMETRY, at), encode_place(UNIT_COST, at))
+            )
             for at in range(1, chance.choice((2, 300, 9000)))
         }
         hours = [NOON // HOUR + chance.randrange(1 + number % 3) for _ in ids]
         index.add(ids, hours, NOON)
         hour_of.update(zip(ids, hours, strict=True))
-        places.update({id: at for id, at in ids.items() if at and place_of(at)[0] == AI_TELEMETRY})
-        index.folded(index.fold(NOON, dict.fromkeys(TOPICS, 10_000)))
+        places.update({id: at for id, at in ids.items() if at and decode_place(at)[0] == AI_TELEMETRY})
+        index.apply_fold(index.fold(NOON, dict.fromkeys(TOPICS, 10_000)))
         for hour, runs in index.runs_by_hour().items():
             assert sorted(id for id in hour_of if hour_of[id] == hour) == sorted(
                 id for run in runs for id in run.ids
@@ -220,15 +223,15 @@ def test_what_is_kept_for_ids_goes_when_all_of_a_commit_are_in_runs() -> None:
     do not delete rows of another kind.
     """
     unfolded = UnfoldedCommits()
-    unfolded.note(2, {AI_TELEMETRY: 1})
-    unfolded.note(3, {AI_TELEMETRY: 3, UNIT_COST: 1})
-    unfolded.note(0, {UNIT_COST: 2})
-    unfolded.note(1, {UNIT_COST: 7})
+    unfolded.note_commit(2, {AI_TELEMETRY: 1})
+    unfolded.note_commit(3, {AI_TELEMETRY: 3, UNIT_COST: 1})
+    unfolded.note_commit(0, {UNIT_COST: 2})
+    unfolded.note_commit(1, {UNIT_COST: 7})
     seen = [unfolded.first_left(taken) for taken in range(7)]
     assert 2 * [{AI_TELEMETRY: 1, UNIT_COST: 1}] == seen[:2]
     assert 3 * [{AI_TELEMETRY: 3, UNIT_COST: 1}] == seen[2:5]
     assert [{UNIT_COST: 7}, {}] == seen[5:]
-    unfolded.folded(3)
+    unfolded.note_fold(3)
     assert [{AI_TELEMETRY: 3, UNIT_COST: 1}, {UNIT_COST: 7}] == [unfolded.first_left(n) for n in (0, 2)]
-    unfolded.folded(2)
+    unfolded.note_fold(2)
     assert {UNIT_COST: 7} == unfolded.first_left()

@@ -54,7 +54,7 @@ def test_a_commit_closes_in_all_topics_at_once() -> None:
     horizon.begin({AI_TELEMETRY: 1, USAGE_EVENTS: 1})
     horizon.freeze()
     horizon.thaw({AI_TELEMETRY: 11, USAGE_EVENTS: 6})
-    answers = [horizon.closed() for _ in range(8)]
+    answers = [horizon.closed_watermarks() for _ in range(8)]
     opened, closed = {AI_TELEMETRY: 1, USAGE_EVENTS: 1}, {AI_TELEMETRY: 11, USAGE_EVENTS: 6}
     assert answers == sorted(answers, key=lambda answer: answer == closed)
     assert {AI_TELEMETRY: 1, USAGE_EVENTS: 1} == answers[0]

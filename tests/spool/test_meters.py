@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spool.log.entries.codec import seal
+from spool.log.entries.codec import compress_entry
 from spool.meters import METERS, MOST, fitting, keep_fitting, millionths, quantity_of
 from spool.record import Inference, as_json, pack, unpack
 
@@ -110,4 +110,4 @@ def spoken(chance: random.Random) -> Inference:
 
 
 def stored(records: list[Inference]) -> int:
-    return len(seal(pack(records), "place").data)
+    return len(compress_entry(pack(records), "place").data)

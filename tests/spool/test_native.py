@@ -20,7 +20,7 @@ from spool.deliveries.values import Delivery, Settlement
 from spool.ledger.ledger import Ledger
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry
-from spool.log.runs import marked, merge
+from spool.log.runs import build_run, merge_runs
 from spool.log.values import Entry
 from spool.packed.native import INTERFACE, MODULE, MOST_FAULTS, Native, use
 from spool.packed.records import packed_records
@@ -43,7 +43,7 @@ class _Walker:
         self._tag = table["tag"]
 
     def walk(self, packed: bytes, count: int) -> tuple[bytes, list[int]]:
-        raws = [bytes(raw) for raw in codec.raws(packed)]
+        raws = [bytes(raw) for raw in codec.split_records(packed)]
         starts = [len(packed) - sum(map(len, raws))]
         for raw in raws:
             starts.append(starts[-1] + len(raw))
@@ -88,8 +88,8 @@ class PackedLog(FakeLog):
 
 
 def packed_entry(native: Native, entry: Entry) -> Entry:
-    packed = codec.pack(list(entry.records))
-    cached = CachedEntry(codec.raws(packed), packed)
+    packed = codec.encode_records(list(entry.records))
+    cached = CachedEntry(codec.split_records(packed), packed)
     records = packed_records(native, cached, entry.first, entry.first, entry.last, {})
     assert records is not None
     return Entry(topic=entry.topic, first=entry.first, committed_at=entry.committed_at, records=records)
@@ -160,8 +160,8 @@ def test_runs_of_ids_are_merged_where_the_module_fails() -> None:
     """If the module fails, merged runs equal those of Python."""
     native = Native(module())
     one, other = array("Q", [1, 5, 9]), array("Q", [2, 5])
-    assert merge(one, other) == merge(one, other, native)
-    with_it, without = marked(1, 2, 3.0, one, native), marked(1, 2, 3.0, one)
+    assert merge_runs(one, other) == merge_runs(one, other, native)
+    with_it, without = build_run(1, 2, 3.0, one, native), build_run(1, 2, 3.0, one)
     assert without.marks == with_it.marks
     assert without.mask == with_it.mask
     assert 2 == native.faults

@@ -15,7 +15,7 @@ from spool.log.pending_spans import (
     RUN,
     STEP,
     CallBelow,
-    Given,
+    GivenValues,
     LinkedSpan,
     PendingSpans,
     SpanStep,
@@ -24,8 +24,8 @@ from spool.record import Inference
 
 NOON = 1_700_000_000.0
 TRACE = f"{1:032x}"
-ANN = Given(user="ann", tags=(("agent", "outer"), ("branch", "main")))
-BOB = Given(user="bob")
+ANN = GivenValues(user="ann", tags=(("agent", "outer"), ("branch", "main")))
+BOB = GivenValues(user="bob")
 
 
 def id_of(number: int) -> str:
@@ -36,7 +36,7 @@ def span(number: int, sender: str = "alice") -> LinkedSpan:
     return LinkedSpan(sender, TRACE, number.to_bytes(8))
 
 
-def step(number: int, above: int | None, kind: int = STEP, given: Given | None = None) -> SpanStep:
+def step(number: int, above: int | None, kind: int = STEP, given: GivenValues | None = None) -> SpanStep:
     return TRACE, id_of(number), None if above is None else id_of(above), kind, given
 
 
@@ -52,7 +52,7 @@ def add(spans: PendingSpans, *steps: SpanStep, sender: str = "alice") -> int:
 def commit(spans: PendingSpans, at: float = NOON) -> list[PartialReport]:
     """Confirm the new spans as a commit does. Return the stored rows."""
     rows = spans.new_rows(at)
-    spans.apply(rows, spans.due(at))
+    spans.apply(rows, spans.rows_to_delete(at))
     spans.begin()
     return rows
 
@@ -72,7 +72,7 @@ def test_a_call_gets_the_runs_above_it() -> None:
     rows += commit(spans)
     for each in (spans, loaded(rows)):
         assert 1 == add(each, step(4, 3))
-        assert [(70, ([id_of(3), id_of(2)], Given()))] == list(each.calls_below([span(4)]))
+        assert [(70, ([id_of(3), id_of(2)], GivenValues()))] == list(each.calls_below([span(4)]))
 
 
 @pytest.mark.parametrize("many", [0, MANY])
@@ -84,14 +84,14 @@ def test_a_call_gets_what_the_spans_around_it_give(many: int) -> None:
     spans.begin()  # the commit failed
     spans.add_calls("alice", [call(5, id_of(4), 70)])
     rows = commit(spans)
-    add(spans, step(3, 2, given=Given(session="s", tags=(("agent", "inner"),))), step(6, 5, given=BOB))
+    add(spans, step(3, 2, given=GivenValues(session="s", tags=(("agent", "inner"),))), step(6, 5, given=BOB))
     add(spans, *[step(number, 99, given=BOB) for number in range(100, 100 + many)])
     rows += commit(spans)
     for each in (spans, loaded(rows, 200)):
         add(each, step(2, None, RUN, ANN), step(2, None, RUN, BOB))
-        around = Given("ann", None, "s", None, (("agent", "inner"), ("branch", "main")))
+        around = GivenValues("ann", None, "s", None, (("agent", "inner"), ("branch", "main")))
         assert [] == list(each.calls_below([span(2)]))
-        assert 1 == add(each, step(4, 3, given=Given(team="t")))
+        assert 1 == add(each, step(4, 3, given=GivenValues(team="t")))
         assert [(70, ([id_of(2)], around._replace(team="t")))] == list(each.calls_below([span(4)]))
 
 
@@ -107,7 +107,7 @@ def test_calls_of_runs_below_get_values_but_one_states_the_runs() -> None:
 def test_values_of_forgotten_spans_are_forgotten() -> None:
     spans = PendingSpans(10)
     for number in range(1, 1000):
-        add(spans, step(number, 9999, given=Given(session=str(number))), step(number, 9998, given=ANN))
+        add(spans, step(number, 9999, given=GivenValues(session=str(number))), step(number, 9998, given=ANN))
         commit(spans)
     [sender] = spans._senders.values()
     assert 13 >= len(sender.given)
@@ -121,12 +121,12 @@ def test_the_oldest_spans_of_the_largest_key_are_forgotten() -> None:
     for number in range(2, 11):
         add(spans, step(number, 99), sender="bob")
         commit(spans)
-    assert {"alice": 1, "bob": 9} == spans.held
+    assert {"alice": 1, "bob": 9} == spans.spans_by_key
     add(spans, step(11, 99), sender="bob")
     add(spans, step(2, 99))
-    assert 2 == len(spans.due(NOON))
+    assert 2 == len(spans.rows_to_delete(NOON))
     commit(spans)
-    assert {"alice": 2, "bob": 8} == spans.held
+    assert {"alice": 2, "bob": 8} == spans.spans_by_key
 
 
 def test_one_commit_never_exceeds_the_limit() -> None:
@@ -135,21 +135,21 @@ def test_one_commit_never_exceeds_the_limit() -> None:
     commit(spans)
     assert 10 == add(spans, *[step(number, 99) for number in range(2, 14)])
     commit(spans)
-    assert {"alice": 10} == spans.held
+    assert {"alice": 10} == spans.spans_by_key
     assert 0 == add(spans, step(2, 98))
     spans.add_calls("alice", [call(number, id_of(99), 70) for number in range(20, 40)])
     commit(spans)
-    assert {"alice": 10} == spans.held
+    assert {"alice": 10} == spans.spans_by_key
 
 
 def test_old_spans_are_forgotten() -> None:
     spans = PendingSpans(10)
     add(spans, step(1, 99))
     [row] = commit(spans)
-    assert [] == spans.due(NOON + KEPT_S - 61)
-    assert [row.key] == spans.due(NOON + KEPT_S)
+    assert [] == spans.rows_to_delete(NOON + KEPT_S - 61)
+    assert [row.key] == spans.rows_to_delete(NOON + KEPT_S)
     commit(spans, NOON + KEPT_S + 100)
-    assert {} == spans.held
+    assert {} == spans.spans_by_key
 
 
 def test_only_age_deletes_the_spans_of_a_clock_that_was_ahead() -> None:
@@ -163,9 +163,9 @@ def test_only_age_deletes_the_spans_of_a_clock_that_was_ahead() -> None:
         add(spans, step(number, 99))
         rows += commit(spans, at)
     for each in (spans, loaded(rows)):
-        assert {"alice": 3} == each.held
-        assert [rows[1].key] == each.due(NOON + KEPT_S)
-        assert [row.key for row in rows] == each.due(ahead + KEPT_S)
+        assert {"alice": 3} == each.spans_by_key
+        assert [rows[1].key] == each.rows_to_delete(NOON + KEPT_S)
+        assert [row.key for row in rows] == each.rows_to_delete(ahead + KEPT_S)
 
 
 def test_spans_of_a_failed_commit_are_taken_back() -> None:
@@ -177,7 +177,7 @@ def test_spans_of_a_failed_commit_are_taken_back() -> None:
         for _ in range(2):
             assert 2 == add(spans, step(500, 999), step(501, 500, RUN))
             spans.begin()
-        assert {"alice": known} == spans.held
+        assert {"alice": known} == spans.spans_by_key
         assert [] == spans.new_rows(NOON)
 
 
@@ -217,4 +217,4 @@ def test_ids_of_other_forms_are_no_spans(id: str) -> None:
         (id * 2, id_of(1), None, *of_run),
     )
     assert [] == [*spans.places_below("alice", [(TRACE, id, None, *of_run)])]
-    assert {} == spans.held
+    assert {} == spans.spans_by_key

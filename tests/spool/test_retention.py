@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from spool.log.retention import MOST_RETRY_S, UNKNOWN_RETRY_S, Candidate, DrainRate, Progress, removable
+from spool.log.retention import (
+    MOST_RETRY_S,
+    UNKNOWN_RETRY_S,
+    Candidate,
+    DrainRate,
+    Progress,
+    removable_entries,
+)
 
 ENTRIES = [Candidate(1, 10, 100.0, 1000), Candidate(11, 10, 200.0, 1000), Candidate(21, 10, 300.0, 1000)]
 
@@ -28,7 +35,7 @@ def test_only_a_prefix_that_nobody_needs_goes(limit: int, before: float, excess:
     Only the oldest entries are deleted: by age or because of excess size. Entries from the number `limit`
     on always stay.
     """
-    assert ENTRIES[:gone] == removable(ENTRIES, limit=limit, before=before, excess=excess)
+    assert ENTRIES[:gone] == removable_entries(ENTRIES, limit=limit, before=before, excess=excess)
 
 
 def test_retry_after_follows_the_drain() -> None:
@@ -38,15 +45,15 @@ def test_retry_after_follows_the_drain() -> None:
     """
     rate = DrainRate()
     assert UNKNOWN_RETRY_S == rate.retry_after_s(0.02)
-    rate.note(0, Progress(0, 100_000))
+    rate.add_sample(0, Progress(0, 100_000))
     assert UNKNOWN_RETRY_S == rate.retry_after_s(0.02)
-    rate.note(10, Progress(1000, 100_000))
+    rate.add_sample(10, Progress(1000, 100_000))
     assert 20 == rate.retry_after_s(0.02)
-    rate.note(10.5, Progress(999_999, 100_000))
+    rate.add_sample(10.5, Progress(999_999, 100_000))
     assert 20 == rate.retry_after_s(0.02)
-    rate.note(20, Progress(10_000_000, 100_000))
+    rate.add_sample(20, Progress(10_000_000, 100_000))
     assert 1 == rate.retry_after_s(0.02)
     standing = DrainRate()
     for now in (0, 10):
-        standing.note(now, Progress(5, 100))
+        standing.add_sample(now, Progress(5, 100))
     assert MOST_RETRY_S == standing.retry_after_s(0.02)

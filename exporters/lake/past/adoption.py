@@ -34,7 +34,7 @@ from spool.deliveries.protocols import Deliveries, Landings
 from spool.deliveries.values import Delivery, Landing, Settlement
 from spool.errors import NotAllowed
 from spool.ledger import money
-from spool.log.brought import bring, note_key, noted
+from spool.log.brought import import_submission, imported_ranges, note_key
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Record, decimal_text, moment
@@ -375,7 +375,7 @@ class LakeAdoption:
             ),
             None,
         )
-        restored = _RestoredRecords() if report is None else _RestoredRecords(noted(report))
+        restored = _RestoredRecords() if report is None else _RestoredRecords(imported_ranges(report))
         for first, last in restored.ranges:
             restored.ids |= {record.id async for _, record in self._read_log_records(first, last)}
         return restored
@@ -432,7 +432,7 @@ class LakeAdoption:
     async def _append_to_log(self, records: Sequence[Record], restored: _RestoredRecords) -> None:
         first = self.log.next_number(self._topic)
         ranges = _join_ranges([*restored.ranges, (first, first + len(records) - 1)])
-        note = bring(
+        note = import_submission(
             self._topic, records, note=self._note_key, done=ranges, at=self.clock.now(), certain=False
         )
         await self.log.append(note)

@@ -86,7 +86,7 @@ class LogRecount:
         for start in range(contents.first, contents.last + 1, _READ_AT_ONCE):
             last = min(contents.last, start + _READ_AT_ONCE - 1)
             for entry in await self.log.read(self.topic, start, last):
-                for part in entry.parts(TURN):
+                for part in entry.split(TURN):
                     values = self._encode_rows(part, contents.edition)
                     rows += len(values)
                     digest.add(values)

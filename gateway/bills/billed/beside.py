@@ -21,7 +21,7 @@ from gateway.bills.reconciliation.counting import seller
 from spool.currencies import Converter, no_rates, rounded
 from spool.ledger import money
 from spool.ledger.billed import AMORTIZED, CLOSED, COUNTED, FROZEN, INVOICED, OPEN, PROVISIONAL, BilledDay
-from spool.ledger.costs import combined, periods
+from spool.ledger.costs import combine_rows, periods
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_DIMENSIONS, AnswersCosts, CostQuery, CostRow, Derived, Group, within
 from spool.ledger.sums import DAY_S, OTHER
@@ -195,7 +195,7 @@ def _filled(
         named = group if largest is None or group in largest else (OTHER,) * len(group)
         shown.setdefault((start_index, named), []).extend(rows)
     together = [
-        combined(rows, start=starts[start_index], group=group)
+        combine_rows(rows, start=starts[start_index], group=group)
         for (start_index, group), rows in ordered(shown.items(), key=_order)
     ]
     return together, amount
@@ -225,7 +225,7 @@ def _has_bill(sellers: Collection[str]) -> Derived:
 
 def _money_of(row: CostRow) -> CostRow:
     """Return a row with only its money. Its calls are removed, because billed rows have no calls."""
-    blank = combined([], start=row.start, group=row.group)
+    blank = combine_rows([], start=row.start, group=row.group)
     return msgspec.structs.replace(blank, cost=row.cost, unconverted=row.unconverted)
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from spool.ledger import money
-from spool.ledger.costs import combined
+from spool.ledger.costs import combine_rows
 from spool.ledger.queries import CostQuery, CostRow, DerivedDimensions, Group, limit_of_question
 from spool.record import CURRENCY
 from spool.statements import DAY_S
@@ -65,7 +65,7 @@ class PeriodSum:
 
     def row(self, start: datetime, group: Group) -> CostRow:
         return msgspec.structs.replace(
-            combined([], start=start, group=group),
+            combine_rows([], start=start, group=group),
             cost=money.text(self.cost),
             converted=money.text(self.converted),
             charges=_texts(self.charges),

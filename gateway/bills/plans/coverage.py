@@ -20,7 +20,7 @@ from typing import Protocol
 
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
 from spool.ledger import money
-from spool.ledger.costs import combined, periods
+from spool.ledger.costs import combine_rows, periods
 from spool.ledger.queries import COVERED_COST, PLAN, TOTAL, CostQuery, CostRow, Derived, Group, Wanted, within
 from spool.people import SECOND_NAME, USER, People, names_in
 from spool.registry.registry import Registry
@@ -239,7 +239,7 @@ def _together(query: CostQuery, row_sets: Sequence[Sequence[CostRow]]) -> list[C
     rows = []
     for key in ordered(places, _order):
         start, group = key
-        rows.append(combined(places[key], start=start, group=group))
+        rows.append(combine_rows(places[key], start=start, group=group))
     return rows
 
 

@@ -48,7 +48,7 @@ from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.billed import COUNTED
-from spool.ledger.costs import combined, own_start
+from spool.ledger.costs import combine_rows, own_start
 from spool.ledger.money import unconverted_words
 from spool.ledger.queries import BILLED_TYPES, MISSING_IS_OF_BILLS, PLAN_TYPES, TOTAL, CostRow
 from spool.meters import METERS, quantity_of
@@ -356,7 +356,7 @@ class _Page:
 
 
 def _sum(rows: Sequence[CostRow]) -> CostRow:
-    return combined(rows, start=datetime.fromtimestamp(0, UTC), group=())
+    return combine_rows(rows, start=datetime.fromtimestamp(0, UTC), group=())
 
 
 def _size(value: str | None) -> Decimal:

@@ -21,7 +21,7 @@ from gateway.money.budgets.declared import BudgetTable
 from gateway.money.costs.measures import CURRENCY_UNIT, estimated
 from gateway.operations.holders.operators import InstallationServices, MoneyServices
 from spool.ledger import money
-from spool.ledger.costs import combined
+from spool.ledger.costs import combine_rows
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
 from spool.record import moment
 from spool.registry.org_context import MAX_TEXT
@@ -90,7 +90,7 @@ async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
         )
         for name in _TOPS
     }
-    total = await asyncio.to_thread(partial(combined, month["team"], start=since, group=()))
+    total = await asyncio.to_thread(partial(combine_rows, month["team"], start=since, group=()))
     known_days = await _known_days(asking)
     views = [] if registry is None else [view.name for view in registry.views.all() if sees.view(view)]
     budgets = (

@@ -19,7 +19,7 @@ from gateway.money.costs.reader import CostReader
 from spool.errors import NotKept
 from spool.ledger import work
 from spool.ledger.billed import COUNTED
-from spool.ledger.costs import cut
+from spool.ledger.costs import partial_period_starts
 from spool.ledger.queries import PLAN_TYPES, TOTAL, AnswersCosts, CostQuery, CostRow, Group
 from spool.record import moment
 from spool.registry.registry import Registry
@@ -64,7 +64,7 @@ class CostAnswer:
     @property
     def cut_periods(self) -> Sequence[datetime]:
         """The periods that the query covers only in part."""
-        return cut(self.query)
+        return partial_period_starts(self.query)
 
 
 async def answer(

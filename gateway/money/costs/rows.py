@@ -13,7 +13,7 @@ from gateway.money.costs.answer import CostAnswer
 from gateway.money.costs.asked_measures import AskedMeasures, FoundMeasures, Place
 from gateway.money.costs.measures import MONEY, PERCENTILES, PREVIOUS, SUMS, billed_tokens, per
 from spool.ledger import money
-from spool.ledger.costs import combined, own_start, periods
+from spool.ledger.costs import combine_rows, own_start, periods
 from spool.ledger.queries import TOTAL, CostRow, Group
 from spool.ledger.sums import OTHER, percentile_ms
 from spool.turns.threads import ordered
@@ -62,7 +62,7 @@ class AnswerRows:
         elif answer.unlisted is not None:
             self.other_units = {"calls": answer.unlisted.calls, "cost": answer.unlisted.cost}
         self.total = None if overlaps else self._beside(sides, _EPOCH, (), totals)
-        total = combined(answer.rows, start=_EPOCH, group=())
+        total = combine_rows(answer.rows, start=_EPOCH, group=())
         self.latency = _latency(total.latency)
         self.charges, self.unconverted = total.charges, total.unconverted
 
@@ -91,10 +91,13 @@ class AnswerRows:
     ) -> dict[str, object]:
         """Return the measures of a row. If the period before is requested, also return its measures."""
         now, before = sides
-        fields = self._measures(combined(now, start=start, group=group), measures[0])
+        fields = self._measures(combine_rows(now, start=start, group=group), measures[0])
         if not self._has_previous:
             return fields
-        return {**fields, PREVIOUS: self._measures(combined(before, start=start, group=group), measures[1])}
+        return {
+            **fields,
+            PREVIOUS: self._measures(combine_rows(before, start=start, group=group), measures[1]),
+        }
 
     def _measures(self, row: CostRow, asked: FoundMeasures | None) -> dict[str, object]:
         measures: dict[str, object] = {

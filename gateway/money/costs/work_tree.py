@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from spool.ledger import money
-from spool.ledger.costs import combined
+from spool.ledger.costs import combine_rows
 from spool.ledger.queries import CostRow
 from spool.ledger.work import Lineage, without_circles
 
@@ -78,7 +78,7 @@ def tree(
     Return `runs` in the order of their tree, the most expensive first among those that one run started. A run whose
     parent is not among them belongs to the next run above.
     """
-    nothing = combined([], start=EPOCH, group=())
+    nothing = combine_rows([], start=EPOCH, group=())
     nodes = dict[str, RunNode]()
     for run in runs:
         row = own.get(run, nothing)
@@ -91,7 +91,7 @@ def tree(
     roots = [node for node in nodes.values() if node.parent is None]
     for node in reversed([*_ordered(roots)]):
         rows = [node.own, *(below.aggregated for below in node.below)]
-        node.aggregated = combined(rows, start=EPOCH, group=())
+        node.aggregated = combine_rows(rows, start=EPOCH, group=())
     for siblings in (roots, *(node.below for node in nodes.values())):
         siblings.sort(key=lambda node: (-money.units(node.aggregated.cost), node.run))
     return [*_ordered(roots)]

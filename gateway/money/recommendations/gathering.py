@@ -25,7 +25,7 @@ from gateway.money.recommendations.facts import (
     value_of,
 )
 from spool.ledger import money
-from spool.ledger.counting import kept
+from spool.ledger.counting import stored_dimensions
 from spool.ledger.days.usage import DaySum
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG, CostQuery, CostRow
@@ -153,7 +153,7 @@ def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]
     placed = []
     for call in calls:
         day = (call.start_time or 0) // (DAY_S * NS) * DAY_S
-        index = places.get((day, kept(sums.dimensions_of(call))))
+        index = places.get((day, stored_dimensions(sums.dimensions_of(call))))
         if index is not None:
             cost = money.units(call.cost or call.estimated_cost or "0")
             placed.append(RecentCall(call=call, use_index=index, cost=cost))

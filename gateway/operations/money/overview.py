@@ -31,7 +31,7 @@ from gateway.operations.services import OperatorServices
 from spool.ledger import money
 from spool.ledger.billed import USAGE
 from spool.ledger.cost_kinds import KINDS
-from spool.ledger.costs import combined
+from spool.ledger.costs import combine_rows
 from spool.ledger.periods import preceding
 from spool.ledger.queries import (
     CHARGE,
@@ -123,7 +123,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     pasts = [await past_of(query, request.reads.whole, request.now()) for query in past_queries]
     row_sets = await request.ledger.costs_of([base, past_queries[0], today, past_queries[1], daily, *lists])
     month, month_before, day, day_before, by_day, *by_list = row_sets
-    shown_days = combined(by_day, start=since, group=())
+    shown_days = combine_rows(by_day, start=since, group=())
     whole = await request.ledger.whole_since()
     predicted = (await outlook(request.ledger, base, MONTHLY, request.now())).forecast
     return {
@@ -170,7 +170,7 @@ def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: Cost
 def _beside(
     start: datetime, now: Sequence[CostRow], before: Sequence[CostRow], names: Sequence[str], past: Past
 ) -> dict[str, object]:
-    rows = [combined(side, start=start, group=()) for side in (now, before)]
+    rows = [combine_rows(side, start=start, group=()) for side in (now, before)]
     shown, previous = ({name: getattr(row, name) for name in names} for row in rows)
     averages = {"cost_per_call": per(rows[0].cost, rows[0].calls)}
     return {

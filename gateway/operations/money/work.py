@@ -21,7 +21,7 @@ from gateway.operations.money.work_links.declared import WorkLinkTable, links_of
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import NotThere
-from spool.ledger.costs import combined
+from spool.ledger.costs import combine_rows
 from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
@@ -242,12 +242,13 @@ async def _started_sessions(
     rows, with_started = await ledger.costs_of([own, replace(own, aggregated=True)])
     by_name = {row.group: row for row in rows}
     return [
-        (by_name.get(row.group) or combined([], start=EPOCH, group=row.group), row) for row in with_started
+        (by_name.get(row.group) or combine_rows([], start=EPOCH, group=row.group), row)
+        for row in with_started
     ]
 
 
 def _sum(rows: Iterable[CostRow]) -> CostRow:
-    return combined(rows, start=EPOCH, group=())
+    return combine_rows(rows, start=EPOCH, group=())
 
 
 async def _agents(

@@ -86,7 +86,7 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     async def recounted() -> dict[str, object]:
         books = await services.log.verify()
         compared = await request.whole_ledger.compare(services.log)
-        imbalances = [*books.imbalances, *compared.words(), *_twice(books.accepted_twice)]
+        imbalances = [*books.imbalances, *compared.problem_sentences(), *_twice(books.accepted_twice)]
         accepted_twice = {topic: asdict(twice) for topic, twice in books.accepted_twice.items()}
         return {**describe_books(replace(books, imbalances=imbalances)), "accepted_twice": accepted_twice}
 

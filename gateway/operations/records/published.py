@@ -10,7 +10,7 @@ from itertools import islice
 
 from gateway.core.schemas import COUNT, TEXT_OR_NULL, closed
 from spool.ledger.cost_kinds import counted_source
-from spool.ledger.counting import bounded
+from spool.ledger.counting import stored_value
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
 from spool.ledger.sums import hour_of, outcome_of
@@ -103,7 +103,7 @@ class KeptRecord:
         """Return the value under which totals count the record."""
         if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
             return outcome_of(self.record)[name == "cost_source"]
-        return own_name(str(bounded(self.value(name))))
+        return own_name(str(stored_value(self.value(name))))
 
 
 def describe(stored: KeptRecord) -> dict[str, object]:

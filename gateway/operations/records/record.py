@@ -25,7 +25,7 @@ from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
 from spool.errors import Invalid, NotThere
 from spool.ledger.own_records import first_after
 from spool.ledger.work import UNITS
-from spool.log.planning.corrections import MOST, id_of
+from spool.log.planning.corrections import MOST, correction_id
 from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.people import USER, names_in
@@ -123,7 +123,7 @@ async def _corrections(
     """Return the corrections of a call, oldest first. Most calls have none."""
     corrections: list[Correction] = []
     while len(corrections) < MOST and isinstance(record, Inference):
-        stored = await _known(log, id_of(record.id, len(corrections) + 1))
+        stored = await _known(log, correction_id(record.id, len(corrections) + 1))
         if (
             stored is None
             or next(seen(request, [stored]), None) is None

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from spool.ledger.costs import costs
-from spool.ledger.counting import EVERY, EVERY_BILLED, mark_of
+from spool.ledger.counting import EVERY, EVERY_BILLED, mark_name
 from spool.ledger.periods import next_beginning
 from spool.ledger.queries import CostQuery, CostRow
 from spool.record import CURRENCY
@@ -56,16 +56,16 @@ class RememberedCosts:
         if not _is_over(query, now):
             return costs(rows, query, limit, rates)
         marks = marks_of(rows.state(), query.since, query.until, is_billed=bool(query.arranged))
-        key = _key(query)
-        cost_rows = self._known(key, marks)
+        key = _query_key(query)
+        cost_rows = self._find_answer(key, marks)
         if cost_rows is None:
             cost_rows = costs(rows, query, limit, rates)
             # amounts in other currencies also depend on exchange rates, which have no mark
             if not any(row.charges or row.unconverted for row in cost_rows):
-                self._keep(key, marks, cost_rows)
+                self._store_answer(key, marks, cost_rows)
         return cost_rows
 
-    def _known(self, key: Hashable, marks: Marks) -> Answer | None:
+    def _find_answer(self, key: Hashable, marks: Marks) -> Answer | None:
         with self._lock:
             known_marks, cost_rows = self._answers.get(key, ((), []))
             if known_marks != marks:
@@ -73,7 +73,7 @@ class RememberedCosts:
             self._answers.move_to_end(key)
             return cost_rows
 
-    def _keep(self, key: Hashable, marks: Marks, answer: Answer) -> None:
+    def _store_answer(self, key: Hashable, marks: Marks, answer: Answer) -> None:
         size = len(answer) + 1
         if size > min(MOST_OF_ONE, self._most_rows):
             return
@@ -98,25 +98,25 @@ def _is_over(query: CostQuery, now: float) -> bool:
 def marks_of(state: Mapping[str, int], since: datetime, until: datetime, *, is_billed: bool = False) -> Marks:
     """Return the current marks of the sums of a period, or of its billed costs."""
     of_state, every = (_OF_BILLED, EVERY_BILLED) if is_billed else (_OF_STATE, EVERY)
-    names = (*of_state, *_places(since, until, every))
+    names = (*of_state, *_mark_names(since, until, every))
     return tuple(map(state.get, names))
 
 
-def _places(since: datetime, until: datetime, every: str) -> Iterator[str]:
+def _mark_names(since: datetime, until: datetime, every: str) -> Iterator[str]:
     """Yield the names of the marks of a period."""
     at, end = since.astimezone(UTC), until.astimezone(UTC)
     while at < end:
-        yield mark_of(at, every)
+        yield mark_name(at, every)
         at = next_beginning(at, "daily" if at.day == 1 else "monthly")
 
 
-def _key(query: CostQuery) -> Hashable:
-    return tuple(_hashable(getattr(query, attribute.name)) for attribute in fields(query))
+def _query_key(query: CostQuery) -> Hashable:
+    return tuple(_as_hashable(getattr(query, attribute.name)) for attribute in fields(query))
 
 
-def _hashable(value: object) -> Hashable:
+def _as_hashable(value: object) -> Hashable:
     if isinstance(value, Mapping):
-        return tuple((name, _hashable(item)) for name, item in value.items())
+        return tuple((name, _as_hashable(item)) for name, item in value.items())
     if isinstance(value, list):
         return tuple(value)
     return value  # all other fields of a query are immutable

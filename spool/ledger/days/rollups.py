@@ -65,18 +65,22 @@ class Division:
     """
 
     def __init__(self, rows: LedgerRows, query: CostQuery, since: int, until: int, *, longest: int) -> None:
-        choices = _of_billed(sources(query)) if query.arranged else _of_counted(sources(query))
+        choices = (
+            _usable_billed_rollups(stored_sources(query))
+            if query.arranged
+            else _usable_rollups(stored_sources(query))
+        )
         self._choices = [choice for choice in choices if choice[0] <= longest]
         self._made: Collection[Made] = ()
         if until - since >= DAY_S:
             self._made = rows.rollups(since, until)
 
-    def of_days(self, low: int, high: int) -> Iterator[Span]:
+    def divide_days(self, low: int, high: int) -> Iterator[Span]:
         """Divide a range of whole days. The last day may be cut if it has no sums after the cut."""
         run_start, current = low, (0, 0)
         at = low
         while at < high:
-            choice = self._found(at, high)
+            choice = self._widest_rollup_at(at, high)
             if choice != current and run_start < at:
                 yield current[0], run_start, at, current[1]
                 run_start = at
@@ -84,7 +88,7 @@ class Division:
             at += choice[0]
         yield current[0], run_start, high, current[1]
 
-    def _found(self, at: int, high: int) -> tuple[int, int]:
+    def _widest_rollup_at(self, at: int, high: int) -> tuple[int, int]:
         """
         Return width and number of the rollup to use from `at` on. If none fits, return the width of a day
         and number 0.
@@ -95,7 +99,7 @@ class Division:
         return DAY_S, 0
 
 
-def _of_counted(named: Collection[str]) -> list[tuple[int, int]]:
+def _usable_rollups(named: Collection[str]) -> list[tuple[int, int]]:
     """Return widths and numbers of the rollups that have these dimensions, best first."""
     return [
         (width, rollup.number)
@@ -105,7 +109,7 @@ def _of_counted(named: Collection[str]) -> list[tuple[int, int]]:
     ]
 
 
-def _of_billed(named: frozenset[str]) -> list[tuple[int, int]]:
+def _usable_billed_rollups(named: frozenset[str]) -> list[tuple[int, int]]:
     """
     Return widths and numbers of billed rollups that have these dimensions, best first.
 
@@ -117,7 +121,7 @@ def _of_billed(named: frozenset[str]) -> list[tuple[int, int]]:
     return [(width, rollup.number) for rollup in usable for width in rollup.widths if width >= shortest]
 
 
-def sources(query: CostQuery) -> frozenset[str]:
+def stored_sources(query: CostQuery) -> frozenset[str]:
     """Return the stored dimensions and tags that a query needs."""
     source_names = set[str]()
     for name in query.named:
@@ -125,7 +129,7 @@ def sources(query: CostQuery) -> frozenset[str]:
     return frozenset(source_names)
 
 
-def missing(rows: LedgerRows, daily: int, now: int) -> Made | None:
+def next_missing_rollup(rows: LedgerRows, daily: int, now: int) -> Made | None:
     """
     Return the newest rollup that is not made yet, or None if all are made.
 
@@ -136,7 +140,7 @@ def missing(rows: LedgerRows, daily: int, now: int) -> Made | None:
     if first is not None and first < daily:
         existing = set(rows.rollups(begin(FOUR_WEEKS_S, first), daily))
         missing_rollup = next(
-            (candidate for candidate in _all_of(first, daily) if candidate not in existing), None
+            (candidate for candidate in _all_rollups(first, daily) if candidate not in existing), None
         )
     return missing_rollup or _missing_billed(rows, now)
 
@@ -148,7 +152,7 @@ def drop_old(rows: LedgerRows, daily: int) -> None:
             rows.drop_rollups(rollup.number, rollup.recent, daily - RECENT_S)
 
 
-def _all_of(first: int, daily: int) -> Iterator[Made]:
+def _all_rollups(first: int, daily: int) -> Iterator[Made]:
     for rollup in ROLLUPS:
         if rollup.recent:
             last = begin(rollup.recent, daily) - rollup.recent
@@ -177,31 +181,31 @@ def _missing_billed(rows: LedgerRows, now: int) -> Made | None:
 
 def make_next(rows: LedgerRows, daily: int, now: int) -> bool:
     """Make one missing rollup. Return False if none is missing."""
-    next_rollup = missing(rows, daily, now)
+    next_rollup = next_missing_rollup(rows, daily, now)
     if next_rollup is None:
         return False
     number, width, start = next_rollup
-    rows.make_rollup(number, dimensions_of(number), width, start)
+    rows.make_rollup(number, rollup_dimensions(number), width, start)
     return True
 
 
-def dimensions_of(number: int) -> tuple[str, ...]:
+def rollup_dimensions(number: int) -> tuple[str, ...]:
     """Return the dimensions that a rollup keeps, empty if all."""
     [dimensions] = [rollup.dimensions for rollup in (*ROLLUPS, *OF_BILLED) if rollup.number == number]
     return (*dimensions, *ALWAYS) if dimensions else ()
 
 
-def differs(rows: LedgerRows, place: Made) -> bool:
+def is_wrong(rows: LedgerRows, place: Made) -> bool:
     """Return True if a rollup is marked as valid but differs from the sums of its days."""
     number, width, start = place
     if place not in rows.rollups(start, start + 1):
         return False
-    return rows.differs_rollup(number, dimensions_of(number), width, start)
+    return rows.differs_rollup(number, rollup_dimensions(number), width, start)
 
 
 def unmark_differing(rows: LedgerRows, places: Collection[Made]) -> int:
     """Remove the marks of rollups that differ from their days. Return their number."""
-    wrong = [rollup_place for rollup_place in places if differs(rows, rollup_place)]
+    wrong = [rollup_place for rollup_place in places if is_wrong(rows, rollup_place)]
     for billed in (False, True):
         rows.unmark_rollups(
             [at for number, _, at in wrong if (number > BILLED_ROLLUPS) == billed], billed=billed

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PER_DAY = "costs are stored per whole day in UTC only"  # part of the message of NotKept for such days
 
 
-def check(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
+def check_not_split(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
     """
     Raise NotKept if one of the moments (epoch seconds) splits an hour that has sums, or splits a
     day before `hourly`.
@@ -35,7 +35,7 @@ def check(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
         start = int(instant // width) * width
         if start != instant and rows.numbers(width, start):
             raise NotKept(
-                f"{_hours() if width == HOUR_S else _days(hourly)}. Your period splits a stored sum "
+                f"{_hours_hint() if width == HOUR_S else _days_hint(hourly)}. Your period splits a stored sum "
                 f"at {border(instant)}"
             )
 
@@ -43,19 +43,19 @@ def check(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
 def check_hours(hourly: int, since: float) -> None:
     """Raise NotKept if hours from `since` on (epoch seconds) are no longer stored."""
     if since < hourly:
-        raise NotKept(_border(hourly))
+        raise NotKept(_border_hint(hourly))
 
 
-def _border(hourly: int) -> str:
+def _border_hint(hourly: int) -> str:
     since = border(hourly)
     return f"before {since}, {PER_DAY}. Choose a start of {since} or later"
 
 
-def _days(hourly: int) -> str:
-    return f"{_border(hourly)}, or periods that begin and end at midnight UTC"
+def _days_hint(hourly: int) -> str:
+    return f"{_border_hint(hourly)}, or periods that begin and end at midnight UTC"
 
 
-def _hours() -> str:
+def _hours_hint() -> str:
     return (
         "costs are stored per whole hour in UTC. Choose periods that begin and end on the hour, in a "
         "time zone with a whole-hour offset from UTC"
@@ -87,7 +87,7 @@ class SpanQuestion:
         return self.periods[(start - self.low) // self.width if len(self.periods) > 1 else 0]
 
 
-def questions(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -> Iterator[SpanQuestion]:
+def plan_reads(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -> Iterator[SpanQuestion]:
     """
     Yield the reads for all periods, in order. `spans` divides a period into the sums that cover it.
 
@@ -113,7 +113,7 @@ def questions(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) ->
         yield open_run
 
 
-def together(span_questions: Iterable[SpanQuestion], most: int) -> Iterator[list[SpanQuestion]]:
+def group_reads(span_questions: Iterable[SpanQuestion], most: int) -> Iterator[list[SpanQuestion]]:
     """
     Group adjacent reads of one period, at most `most` in each group. A read of several periods is alone.
     """
@@ -127,7 +127,7 @@ def together(span_questions: Iterable[SpanQuestion], most: int) -> Iterator[list
         yield group
 
 
-def divided(
+def divide_periods(
     rows: LedgerRows,
     query: CostQuery,
     time_ranges: Sequence[tuple[datetime, datetime]],
@@ -138,58 +138,60 @@ def divided(
 
     Raises NotKept if a period begins or ends within an hour or day that is stored as one sum.
     """
-    moments = instants(time_ranges)
-    check(rows, state["hourly"], moments)
+    moments = distinct_moments(time_ranges)
+    check_not_split(rows, state["hourly"], moments)
     if query.unit is not None:
         # one span for the rows of hours and of days, because no call is in both
-        return questions(time_ranges, lambda start, end: [(HOUR_S, start, end, ROLLUP)])
-    spans: Spans = partial(spans_of, daily=state["daily"], hourly=state["hourly"])
+        return plan_reads(time_ranges, lambda start, end: [(HOUR_S, start, end, ROLLUP)])
+    spans: Spans = partial(divide_into_sums, daily=state["daily"], hourly=state["hourly"])
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= min(high, state["daily"]):
         spans = _with_rollups(rows, query, low, high, spans)
-    return questions(time_ranges, spans)
+    return plan_reads(time_ranges, spans)
 
 
-def of_billed_days(
+def divide_billed_periods(
     rows: LedgerRows, query: CostQuery, time_ranges: Sequence[tuple[datetime, datetime]], spans: Spans
 ) -> Iterator[SpanQuestion]:
     """
     Divide the periods of a query about billed costs into the fewest sums. `spans` yields the whole days
     of a period.
     """
-    moments = instants(time_ranges)
+    moments = distinct_moments(time_ranges)
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= high:
         spans = _with_rollups(rows, query, low, high, spans)
-    return questions(time_ranges, spans)
+    return plan_reads(time_ranges, spans)
 
 
 def _with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans) -> Spans:
     from spool.ledger.days.rollups import Division  # imported only for queries that need days
 
     longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S
-    return partial(rolled, division=Division(rows, query, low, high, longest=longest), spans=spans)
+    return partial(
+        replace_by_rollups, division=Division(rows, query, low, high, longest=longest), spans=spans
+    )
 
 
-def instants(time_ranges: Iterable[tuple[datetime, datetime]]) -> Sequence[float]:
+def distinct_moments(time_ranges: Iterable[tuple[datetime, datetime]]) -> Sequence[float]:
     """Return the distinct start and end times of periods. Most periods begin where the one before ends."""
     return list(dict.fromkeys(moment.timestamp() for period in time_ranges for moment in period))
 
 
-def rolled(start: int, end: int, *, division: Division, spans: Spans) -> Iterator[Span]:
+def replace_by_rollups(start: int, end: int, *, division: Division, spans: Spans) -> Iterator[Span]:
     """Replace days of a period by rollups that have the dimensions of the query."""
     for span in spans(start, end):
         if span[0] == DAY_S:
-            yield from division.of_days(span[1], span[2])
+            yield from division.divide_days(span[1], span[2])
         else:
             yield span
 
 
-def spans_of(start: int, end: int, *, daily: int, hourly: int) -> Iterator[Span]:
+def divide_into_sums(start: int, end: int, *, daily: int, hourly: int) -> Iterator[Span]:
     """
     Divide a period into the sums that cover it: whole days where they are summed up, and hours elsewhere.
 
-    A period may split an hour or day only if it has no sums, because `check` refuses all other queries.
+    A period may split an hour or day only if it has no sums, because `check_not_split` refuses all other queries.
     """
     first_day = -(-start // DAY_S) * DAY_S
     last_day = max(min(end, daily) // DAY_S * DAY_S, min(end, hourly))

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from spool.ledger.counting import period, state_of
+from spool.ledger.counting import smallest_period, state_of
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.repricing import TokenSum, token_sum
 from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, sized
@@ -65,10 +65,10 @@ def sums_of_days(
         width = width_of_day(rows, day)
         # one hour does not show which sums are the most expensive of the day, so hours are read completely
         dearest = most if width == DAY_S and chosen is None else 0
-        summed, meters = _summed(rows, day, width, dearest)
+        summed, meters = _sum_tokens(rows, day, width, dearest)
         places = [(-measures[-1], number) for number, measures in summed.items() if measures[-1] > 0]
         if chosen is None:
-            places = _first(places, most)
+            places = _most_expensive_places(places, most)
         read = rows.dimensions([number for _, number in places if number not in known])
         for number, dimensions in read.items():
             known[number] = dimensions if chosen is None or chosen(dimensions) else None
@@ -76,7 +76,7 @@ def sums_of_days(
             (negative, number, of) for negative, number in places if (of := known[number]) is not None
         ]
         if len(named_sums) > most:
-            named_sums = _dearest(named_sums, most)
+            named_sums = _most_expensive_sums(named_sums, most)
         for negative, number, dimensions in named_sums:
             tokens = token_sum(day, dimensions, summed[number][:-1], meters.get(number, {}), DAY_S)
             day_sum = DaySum(day=day, dimensions=dimensions, tokens=tokens, cost=-negative)
@@ -84,7 +84,7 @@ def sums_of_days(
     return list(sums_by_number.values())
 
 
-def _summed(
+def _sum_tokens(
     rows: LedgerRows, day: int, width: int, dearest: int
 ) -> tuple[Mapping[int, Measures], Mapping[int, Counter[str]]]:
     """Return the result of `token_sums` for a day, and the meters of the day."""
@@ -99,7 +99,7 @@ def _summed(
     return summed, meters
 
 
-def _first(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+def _most_expensive_places(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
     """Return the `most` most expensive of `places`, and all others with the same cost as the last of them."""
     if len(places) <= most:
         return places
@@ -107,7 +107,7 @@ def _first(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
     return [entry for entry in places if entry[0] <= last]
 
 
-def _dearest(named_sums: list[_Named], most: int) -> list[_Named]:
+def _most_expensive_sums(named_sums: list[_Named], most: int) -> list[_Named]:
     """Return the `most` most expensive sums. Sums with equal cost are ordered by their dimensions."""
     named_sums = ordered(named_sums, key=itemgetter(0))
     last = named_sums[most - 1][0]
@@ -119,7 +119,7 @@ def _dearest(named_sums: list[_Named], most: int) -> list[_Named]:
 def width_of_day(rows: LedgerRows, day: int) -> int:
     """Return the width of the sums to read for a day: DAY_S if the day is summed up, else HOUR_S."""
     state = state_of(rows)
-    return DAY_S if day < state["daily"] else period(day, state["hourly"])[0]
+    return DAY_S if day < state["daily"] else smallest_period(day, state["hourly"])[0]
 
 
 def cost_of(dimensions: Dimensions, measures: Measures) -> int:

@@ -66,7 +66,7 @@ NO_IDS = NewIds((), (), ())
 COMMIT = "commit"  # key for the commit number in UnfoldedCommits, next to the topics
 
 
-class _Packed(msgspec.Struct, array_like=True):
+class _StoredIds(msgspec.Struct, array_like=True):
     """
     Stored form of NewIds. Places and hours are stored as differences, because these are nearly constant
     and compress well.
@@ -79,7 +79,7 @@ class _Packed(msgspec.Struct, array_like=True):
     spans: list[PartialReport] = []  # rows of spans that link calls to the runs of agents
 
 
-_packed = msgspec.msgpack.Decoder(_Packed)
+_packed = msgspec.msgpack.Decoder(_StoredIds)
 
 
 def pack_ids(plan: Plan) -> bytes:
@@ -93,11 +93,11 @@ def pack_new_ids(new: NewIds, spans: Sequence[PartialReport] = ()) -> bytes:
     ids = array("Q", new.ids)
     places = array("q", new.places)
     parts = (
-        _bytes(ids),
-        zlib.compress(_bytes(_steps(places)), 1),
-        zlib.compress(_bytes(_steps(new.hours)), 1),
+        _to_bytes(ids),
+        zlib.compress(_to_bytes(_to_differences(places)), 1),
+        zlib.compress(_to_bytes(_to_differences(new.hours)), 1),
     )
-    return msgspec.msgpack.encode(_Packed(*parts, _checksum(*parts), list(spans)))
+    return msgspec.msgpack.encode(_StoredIds(*parts, _checksum(*parts), list(spans)))
 
 
 def unpack_ids(data: bytes) -> NewIds:
@@ -109,11 +109,12 @@ def unpack_ids(data: bytes) -> NewIds:
         if packed.checksum != _checksum(packed.ids, packed.places, packed.hours):
             raise ValueError("the ids of a commit are damaged")
         places, hours = (
-            _sums(_numbers("q", zlib.decompress(steps))) for steps in (packed.places, packed.hours)
+            _from_differences(_from_bytes("q", zlib.decompress(steps)))
+            for steps in (packed.places, packed.hours)
         )
     except (*NO_RECORD, zlib.error) as error:
         raise ValueError(f"the ids of a commit are damaged: {error}") from error
-    new_ids = NewIds(_numbers("Q", packed.ids), places, hours)
+    new_ids = NewIds(_from_bytes("Q", packed.ids), places, hours)
     if not len(new_ids.ids) == len(places) == len(hours):
         raise ValueError("the ids of a commit are damaged")
     return new_ids
@@ -131,15 +132,15 @@ def _checksum(*parts: bytes) -> int:
     return zlib.crc32(b"".join(parts))
 
 
-def of_topics(numbers: Mapping[str, int], default: int = 1) -> list[int]:
+def numbers_in_topic_order(numbers: Mapping[str, int], default: int = 1) -> list[int]:
     return [numbers.get(topic, default) for topic in TOPICS]
 
 
-def by_topic(numbers: Sequence[int]) -> dict[str, int]:
+def numbers_by_topic(numbers: Sequence[int]) -> dict[str, int]:
     return dict(zip(TOPICS, numbers, strict=True))
 
 
-class _Unconfirmed(NamedTuple):
+class _UnconfirmedCommit(NamedTuple):
     """A commit that may not survive the loss of the database machine."""
 
     id: int
@@ -164,11 +165,11 @@ class Following:
         # rows that may have open records, oldest first, with ascending times
         self._open: list[CommitRow] = []
         # commits that may not survive the loss of the database machine, oldest first
-        self._unconfirmed: deque[_Unconfirmed] = deque()
+        self._unconfirmed: deque[_UnconfirmedCommit] = deque()
         self._unfolded = UnfoldedCommits()
         self._lock = Lock()
 
-    def learn(self, rows: Sequence[CommitRow], first: ByTopic, *, in_runs_in_part: bool) -> None:
+    def load_unfolded_rows(self, rows: Sequence[CommitRow], first: ByTopic, *, in_runs_in_part: bool) -> None:
         """
         Load the rows with ids that are in no stored run, at a start. Some ids of the first row may already be
         in a run.
@@ -176,27 +177,27 @@ class Following:
         `first` has the first number of each topic whose ids are in no run.
         """
         for index, row in enumerate(rows):
-            self._learn(row, first, known_in_runs=in_runs_in_part and index == 0)
+            self._learn_ids(row, first, known_in_runs=in_runs_in_part and index == 0)
             first = row.next
 
-    def begin(self, rows: Iterable[CommitRow]) -> None:
+    def load_open_rows(self, rows: Iterable[CommitRow]) -> None:
         """Load the rows with open records, and the newest row, at a start."""
         for row in rows:
-            self._note(row)
+            self._note_row(row)
 
-    def follow(self, row: CommitRow) -> None:
+    def apply_foreign_row(self, row: CommitRow) -> None:
         """
         Apply a row that another process committed. It may also be a row of this process whose result was lost.
         """
-        self._learn(row, self.last.next)
-        self._note(row)
+        self._learn_ids(row, self.last.next)
+        self._note_row(row)
 
-    def committed(self, row: CommitRow, plan: Plan) -> None:
+    def apply_own_commit(self, row: CommitRow, plan: Plan) -> None:
         """Apply a commit of this process whose result is known."""
         before = self.last.next
-        self.planner.apply(plan)
+        self.planner.apply_plan(plan)
         self._note_ids(row, before, len(plan.ids))
-        self._note(row)
+        self._note_row(row)
 
     def folded_through(self, taken: int) -> tuple[int, ByTopic]:
         """
@@ -210,13 +211,13 @@ class Following:
         through = tuple(min(below, first_unfolded.get(topic, below)) - 1 for topic, below in closed)
         return first_unfolded.get(COMMIT, self.last.id + 1) - 1, through
 
-    def folded(self, taken: int) -> None:
+    def note_fold(self, taken: int) -> None:
         """Note that the oldest `taken` of the newest ids have been moved into runs."""
-        self._unfolded.folded(taken)
+        self._unfolded.note_fold(taken)
 
     def closed_at(self, now: float, *, durable: float = inf) -> ByTopic:
         """
-        Return the lowest open number of each topic at a moment. Only commits up to `durable` count.
+        Return the lowest open number of each topic at a moment. Only commits up to `durable_number` count.
 
         The result is never lower than in the newest row, unless the waiting time is 0.
         """
@@ -230,10 +231,10 @@ class Following:
             return tuple(map(max, self._open[end - 1].next, closed)) if end else closed
 
     @property
-    def durable(self) -> int:
+    def durable_number(self) -> int:
         return max(self.confirmed, self.last.durable)
 
-    def unconfirmed(self) -> tuple[float, int]:
+    def measure_unconfirmed(self) -> tuple[float, int]:
         """
         Measure the commits that may not survive the loss of the database machine: seconds from the first to
         the last commit, and their bytes.
@@ -258,7 +259,7 @@ class Following:
         with self._lock:
             return self._open[0].at + self._hold_s if self._open else None
 
-    def _learn(self, row: CommitRow, first: ByTopic, *, known_in_runs: bool = False) -> None:
+    def _learn_ids(self, row: CommitRow, first: ByTopic, *, known_in_runs: bool = False) -> None:
         try:
             new = unpack_ids(row.ids)
         except ValueError as error:
@@ -279,13 +280,13 @@ class Following:
 
     def _note_ids(self, row: CommitRow, first: ByTopic, count: int) -> None:
         topics = zip(TOPICS, first, row.next, strict=True)
-        self._unfolded.note(
+        self._unfolded.note_commit(
             count, {COMMIT: row.id} | {topic: number for topic, number, after in topics if number < after}
         )
 
-    def _note(self, row: CommitRow) -> None:
+    def _note_row(self, row: CommitRow) -> None:
         with self._lock:
-            self._unconfirmed.append(_Unconfirmed(row.id, row.at, self.last.size, self.last.next))
+            self._unconfirmed.append(_UnconfirmedCommit(row.id, row.at, self.last.size, self.last.next))
             self.last = row
             # the clock was ahead when these rows were written, so their records close together with those
             # of this row
@@ -297,10 +298,12 @@ class Following:
             while gone < len(self._open) and _is_closed(self._open[gone], row):
                 gone += 1
             del self._open[:gone]
-        self.planner.begin({topic: number for topic, number in by_topic(row.next).items() if number > 1})
+        self.planner.set_next_numbers(
+            {topic: number for topic, number in numbers_by_topic(row.next).items() if number > 1}
+        )
 
     def _forget_confirmed(self) -> None:
-        while self._unconfirmed and self._unconfirmed[0].id <= self.durable:
+        while self._unconfirmed and self._unconfirmed[0].id <= self.durable_number:
             self._unconfirmed.popleft()
 
 
@@ -308,12 +311,12 @@ def _is_closed(row: CommitRow, newest: CommitRow) -> bool:
     return all(map(int.__le__, row.next, newest.closed))
 
 
-def _steps(values: Sequence[int]) -> array[int]:
+def _to_differences(values: Sequence[int]) -> array[int]:
     """Return the difference of each value from the one before."""
     return array("q", map(int.__sub__, values, [0, *values[:-1]]))
 
 
-def _sums(steps: Sequence[int]) -> list[int]:
+def _from_differences(steps: Sequence[int]) -> list[int]:
     values = []
     value = 0
     for step in steps:
@@ -322,7 +325,7 @@ def _sums(steps: Sequence[int]) -> list[int]:
     return values
 
 
-def _bytes(numbers: array[int]) -> bytes:
+def _to_bytes(numbers: array[int]) -> bytes:
     """Encode numbers, little endian on every machine."""
     if sys.byteorder == "big":
         numbers = numbers[:]
@@ -330,7 +333,7 @@ def _bytes(numbers: array[int]) -> bytes:
     return numbers.tobytes()
 
 
-def _numbers(type: str, data: bytes) -> array[int]:
+def _from_bytes(type: str, data: bytes) -> array[int]:
     numbers: array[int] = array(type)
     numbers.frombytes(data)
     if sys.byteorder == "big":
@@ -352,12 +355,12 @@ class _Names(msgspec.Struct, array_like=True):
 _names = msgspec.msgpack.Decoder(_Names)
 
 
-def fact_of(number: int) -> str:
+def fact_key(number: int) -> str:
     """Return the key of the fact that stores the names of one commit. Keys sort by commit number."""
     return f"{FIRST}{number:020}"
 
 
-def number_of(fact: str) -> int:
+def commit_number(fact: str) -> int:
     return int(fact.removeprefix(FIRST))
 
 

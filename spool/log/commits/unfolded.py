@@ -31,7 +31,7 @@ class FoldedIds(msgspec.Struct):
     through: dict[str, int] = {}
     covered_since: float = 0.0
 
-    def first(self, topic: str) -> int:
+    def first_unfolded_number(self, topic: str) -> int:
         """Return the first number whose ids may not be in a run."""
         return 1 + self.through.get(topic, 0)
 
@@ -50,7 +50,7 @@ class UnfoldedCommits:
         # For each kind: the number of ids up to the end of a commit, and the first number of that commit.
         self._firsts: dict[str, deque[tuple[int, int]]] = {}
 
-    def note(self, ids: int, first: Mapping[str, int]) -> None:
+    def note_commit(self, ids: int, first: Mapping[str, int]) -> None:
         """Note a commit that made `ids` further ids known."""
         if ids:
             self._noted += ids
@@ -72,7 +72,7 @@ class UnfoldedCommits:
                     break
         return firsts
 
-    def folded(self, taken: int) -> None:
+    def note_fold(self, taken: int) -> None:
         """Note that the oldest `taken` of the newest ids have been moved into runs."""
         self._folded += taken
         for commits in self._firsts.values():
@@ -97,7 +97,7 @@ class FoldsAside:
         self._keep = keep
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self, index: Callable[[], DuplicateIndex], oldest: Callable[[], OldestIds]) -> None:
+    def start_fold(self, index: Callable[[], DuplicateIndex], oldest: Callable[[], OldestIds]) -> None:
         """
         Plan a fold of these ids on a thread, then store it. Does nothing while another fold is planned.
 
@@ -105,12 +105,14 @@ class FoldsAside:
         """
         if self._task is not None and not self._task.done():
             return
-        self._task = asyncio.create_task(self._fold(index, index(), oldest()), name="fold of known ids")
+        self._task = asyncio.create_task(
+            self._plan_and_store(index, index(), oldest()), name="fold of known ids"
+        )
 
-    async def _fold(
+    async def _plan_and_store(
         self, index: Callable[[], DuplicateIndex], before: DuplicateIndex, oldest: OldestIds
     ) -> None:
-        fold = await asyncio.to_thread(oldest.fold)
+        fold = await asyncio.to_thread(oldest.plan_fold)
         try:
             async with self._turn:
                 if index() is before and before.folds == oldest.folds:
@@ -124,7 +126,7 @@ class FoldsAside:
                 extra={"action": "ids_not_folded"},
             )
 
-    async def end(self) -> None:
+    async def wait_for_fold(self) -> None:
         """Wait until no fold is running."""
         if self._task is not None:
             await asyncio.wait([self._task])

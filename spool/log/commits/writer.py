@@ -52,7 +52,7 @@ class _WaitingSubmission(NamedTuple):
     records: int
 
 
-class Overtaken(Exception):
+class GroupOvertaken(Exception):
     """The group was not stored, because a party with far less use must be served first."""
 
 
@@ -128,24 +128,24 @@ class GroupWriter:
         self._somebody = asyncio.Event()
         self._closing = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name="group commit")
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._fail_waiting)
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return not self._task.done()
 
     @property
-    def died(self) -> bool:
+    def has_died(self) -> bool:
         """Return True if the task ended without a call of `close`."""
         return self._task.done() and (self._task.cancelled() or self._task.exception() is not None)
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """Return the number of submissions that wait for the running group."""
         return len(self._waiting)
 
     @property
-    def in_hand_s(self) -> float:
+    def running_s(self) -> float:
         """Return the seconds for which the running group or upkeep has been running, 0 between groups."""
         return 0.0 if self._began is None else self._loop.time() - self._began
 
@@ -164,7 +164,7 @@ class GroupWriter:
         work = current_work()
         party = None if work is None else work.party
         if len(self._waiting) >= self._max_waiting and not self._make_room(party):
-            raise self._full()
+            raise self._queue_full_error()
         now = self._loop.time()
         if self._began is not None and now - self._began > self._wait_s:
             raise SpoolUnavailable(f"{self._keeper} does not respond (spool.commit_wait)")
@@ -175,7 +175,7 @@ class GroupWriter:
         if (0.0 if party is None else party.used) < self._least / FAR_LESS:
             self._lighter.set()
             self.is_overtaken = True
-        self._waiting.append(_WaitingSubmission(submission, receipt, until, party, _items(submission)))
+        self._waiting.append(_WaitingSubmission(submission, receipt, until, party, _item_count(submission)))
         if self._timer is None:
             self._timer = self._loop.call_at(until, self._refuse_late)
         self._somebody.set()
@@ -191,19 +191,19 @@ class GroupWriter:
     async def _run(self) -> None:
         has_more = False
         while self._waiting or not self._closing.is_set():
-            await self._wait(TICK_S if has_more else None)
+            await self._wait_for_submission(TICK_S if has_more else None)
             if self._not_before or self._heavy_not_before:
-                await self._gather()
-            self._in_hand = self._take()
+                await self._wait_for_group()
+            self._in_hand = self._take_next_group()
             self._began = self._loop.time()
             self._not_before = 0.0
             if self._in_hand:
-                self._much = min(map(_used, self._in_hand))
+                self._much = min(map(_recent_use, self._in_hand))
                 self._least = 0.0 if self._gave_way else self._much
                 self.may_give_way, self.is_overtaken = self._least > 0, False
-                await self._answer(self._in_hand)
+                await self._commit_and_answer(self._in_hand)
                 self._least = 0.0
-                self._rest(self._loop.time() - self._began)
+                self._set_earliest_begin(self._loop.time() - self._began)
             try:
                 has_more = await self._between()
             except Exception:  # noqa: BLE001 - the only task that commits must survive any error of its upkeep
@@ -211,7 +211,7 @@ class GroupWriter:
                 has_more = True
             self._began = None
 
-    def _rest(self, took_s: float) -> None:
+    def _set_earliest_begin(self, took_s: float) -> None:
         """Set the time before which the next group must not begin."""
         assert self._began is not None
         if self._is_heavy(self._in_hand):
@@ -220,7 +220,7 @@ class GroupWriter:
             self._heavy_not_before = 0.0
             self._not_before = self._began + self._gather_s if len(self._in_hand) > 1 else 0.0
 
-    async def _wait(self, timeout_s: float | None) -> None:
+    async def _wait_for_submission(self, timeout_s: float | None) -> None:
         if self._waiting or self._closing.is_set():
             return
         self._somebody.clear()
@@ -230,7 +230,7 @@ class GroupWriter:
         except TimeoutError:
             return
 
-    async def _gather(self) -> None:
+    async def _wait_for_group(self) -> None:
         not_before = max(self._not_before, self._heavy_not_before)
         if not self._waiting or not_before <= self._loop.time():
             return
@@ -239,7 +239,7 @@ class GroupWriter:
         rest_s = not_before - self._loop.time()
         if rest_s > 0 and not self._closing.is_set():
             self._lighter.clear()
-            self._least = min(map(_used, self._waiting))
+            self._least = min(map(_recent_use, self._waiting))
             with suppress(TimeoutError):
                 async with asyncio.timeout(rest_s):
                     await self._lighter.wait()
@@ -253,9 +253,9 @@ class GroupWriter:
         first = group[0].party
         if first is None or not first.turns.commits_are_shared:
             return False
-        return first.turns.expects_lighter(min(map(_used, group)))
+        return first.turns.expects_lighter(min(map(_recent_use, group)))
 
-    def _take(self) -> list[_WaitingSubmission]:
+    def _take_next_group(self) -> list[_WaitingSubmission]:
         """
         Remove the next group from the waiting submissions and return it. Parties with less use come first,
         and the submissions of one party stay in order.
@@ -266,7 +266,7 @@ class GroupWriter:
             return [self._waiting.popleft()]
         waiting = [waiter for waiter in self._waiting if not waiter.receipt.done()]
         if len({waiter.party for waiter in waiting}) > 1:
-            waiting.sort(key=_used)
+            waiting.sort(key=_recent_use)
         group = list[_WaitingSubmission]()
         remaining = list[_WaitingSubmission]()
         by_party: Counter[Party | None] = Counter()
@@ -275,7 +275,9 @@ class GroupWriter:
         is_little = not self._passed_over
         self._passed_over = False
         for waiter in waiting:
-            is_beside = is_little and bool(group) and waiter.party is not group[0].party and _used(waiter) > 0
+            is_beside = (
+                is_little and bool(group) and waiter.party is not group[0].party and _recent_use(waiter) > 0
+            )
             weight = waiter.records + is_beside * SUBMISSION_WEIGHT
             share = BESIDE_WEIGHT if is_beside else SHARE_RECORDS
             is_bounded = waiter.party is not None and waiter.party.turns.commits_are_shared
@@ -288,49 +290,49 @@ class GroupWriter:
             group.append(waiter)
             records += waiter.records
             by_party[waiter.party] += weight
-        self._waiting = deque(sorted(remaining, key=_until))
+        self._waiting = deque(sorted(remaining, key=_wait_deadline))
         return group
 
-    async def _answer(self, group: Sequence[_WaitingSubmission]) -> None:
+    async def _commit_and_answer(self, group: Sequence[_WaitingSubmission]) -> None:
         left_some = bool(self._waiting)  # if no submission was left, there was no demand for a larger group
         try:
             answers = await self._commit([waiter.submission for waiter in group])
         except SpoolError as error:
             if isinstance(error, SpoolUnavailable):
-                self._most = max(1, min(self._most, _records(group)) // 2)
+                self._most = max(1, min(self._most, _record_count(group)) // 2)
             for waiter in group:
-                _fail(waiter.receipt, error)
-        except Overtaken:
+                _set_error(waiter.receipt, error)
+        except GroupOvertaken:
             self._give_way(group)
         except IndexOutOfStep as error:
-            _answer(group, error.answers)
+            _set_answers(group, error.answers)
             raise  # raising ends this task, because the next start loads the index from disk
         except Exception as error:  # noqa: BLE001 - a submission that cannot be encoded must not fail the others
             if len(group) == 1:
-                _fail(group[0].receipt, error)
+                _set_error(group[0].receipt, error)
             else:
                 for waiter in group:
-                    await self._answer([waiter])
+                    await self._commit_and_answer([waiter])
         else:
             if left_some:
-                self._grow(_records(group))
+                self._raise_group_limit(_record_count(group))
             self._gave_way &= not self._much
-            _charge(group)
-            _answer(group, answers)
+            _charge_parties(group)
+            _set_answers(group, answers)
 
     def _give_way(self, group: Sequence[_WaitingSubmission]) -> None:
         """Return the group to the waiting submissions, as if it had not begun."""
         self._gave_way = True
-        self._waiting = deque(sorted((*group, *self._waiting), key=_until))
+        self._waiting = deque(sorted((*group, *self._waiting), key=_wait_deadline))
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._waiting[0].until, self._refuse_late)
 
-    def _grow(self, kept: int) -> None:
+    def _raise_group_limit(self, kept: int) -> None:
         limit = max(self._most, kept)
         self._most = min(GROUP_RECORDS, limit + max(1, limit // GROWS_BY))
 
-    def _full(self) -> SpoolUnavailable:
+    def _queue_full_error(self) -> SpoolUnavailable:
         return SpoolUnavailable(
             f"{len(self._waiting)} submissions are already waiting, which is the limit "
             "(spool.waiting_submissions)"
@@ -346,7 +348,7 @@ class GroupWriter:
         if counts[newcomer] + 1 >= count:
             return False
         newest = max(index for index, waiter in enumerate(self._waiting) if waiter.party is busiest_party)
-        _fail(self._waiting[newest].receipt, self._full())
+        _set_error(self._waiting[newest].receipt, self._queue_full_error())
         del self._waiting[newest]
         return True
 
@@ -355,18 +357,20 @@ class GroupWriter:
         now = self._loop.time()
         late = f"{self._keeper} did not respond in time (spool.commit_wait)"
         while self._waiting and self._waiting[0].until <= now:
-            _fail(self._waiting.popleft().receipt, SpoolUnavailable(late))
+            _set_error(self._waiting.popleft().receipt, SpoolUnavailable(late))
         ends = [self._waiting[0].until] if self._waiting else []
         if self._answers_in_time:
             for waiter in self._in_hand:
                 if waiter.until <= now:
-                    _fail(waiter.receipt, SpoolUnavailable(f"{late}. The records may be stored nevertheless"))
+                    _set_error(
+                        waiter.receipt, SpoolUnavailable(f"{late}. The records may be stored nevertheless")
+                    )
                 elif not waiter.receipt.done():
                     ends.append(waiter.until)
         again_at = max(min(ends), now + TOGETHER_S) if ends else None
         self._timer = self._loop.call_at(again_at, self._refuse_late) if again_at else None
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _fail_waiting(self, task: asyncio.Task[None]) -> None:
         """Fail all waiting submissions. Health checks report that the task has ended."""
         if self._timer is not None:
             self._timer.cancel()
@@ -378,28 +382,28 @@ class GroupWriter:
                 extra={"action": "writer_died", "error": name},
             )
         for waiter in (*self._in_hand, *self._waiting):
-            _fail(
+            _set_error(
                 waiter.receipt, SpoolUnavailable("the task that writes to disk has ended. Restart Tollhouse")
             )
 
 
-def _items(submission: Submission) -> int:
+def _item_count(submission: Submission) -> int:
     """Return the number of stored items: records, counter points and waiting reports."""
     return len(submission.records) + len(submission.points) + max(0, submission.pending)
 
 
-def _used(waiter: _WaitingSubmission) -> float:
+def _recent_use(waiter: _WaitingSubmission) -> float:
     """
     Return the recent use of a submission's party. A small use is returned as 0, so that such parties are equal.
     """
     return 0.0 if waiter.party is None or waiter.party.is_little else waiter.party.used
 
 
-def _until(waiter: _WaitingSubmission) -> float:
+def _wait_deadline(waiter: _WaitingSubmission) -> float:
     return waiter.until
 
 
-def _charge(group: Sequence[_WaitingSubmission]) -> None:
+def _charge_parties(group: Sequence[_WaitingSubmission]) -> None:
     """
     Charge each party for its share of the work. Elapsed time would be unfair, because it is mostly waiting
     for the disk.
@@ -409,19 +413,19 @@ def _charge(group: Sequence[_WaitingSubmission]) -> None:
             waiter.party.spend(SUBMISSION_S + waiter.records * RECORD_S)
 
 
-def _records(group: Sequence[_WaitingSubmission]) -> int:
+def _record_count(group: Sequence[_WaitingSubmission]) -> int:
     return sum(waiter.records for waiter in group)
 
 
-def _answer(group: Sequence[_WaitingSubmission], answers: Sequence[Answer]) -> None:
+def _set_answers(group: Sequence[_WaitingSubmission], answers: Sequence[Answer]) -> None:
     for waiter, answer in zip(group, answers, strict=True):
         if isinstance(answer, Receipt):
             if not waiter.receipt.done():
                 waiter.receipt.set_result(answer)
         else:
-            _fail(waiter.receipt, answer)
+            _set_error(waiter.receipt, answer)
 
 
-def _fail(receipt: asyncio.Future[Receipt], error: Exception) -> None:
+def _set_error(receipt: asyncio.Future[Receipt], error: Exception) -> None:
     if not receipt.done():
         receipt.set_exception(error)

@@ -68,13 +68,13 @@ class CachedEntry:
     @property
     def packed(self) -> bytes:
         if self._packed is None:
-            self._packed = codec.pack(self.decoded)
+            self._packed = codec.encode_records(self.decoded)
         return self._packed
 
     @property
-    def raws(self) -> list[msgspec.Raw]:
+    def raw_records(self) -> list[msgspec.Raw]:
         if self._raws is None:
-            self._raws = codec.raws(self.packed)
+            self._raws = codec.split_records(self.packed)
         return self._raws
 
 
@@ -99,8 +99,8 @@ def committed_entries(
     or without `copies`, the cached form has the packed bytes.
     """
     copies = copies and {*map(type, records)} <= _COPIED_TYPES
-    for part, packed in codec.cut(list(map(copy, records)) if copies else records):
-        body = codec.seal(packed, codec.entry_place(topic, first, len(part)))
+    for part, packed in codec.slice_records(list(map(copy, records)) if copies else records):
+        body = codec.compress_entry(packed, codec.entry_place(topic, first, len(part)))
         if copies:
             cached = CachedEntry(None, None, [*part], checksum=body.checksum)
             cached.size = COPIED * len(packed)
@@ -133,7 +133,7 @@ class EntryCache:
 
     def find(self, topic: str, first: int, checksum: int) -> CachedEntry | None:
         with self._lock:
-            self._reached(topic, first)
+            self._note_reached(topic, first)
             entry = self._kept.get((topic, first))
             return None if entry is None or entry.checksum != checksum else entry
 
@@ -173,7 +173,7 @@ class EntryCache:
                     self._unread_bytes += entry.size
                     self._make_room(entry.size)
 
-    def _reached(self, topic: str, first: int) -> None:
+    def _note_reached(self, topic: str, first: int) -> None:
         """Note that a reader has reached an entry. Earlier entries that it left out may be dropped as well."""
         unread = self._unread.setdefault(topic, OrderedDict())
         while unread and next(iter(unread)) <= first:
@@ -181,7 +181,7 @@ class EntryCache:
             self._unread_bytes -= entry.size
             self._kept[topic, number] = entry
 
-    def records(self, entry: CachedEntry, begin: int, end: int) -> list[Record | None]:
+    def decode_records(self, entry: CachedEntry, begin: int, end: int) -> list[Record | None]:
         """
         Return the records from `begin` until before `end`. Decodes those that were not decoded
         yet. Raises EntryUnreadable.
@@ -192,8 +192,8 @@ class EntryCache:
         added = 0
         for index in range(begin, end):
             if entry.decoded[index] is None:
-                entry.decoded[index] = codec.record(entry.raws[index])
-                added += DECODED * len(entry.raws[index])
+                entry.decoded[index] = codec.decode_record(entry.raw_records[index])
+                added += DECODED * len(entry.raw_records[index])
         with self._lock:
             entry.is_decoded |= end - begin == len(entry.decoded)
             entry.size += added
@@ -205,7 +205,7 @@ class EntryCache:
         """Drop the entries below the lowest stored number of each topic, because they are deleted."""
         with self._lock:
             for topic in list(self._unread):
-                self._reached(topic, oldest[topic] - 1)
+                self._note_reached(topic, oldest[topic] - 1)
             for topic, first in list(self._kept):
                 if first < oldest[topic]:
                     self._remove(topic, first)

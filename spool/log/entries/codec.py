@@ -48,7 +48,7 @@ class EntryBody(NamedTuple):
     data: bytes
 
 
-def cut(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
+def slice_records(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
     """Yield slices of at most MAX_RECORDS records and about MAX_BYTES packed, each with its packed bytes."""
     step = MAX_RECORDS
     start = 0
@@ -62,7 +62,7 @@ def cut(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
         start += len(part)
 
 
-def seal(packed: bytes, place: str) -> EntryBody:
+def compress_entry(packed: bytes, place: str) -> EntryBody:
     """
     Compress packed records and compute their checksum. The checksum includes `place`, so bytes that were
     moved elsewhere count as damaged.
@@ -110,13 +110,13 @@ def stored_raws(body: EntryBody, topic: str, first: int, count: int) -> tuple[li
     Return the undecoded records of a stored entry, one by one and packed together. Raises EntryUnreadable.
     """
     packed = check_entry(body, entry_place(topic, first, count))
-    raw_records = raws(packed)
+    raw_records = split_records(packed)
     if len(raw_records) != count:
         raise EntryUnreadable(f"the entry holds {len(raw_records)} records instead of {count}")
     return raw_records, packed
 
 
-def raws(packed: bytes) -> list[msgspec.Raw]:
+def split_records(packed: bytes) -> list[msgspec.Raw]:
     """
     Split packed records without decoding them, so that reading one of 4,096 records is cheap. Raises
     EntryUnreadable.
@@ -127,8 +127,8 @@ def raws(packed: bytes) -> list[msgspec.Raw]:
         raise EntryUnreadable("the entry does not hold records") from error
 
 
-def record(raw: msgspec.Raw | bytes) -> Record:
-    """Decode one record that `raws` returned. Raises EntryUnreadable."""
+def decode_record(raw: msgspec.Raw | bytes) -> Record:
+    """Decode one record that `split_records` returned. Raises EntryUnreadable."""
     try:
         decoded: Record = _record.decode(raw)
     except NO_RECORD as error:
@@ -136,7 +136,7 @@ def record(raw: msgspec.Raw | bytes) -> Record:
     return decoded
 
 
-def pack(records: list[Any]) -> bytes:
+def encode_records(records: list[Any]) -> bytes:
     """Encode records for an entry. Raw, undecoded records are accepted."""
     return _encoder.encode(records)
 

@@ -38,18 +38,18 @@ def pair_reports(fitting: Mapping[int, Sequence[int]], pairs: Mapping[int, int])
     paired = set(by_other.values())
     for report in fitting:
         if report not in paired:
-            _pair(report, fitting, by_other, set())
+            _find_partner(report, fitting, by_other, set())
     return by_other
 
 
-def _pair(
+def _find_partner(
     report: int, fitting: Mapping[int, Sequence[int]], by_other: dict[int, int], tried: set[int]
 ) -> bool:
     for other in fitting.get(report, ()):
         if other in tried:
             continue
         tried.add(other)
-        if other not in by_other or _pair(by_other[other], fitting, by_other, tried):
+        if other not in by_other or _find_partner(by_other[other], fitting, by_other, tried):
             by_other[other] = report
             return True
     return False

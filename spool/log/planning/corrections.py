@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from spool.identity import of_derived
-from spool.log.amendments import TOKENS, amended, changes_mode, names_person
+from spool.log.amendments import TOKENS, changes_mode, names_person, replace_fields
 from spool.record import RUNS, Correction, Inference, Record
 
 MOST: Final = 16  # maximum corrections per record; a further report is counted as late and changes nothing
@@ -37,20 +37,20 @@ _LEFT: Final = frozenset({"start_time", "end_time", "also", "shadow", "counted_b
 Find = Callable[[bytes], Record | None]
 
 
-def id_of(record_id: bytes, place: int) -> bytes:
+def correction_id(record_id: bytes, place: int) -> bytes:
     """Return the id of the correction at a position of the chain. Positions begin at 1."""
     return of_derived(record_id, f"correction {place}")
 
 
-def as_corrected(record: Inference, find: Find) -> tuple[Inference, int]:
+def newest_state(record: Inference, find: Find) -> tuple[Inference, int]:
     """Return the call as its newest correction describes it, and the number of corrections."""
     newest, count = record, 0
-    while count < MOST and isinstance(previous := find(id_of(record.id, count + 1)), Correction):
+    while count < MOST and isinstance(previous := find(correction_id(record.id, count + 1)), Correction):
         newest, count = previous.after, count + 1
     return newest, count
 
 
-def correction(
+def late_report_correction(
     known: Inference,
     count: int,
     later: Inference,
@@ -67,16 +67,16 @@ def correction(
     has_tags = changes_mode(known, fields) or names_person(known, fields)
     excluded = _LEFT - {"tags"} if has_tags else _LEFT
     changed = {name: value for name, value in fields.items() if name not in excluded}
-    if count >= MOST or known.shadow or not _differ(known, changed, _COUNTED):
+    if count >= MOST or known.shadow or not _has_change(known, changed, _COUNTED):
         return None
-    reason = LATE_USAGE if _differ(known, changed, _MEASURED) else LATE_RUN
+    reason = LATE_USAGE if _has_change(known, changed, _MEASURED) else LATE_RUN
     if replaces_cost and "cost" in changed:
         is_billed = changed["cost"] is None or Decimal(changed["cost"])  # without a cost, there are charges
         reason = FINAL_COST if is_billed else NOT_BILLED
-    return _changing(known, count, changed, reason, later.source, now_ns)
+    return _build_correction(known, count, changed, reason, later.source, now_ns)
 
 
-def merged(
+def merge_correction(
     known: Inference, count: int, later: Inference, fields: dict[str, Any], *, now_ns: int
 ) -> Correction | None:
     """
@@ -87,9 +87,9 @@ def merged(
     the later record no longer counts.
     """
     changed = {name: value for name, value in fields.items() if name not in _LEFT - {"tags"}}
-    if not _differ(known, changed, changed):
+    if not _has_change(known, changed, changed):
         return None
-    return _changing(known, count, changed, LATE_USAGE, later.source, now_ns)
+    return _build_correction(known, count, changed, LATE_USAGE, later.source, now_ns)
 
 
 def taken_back(
@@ -102,32 +102,34 @@ def taken_back(
     """
     nothing: dict[str, Any] = {**dict.fromkeys(TOKENS), "cost": None, "estimated_cost": None}
     nothing |= {"meters": {}, "charges": {}, "shadow": True, "counted_by": counted_by}
-    return _changing(known, count, nothing, SAME_CALL, reporter.source, now_ns)
+    return _build_correction(known, count, nothing, SAME_CALL, reporter.source, now_ns)
 
 
-def placed(known: Inference, count: int, fields: dict[str, Any], *, now_ns: int) -> Correction | None:
+def placement_correction(
+    known: Inference, count: int, fields: dict[str, Any], *, now_ns: int
+) -> Correction | None:
     """
     Build the correction that adds what is around a call: runs, and given values. Return None if there are too many
     corrections.
     """
-    return None if count >= MOST else _changing(known, count, fields, LATE_RUN, known.source, now_ns)
+    return None if count >= MOST else _build_correction(known, count, fields, LATE_RUN, known.source, now_ns)
 
 
-def _differ(known: Inference, changed: Mapping[str, Any], names: Iterable[str]) -> bool:
+def _has_change(known: Inference, changed: Mapping[str, Any], names: Iterable[str]) -> bool:
     return any(name in changed and changed[name] != getattr(known, name) for name in names)
 
 
-def _changing(
+def _build_correction(
     known: Inference, count: int, changed: Mapping[str, Any], reason: str, source: str, now_ns: int
 ) -> Correction:
-    before = amended(known, {"also": None})
+    before = replace_fields(known, {"also": None})
     return Correction(
-        id=id_of(known.id, count + 1),
+        id=correction_id(known.id, count + 1),
         source=source,
         corrects=known.id,
         reason=reason,
         known_at=now_ns,
         start_time=known.start_time or now_ns,
         before=before,
-        after=amended(before, changed),
+        after=replace_fields(before, changed),
     )

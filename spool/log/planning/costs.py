@@ -29,7 +29,7 @@ def has_cost(record: Inference) -> bool:
     return record.cost is not None or bool(record.charges)
 
 
-def rank_of(report: Inference, identity: Identity) -> Rank:
+def cost_rank(report: Inference, identity: Identity) -> Rank:
     """Return the rank of a report's cost."""
     if not has_cost(report):
         return Rank.NONE
@@ -41,8 +41,8 @@ def rank_of(report: Inference, identity: Identity) -> Rank:
 def names_of_first(report: Inference, rank: Rank) -> tuple[bytes, ...]:
     """Return the names that a new record gets for its cost."""
     if rank == Rank.GUESS:
-        return (_guessed(report.id),)
-    return (_final(report.id),) if rank == Rank.FINAL else ()
+        return (_guess_name(report.id),)
+    return (_final_name(report.id),) if rank == Rank.FINAL else ()
 
 
 class KnownCosts:
@@ -51,7 +51,7 @@ class KnownCosts:
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         self._is_known = is_known
 
-    def may_replace(self, known: Inference, rank: Rank, key: str | None) -> bool:
+    def can_replace(self, known: Inference, rank: Rank, key: str | None) -> bool:
         """
         Return True if a report of a key may replace the cost of a record. Otherwise the holder of any key could
         rewrite the costs that other keys report.
@@ -60,14 +60,14 @@ class KnownCosts:
             return rank > Rank.GUESS
         return rank == Rank.FINAL and self._is_from(known, key)
 
-    def of_same_call(
+    def is_later_cost_counted(
         self, first: Inference, later: Inference, keys: Iterable[str | None]
     ) -> tuple[bool, tuple[bytes, ...]]:
         """
         Return True if the cost of the later of two records counts, and the names that the first one then gets.
         `keys` are the keys that may have reported the costs.
         """
-        rank, first_rank = self._rank(later), self._rank(first)
+        rank, first_rank = self._known_rank(later), self._known_rank(first)
         if rank <= first_rank:
             return False, ()
         owners = [key for key in dict.fromkeys(keys) if self._is_from(later, key)]
@@ -78,22 +78,22 @@ class KnownCosts:
     def names_of_later(self, known: Inference, rank: Rank, keys: Sequence[str | None]) -> tuple[bytes, ...]:
         """Return the names that a record gets if it takes over a cost that one of these keys reported."""
         if rank == Rank.GUESS:
-            return (_guessed(known.id),)
-        names: tuple[bytes, ...] = (_final(known.id),) if rank == Rank.FINAL else ()
-        if known.sender_key in keys and not self._is_known(_guessed(known.id)):
+            return (_guess_name(known.id),)
+        names: tuple[bytes, ...] = (_final_name(known.id),) if rank == Rank.FINAL else ()
+        if known.sender_key in keys and not self._is_known(_guess_name(known.id)):
             return names
         return (*names, _taken_over(known.id), *[_from_key(known.id, key) for key in keys])
 
-    def _rank(self, known: Inference) -> Rank:
+    def _known_rank(self, known: Inference) -> Rank:
         if not has_cost(known):
             return Rank.NONE
-        if self._is_known(_final(known.id)):
+        if self._is_known(_final_name(known.id)):
             return Rank.FINAL
         return Rank.GUESS if self.is_guess(known) else Rank.REPORTED
 
     def is_guess(self, known: Inference) -> bool:
         """Return True if the cost of a record is the guess of an assistant."""
-        return self._is_known(_guessed(known.id)) and not self._is_known(_taken_over(known.id))
+        return self._is_known(_guess_name(known.id)) and not self._is_known(_taken_over(known.id))
 
     def _is_from(self, known: Inference, key: str | None) -> bool:
         """Return True if a key reported the cost of a record. The record itself has the key of its first report."""
@@ -102,11 +102,11 @@ class KnownCosts:
         return known.sender_key == key
 
 
-def _guessed(record_id: bytes) -> bytes:
+def _guess_name(record_id: bytes) -> bytes:
     return of_derived(record_id, "guessed cost")
 
 
-def _final(record_id: bytes) -> bytes:
+def _final_name(record_id: bytes) -> bytes:
     return of_derived(record_id, "final cost")
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from spool.identity import digest, of_derived
-from spool.log.amendments import TOKENS, amended
+from spool.log.amendments import TOKENS, replace_fields
 from spool.log.planning.costs import has_cost
 from spool.people import USER_EMAIL
 from spool.processing import MARKS
@@ -47,13 +47,13 @@ def is_measured(report: Inference) -> bool:
 
 def added_by_device(report: Inference) -> Inference:
     """Return a copy of a report with only the facts that a device may add to a call that a server measured."""
-    return _without(report, DECIDED)
+    return _blank_fields(report, DECIDED)
 
 
-def _without(report: Inference, names: frozenset[str]) -> Inference:
+def _blank_fields(report: Inference, names: frozenset[str]) -> Inference:
     empty: dict[str, Any] = {name: getattr(_EMPTY, name) for name in names}
     tags = {name: value for name, value in report.tags.items() if name not in MARKS}
-    return amended(report, {**empty, "tags": tags})
+    return replace_fields(report, {**empty, "tags": tags})
 
 
 class DeviceReports:
@@ -62,30 +62,38 @@ class DeviceReports:
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         self._is_known = is_known
 
-    def are_heard(self, known: Inference) -> bool:
+    def has_device_report(self, known: Inference) -> bool:
         """Return True if a device reported a call. All other names exist only for such calls."""
-        return known.sender_key == DEVICE_KEYS or self._is_known(_heard(known.id))
+        return known.sender_key == DEVICE_KEYS or self._is_known(_heard_name(known.id))
 
-    def of_device(self, known: Inference) -> bool:
+    def is_only_from_devices(self, known: Inference) -> bool:
         """Return True if only devices reported what a call used."""
-        if not self.are_heard(known):
+        if not self.has_device_report(known):
             return False
-        if known.sender_key != DEVICE_KEYS and not self._is_known(_measured(known.id)):
+        if known.sender_key != DEVICE_KEYS and not self._is_known(_measured_name(known.id)):
             return False
-        return not self._is_known(_decided(known.id))
+        return not self._is_known(_decided_name(known.id))
 
     def is_doubtful(self, known: Inference, report: Inference) -> bool:
         """Return True if the name by which a report finds a call may be from a device, and the call from a server."""
-        return not self.of_device(known) if report.sender_key == DEVICE_KEYS else self.are_heard(known)
+        return (
+            not self.is_only_from_devices(known)
+            if report.sender_key == DEVICE_KEYS
+            else self.has_device_report(known)
+        )
 
-    def claims_of(self, known: Inference) -> tuple[str, ...]:
+    def claimed_fields(self, known: Inference) -> tuple[str, ...]:
         """Return the fields of OWNER that a device stated about a call."""
-        return tuple(name for name in OWNER if self._is_claim(known, name)) if self.are_heard(known) else ()
+        return (
+            tuple(name for name in OWNER if self._is_claim(known, name))
+            if self.has_device_report(known)
+            else ()
+        )
 
     def _is_claim(self, known: Inference, name: str) -> bool:
-        if known.sender_key != DEVICE_KEYS and not self._is_known(_claim(known.id, name)):
+        if known.sender_key != DEVICE_KEYS and not self._is_known(_claim_name(known.id, name)):
             return False
-        return not self._is_known(_settled(known.id, name))
+        return not self._is_known(_settled_name(known.id, name))
 
     def without_claims(self, known: Inference, later: LaterReport) -> Inference:
         """Return a record without the owner that a device stated, where a server's report states another owner."""
@@ -96,21 +104,23 @@ class DeviceReports:
         }
         if "user" in replaced:
             replaced["tags"] = {name: value for name, value in known.tags.items() if name != USER_EMAIL}
-        return amended(known, replaced) if replaced else known
+        return replace_fields(known, replaced) if replaced else known
 
-    def names_of(self, known: Inference, later: LaterReport, fields: Mapping[str, Any]) -> Iterator[bytes]:
+    def names_to_file(
+        self, known: Inference, later: LaterReport, fields: Mapping[str, Any]
+    ) -> Iterator[bytes]:
         """Yield the names that a record gets when `fields` of a later report are added to it."""
-        yield _heard(known.id)
-        if later.decides and self.of_device(known):
-            yield _decided(known.id)
+        yield _heard_name(known.id)
+        if later.is_deciding and self.is_only_from_devices(known):
+            yield _decided_name(known.id)
         for name in later.stated_by_server:
             if self._is_claim(known, name):
-                yield _settled(known.id, name)
+                yield _settled_name(known.id, name)
         if known.sender_key == DEVICE_KEYS:
             return
         if later.is_of_device and later.is_measured and not is_measured(known):
-            yield _measured(known.id)
-        yield from [_claim(known.id, name) for name in later.claims if name in fields]
+            yield _measured_name(known.id)
+        yield from [_claim_name(known.id, name) for name in later.claims if name in fields]
 
 
 class LaterReport(NamedTuple):
@@ -128,7 +138,7 @@ class LaterReport(NamedTuple):
         return is_measured(self.report)
 
     @property
-    def decides(self) -> bool:
+    def is_deciding(self) -> bool:
         """Return True if the report replaces what devices reported."""
         return not self.is_of_device and not self.report.shadow and self.is_measured
 
@@ -138,7 +148,7 @@ class LaterReport(NamedTuple):
         return [name for name in OWNER if name not in claims and getattr(report, name) is not None]
 
 
-def arriving(report: Inference) -> LaterReport:
+def arriving_report(report: Inference) -> LaterReport:
     """Return a report that arrives now, which has no names yet."""
     is_of_device = report.sender_key == DEVICE_KEYS
     return LaterReport(report, is_of_device, OWNER if is_of_device else ())
@@ -148,10 +158,10 @@ def kept_after_server(known: Inference) -> Inference:
     """Return the facts of a call that only devices measured that stay after a server's report."""
     if known.sender_key == DEVICE_KEYS:
         return added_by_device(known)
-    return _without(known, _MEASURES | _ESTIMATE)
+    return _blank_fields(known, _MEASURES | _ESTIMATE)
 
 
-def changes(known: Inference, new: Inference, *, is_open: bool) -> dict[str, Any]:
+def changed_fields(known: Inference, new: Inference, *, is_open: bool) -> dict[str, Any]:
     """Return the facts in which a record changes. A closed call keeps its times."""
     names = {*DECIDED, *ADDED, "tags"} - (set() if is_open else {"start_time", "end_time"})
     return {name: value for name in sorted(names) if (value := getattr(new, name)) != getattr(known, name)}
@@ -162,21 +172,21 @@ def changes(known: Inference, new: Inference, *, is_open: bool) -> dict[str, Any
 _HEARD: Final = int.from_bytes(digest(8, "reported by a device"))
 
 
-def _heard(record_id: bytes) -> bytes:
+def _heard_name(record_id: bytes) -> bytes:
     return (int.from_bytes(record_id) ^ _HEARD).to_bytes(16)
 
 
-def _measured(record_id: bytes) -> bytes:
+def _measured_name(record_id: bytes) -> bytes:
     return of_derived(record_id, "measured by a device")
 
 
-def _decided(record_id: bytes) -> bytes:
+def _decided_name(record_id: bytes) -> bytes:
     return of_derived(record_id, "decided by a server")
 
 
-def _claim(record_id: bytes, name: str) -> bytes:
+def _claim_name(record_id: bytes, name: str) -> bytes:
     return of_derived(record_id, f"a device states {name}")
 
 
-def _settled(record_id: bytes, name: str) -> bytes:
+def _settled_name(record_id: bytes, name: str) -> bytes:
     return of_derived(record_id, f"a server states {name}")

@@ -28,29 +28,29 @@ from spool.log import books, duplicates
 from spool.log.amendments import (
     PRICED_BY,
     TOKENS,
-    amended,
     are_of_two_calls,
     changes_mode,
-    disagree,
-    missing,
+    has_disagreement,
+    missing_fields,
+    replace_fields,
 )
 from spool.log.books import Terms
-from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_of
+from spool.log.duplicates import IN_A_RUN, DuplicateIndex, filing_hours
 from spool.log.pending_spans import NOTHING_GIVEN, Around, Siblings, runs_to_add, values_to_add
 from spool.log.planning.besides import MOST_BESIDE, are_beside, pair_reports
 from spool.log.planning.costs import (
     KnownCosts,
     Rank,
+    cost_rank,
     has_cost,
     names_of_first,
-    rank_of,
 )
 from spool.log.planning.device_reports import (
     DeviceReports,
     LaterReport,
     added_by_device,
-    arriving,
-    changes,
+    arriving_report,
+    changed_fields,
     is_measured,
     kept_after_server,
 )
@@ -96,32 +96,34 @@ class KnownCalls:
         self._nested: Record | None = None  # the report whose nesting was searched last
         self._relayed: Record | None = None  # the report whose relay was searched last
 
-    def place(self, name: bytes, hours: Iterable[int]) -> int | None:
+    def find_place(self, name: bytes, hours: Iterable[int]) -> int | None:
         """Return the place of the record that is known under a name."""
         id = self._index.id_of(name)
         place = self._plan.ids.get(id)
         return self._index.find((id,), hours, self._plan.at) if place is None else place
 
-    def other_side(self, record: Record, identity: Identity, hours: Iterable[int]) -> int | None:
+    def find_other_side(self, record: Record, identity: Identity, hours: Iterable[int]) -> int | None:
         """
         Return the place of the call that the other side of the links reported. Return None if this side has
         already reported it.
         """
         self._used_names.clear()
         if isinstance(record, Inference):
-            for place, pair_names in self._other_sides(record, identity.nesting, identity.links, hours):
-                self._use(pair_names, place)
+            for place, pair_names in self._matching_sides(record, identity.nesting, identity.links, hours):
+                self._keep_pair_names(pair_names, place)
                 return place
         return None
 
-    def _use(self, pair_names: Sequence[bytes], place: int) -> None:
+    def _keep_pair_names(self, pair_names: Sequence[bytes], place: int) -> None:
         """
-        Keep the names of a pair for `remember`, and a name of the record that tells that a rounded time joined the
+        Keep the names of a pair for `file_names`, and a name of the record that tells that a rounded time joined the
         two.
         """
         if pair_names:
             self._used_names.update(pair_names)
-            self._used_names.update(of_derived(known.id, _GUESSED) for known in self._records(place)[-1:])
+            self._used_names.update(
+                of_derived(known.id, _GUESSED) for known in self._records_of_call(place)[-1:]
+            )
 
     def is_of_another_call(self, place: int, record: Record, scope: str | None, hours: Iterable[int]) -> bool:
         """
@@ -136,52 +138,52 @@ class KnownCalls:
             return True
         if place == IN_A_RUN or not isinstance(record, Inference):
             return False
-        devices = self._devices(hours)
+        devices = self._device_reports(hours)
         is_doubtful = any(
             self._is_guessed(known, hours) or devices.is_doubtful(known, record)
-            for known in self._records(place)[-1:]
+            for known in self._records_of_call(place)[-1:]
         )
         return is_doubtful and self._has_another_id(place, record, hours)
 
     def _has_span(self, place: int, scope: str, hours: Iterable[int]) -> bool:
         """Return True if a record may have a span of a scope ("" for any scope) that its own ids identify."""
         return any(
-            self.place(mark, hours) is not None
-            for known in self._records(place)[-1:]
+            self.find_place(mark, hours) is not None
+            for known in self._records_of_call(place)[-1:]
             for mark in span_marks(known.id, scope, ANY_SCOPE)
         )
 
     def _is_guessed(self, known: Inference, hours: Iterable[int]) -> bool:
         """Return True if a report joined a record by a rounded time."""
-        return self.place(of_derived(known.id, _GUESSED), hours) is not None
+        return self.find_place(of_derived(known.id, _GUESSED), hours) is not None
 
     def _has_form(self, known: Inference, form: str, hours: Iterable[int]) -> bool:
         """Return True if a report of a record has an id of this form."""
-        return form_of(known) == form or self.place(of_derived(known.id, form), hours) is not None
+        return form_of(known) == form or self.find_place(of_derived(known.id, form), hours) is not None
 
-    def nested(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
+    def find_nested(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
         """
         Return the place of the call that the other of two nested reports has reported. The names that this
-        report gets are kept for `remember`.
+        report gets are kept for `file_names`.
         """
         place = self._find_nested(record, identity, hours)
         if place is not None:
-            self._used_names.update(map(pair_name, self._records(place)[-1:]))
+            self._used_names.update(map(pair_name, self._records_of_call(place)[-1:]))
         return place
 
-    def relayed(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
+    def find_relayed(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
         """
         Return the place of the call that the other of an assistant and its gateway has reported. The names that this
-        report gets are kept for `remember`.
+        report gets are kept for `file_names`.
         """
         place = self._find_relayed(record, identity, hours)
         if place is not None:
-            self._pair(place)
+            self._keep_relay_names(place)
         return place
 
-    def _pair(self, place: int) -> None:
+    def _keep_relay_names(self, place: int) -> None:
         """Keep the names of a record that has the reports of an assistant and of its gateway."""
-        for known in self._records(place)[-1:]:
+        for known in self._records_of_call(place)[-1:]:
             self._used_names.update((relay_name(known), of_derived(known.id, _GUESSED)))
 
     @property
@@ -189,7 +191,7 @@ class KnownCalls:
         """Return the names that the present report gets in addition to those of its dedup key."""
         return sorted(self._used_names)
 
-    def joined(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
+    def join_open_record(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
         """
         Return the record, and the place of the open record that it joins.
 
@@ -200,10 +202,10 @@ class KnownCalls:
             place = self._plan.ids.get(id, self._index.place_at_hand(id))
             if place is None or place == IN_A_RUN:
                 continue
-            topic, number = duplicates.place_of(place)
-            if self.may_amend(topic, number):
+            topic, number = duplicates.decode_place(place)
+            if self.can_amend(topic, number):
                 return record, place
-            known = self.record(topic, number)
+            known = self.current_record(topic, number)
             if isinstance(record, Inference) and isinstance(known, Inference):
                 # the known report states only a cost, and that cost is final
                 is_final = all(getattr(known, name) is None for name in TOKENS)
@@ -211,7 +213,7 @@ class KnownCalls:
                     record = _with_cost_of(record, known)
                 if known.sender_key == DEVICE_KEYS != record.sender_key:
                     known = added_by_device(known)
-                record = amended(record, missing(record, known))
+                record = replace_fields(record, missing_fields(record, known))
         return record, None
 
     def report(self, record: Record, identity: Identity, place: int, hours: Iterable[int]) -> int:
@@ -220,65 +222,69 @@ class KnownCalls:
         counts the call.
         """
         self._terms.duplicates += 1
-        self._observe(books.DUPLICATES, record)
+        self._count_observation(books.DUPLICATES, record)
         if not isinstance(record, Inference):
             return place
         if place == IN_A_RUN:
-            self._observe(books.UNCOMPARED, record)
+            self._count_observation(books.UNCOMPARED, record)
             return place
         if identity.also or identity.links or identity.nesting or identity.relay:
-            place = self._bridged(record, identity, place, hours)
-        if self._at(place) == record:  # the most frequent case: the sender repeats the same request
+            place = self._join_matches(record, identity, place, hours)
+        if self._record_at(place) == record:  # the most frequent case: the sender repeats the same request
             return place
-        known, corrections_so_far = self._current(place)
+        known, corrections_so_far = self._current_record(place)
         if isinstance(known, Inference) and known.counted_by is not None:
-            place = self._counting(place)
-            known, corrections_so_far = self._current(place)
+            place = self._counting_place(place)
+            known, corrections_so_far = self._current_record(place)
         if known is None:
-            self._observe(books.UNCOMPARED, record)
+            self._count_observation(books.UNCOMPARED, record)
         if not isinstance(known, Inference):
             return place
-        topic, number = duplicates.place_of(place)
-        rank = rank_of(record, identity)
+        topic, number = duplicates.decode_place(place)
+        rank = cost_rank(record, identity)
         replaces = False
         if rank == Rank.GUESS and has_cost(known):
             record = _without_cost(record, known)
         elif rank == Rank.FINAL or (rank and has_cost(known)):
-            replaces = self._costs(hours).may_replace(known, rank, record.sender_key)
-        later = arriving(record)
-        devices = self._devices_of(known, later, hours)
-        fields = self._compared(
-            topic, known, later, devices, is_open=self.may_amend(topic, number), replaces_cost=replaces
+            replaces = self._known_costs(hours).can_replace(known, rank, record.sender_key)
+        later = arriving_report(record)
+        devices = self._device_reports_of(known, later, hours)
+        fields = self._compare_report(
+            topic, known, later, devices, is_open=self.can_amend(topic, number), replaces_cost=replaces
         )
-        names = () if devices is None else tuple(devices.names_of(known, later, fields))
-        if fields and self.may_amend(topic, number):
-            self.amend(topic, number, known, fields)
+        names = () if devices is None else tuple(devices.names_to_file(known, later, fields))
+        if fields and self.can_amend(topic, number):
+            self.amend_record(topic, number, known, fields)
             self._terms.amended += 1
-            self._observe(books.AMENDED, record)
-        elif fields and not self._correct(known, corrections_so_far, record, fields, replaces_cost=replaces):
+            self._count_observation(books.AMENDED, record)
+        elif fields and not self._store_late_report(
+            known, corrections_so_far, record, fields, replaces_cost=replaces
+        ):
             self._terms.amended_late += 1
-            self._observe(books.AMENDED_LATE, record)
+            self._count_observation(books.AMENDED_LATE, record)
             self._note_later(names, place, known, hours)
             return place
         if names:
             self._note_later(names, place, known, hours)
         if rank and (replaces or not {"cost", "charges"}.isdisjoint(fields)):
-            names = self._costs(hours).names_of_later(known, rank, (record.sender_key,))
+            names = self._known_costs(hours).names_of_later(known, rank, (record.sender_key,))
             self._note_later(names, place, known, hours)
         return place
 
-    def _costs(self, hours: Iterable[int]) -> KnownCosts:
-        return KnownCosts(lambda name: self.place(name, hours) is not None)
+    def _known_costs(self, hours: Iterable[int]) -> KnownCosts:
+        return KnownCosts(lambda name: self.find_place(name, hours) is not None)
 
-    def _devices(self, hours: Iterable[int]) -> DeviceReports:
-        return DeviceReports(lambda name: self.place(name, hours) is not None)
+    def _device_reports(self, hours: Iterable[int]) -> DeviceReports:
+        return DeviceReports(lambda name: self.find_place(name, hours) is not None)
 
-    def _devices_of(self, known: Inference, later: LaterReport, hours: Iterable[int]) -> DeviceReports | None:
+    def _device_reports_of(
+        self, known: Inference, later: LaterReport, hours: Iterable[int]
+    ) -> DeviceReports | None:
         """Return the precedence of the reports of a call, or None if no device reported it."""
-        devices = self._devices(hours)
-        return devices if later.is_of_device or later.claims or devices.are_heard(known) else None
+        devices = self._device_reports(hours)
+        return devices if later.is_of_device or later.claims or devices.has_device_report(known) else None
 
-    def _observe(self, term: str, record: Record) -> None:
+    def _count_observation(self, term: str, record: Record) -> None:
         self._plan.observed[self._terms.topic, term, record.source] += 1
 
     def _is_at_hand(self, known: Inference) -> bool:
@@ -289,25 +295,25 @@ class KnownCalls:
         id = self._index.id_of(known.id)
         return bool(self._plan.ids.get(id) or self._index.place_at_hand(id))
 
-    def _current(self, place: int) -> tuple[Record | None, int]:
+    def _current_record(self, place: int) -> tuple[Record | None, int]:
         """
         Return the record at a place as its newest correction describes it, and the number of corrections.
         """
-        known = self._at(place)
-        is_closed = place != IN_A_RUN and not self.may_amend(*duplicates.place_of(place))
+        known = self._record_at(place)
+        is_closed = place != IN_A_RUN and not self.can_amend(*duplicates.decode_place(place))
         if is_closed and isinstance(known, Inference) and self._is_at_hand(known):
             # imported here because most processes never handle a correction
-            from spool.log.planning.corrections import as_corrected
+            from spool.log.planning.corrections import newest_state
 
-            return as_corrected(known, self._known_under)
+            return newest_state(known, self._known_under)
         return known, 0
 
     def _known_under(self, name: bytes) -> Record | None:
         id = self._index.id_of(name)
         place = self._plan.ids.get(id) or self._index.place_at_hand(id)
-        return self._at(place) if place else None
+        return self._record_at(place) if place else None
 
-    def _correct(
+    def _store_late_report(
         self, known: Inference, count: int, later: Inference, fields: dict[str, Any], *, replaces_cost: bool
     ) -> bool:
         """
@@ -316,15 +322,15 @@ class KnownCalls:
         """
         if not self._is_at_hand(known):
             return False
-        from spool.log.planning.corrections import correction
+        from spool.log.planning.corrections import late_report_correction
 
         now_ns = int(self._plan.at * NS)
-        correction_record = correction(
+        correction_record = late_report_correction(
             known, count, later, fields, replaces_cost=replaces_cost, now_ns=now_ns
         )
         if correction_record is None or self._is_known(correction_record):
             return False
-        self._store(correction_record)
+        self._store_correction(correction_record)
         self._terms.duplicates -= 1
         self._plan.observed[self._terms.topic, books.DUPLICATES, later.source] -= 1
         return True
@@ -333,39 +339,41 @@ class KnownCalls:
         """Add the runs around a call, and what the spans around it give, to the record that counts the call."""
         if place == IN_A_RUN or not (around.runs or around.given != NOTHING_GIVEN):
             return
-        place = self._counting(place)
-        known, corrections_so_far = self._current(place)
+        place = self._counting_place(place)
+        known, corrections_so_far = self._current_record(place)
         if not isinstance(known, Inference) or known.shadow:
             return
         fields: dict[str, Any] = values_to_add(known, around.given)
         fields |= runs_to_add((known.run, known.parent_run, known.ancestors), around.runs)
         if not fields:
             return
-        topic, number = duplicates.place_of(place)
+        topic, number = duplicates.decode_place(place)
         if self._is_unread(topic, number):
-            self.amend(topic, number, known, fields)
+            self.amend_record(topic, number, known, fields)
         elif self._is_at_hand(known):
-            from spool.log.planning.corrections import placed
+            from spool.log.planning.corrections import placement_correction
 
-            correction = placed(known, corrections_so_far, fields, now_ns=int(self._plan.at * NS))
+            correction = placement_correction(
+                known, corrections_so_far, fields, now_ns=int(self._plan.at * NS)
+            )
             if correction is None or self._is_known(correction):
                 return
-            self._store(correction)
+            self._store_correction(correction)
             self._terms.split += 1
         if "run" in fields and number < self._terms.first:
-            self._observe(books.PLACED, known)
+            self._count_observation(books.PLACED, known)
 
     def join_beside(self, record: Inference, siblings: Siblings, hours: Iterable[int]) -> None:
         """Join the record of a new call with that of a sibling by another scope, if the two report one call."""
         reports = {
             place: known
             for place in (*siblings.besides, *siblings.others)
-            if isinstance(known := self._at(place), Inference) and _are_alike(record, known)
+            if isinstance(known := self._record_at(place), Inference) and _are_alike(record, known)
         }
         if len(reports) > MOST_BESIDE:
             return
         besides, others = [[place for place in side if place in reports] for side in siblings]
-        counting = {place: self._counting(place) for place in reports}
+        counting = {place: self._counting_place(place) for place in reports}
         by_record = {counting[place]: place for place in besides}
         pairs = {other: by_record[counting[other]] for other in others if counting[other] in by_record}
         fitting = {
@@ -377,69 +385,69 @@ class KnownCalls:
         for other, beside in zip(sorted(all_pairs.keys() - pairs.keys()), sorted(new_besides), strict=True):
             first, later = sorted((counting[other], counting[beside]))
             are_two_records = first != later and self._is_call(first) and self._is_call(later)
-            if are_two_records and self._bridge(first, later, record, hours):
+            if are_two_records and self._merge_records(first, later, record, hours):
                 self._terms.bridged += 1
-                self._observe(books.BRIDGED, record)
+                self._count_observation(books.BRIDGED, record)
 
     def _is_known(self, correction: Correction) -> bool:
         """
         Return True if this correction exists but is unreadable. It still counts, so a second correction would
         count the change twice.
         """
-        _, near = hours_of(correction, int(self._plan.at * NS))
-        return self.place(correction.id, near) is not None
+        _, near = filing_hours(correction, int(self._plan.at * NS))
+        return self.find_place(correction.id, near) is not None
 
-    def _store(self, correction: Correction) -> None:
-        hour, _ = hours_of(correction, int(self._plan.at * NS))
+    def _store_correction(self, correction: Correction) -> None:
+        hour, _ = filing_hours(correction, int(self._plan.at * NS))
         topic = self._terms.topic
         records = self._plan.records[topic]
-        place = duplicates.place(topic, self._plan.first[topic] + len(records))
+        place = duplicates.encode_place(topic, self._plan.first[topic] + len(records))
         corrected = self._index.id_of(correction.corrects)
         if known_at := self._plan.ids.get(corrected) or self._index.place_at_hand(corrected):
-            _, correction.corrects_number = duplicates.place_of(known_at)
+            _, correction.corrects_number = duplicates.decode_place(known_at)
         self._plan.ids[self._index.id_of(correction.id)] = place
         self._plan.hours.append(hour)
         records.append(correction)
         self._plan.observed[topic, books.CORRECTED, correction.source] += 1
 
-    def remember(
+    def file_names(
         self, record: Record, identity: Identity, place: int, hour: int, hours: Iterable[int]
     ) -> None:
         """
         Remember further names of the call at a place. A name that is already known belongs to another report
         of the call, and stays there.
         """
-        topic, number = duplicates.place_of(place)
+        topic, number = duplicates.decode_place(place)
         # all names of a new record have been looked up before
         known_in = hours if number < self._plan.first.get(topic, 1) else ()
-        form, known = form_of(record) if isinstance(record, Inference) else None, self._at(place)
+        form, known = form_of(record) if isinstance(record, Inference) else None, self._record_at(place)
         if form is not None and isinstance(known, Inference) and form != form_of(known):
             self._used_names.add(of_derived(known.id, form))
         if identity.scope is not None and isinstance(known, Inference):
             self._used_names.update(span_marks(known.id, "", identity.scope))
         if known is record and isinstance(record, Inference):
-            self._used_names.update(names_of_first(record, rank_of(record, identity)))
+            self._used_names.update(names_of_first(record, cost_rank(record, identity)))
         names = (identity.id, *identity.names, *self.used_names)
-        noted = [name for name in names if self.note(name, place, hour, known_in)]
+        noted = [name for name in names if self.file_name(name, place, hour, known_in)]
         self._used_names.clear()
         if noted and known is not record:
             self._add_names(topic, number, noted)
 
     def _note_later(self, names: Iterable[bytes], place: int, known: Inference, hours: Iterable[int]) -> None:
         """Remember names that the known record at a place gets from another record or report."""
-        hour, _ = hours_of(known, int(self._plan.at * NS))
-        noted = [name for name in names if self.note(name, place, hour, hours)]
+        hour, _ = filing_hours(known, int(self._plan.at * NS))
+        noted = [name for name in names if self.file_name(name, place, hour, hours)]
         if noted:
-            self._add_names(*duplicates.place_of(place), noted)
+            self._add_names(*duplicates.decode_place(place), noted)
 
     def _add_names(self, topic: str, number: int, names: Iterable[bytes]) -> None:
         """Add names to an open record, because a start reads them from there."""
-        known = self.record(topic, number) if self.may_amend(topic, number) else None
+        known = self.current_record(topic, number) if self.can_amend(topic, number) else None
         if isinstance(known, Inference):
             also = (known.also or b"") + b"".join(names)
-            self.amend(topic, number, known, {"also": also[: 16 * MOST_NAMES]})
+            self.amend_record(topic, number, known, {"also": also[: 16 * MOST_NAMES]})
 
-    def note(self, name: bytes, place: int, hour: int, known_in: Iterable[int] = ()) -> bool:
+    def file_name(self, name: bytes, place: int, hour: int, known_in: Iterable[int] = ()) -> bool:
         """
         File a name of the record at a place. Return False if the name is already known, including in runs of
         the hours `known_in`.
@@ -453,37 +461,37 @@ class KnownCalls:
             return False
         plan.ids[id] = place
         plan.hours.append(hour)
-        topic, number = duplicates.place_of(place)
+        topic, number = duplicates.decode_place(place)
         if number < plan.first.get(topic, 1):
             plan.apart.append((id, place, hour))
         return True
 
-    def may_amend(self, topic: str, number: int) -> bool:
+    def can_amend(self, topic: str, number: int) -> bool:
         return self._amends and topic == self._terms.topic and number >= self._open_from
 
-    def record(self, topic: str, number: int) -> Record | None:
+    def current_record(self, topic: str, number: int) -> Record | None:
         """Return a record with all changes that it has so far."""
         begin = self._plan.first.get(topic, 1)
         if number >= begin:
             return self._plan.records[topic][number - begin]
         known = self._reader.record(topic, number)
         fields = self._plan.amendments.get((topic, number))
-        return amended(known, fields) if fields and isinstance(known, Inference) else known
+        return replace_fields(known, fields) if fields and isinstance(known, Inference) else known
 
-    def _at(self, place: int) -> Record | None:
-        return None if place == IN_A_RUN else self.record(*duplicates.place_of(place))
+    def _record_at(self, place: int) -> Record | None:
+        return None if place == IN_A_RUN else self.current_record(*duplicates.decode_place(place))
 
-    def amend(self, topic: str, number: int, known: Inference, fields: dict[str, Any]) -> None:
+    def amend_record(self, topic: str, number: int, known: Inference, fields: dict[str, Any]) -> None:
         begin = self._plan.first.get(topic, 1)
         # the record is not written yet; change a copy, because the caller may send its own object again
         if number >= begin:
-            self._plan.records[topic][number - begin] = amended(known, fields)
+            self._plan.records[topic][number - begin] = replace_fields(known, fields)
         else:
             self._plan.amendments.setdefault((topic, number), {}).update(fields)
 
     # -- two records of one call -----------------------------------------------------------------------------
 
-    def _counting(self, place: int) -> int:
+    def _counting_place(self, place: int) -> int:
         """
         Return the place of the record that counts. If the record at a place is a shadow or was taken back, that
         is the earlier record of the same call.
@@ -494,7 +502,7 @@ class KnownCalls:
     def _counted_by(self, place: int) -> Iterator[int]:
         """Yield a place, then the place of the record that counts the same call, and so on."""
         yield place
-        while isinstance(known := self._current(place)[0], Inference) and known.counted_by is not None:
+        while isinstance(known := self._current_record(place)[0], Inference) and known.counted_by is not None:
             id = self._index.id_of(known.counted_by)
             earlier = self._plan.ids.get(id) or self._index.place_at_hand(id) or IN_A_RUN
             if earlier >= place:  # the earlier record is not in this log
@@ -502,19 +510,19 @@ class KnownCalls:
             place = earlier
             yield place
 
-    def _records(self, place: int) -> list[Inference]:
+    def _records_of_call(self, place: int) -> list[Inference]:
         """
         Return the record at a place, then the record that counts the same call, and so on. Each is as its newest
         correction describes it, with its names.
         """
         records = []
         for each in self._counted_by(place):
-            known, (current, _) = self._at(each), self._current(each)
+            known, (current, _) = self._record_at(each), self._current_record(each)
             if isinstance(known, Inference) and isinstance(current, Inference):
-                records.append(current if current is known else amended(current, {"also": known.also}))
+                records.append(current if current is known else replace_fields(current, {"also": known.also}))
         return records
 
-    def _bridged(self, record: Inference, identity: Identity, place: int, hours: Iterable[int]) -> int:
+    def _join_matches(self, record: Inference, identity: Identity, place: int, hours: Iterable[int]) -> int:
         """
         Join all records that a report matches. Return the place of the record that counts, or `place` if the
         records stay separate.
@@ -522,12 +530,12 @@ class KnownCalls:
         if record.shadow:
             return place
         is_of_log = any(is_of_span_side(other_name) for _, other_name in identity.links)
-        links = self._unambiguous(identity.links, hours)
-        pairs = list(self._other_sides(record, identity.nesting, links, hours))
+        links = self._unambiguous_links(identity.links, hours)
+        pairs = list(self._matching_sides(record, identity.nesting, links, hours))
         nested = self._find_nested(record, identity, hours, place)
         relayed = self._find_relayed(record, identity, hours, place)
-        if relayed is not None and self._counting(relayed) == self._counting(place):
-            self._pair(place)
+        if relayed is not None and self._counting_place(relayed) == self._counting_place(place):
+            self._keep_relay_names(place)
             relayed = None
         named = set(self._named_places(identity, hours))
         if identity.scope is not None:
@@ -536,8 +544,8 @@ class KnownCalls:
         others |= {each for each in (nested, relayed) if each is not None}
         if not others:
             return place
-        place = self._counting(place)
-        fitting = {place, *map(self._counting, others)}
+        place = self._counting_place(place)
+        fitting = {place, *map(self._counting_place, others)}
         calls = sorted(candidate for candidate in fitting if self._is_call(candidate))
         if IN_A_RUN in fitting and calls:  # one record is too old to be read, so both count
             self._bridged_late(record)
@@ -550,22 +558,22 @@ class KnownCalls:
             # a short id in a log may be that of several spans
             if is_of_log and all(self._has_span(each, "", hours) for each in (first, later)):
                 continue
-            if not self._are_two_calls(first, later, record, hours, is_guess=is_guess) and self._bridge(
-                first, later, record, hours
-            ):
+            if not self._are_two_calls(
+                first, later, record, hours, is_guess=is_guess
+            ) and self._merge_records(first, later, record, hours):
                 joined.add(later)
                 self._terms.bridged += 1
-                self._observe(books.BRIDGED, record)
+                self._count_observation(books.BRIDGED, record)
             else:
                 self._bridged_late(record)
         if place not in joined:
             return place
         for _, pair_names in pairs:
-            self._use(pair_names, first)
+            self._keep_pair_names(pair_names, first)
         if nested is not None:
-            self._used_names.update(map(pair_name, self._records(first)[-1:]))
+            self._used_names.update(map(pair_name, self._records_of_call(first)[-1:]))
         if relayed is not None:
-            self._pair(first)
+            self._keep_relay_names(first)
         return first
 
     def _find_nested(
@@ -588,8 +596,8 @@ class KnownCalls:
             return None
         self._relayed = record
         reports = RelayedReports(
-            lambda name: self.place(name, hours),
-            self._records,
+            lambda name: self.find_place(name, hours),
+            self._records_of_call,
             lambda place, report: self._has_another_id(place, report, hours),
         )
         found = reports.find(record, relay, own)
@@ -597,13 +605,13 @@ class KnownCalls:
         return found.place
 
     def _nested_reports(self, hours: Iterable[int]) -> NestedReports:
-        return NestedReports(lambda name: self.place(name, hours), self._records)
+        return NestedReports(lambda name: self.find_place(name, hours), self._records_of_call)
 
     def _bridged_late(self, record: Record) -> None:
         self._terms.bridged_late += 1
-        self._observe(books.BRIDGED_LATE, record)
+        self._count_observation(books.BRIDGED_LATE, record)
 
-    def _unambiguous(
+    def _unambiguous_links(
         self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
     ) -> list[tuple[bytes, bytes]]:
         """
@@ -611,8 +619,8 @@ class KnownCalls:
         """
         fitting: dict[bytes, set[int]] = {own: set() for own, _ in links}
         for own, other_name in links:
-            if (place := self.place(other_name, hours)) is not None:
-                fitting[own].add(self._counting(place))
+            if (place := self.find_place(other_name, hours)) is not None:
+                fitting[own].add(self._counting_place(place))
         return [link for link in links if len(fitting[link[0]]) < 2]
 
     def _named_places(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
@@ -620,11 +628,11 @@ class KnownCalls:
         Yield the places that exact names lead to. Names that are derived from a rounded time are not used.
         """
         for name in (identity.id, *identity.also):
-            place = self.place(name, hours)
+            place = self.find_place(name, hours)
             if place is not None:
                 yield place
 
-    def _other_sides(
+    def _matching_sides(
         self,
         record: Inference,
         nesting: Nesting | None,
@@ -639,9 +647,9 @@ class KnownCalls:
         """
         sides = set()
         for own, other_name in links:
-            if own in sides or self.place(own, hours) is not None:
+            if own in sides or self.find_place(own, hours) is not None:
                 continue
-            place = self.place(other_name, hours)
+            place = self.find_place(other_name, hours)
             if place is not None and is_of_span_side(own) and self._has_span(place, "", hours):
                 continue
             if place is None or (nesting is not None and self._is_paired(place, nesting, hours)):
@@ -651,7 +659,7 @@ class KnownCalls:
             )
             if pair_names and self._has_another_id(place, record, hours):
                 continue
-            if all(self.place(name, hours) is None for name in pair_names):
+            if all(self.find_place(name, hours) is None for name in pair_names):
                 sides.add(own)
                 yield place, pair_names
 
@@ -660,7 +668,7 @@ class KnownCalls:
         form = form_of(record)
         return form is not None and any(
             known.request_id != record.request_id and self._has_form(known, form, hours)
-            for known in self._records(place)
+            for known in self._records_of_call(place)
         )
 
     def _is_paired(self, place: int, nesting: Nesting, hours: Iterable[int]) -> bool:
@@ -675,11 +683,13 @@ class KnownCalls:
         key. Otherwise the holder of any key could take back calls of others whose ids it knows. Both rules apply to
         a device's report of two calls that servers reported.
         """
-        known, later_call = self._current(first)[0], self._current(later)[0]
+        known, later_call = self._current_record(first)[0], self._current_record(later)[0]
         assert isinstance(known, Inference)
         assert isinstance(later_call, Inference)
         both = known, later_call
-        is_claim = reporter.sender_key == DEVICE_KEYS and not any(map(self._devices(hours).of_device, both))
+        is_claim = reporter.sender_key == DEVICE_KEYS and not any(
+            map(self._device_reports(hours).is_only_from_devices, both)
+        )
         is_third = is_claim or reporter.sender_key not in [each.sender_key for each in both]
         if is_third and are_of_two_calls(*both):
             return True
@@ -692,42 +702,44 @@ class KnownCalls:
         """Return True if the record at a place is a call that counts."""
         if place == IN_A_RUN:
             return False
-        known = self._at(place)
-        topic, _ = duplicates.place_of(place)
+        known = self._record_at(place)
+        topic, _ = duplicates.decode_place(place)
         return topic == self._terms.topic and isinstance(known, Inference) and not known.shadow
 
-    def _bridge(self, first: int, later: int, reporter: Inference, hours: Iterable[int]) -> bool:
+    def _merge_records(self, first: int, later: int, reporter: Inference, hours: Iterable[int]) -> bool:
         """
         Make a record the shadow of an earlier record, or take it back if it is closed. The earlier record gets
         the facts that it lacks, by a correction if it is closed.
 
         Return False and change nothing if a closed record cannot be corrected any more.
         """
-        topic, number = duplicates.place_of(first)
-        _, later_number = duplicates.place_of(later)
-        known, corrections_so_far = self._current(first)
-        later_call, later_corrections = self._current(later)
+        topic, number = duplicates.decode_place(first)
+        _, later_number = duplicates.decode_place(later)
+        known, corrections_so_far = self._current_record(first)
+        later_call, later_corrections = self._current_record(later)
         assert isinstance(known, Inference)
         assert isinstance(later_call, Inference)
         is_open, is_later_open = (self._is_unread(topic, each) for each in (number, later_number))
         marks = span_marks(known.id, "", ANY_SCOPE) if self._has_span(later, "", hours) else ()
         keys = (known.sender_key, later_call.sender_key, reporter.sender_key)
-        costs = self._costs(hours)
-        takes_cost, cost_names = costs.of_same_call(known, later_call, keys)
+        costs = self._known_costs(hours)
+        takes_cost, cost_names = costs.is_later_cost_counted(known, later_call, keys)
         said = later_call
         if has_cost(known) and costs.is_guess(later_call):
             said = _without_cost(later_call, known)
-        devices = self._devices(hours)
-        later_report = LaterReport(said, devices.of_device(later_call), devices.claims_of(later_call))
-        heard = self._devices_of(known, later_report, hours)
+        devices = self._device_reports(hours)
+        later_report = LaterReport(
+            said, devices.is_only_from_devices(later_call), devices.claimed_fields(later_call)
+        )
+        heard = self._device_reports_of(known, later_report, hours)
         compared = partial(
-            self._compared, topic, known, later_report, heard, is_open=is_open, replaces_cost=takes_cost
+            self._compare_report, topic, known, later_report, heard, is_open=is_open, replaces_cost=takes_cost
         )
         filled = {name: None for name in later_report.claims if getattr(known, name) is None}
-        device_names = [] if heard is None else list(heard.names_of(known, later_report, filled))
+        device_names = [] if heard is None else list(heard.names_to_file(known, later_report, filled))
         if is_open:
             if fields := compared():
-                self.amend(topic, number, known, fields)
+                self.amend_record(topic, number, known, fields)
         elif not self._correct_both(
             (known, corrections_so_far),
             (later_call, later_corrections),
@@ -738,12 +750,12 @@ class KnownCalls:
             return False
         self._note_later((*device_names, *cost_names, *marks), first, known, hours)
         if is_later_open:
-            self.amend(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
+            self.amend_record(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
         return True
 
     def _is_unread(self, topic: str, number: int) -> bool:
         """Return True if no reader has seen a record: it is open, or belongs to this submission."""
-        return self.may_amend(topic, number) or number >= self._terms.first
+        return self.can_amend(topic, number) or number >= self._terms.first
 
     def _correct_both(
         self,
@@ -759,7 +771,7 @@ class KnownCalls:
         it lacks, and one that takes the later record back if it is closed. Each record comes with its number of
         corrections. Return False and store nothing if one of them is impossible.
         """
-        from spool.log.planning.corrections import MOST, merged, taken_back
+        from spool.log.planning.corrections import MOST, merge_correction, taken_back
 
         known, count = first
         later_call, later_count = later
@@ -769,19 +781,19 @@ class KnownCalls:
             return False
         now_ns = int(self._plan.at * NS)
         fields = compared()
-        found = [merged(known, count, later_call, fields, now_ns=now_ns)]
+        found = [merge_correction(known, count, later_call, fields, now_ns=now_ns)]
         if not is_later_open:
             found.append(taken_back(later_call, later_count, known.id, reporter, now_ns=now_ns))
         corrections = [each for each in found if each is not None]
         if any(map(self._is_known, corrections)):
             return False
         for each in corrections:
-            self._store(each)
+            self._store_correction(each)
         # the report itself counts as a duplicate or as its own correction
         self._terms.split += len(corrections)
         return True
 
-    def _compared(
+    def _compare_report(
         self,
         topic: str,
         known: Inference,
@@ -799,17 +811,17 @@ class KnownCalls:
         record = later.report
         effective = _with_cost_of(known, record) if replaces_cost else known
         is_costlier = effective is not known
-        if disagree(effective, record):
+        if has_disagreement(effective, record):
             self._terms.conflict += 1
             self._plan.conflicts.add(topic, known, record)
             self._plan.observed[topic, books.CONFLICT, f"{known.source}/{record.source}"] += 1
         if devices is not None:
-            if later.decides and devices.of_device(known):
-                return self._decided(known, record, is_open=is_open)
-            if later.is_of_device and is_measured(known) and not devices.of_device(known):
+            if later.is_deciding and devices.is_only_from_devices(known):
+                return self._server_changes(known, record, is_open=is_open)
+            if later.is_of_device and is_measured(known) and not devices.is_only_from_devices(known):
                 record = added_by_device(record)
             effective = devices.without_claims(effective, later)
-        fields = missing(effective, record)
+        fields = missing_fields(effective, record)
         if fields:
             self._estimate_anew(effective, fields)
         if is_costlier:
@@ -818,13 +830,13 @@ class KnownCalls:
                 fields["charges"] = record.charges
         return fields
 
-    def _decided(self, known: Inference, report: Inference, *, is_open: bool) -> dict[str, Any]:
+    def _server_changes(self, known: Inference, report: Inference, *, is_open: bool) -> dict[str, Any]:
         """Return the changes of a record that devices reported, when a server's report takes the place of theirs."""
         kept = kept_after_server(known)
-        fields = missing(report, kept)
+        fields = missing_fields(report, kept)
         if fields:
             self._estimate_anew(report, fields)
-        return changes(known, amended(report, fields), is_open=is_open)
+        return changed_fields(known, replace_fields(report, fields), is_open=is_open)
 
     def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
         """
@@ -836,8 +848,8 @@ class KnownCalls:
         decides = not PRICED_BY.isdisjoint(fields) or changes_mode(known, fields)
         if self._price is None or not decides:
             return
-        as_it_was = amended(known, {})
-        as_it_is = amended(known, fields)
+        as_it_was = replace_fields(known, {})
+        as_it_is = replace_fields(known, fields)
         self._price(as_it_was)
         if (as_it_was.estimated_cost, as_it_was.price_book) == (known.estimated_cost, known.price_book):
             self._price(as_it_is)
@@ -854,17 +866,17 @@ def _with_cost_of(known: Inference, later: Inference) -> Inference:
     """Return the record with the cost of a later report. Return it unchanged if the amounts are equal."""
     if not (has_cost(known) and has_cost(later)):
         return known
-    if known.charges == later.charges and _amount(known) == _amount(later):
+    if known.charges == later.charges and _cost_amount(known) == _cost_amount(later):
         return known
     cost = {"cost": later.cost, "cost_source": "reported", "charges": later.charges}
-    return amended(known, cost)
+    return replace_fields(known, cost)
 
 
 def _without_cost(report: Inference, known: Inference) -> Inference:
-    return amended(report, {"cost": None, "charges": {}, "cost_source": known.cost_source})
+    return replace_fields(report, {"cost": None, "charges": {}, "cost_source": known.cost_source})
 
 
-def _amount(record: Inference) -> Decimal | None:
+def _cost_amount(record: Inference) -> Decimal | None:
     return None if record.cost is None else Decimal(record.cost)
 
 

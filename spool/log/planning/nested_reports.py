@@ -35,7 +35,7 @@ RecordsOf = Callable[
 Times = tuple[int, int]
 
 
-class Found(NamedTuple):
+class NestedMatch(NamedTuple):
     """Place of the record with the other report, if there is one, and the names to remember with this report."""
 
     place: int | None
@@ -50,7 +50,7 @@ class _Fit(NamedTuple):
     is_exact: bool  # False if the times are from another report of the call, and may be by another clock
 
 
-def others(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
+def reports_of_other_kind(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
     """Yield the reports of the other kind that end at about this time: the common key, and the place."""
     first, last = nesting.end - LATEST_END_NS, nesting.end + SLACK_NS
     if nesting.is_inner:
@@ -94,27 +94,27 @@ class NestedReports:
         self._place_of = place_of
         self._records_of = records_of
 
-    def find(self, record: Inference, nesting: Nesting, own: int | None = None) -> Found:
+    def find(self, record: Inference, nesting: Nesting, own: int | None = None) -> NestedMatch:
         """
         Search for the record with the other report of a call. `own` is the place of the record that has this
         report, if the report is known under another name.
         """
         filed = times_name(nesting)
         if self._place_of(filed) is not None:
-            return Found(None, ())  # a repeated report
-        counting = None if own is None else self._counting(own)
+            return NestedMatch(None, ())  # a repeated report
+        counting = None if own is None else self._counting_record(own)
         if counting is not None and self._place_of(pair_name(counting)) is not None:
-            return Found(None, (filed,))
-        fitting = self._fitting(record, nesting)
+            return NestedMatch(None, (filed,))
+        fitting = self._fitting_calls(record, nesting)
         if not nesting.is_inner:
             fitting = {id: fit for id, fit in fitting.items() if not self._is_within_another(fit)}
         if counting is not None and counting.id in fitting:
-            return Found(None, (filed, pair_name(counting)))
+            return NestedMatch(None, (filed, pair_name(counting)))
         exact = [fit for fit in fitting.values() if fit.is_exact]
         fits = exact or list(fitting.values())
         if len(fits) == 1 or (exact and not nesting.is_inner):
-            return Found(max(fits, key=_duration).place, (filed,))
-        return Found(None, (filed, *self._filing_names(nesting)))
+            return NestedMatch(max(fits, key=_duration_ns).place, (filed,))
+        return NestedMatch(None, (filed, *self._filing_names(nesting)))
 
     def is_of_another_pair(self, place: int, nesting: Nesting) -> bool:
         """
@@ -131,15 +131,15 @@ class NestedReports:
             for times in nested_times(names_of(record), is_inner=nesting.is_inner)
         )
 
-    def _counting(self, place: int) -> Inference | None:
+    def _counting_record(self, place: int) -> Inference | None:
         records = self._records_of(place)
         return records[-1] if records else None
 
-    def _fitting(self, record: Inference, nesting: Nesting) -> dict[bytes, _Fit]:
+    def _fitting_calls(self, record: Inference, nesting: Nesting) -> dict[bytes, _Fit]:
         """Return the calls that have the other report and no report of this kind, by id."""
         fitting: dict[bytes, _Fit] = {}
         is_inner, times = nesting.is_inner, (nesting.start, nesting.end)
-        for key, place in others(nesting, self._place_of):
+        for key, place in reports_of_other_kind(nesting, self._place_of):
             records = self._records_of(place)
             if not records or records[-1].shadow:
                 continue
@@ -151,7 +151,7 @@ class NestedReports:
             # a report that joined a closed record could not add its times
             stated = nested_times(names_of(other), is_inner=not is_inner)
             slack = SLACK_NS if stated else LATEST_END_NS
-            for other_times in stated or [_times(other)]:
+            for other_times in stated or [_times_of(other)]:
                 nested = (times, other_times) if is_inner else (other_times, times)
                 if _is_within(*nested, slack):
                     if self._is_free(records, is_inner=is_inner):
@@ -169,7 +169,7 @@ class NestedReports:
         """Return True if the SDK's report was filed because it is within several other calls."""
         key_of_call, _, _ = fit.key.rpartition("\0")
         keys = tuple([f"{key_of_call}\0{count}" for count in inputs_of(fit.record)])
-        return bool(self._fitting(fit.record, Nesting(True, keys, *fit.times)))
+        return bool(self._fitting_calls(fit.record, Nesting(True, keys, *fit.times)))
 
     def _filing_names(self, nesting: Nesting) -> Iterator[bytes]:
         """Yield the first unused name for each key of a report."""
@@ -179,11 +179,11 @@ class NestedReports:
             yield nested_name(key, step, count, is_inner=nesting.is_inner)
 
 
-def _times(record: Inference) -> Times:
+def _times_of(record: Inference) -> Times:
     return record.start_time or 0, record.end_time or 0
 
 
-def _duration(fit: _Fit) -> int:
+def _duration_ns(fit: _Fit) -> int:
     return fit.times[1] - fit.times[0]
 
 
@@ -204,10 +204,10 @@ def are_same(inner: Inference, outer: Inference) -> bool:
     """Return True if two reports have the same model and the same counts."""
     has_input = (outer.input_tokens or 0) in inputs_of(inner)
     has_counts = has_input and (inner.output_tokens or 0) == (outer.output_tokens or 0)
-    return has_counts and not _models(inner).isdisjoint(_models(outer))
+    return has_counts and not _model_names(inner).isdisjoint(_model_names(outer))
 
 
-def _models(record: Inference) -> set[str]:
+def _model_names(record: Inference) -> set[str]:
     """
     Return the models that a record names, without a prefix of the provider and without a date, because one of
     two reports may name only the alias or only the dated model.

@@ -88,18 +88,18 @@ class Plan:
     def next_numbers(self) -> dict[str, int]:
         return {topic: self.first[topic] + len(records) for topic, records in self.records.items() if records}
 
-    def sums(self) -> Counter[tuple[str, str]]:
-        return books.totals(self.submissions)
+    def term_sums(self) -> Counter[tuple[str, str]]:
+        return books.sum_terms(self.submissions)
 
-    def answers(self, receipts: Sequence[Receipt]) -> Sequence[Answer]:
+    def build_answers(self, receipts: Sequence[Receipt]) -> Sequence[Answer]:
         """
         Return the results in the order of the group. Each is a receipt, or the error for a refused submission.
         """
         rest = iter(receipts)
         places = range(len(receipts) + len(self.stale))
-        return [self._refusal(index) if index in self.stale else next(rest) for index in places]
+        return [self._refusal_at(index) if index in self.stale else next(rest) for index in places]
 
-    def _refusal(self, index: int) -> Stale:
+    def _refusal_at(self, index: int) -> Stale:
         if index in self.reused:
             return KeyReused(_REUSED)
         return KeyEnded(_ENDED) if index in self.ended else Stale(_STALE)

@@ -16,14 +16,14 @@ from operator import attrgetter
 from spool.identity import Identity, Nesting, Relay, from_sender, span_marks
 from spool.log import books, duplicates
 from spool.log.books import Terms
-from spool.log.counted_names import types_of
-from spool.log.counters import SeriesState, advance, as_record
+from spool.log.counted_names import sum_by_type
+from spool.log.counters import SeriesState, advance_series, delta_record
 from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
-from spool.log.partial_reports import PartialReport, stale
+from spool.log.partial_reports import PartialReport, stale_submissions
 from spool.log.pending_spans import BESIDE, CallBelow, LinkedSpan, PendingSpans
-from spool.log.planning.costs import names_of_first, rank_of
+from spool.log.planning.costs import cost_rank, names_of_first
 from spool.log.planning.known_calls import KnownCalls
-from spool.log.planning.nested_reports import PlaceOf, others
+from spool.log.planning.nested_reports import PlaceOf, reports_of_other_kind
 from spool.log.planning.plan import Plan, PlanReader
 from spool.log.planning.relayed_reports import other_reports
 from spool.log.retention import SERIES_AGE_S
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 _source = attrgetter("source")
 
 
-def check(submission: Submission) -> None:
+def check_submission(submission: Submission) -> None:
     """Raise ValueError if a submission is malformed."""
     if len(submission.records) != len(submission.identities):
         raise ValueError("a submission needs one identity per record")
@@ -68,7 +68,7 @@ class Planner:
     def next_numbers(self) -> Mapping[str, int]:
         return dict(self._next)
 
-    def begin(self, next_numbers: Mapping[str, int]) -> None:
+    def set_next_numbers(self, next_numbers: Mapping[str, int]) -> None:
         """Set the next numbers to those on disk."""
         self._next = dict(next_numbers)
 
@@ -85,7 +85,7 @@ class Planner:
         for submission in group:
             has_besides = self.spans.has_besides(submission.heard_by)
             for record, identity in zip(submission.records, submission.identities, strict=True):
-                _, near = hours.of(record)
+                _, near = hours.filing_hours(record)
                 if identity.nesting is not None:
                     nesting = from_sender(identity.nesting, getattr(record, "sender_key", None))
                     places.update(self._nested_places(nesting, near, now))
@@ -108,12 +108,14 @@ class Planner:
         return () if siblings is None else (*siblings.besides, *siblings.others)
 
     def _nested_places(self, nesting: Nesting, hours: Iterable[int], now: float) -> Iterator[int]:
-        return filter(None, [place for _, place in others(nesting, self._place_of(hours, now))])
+        return filter(
+            None, [place for _, place in reports_of_other_kind(nesting, self._place_finder(hours, now))]
+        )
 
     def _relayed_places(self, relay: Relay, hours: Iterable[int], now: float) -> Iterator[int]:
-        return filter(None, other_reports(relay, self._place_of(hours, now)))
+        return filter(None, other_reports(relay, self._place_finder(hours, now)))
 
-    def _place_of(self, hours: Iterable[int], now: float) -> PlaceOf:
+    def _place_finder(self, hours: Iterable[int], now: float) -> PlaceOf:
         return lambda name: self.index.find((self.index.id_of(name),), hours, now)
 
     def plan(
@@ -130,7 +132,7 @@ class Planner:
         `closed_below` is the watermark, frozen for this commit. `check` runs before each submission and may
         raise to abort.
         """
-        failed = stale(group, reader.partial_report)
+        failed = stale_submissions(group, reader.partial_report)
         gone = ended(group, reader.partial_report) if failed else set()
         plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)
         self.spans.begin()
@@ -142,12 +144,12 @@ class Planner:
                 check()
             is_known = self._is_known(plan, index, submission)
             if index not in plan.stale:
-                work = _Work(
+                work = _SubmissionPlanner(
                     self.index, self.spans, plan, reader, closed_below, submission, hours, amends=self._amends
                 )
-                work.run(is_known=is_known)
+                work.plan_submission(is_known=is_known)
         plan.span_rows = self.spans.new_rows(now)
-        plan.gone_spans = self.spans.due(now)
+        plan.gone_spans = self.spans.rows_to_delete(now)
         plan.partial_reports.update({row.key: row for row in plan.span_rows})
         plan.partial_reports.update(dict.fromkeys(plan.gone_spans))
         return plan
@@ -160,19 +162,19 @@ class Planner:
         request = submission.request
         if request is None:
             return False
-        if self._knows(plan, request.body):
+        if self._is_known_request(plan, request.body):
             return True
-        if self._knows(plan, request.key):
+        if self._is_known_request(plan, request.key):
             plan.reused.add(index)
             plan.stale.add(index)
         elif submission.is_repeat:
             plan.stale.add(index)
         return False
 
-    def _knows(self, plan: Plan, name: bytes) -> bool:
+    def _is_known_request(self, plan: Plan, name: bytes) -> bool:
         return self.index.id_of(name) in plan.ids or self.index.knows_request(name, plan.at)
 
-    def apply(self, plan: Plan) -> Mapping[str, int]:
+    def apply_plan(self, plan: Plan) -> Mapping[str, int]:
         """
         Update the state in memory after the plan is on disk. Return the next number of each topic that got records.
         """
@@ -183,7 +185,7 @@ class Planner:
         return numbers
 
 
-class _Work:
+class _SubmissionPlanner:
     """Planning of one submission."""
 
     def __init__(
@@ -239,15 +241,15 @@ class _Work:
             )
         return self._known_calls
 
-    def run(self, *, is_known: bool) -> None:
+    def plan_submission(self, *, is_known: bool) -> None:
         """Plan the submission. `is_known`: the whole request was stored before."""
         begin = len(self._records)
         if is_known:
-            self._repeat()
+            self._count_repeats()
         else:
-            self._take(zip(self._submission.records, self._submission.identities, strict=True))
+            self._plan_records(zip(self._submission.records, self._submission.identities, strict=True))
         if self._submission.points:
-            self._take(self._deltas())
+            self._plan_records(self._counter_deltas())
         if self._calls_below or self._submission.steps:
             self._link_to_runs()
         if self._terms.topic != AI_TELEMETRY:
@@ -262,12 +264,12 @@ class _Work:
             self._plan.heard.setdefault(self._submission.heard_by, set()).update(self._submission.heard)
         self._plan.unrecognised.update(self._submission.unrecognised)
         if self._terms.topic == USAGE_EVENTS:
-            for type, new in types_of(self._records[begin:], self._submission.amount_of).items():
+            for type, new in sum_by_type(self._records[begin:], self._submission.amount_of).items():
                 before = self._plan.event_types.get(type)
                 self._plan.event_types[type] = before.plus(new) if before else new
-        self._observe(self._records[begin:])
+        self._count_by_source(self._records[begin:])
 
-    def _take(self, items: Iterator[tuple[Record, Identity]]) -> None:
+    def _plan_records(self, items: Iterator[tuple[Record, Identity]]) -> None:
         """
         Plan new records and compare known ones. Every record passes this loop, so it uses local
         variables for speed.
@@ -280,7 +282,7 @@ class _Work:
         near_hours = self._near_hours
         topic = self._terms.topic
         first = self._first
-        of_topic = duplicates.place(topic, 0)
+        of_topic = duplicates.encode_place(topic, 0)
         step = duplicates.PLACE_STEP
         for record, identity in items:
             (
@@ -302,23 +304,23 @@ class _Work:
                 records.append(record)
                 continue
             id = index.id_of(known_as)
-            hour, near = near_hours.of(record)
+            hour, near = near_hours.filing_hours(record)
             place = ids.get(id)
             if place is None:
                 place = index.find((id,), near, now)
             if place is None and (lookups or also):
-                place = self._by_another_name((*lookups, *also), near)
+                place = self._find_by_other_names((*lookups, *also), near)
                 if place is not None and (also or scope is not None):
                     is_other = self._known.is_of_another_call(place, record, scope, near)
                     place = None if is_other else place
             if place is None and links:
-                place = self._known.other_side(record, identity, near)
+                place = self._known.find_other_side(record, identity, near)
             if place is None and joins:
-                record, place = self._known.joined(record, joins)
+                record, place = self._known.join_open_record(record, joins)
             if place is None and nesting is not None and isinstance(record, Inference):
-                place = self._known.nested(record, identity, near)
+                place = self._known.find_nested(record, identity, near)
             if place is None and relay is not None and isinstance(record, Inference):
-                place = self._known.relayed(record, identity, near)
+                place = self._known.find_relayed(record, identity, near)
             if place is None:
                 # same result as `duplicates.place`, inlined for speed
                 place = of_topic + step * (first + len(records))
@@ -332,11 +334,11 @@ class _Work:
                     if scope is not None:
                         record.also += b"".join(span_marks(known_as, "", scope))
                     if is_guess or is_final:
-                        record.also += b"".join(names_of_first(record, rank_of(record, identity)))
+                        record.also += b"".join(names_of_first(record, cost_rank(record, identity)))
             else:
                 place = self._known.report(record, identity, place, near)
             if also or links or joins or nesting or relay:
-                self._known.remember(record, identity, place, hour, near)
+                self._known.file_names(record, identity, place, hour, near)
             if above is not None and isinstance(record, Inference):
                 self._calls_below.append((record, above, place))
 
@@ -351,7 +353,7 @@ class _Work:
             new.append(span)
             siblings = has_besides and spans.beside(sender, span.trace, record.span_id or "", above)
             if siblings:
-                _, near = self._near_hours.of(record)
+                _, near = self._near_hours.filing_hours(record)
                 self._known.join_beside(record, siblings, near)
             around = spans.around(span)
             self._known.place_below(place, around)
@@ -363,7 +365,7 @@ class _Work:
         for place, around in spans.calls_below(new):
             self._known.place_below(place, around)
 
-    def _repeat(self) -> None:
+    def _count_repeats(self) -> None:
         self._terms.duplicates += len(self._submission.records)
         for source, n in Counter(map(_source, self._submission.records)).items():
             self._plan.observed[self._terms.topic, books.DUPLICATES, source] += n
@@ -377,9 +379,9 @@ class _Work:
             new[0].request = request.key + request.body
         for number, record in enumerate(new, self._first + begin):
             for name in request_names_of(record):
-                self._known.note(name, duplicates.place(self._terms.topic, number), hour)
+                self._known.file_name(name, duplicates.encode_place(self._terms.topic, number), hour)
 
-    def _by_another_name(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
+    def _find_by_other_names(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
         """
         Return the place of the same call under another of its names, from earlier commits or from this one.
         """
@@ -392,22 +394,22 @@ class _Work:
                 return self._plan.ids[id]
         return None
 
-    def _deltas(self) -> Iterator[tuple[Record, Identity]]:
+    def _counter_deltas(self) -> Iterator[tuple[Record, Identity]]:
         """
         Convert counter points to delta records. Points without a delta are counted as ignored, with the reason.
         """
         for point in self._submission.points:
-            before = self._state(point)
-            state, delta = advance(before, point, self._series_known_since() if before is None else 0)
+            before = self._series_state(point)
+            state, delta = advance_series(before, point, self._series_known_since() if before is None else 0)
             if state is not None:
                 self._plan.series[point.series] = state
             if isinstance(delta, str):
                 self._ignored[delta] = self._ignored.get(delta, 0) + 1
                 self._plan.observed[self._terms.topic, "ignored", delta] += 1
             else:
-                yield as_record(point, delta)
+                yield delta_record(point, delta)
 
-    def _state(self, point: CounterPoint) -> SeriesState | None:
+    def _series_state(self, point: CounterPoint) -> SeriesState | None:
         return self._plan.series.get(point.series) or self._reader.series(point.series)
 
     def _series_known_since(self) -> int:
@@ -415,7 +417,7 @@ class _Work:
         # a series that was dropped longer ago would have expired by now
         return int(since * NS) if since > self._plan.at - SERIES_AGE_S else 0
 
-    def _observe(self, records: Sequence[Record]) -> None:
+    def _count_by_source(self, records: Sequence[Record]) -> None:
         """Count the terms by source. Used only for metrics."""
         topic = self._terms.topic
         observed = self._plan.observed

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from spool.identity import AS_ASSISTANT, AS_GATEWAY, STEP_NS, Relay, of_derived, relayed_name
-from spool.log.planning.nested_reports import MOST_READ, Found, PlaceOf, RecordsOf, count_filed
+from spool.log.planning.nested_reports import MOST_READ, NestedMatch, PlaceOf, RecordsOf, count_filed
 from spool.record import Inference
 
 APART_NS: Final = STEP_NS  # longest time between the ends of the two reports, which are by two clocks
@@ -26,7 +26,7 @@ def other_reports(relay: Relay, place_of: PlaceOf) -> Iterator[int]:
     """Yield the places of the reports of the other side that end at about this time."""
     side = AS_GATEWAY if relay.side == AS_ASSISTANT else AS_ASSISTANT
     for names_request in (False,) if relay.names_request else (False, True):
-        yield from _filed(relay, side, place_of, names_request=names_request)
+        yield from _filed_places(relay, side, place_of, names_request=names_request)
 
 
 def pair_name(counting: Inference) -> bytes:
@@ -47,24 +47,24 @@ class RelayedReports:
         self._records_of = records_of
         self._is_of_another = is_of_another
 
-    def find(self, record: Inference, relay: Relay, own: int | None) -> Found:
+    def find(self, record: Inference, relay: Relay, own: int | None) -> NestedMatch:
         """
         Search for the record with the other report of a call. `own` is the place of the record that has this report,
         if the report is known under another name.
         """
         own_records = [] if own is None else self._records_of(own)
         if self._are_paired(own_records):
-            return Found(None, ())
-        fitting = dict(self._fitting(record, relay))
+            return NestedMatch(None, ())
+        fitting = dict(self._fitting_calls(record, relay))
         if own_records and own_records[-1].id in {records[-1].id for records, _ in fitting.values()}:
-            return Found(own, ())
+            return NestedMatch(own, ())
         if fitting:
-            return Found(min(fitting, key=lambda place: (fitting[place][1], place)), ())
+            return NestedMatch(min(fitting, key=lambda place: (fitting[place][1], place)), ())
         if own_records and self._has_filed(own_records, relay):
-            return Found(None, ())
-        return Found(None, tuple(self._filing_names(relay)))
+            return NestedMatch(None, ())
+        return NestedMatch(None, tuple(self._filing_names(relay)))
 
-    def _fitting(
+    def _fitting_calls(
         self, record: Inference, relay: Relay
     ) -> Iterator[tuple[int, tuple[Sequence[Inference], Distance]]]:
         """Yield the places of calls without a report of this side, with their records and their distance."""
@@ -83,7 +83,7 @@ class RelayedReports:
         """Return True if a report of this side is filed for the call of these records."""
         ids = {each.id for each in records}
         for names_request in (False, True):
-            for place in _filed(relay, relay.side, self._place_of, names_request=names_request):
+            for place in _filed_places(relay, relay.side, self._place_of, names_request=names_request):
                 if any(each.id in ids for each in self._records_of(place)):
                     return True
         return False
@@ -91,20 +91,20 @@ class RelayedReports:
     def _filing_names(self, relay: Relay) -> Iterator[bytes]:
         """Yield the first unused name for each key of a report."""
         for key in relay.keys:
-            name = _names(relay.side, key, relay.end // STEP_NS, names_request=relay.names_request)
+            name = _name_by_ordinal(relay.side, key, relay.end // STEP_NS, names_request=relay.names_request)
             yield name(count_filed(name, self._place_of))
 
 
-def _names(side: str, key: str, step: int, *, names_request: bool) -> Callable[[int], bytes]:
+def _name_by_ordinal(side: str, key: str, step: int, *, names_request: bool) -> Callable[[int], bytes]:
     return lambda ordinal: relayed_name(side, key, step, ordinal, names_request=names_request)
 
 
-def _filed(relay: Relay, side: str, place_of: PlaceOf, *, names_request: bool) -> Iterator[int]:
+def _filed_places(relay: Relay, side: str, place_of: PlaceOf, *, names_request: bool) -> Iterator[int]:
     """Yield the places of the reports of a side with a key of a report, from at most one step before or after it."""
     own = relay.end // STEP_NS
     for key in relay.keys:
         for step in (own, own - 1, own + 1):
-            name = _names(side, key, step, names_request=names_request)
+            name = _name_by_ordinal(side, key, step, names_request=names_request)
             count = count_filed(name, place_of)
             for ordinal in range(count - 1, max(count - MOST_READ, 0) - 1, -1):
                 place = place_of(name(ordinal))

@@ -25,7 +25,7 @@ from spool.deliveries.stored import (
 )
 from spool.deliveries.values import PartialRefusal, RouteState, UnsettledDelivery
 from spool.errors import SpoolUnavailable
-from spool.log.commits.following import by_topic
+from spool.log.commits.following import numbers_by_topic
 from spool.log.values import Entry
 from spool.postgres.connections.standby import refused
 from spool.postgres.database import Connection, Database, JoinedTransaction
@@ -328,7 +328,7 @@ class DeliveryChoice:
     def closed(self) -> int:
         """Return the watermark of the newest commit."""
         row = self.session.execute(self.connection, log_queries.NEWEST).fetchone()
-        return by_topic(row[2])[self.route.topic] if row else 1
+        return numbers_by_topic(row[2])[self.route.topic] if row else 1
 
     def take(self, found: ReadDelivery | None) -> StoredDelivery | None:
         """Take a delivery for this session."""

@@ -15,7 +15,7 @@ from math import inf
 from uuid import UUID
 
 from spool.errors import SpoolUnavailable
-from spool.log.commits.following import CommitRow, by_topic
+from spool.log.commits.following import CommitRow, numbers_by_topic
 from spool.log.commits.writer import IndexOutOfStep
 from spool.log.partial_reports import expected_keys
 from spool.log.planning.plan import Answer, Plan
@@ -152,7 +152,7 @@ class AttemptWriter:
         if submissions:
             self._room.check(connection, following.last.size)
         now = following.time_of_next(head.now)
-        closed = following.closed_at(now, durable=following.durable if self._hold_s else inf)
+        closed = following.closed_at(now, durable=following.durable_number if self._hold_s else inf)
         reader = store.PostgresPlanReader(
             self._database,
             connection,
@@ -162,7 +162,7 @@ class AttemptWriter:
             series_known_since=head.series_known_since,
             versions=versions(),
         )
-        plan = following.planner.plan(submissions, reader, by_topic(closed), now)
+        plan = following.planner.plan(submissions, reader, numbers_by_topic(closed), now)
         in_two_steps = self._in_two_steps and others_commit
         with transaction.committed(in_two_steps=in_two_steps, needs_standby=self.needs_standby):
             row = store.write(
@@ -178,16 +178,16 @@ class AttemptWriter:
             )
             move(plan)
             receipts = [
-                terms.receipt(self._sealer.seal(row.id, index), self._proof)
+                terms.build_receipt(self._sealer.seal(row.id, index), self._proof)
                 for index, terms in enumerate(plan.submissions)
             ]
-            attempt = CommitAttempt(row, plan, plan.answers(receipts), time.perf_counter())
+            attempt = CommitAttempt(row, plan, plan.build_answers(receipts), time.perf_counter())
             group.attempts.append(attempt)
         return attempt
 
     def _check_unconfirmed(self) -> None:
         following = self._memory.following
-        seconds, size = following.unconfirmed()
+        seconds, size = following.measure_unconfirmed()
         if seconds > UNCONFIRMED_S or size > UNCONFIRMED_BYTES:
             raise TooMuchUnconfirmed(following.last.id)
 
@@ -256,7 +256,7 @@ class GroupCommits:
         """
         async with self._memory.turn:
             newest = self._memory.following.last.id
-            if newest > self._memory.following.durable:
+            if newest > self._memory.following.durable_number:
                 with suppress(SpoolUnavailable):
                     await self._memory.confirm_within(newest, needs_standby=self._writer.needs_standby)
                 self._horizon.moved()

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from spool.errors import EntryUnreadable
-from spool.log.amendments import amended
-from spool.log.commits.following import by_topic
-from spool.log.duplicates import place_of
+from spool.log.amendments import replace_fields
+from spool.log.commits.following import numbers_by_topic
+from spool.log.duplicates import decode_place
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry, EntryCache
 from spool.log.entries.codec import Damage, EntryBody, log_damaged_amendment
@@ -90,7 +90,7 @@ def read_entries(
                         Entry(topic=topic, first=begin, committed_at=row.committed_at, records=packed_part)
                     )
                     continue
-            records = cache.records(entry, begin - row.first, end - row.first + 1)
+            records = cache.decode_records(entry, begin - row.first, end - row.first + 1)
         except EntryUnreadable as error:
             records = [None] * (end - begin + 1)
             if damage is not None and not row.is_damaged:
@@ -98,7 +98,7 @@ def read_entries(
         for number in fields.keys() & range(begin, end + 1):
             record = records[number - begin]
             if isinstance(record, Inference):
-                records[number - begin] = amended(record, fields[number])
+                records[number - begin] = replace_fields(record, fields[number])
         result.append(Entry(topic=topic, first=begin, committed_at=row.committed_at, records=records))
     return result
 
@@ -106,14 +106,14 @@ def read_entries(
 def accepted(database: Database, connection: Connection, topic: str) -> int:
     """Return the highest number that is assigned in a topic, or 0."""
     row = connection.execute(database.sql(queries.NEWEST)).fetchone()
-    return by_topic(row[1])[topic] - 1 if row else 0
+    return numbers_by_topic(row[1])[topic] - 1 if row else 0
 
 
 def oldest(database: Database, connection: Connection, topic: str) -> int:
     """Return the lowest stored number, or the next number if none is stored."""
     row = connection.execute(database.sql(queries.MARKS)).fetchone()
     assert row is not None
-    return by_topic(row[2])[topic]
+    return numbers_by_topic(row[2])[topic]
 
 
 def committed_at(database: Database, connection: Connection, topic: str, number: int) -> float | None:
@@ -213,17 +213,17 @@ class KeptRecords:
         if raw is None:
             return None
         try:
-            record = codec.record(raw)
+            record = codec.decode_record(raw)
         except EntryUnreadable:
             return None
         fields = self.fields.get((topic, number))
-        return amended(record, fields) if fields and isinstance(record, Inference) else record
+        return replace_fields(record, fields) if fields and isinstance(record, Inference) else record
 
     def _read(self, topic: str, number: int) -> None:
         wanted_numbers: dict[str, set[int]] = defaultdict(set, {topic: {number}})
         if self._places is not None:
             for place in self._places():
-                of_topic, known = place_of(place)
+                of_topic, known = decode_place(place)
                 wanted_numbers[of_topic].add(known)
             self._places = None
         remaining = {of_topic: ranges(sorted(numbers)) for of_topic, numbers in wanted_numbers.items()}
@@ -260,7 +260,7 @@ class KeptRecords:
                 entry = known[row.first] if body is None else cache_entry(topic, row, body, self._cache)
                 if not isinstance(entry, EntryUnreadable):
                     for number in wanted_numbers.intersection(range(row.first, row.last + 1)):
-                        self._raws[topic, number] = entry.raws[number - row.first].copy()
+                        self._raws[topic, number] = entry.raw_records[number - row.first].copy()
             for number, fields in unpacked_fields(topic, filled.fetchall()).items():
                 self.fields[topic, number] = fields
 

@@ -19,7 +19,7 @@ import msgspec
 from spool.log import books, counted_names
 from spool.log.books import Terms
 from spool.log.conflicts import Conflict, Conflicts, Pair
-from spool.log.counted_names import EventSum, EventType, often
+from spool.log.counted_names import EventSum, EventType, frequent_places
 from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
@@ -105,7 +105,7 @@ def total(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
     sums: Counter[tuple[str, str]] = Counter()
     for commit in commits:
         if commit.terms:
-            sums.update(books.totals(commit.terms))
+            sums.update(books.sum_terms(commit.terms))
     return sums
 
 
@@ -173,7 +173,7 @@ def _keep_shapes(
     counted: dict[str, tuple[int, float]] = {}
     for at, of_commit in finds_by_commit:
         for names, n in of_commit:
-            shape = counted_names.shape_of(names)
+            shape = counted_names.shape_key(names)
             counted[shape] = counted.get(shape, (0, 0.0))[0] + n, at
     with connection.pipeline():
         for shape, (n, at) in sorted(counted.items()):
@@ -197,7 +197,7 @@ def _keep_types(
     amounts = {_name(type): _amount(text) for type, text in rows}
     with connection.pipeline():
         for type, (new, at) in sorted(counted.items()):
-            sum = counted_names.added(amounts.get(type), new.amount)
+            sum = counted_names.add_amounts(amounts.get(type), new.amount)
             connection.execute(
                 database.sql(queries.COUNT_EVENT_TYPE), (type.encode(), new.count, _text(sum), at)
             )
@@ -205,7 +205,7 @@ def _keep_types(
 
 
 def _bound(max_rows: int) -> Mapping[str, int]:
-    return {"often": often(max_rows), "most": max_rows}
+    return {"often": frequent_places(max_rows), "most": max_rows}
 
 
 def _name(data: bytes) -> str:

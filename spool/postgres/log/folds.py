@@ -36,16 +36,16 @@ class Folds:
         now = self._clock.now()
         closed = self._memory.closed
         index = self._memory.index
-        while index.due(now, closed):
+        while index.is_fold_due(now, closed):
             if index.can_wait(now):
-                self._aside.begin(lambda: self._memory.index, partial(_oldest, index, now, closed))
+                self._aside.start_fold(lambda: self._memory.index, partial(_oldest, index, now, closed))
                 return
             if not await self._fold(partial(index.fold, now, closed)):
                 await self._fold(partial(index.fold, now))
 
     async def end(self) -> None:
         """Wait until no fold is running."""
-        await self._aside.end()
+        await self._aside.wait_for_fold()
 
     async def fold_all(self) -> None:
         """
@@ -75,11 +75,11 @@ class Folds:
                 store.write_fold, self._database, fold=fold, commit=commit, through=through, seq=seq
             )
             self._memory.runs_seq = seq + 1 if await self._database.transaction(write) else None
-        following.index.folded(fold)
-        following.folded(fold.taken)
+        following.index.apply_fold(fold)
+        following.note_fold(fold.taken)
 
 
 def _oldest(index: DuplicateIndex, now: float, closed: Mapping[str, int]) -> OldestIds:
     """Return the oldest closed ids. If none is closed, return a batch of open ids."""
-    oldest = index.oldest(now, closed)
-    return oldest if oldest.ids else index.oldest(now)
+    oldest = index.oldest_to_fold(now, closed)
+    return oldest if oldest.ids else index.oldest_to_fold(now)

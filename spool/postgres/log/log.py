@@ -19,15 +19,15 @@ from spool.clock import Clock
 from spool.disks import FSYNC
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
-from spool.log.accepted_twice import TwiceAccepted
-from spool.log.commits.following import by_topic
+from spool.log.accepted_twice import RepeatedAcceptances
+from spool.log.commits.following import numbers_by_topic
 from spool.log.commits.writer import GroupWriter
 from spool.log.counted_names import EventType
 from spool.log.duplicates import RepeatedIds, Whereabouts
 from spool.log.entries.codec import Damage, log_damage
 from spool.log.horizon import check_closed
 from spool.log.planning.plan import Answer
-from spool.log.planning.planner import check
+from spool.log.planning.planner import check_submission
 from spool.log.protocols import Observer
 from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import Reader
@@ -174,7 +174,7 @@ class PostgresLog:
     # -- appending -------------------------------------------------------------------------------------------
 
     async def append(self, submission: Submission) -> Receipt:
-        check(submission)
+        check_submission(submission)
         return await self._writer.append(submission)
 
     async def _commit(self, group: Sequence[Submission]) -> Sequence[Answer]:
@@ -269,7 +269,7 @@ class PostgresLog:
         return self._horizon.closed_below(topic)
 
     def next_number(self, topic: str) -> int:
-        return by_topic(self._memory.following.last.next)[topic]
+        return numbers_by_topic(self._memory.following.last.next)[topic]
 
     async def newest_number(self, topic: str) -> int:
         await self.follow()
@@ -314,10 +314,10 @@ class PostgresLog:
         return await self._verification.books()
 
     async def verify(self) -> Books:
-        def twice() -> TwiceAccepted:
+        def twice() -> RepeatedAcceptances:
             settings = self._settings
             window_s, max_ids = settings.duplicate_window, settings.duplicate_ids
-            return TwiceAccepted(self._memory.index, window_s=window_s, max_ids=max_ids)
+            return RepeatedAcceptances(self._memory.index, window_s=window_s, max_ids=max_ids)
 
         async with self._upkeep.lock:
             verified, damage, seen = await self._verification.verify(twice)
@@ -325,7 +325,9 @@ class PostgresLog:
             await self._set_aside(
                 topic, [damaged_range for damaged_topic, damaged_range in damage if damaged_topic == topic]
             )
-        return replace(verified, accepted_twice=await seen.judged(partial(self.read, with_open=True)))
+        return replace(
+            verified, accepted_twice=await seen.find_accepted_twice(partial(self.read, with_open=True))
+        )
 
     async def stats(self) -> LogStats:
         def count(connection: Connection) -> tuple[int, int]:
@@ -354,11 +356,11 @@ class PostgresLog:
             max_series=self._settings.max_series,
             series_pushed_out=self._upkeep.series_pushed_out,
             pending_spans=len(self._memory.following.planner.spans),
-            writable=trouble is None and self._writer.alive and used < self._settings.max_bytes,
+            writable=trouble is None and self._writer.is_alive and used < self._settings.max_bytes,
             last_error=trouble,
-            alive=self._writer.alive,
-            commit_s=self._writer.in_hand_s,
-            waiting=self._writer.waiting,
+            alive=self._writer.is_alive,
+            commit_s=self._writer.running_s,
+            waiting=self._writer.waiting_count,
             cache_bytes=self._memory.read_cache.bytes + self._memory.write_cache.bytes,
             durability=self._proof,
         )
@@ -366,7 +368,7 @@ class PostgresLog:
     # -- upkeep ----------------------------------------------------------------------------------------------
 
     async def repeated_ids(self) -> int:
-        return await self._repeated.count(self._memory.index)
+        return await self._repeated.refreshed_count(self._memory.index)
 
     async def retain(self) -> int:
         """

@@ -12,7 +12,7 @@ from math import inf
 
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable
-from spool.log.commits.following import SOONER_S, CommitRow, Following, by_topic
+from spool.log.commits.following import SOONER_S, CommitRow, Following, numbers_by_topic
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries.cache import EntryCache
 from spool.log.horizon import WaitingReaders
@@ -81,7 +81,9 @@ class PostgresHorizon:
         It decreases only when the whole state is read again.
         """
         following = self._following
-        closed = by_topic(following.closed_at(self._clock.now(), durable=following.durable))[topic]
+        closed = numbers_by_topic(following.closed_at(self._clock.now(), durable=following.durable_number))[
+            topic
+        ]
         self._shown[topic] = max(closed, self._shown.get(topic, 1))
         return self._shown[topic]
 
@@ -97,7 +99,7 @@ class PostgresHorizon:
         now = self._clock.now()
         last = following.last
         due = following.closed_at(now)
-        is_proven = due == following.closed_at(now, durable=following.durable)
+        is_proven = due == following.closed_at(now, durable=following.durable_number)
         return due != last.closed or not is_proven or last.at > now + SOONER_S
 
     def _closes_in_s(self) -> float | None:
@@ -168,7 +170,7 @@ class NodeMemory:
         Return the watermark of each topic: by the newest commit row, or by durable commits if records
         close at once.
         """
-        return by_topic(self.following.closed_at(-inf, durable=self.following.durable))
+        return numbers_by_topic(self.following.closed_at(-inf, durable=self.following.durable_number))
 
     async def load(self) -> None:
         """Read the whole state. The caller holds the turn lock, unless the log is not in use yet."""
@@ -241,7 +243,7 @@ class NodeMemory:
 
     def committed(self, row: CommitRow, plan: Plan) -> None:
         """Apply a durable commit of this node. The caller holds the turn lock."""
-        self.following.committed(row, plan)
+        self.following.apply_own_commit(row, plan)
         self.read_cache.add(plan.entries)
         self.confirmed(row.id)
         self._horizon.moved()
@@ -281,4 +283,4 @@ def catch_up(following: Following, rows: Iterable[CommitRow]) -> None:
         if first is None or (first.id, first.token) != (last.id, last.token):
             raise MemoryIsAhead(f"commit {last.id} is missing from the database")
     for row in rows:
-        following.follow(row)
+        following.apply_foreign_row(row)

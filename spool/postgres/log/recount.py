@@ -17,8 +17,8 @@ from typing import Protocol
 
 from spool.errors import SpoolUnavailable
 from spool.log import books
-from spool.log.accepted_twice import TwiceAccepted
-from spool.log.commits.following import by_topic
+from spool.log.accepted_twice import RepeatedAcceptances
+from spool.log.commits.following import numbers_by_topic
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import Damage
 from spool.log.retention import log_set_aside
@@ -70,14 +70,14 @@ def border(database: Database, connection: Connection, routes: RouteTerms) -> Bo
     newest = connection.execute(database.sql(queries.NEWEST)).fetchone()
     assert marks is not None
     limits = Border(
-        routes=routes.route_terms(connection), first_commit=marks[1] + 1, kept_from=by_topic(marks[2])
+        routes=routes.route_terms(connection), first_commit=marks[1] + 1, kept_from=numbers_by_topic(marks[2])
     )
     for topic, term, n, carried in connection.execute(database.sql(queries.BOOKS)):
         limits.counters[topic, term] = n
         limits.carried[topic, term] = carried
     limits.counters.update(total(unbooked(database, connection, limit=2**62)))
     if newest:
-        limits.last_commit, limits.next = newest[0], by_topic(newest[1])
+        limits.last_commit, limits.next = newest[0], numbers_by_topic(newest[1])
     return limits
 
 
@@ -101,7 +101,7 @@ async def recount_commits(database: Database, found: Border) -> Recount:
     return recounted
 
 
-async def recount(database: Database, found: Border, twice: TwiceAccepted) -> Recount:
+async def recount(database: Database, found: Border, twice: RepeatedAcceptances) -> Recount:
     """Recount from commit rows and entries. `twice` gets every entry."""
     recounted = await recount_commits(database, found)
     for topic in TOPICS:
@@ -138,7 +138,7 @@ def _commits(database: Database, connection: Connection, *, after: int, border: 
             wrong.append(f"commit {commit}: its row is damaged")
             unread[commit] = checksum
         else:
-            sums.update(books.totals(terms))
+            sums.update(books.sum_terms(terms))
     if expected == after + 1:
         wrong.append(f"commits {expected} to {border.last_commit}: their rows are missing")
         expected = border.last_commit + 1
@@ -182,7 +182,7 @@ def _numbers(
     first: int,
     last: int,
     into: Recount,
-    twice: TwiceAccepted,
+    twice: RepeatedAcceptances,
 ) -> None:
     """Count one slice of record numbers. Every record is decoded."""
     damage: list[Damage] = []
@@ -192,7 +192,7 @@ def _numbers(
         if entry.first != first:
             wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")
         record_count += len(entry.records)
-        twice.note(entry)
+        twice.collect_ids(entry)
         first = entry.last + 1
     if first <= last:
         wrong.append(f"{topic}: numbers {first} to {last} are missing")
@@ -227,11 +227,11 @@ class Verification:
     async def books(self) -> Books:
         """Read the counters of every topic and route."""
         limits = await self._border()
-        return books.books(books.by_topic({**limits.counters, **limits.kept}), limits.routes)
+        return books.check_equations(books.terms_by_topic({**limits.counters, **limits.kept}), limits.routes)
 
     async def verify(
-        self, twice: Callable[[], TwiceAccepted]
-    ) -> tuple[Books, Sequence[tuple[str, Damage]], TwiceAccepted]:
+        self, twice: Callable[[], RepeatedAcceptances]
+    ) -> tuple[Books, Sequence[tuple[str, Damage]], RepeatedAcceptances]:
         """
         Recount and compare. Return the accounting with its problems, the damaged entries by topic, and
         the new `twice`.
@@ -246,7 +246,7 @@ class Verification:
         else:
             raise SpoolUnavailable("records were deleted during every recount: try again")
         await self._set_terms_aside(limits, counted)
-        verified = books.verified(limits.counters, counted.sums, limits.routes, counted.wrong)
+        verified = books.check_recount(limits.counters, counted.sums, limits.routes, counted.wrong)
         return verified, counted.damage, seen
 
     async def set_damaged_aside(self) -> None:
@@ -266,7 +266,7 @@ class Verification:
         """
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return
-        known = books.terms_of_damaged(border.counters, counted.sums, border.routes)
+        known = books.lost_terms(border.counters, counted.sums, border.routes)
         if known is None:
             return
         terms, uncounted = known

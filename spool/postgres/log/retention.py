@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from spool.clock import Clock
 from spool.log import books, retention
-from spool.log.commits.following import by_topic
+from spool.log.commits.following import numbers_by_topic
 from spool.log.counters import KNOWN_SINCE
 from spool.log.retention import Candidate, DamagedCommits, DrainRate, Progress, carried_sums
 from spool.postgres.database import Connection, Database, JoinedTransaction
@@ -146,7 +146,8 @@ class PostgresRetention:
     def _periods(self, connection: Connection) -> list[LogPeriod]:
         rows = connection.execute(self._database.sql(queries.PERIODS))
         return [
-            LogPeriod(number, at, by_topic(firsts), commit, size) for number, at, firsts, commit, size in rows
+            LogPeriod(number, at, numbers_by_topic(firsts), commit, size)
+            for number, at, firsts, commit, size in rows
         ]
 
     def freed(self, connection: Connection) -> int:
@@ -191,7 +192,7 @@ class PostgresRetention:
         newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
         if marks is None or fold is None or newest is None:
             return []
-        kept_from = by_topic(marks[2])
+        kept_from = numbers_by_topic(marks[2])
         through = min(marks[1], fold[1], newest[0] - 1)  # the newest commit row must stay
         period_numbers = []
         for period, after in pairwise(self._periods(connection)):
@@ -211,7 +212,7 @@ class PostgresRetention:
         where = {"topic": code(topic), "below": limit, "limit": STEP}
         rows = connection.execute(self._database.sql(queries.OLDEST_ENTRIES), where)
         candidates = [Candidate._make(row) for row in rows]
-        removable = retention.removable(candidates, limit=limit, before=before, excess=0)
+        removable = retention.removable_entries(candidates, limit=limit, before=before, excess=0)
         if removable:
             self._skip(connection, {topic: removable[-1].last + 1})
             self._remove(connection, topic, removable[-1].last + 1, entries=len(removable), needed=needed)
@@ -285,7 +286,9 @@ class PostgresRetention:
         booked, carried, kept_from, _ = marks
         before = now - self._retention_s
         after = now + self._retention_s
-        emptied = self._emptied(connection, by_topic(kept_from)) if self.short_of_room(connection) else 0
+        emptied = (
+            self._emptied(connection, numbers_by_topic(kept_from)) if self.short_of_room(connection) else 0
+        )
         where = {"after": carried, "until": min(booked, newest[0] - 1), "limit": COMMITS}
         rows = connection.execute(self._database.sql(queries.COMMITS_BETWEEN), where, binary=True).fetchall()
         # A time far in the future was written before the clock was set back. Its row must not block
@@ -315,7 +318,7 @@ class PostgresRetention:
         """Return the progress of the log and its routes, summed over all topics."""
         progress = Progress(0, 0)
         for topic in TOPICS:
-            progress = progress.plus(
+            progress = progress.with_topic(
                 last=accepted(self._database, connection, topic),
                 oldest=oldest(self._database, connection, topic),
                 needed=self._routes.needed_from(connection, topic),
@@ -398,4 +401,6 @@ class LogRoom:
     async def note_removal(self) -> None:
         """Measure, after a run of retention, how fast the log drains."""
         await self.begin()
-        self._drain.note(self._clock.monotonic(), await self._database.snapshot(self._retention.progress))
+        self._drain.add_sample(
+            self._clock.monotonic(), await self._database.snapshot(self._retention.progress)
+        )

@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from spool.log import books, places, runs
-from spool.log.commits.following import ByTopic, CommitRow, Following, by_topic, of_topics, pack_ids
+from spool.log.commits.following import (
+    ByTopic,
+    CommitRow,
+    Following,
+    numbers_by_topic,
+    numbers_in_topic_order,
+    pack_ids,
+)
 from spool.log.counters import KNOWN_SINCE, SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
@@ -158,8 +165,8 @@ def write(
     ids = pack_ids(plan)
     finds = pack_finds(plan)
     size += len(terms) + len(ids) + len(finds or b"")
-    numbers = {**by_topic(last.next), **plan.next_numbers()}
-    ends = tuple(of_topics(numbers))
+    numbers = {**numbers_by_topic(last.next), **plan.next_numbers()}
+    ends = tuple(numbers_in_topic_order(numbers))
     row = CommitRow(
         id=last.id + 1,
         period=period,
@@ -167,7 +174,7 @@ def write(
         at=plan.at,
         next=ends,
         closed=ends if closed is None else tuple(closed),
-        durable=following.durable,
+        durable=following.durable_number,
         entries=last.entries + len(entries),
         size=last.size + size,
         ids=ids,
@@ -288,14 +295,16 @@ def write_fold(
         return False
     connection.execute(database.sql(queries.REMOVE_RUNS), ([run.key for run in fold.removed],))
     for run in sorted(fold.added, key=lambda run: run.key):
-        data, checksum = runs.packed(run.ids)
+        data, checksum = runs.pack_ids(run.ids)
         row = (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data)
         connection.execute(database.sql(queries.ADD_RUN), row)
-    removed_places = [places.name_of(block.run.key) for block in fold.places_before.beyond(fold.places)]
+    removed_places = [
+        places.fact_key(block.run.key) for block in fold.places_before.blocks_missing_in(fold.places)
+    ]
     rows = PostgresConnection(connection, database.sql)
     facts.forget(rows, removed_places)
-    for block in fold.places.beyond(fold.places_before):
-        facts.keep(rows, *places.fact_of(block))
+    for block in fold.places.blocks_missing_in(fold.places_before):
+        facts.keep(rows, *places.encode_fact(block))
     return True
 
 
@@ -319,7 +328,7 @@ def load(
     seq, commit, through, covered_since = state
     id_runs = []
     for key, hour, arrived_at, checksum, data in connection.execute(database.sql(queries.RUNS), binary=True):
-        ids = runs.unpacked(data, checksum)
+        ids = runs.unpack_ids(data, checksum)
         if ids is None:
             _log.error(
                 "a run of known ids is damaged and ignored", extra={"action": "ids_damaged", "hour": hour}
@@ -328,10 +337,10 @@ def load(
     stored = connection.execute(
         database.sql(queries.FACTS_BETWEEN), (places.FIRST, places.AFTER), binary=True
     )
-    index.load(id_runs, covered_since, places.load(stored, index.native))
+    index.load(id_runs, covered_since, places.load_blocks(stored, index.native))
     following = Following(index, hold_s=settings.hold, max_spans=settings.pending_spans)
     following.planner.load_spans(partial_reports.of_kind(database, connection, SPANS))
-    first = tuple(number + 1 for number in by_topic(through).values())
+    first = tuple(number + 1 for number in numbers_by_topic(through).values())
     gap = _follow_all(database, connection, following, commit, first)
     return Loaded(following, seq, moment[0], gap)
 
@@ -365,9 +374,9 @@ def _follow_all(
         if after == commit and rows and rows[0][0] > commit + 1:
             gap = f"commits {commit + 1} to {rows[0][0] - 1}"
         learned = [commit_row(row) for row in rows]
-        following.learn(learned, first, in_runs_in_part=after == commit)
+        following.load_unfolded_rows(learned, first, in_runs_in_part=after == commit)
         if len(rows) < AT_ONCE:
             break
         after, first = learned[-1].id, learned[-1].next
-    following.begin(reversed(open_rows))
+    following.load_open_rows(reversed(open_rows))
     return gap

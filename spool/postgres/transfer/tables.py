@@ -18,11 +18,11 @@ from spool.errors import NotAllowed
 from spool.ledger import money
 from spool.ledger.sums import MONEY
 from spool.log import places
-from spool.log.commits.following import by_topic, fact_of, pack_names, unpack_ids
+from spool.log.commits.following import fact_key, numbers_by_topic, pack_names, unpack_ids
 from spool.log.commits.unfolded import FoldedIds
 from spool.log.conflicts import Conflict
 from spool.log.counters import KNOWN_SINCE
-from spool.log.duplicates import place_of
+from spool.log.duplicates import decode_place
 from spool.log.heard import pack_senders
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import LIVE, Connection, Database
@@ -190,7 +190,7 @@ class PostgresTables:
     def _facts(self) -> Iterator[tuple[str, bytes]]:
         yield from self._connection.execute(self._database.sql(_FACTS)).fetchall()
         [(through, covered_since, commit)] = self._connection.execute(self._database.sql(_FOLDS)).fetchall()
-        folded = FoldedIds(through=by_topic(through), covered_since=covered_since)
+        folded = FoldedIds(through=numbers_by_topic(through), covered_since=covered_since)
         yield "ids", msgspec.msgpack.encode(folded)
         yield from self._names_apart(commit)
         _, recent = self._select(FACTS_BETWEEN, places.FIRST, places.AFTER)
@@ -207,8 +207,8 @@ class PostgresTables:
             new = zip(*unpack_ids(ids), strict=True)
             names = [name_row for name_row in new if _is_before(before, name_row[1])]
             if names and id > folded:
-                yield fact_of(id), pack_names(at, names)
-            before = by_topic(ends)
+                yield fact_key(id), pack_names(at, names)
+            before = numbers_by_topic(ends)
 
 
 async def tables(options: StorageOptions) -> OpenTables:
@@ -281,5 +281,5 @@ def _with_limbs(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTabl
 
 def _is_before(numbers: Mapping[str, int], place: int) -> bool:
     """Return True if the place is before these numbers, or if the numbers are unknown."""
-    topic, number = place_of(place)
+    topic, number = decode_place(place)
     return not numbers or number < numbers[topic]

@@ -31,16 +31,16 @@ from spool.installation import derived, make_secret
 from spool.ledger import money
 from spool.ledger.sums import MONEY, Dimensions
 from spool.log import books, duplicates, places, runs
-from spool.log.amendments import amended
+from spool.log.amendments import replace_fields
 from spool.log.books import Terms
-from spool.log.commits.following import UNKNOWN_TOKEN, NewIds, names_in, of_topics, pack_new_ids
+from spool.log.commits.following import UNKNOWN_TOKEN, NewIds, names_in, numbers_in_topic_order, pack_new_ids
 from spool.log.commits.unfolded import FoldedIds
 from spool.log.counters import KNOWN_SINCE
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries import codec
 from spool.log.entries.codec import EntryBody
 from spool.log.heard import unpack_senders
-from spool.log.partial_reports import PartialReport, kind_of, version_of
+from spool.log.partial_reports import PartialReport, kind_of_key, version_of
 from spool.log.runs import NO_IDS, IdRun
 from spool.postgres.address import agree, open_database, read_secret
 from spool.postgres.database import LIVE, Connection, Database
@@ -249,7 +249,7 @@ class _TakingOver:
         Copy the log. Then add a new commit row with the current numbers, because earlier rows may be incomplete.
         """
         folded = msgspec.msgpack.decode(facts["ids"], type=FoldedIds) if "ids" in facts else FoldedIds()
-        through = {topic: folded.first(topic) - 1 for topic in TOPICS}
+        through = {topic: folded.first_unfolded_number(topic) - 1 for topic in TOPICS}
         newest = NewestIds(
             self._secret, through, names_in(facts), self._rows("amendments"), self._rows("id_runs")
         )
@@ -296,7 +296,14 @@ class _TakingOver:
                 contents = (row["terms"], row["checksum"], ids)
                 token = row.get("token", UNKNOWN_TOKEN)
                 yield commit_row(
-                    row["id"], at, of_topics(numbers), closed, *contents, entries=0, size=0, token=token
+                    row["id"],
+                    at,
+                    numbers_in_topic_order(numbers),
+                    closed,
+                    *contents,
+                    entries=0,
+                    size=0,
+                    token=token,
                 )
 
         self._write("commits", commits())
@@ -307,7 +314,14 @@ class _TakingOver:
         contents = (terms, zlib.crc32(terms), newest.rest())
         token = secrets.randbits(63)
         final = commit_row(
-            last + 1, at, of_topics(numbers), closed, *contents, entries=entries, size=size, token=token
+            last + 1,
+            at,
+            numbers_in_topic_order(numbers),
+            closed,
+            *contents,
+            entries=entries,
+            size=size,
+            token=token,
         )
         self._write("commits", [final])
         kept_from = [oldest[topic] or numbers[topic] for topic in TOPICS]
@@ -321,7 +335,7 @@ class _TakingOver:
         self._run(
             "UPDATE {schema}.folds SET seq = seq + 1, commit = %s, through = %s, covered_since = %s",
             last if folded_commit is None else folded_commit,
-            of_topics(through, 0),
+            numbers_in_topic_order(through, 0),
             folded.covered_since,
         )
         self._run("UPDATE {schema}.periods SET at = %s", at)
@@ -440,7 +454,7 @@ def commit_row(
         "node": _NOBODY,
         "at": at,
         "next": ends,
-        "closed": list(map(min, ends, of_topics(closed))),
+        "closed": list(map(min, ends, numbers_in_topic_order(closed))),
         "durable": id,
         "entries": entries,
         "size": size,
@@ -453,7 +467,7 @@ def commit_row(
 
 def partial_report_row(row: Mapping[str, Any]) -> dict[str, Any]:
     report = PartialReport(row["key"], row["at"], row["body"])
-    return {**row, "kind": kind_of(report.key), "version": version_of(report)}
+    return {**row, "kind": kind_of_key(report.key), "version": version_of(report)}
 
 
 def ledger_key_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -528,12 +542,12 @@ class NewestIds:
         body = EntryBody(entry["version"], entry["checksum"], entry["body"])
         try:
             raws, _ = codec.stored_raws(body, topic, first, count)
-            records = map(codec.record, raws)
+            records = map(codec.decode_record, raws)
             for number, record in enumerate(records, first):
                 if number > self._through.get(topic, 0):
                     fields = self._fields.get((topic, number))
                     if fields and isinstance(record, Inference):
-                        record = amended(record, fields)
+                        record = replace_fields(record, fields)
                     self._add(topic, number, duplicates.known_under(record, int(entry["committed_at"] * NS)))
         except EntryUnreadable:
             return
@@ -544,7 +558,7 @@ class NewestIds:
             id = self._index.id_of(name)
             if id not in self._known and not self._index.is_in_runs(id, hour):
                 self._known.add(id)
-                new_ids.append((id, duplicates.place(topic, number), hour))
+                new_ids.append((id, duplicates.encode_place(topic, number), hour))
 
     def take(self, terms: Iterable[Terms]) -> bytes:
         """Pack the ids that a commit made known, in the form of its commit row."""
@@ -570,7 +584,7 @@ class NewestIds:
 def _read_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[IdRun]:
     """Yield the stored runs. A damaged run is yielded without ids, as at a start."""
     for row in rows:
-        ids = runs.unpacked(row["ids"], row["checksum"])
+        ids = runs.unpack_ids(row["ids"], row["checksum"])
         yield IdRun(row["id"], row["hour"], row["arrived_at"], ids or NO_IDS)
 
 

@@ -226,7 +226,7 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
         for terms in books.check_terms(packed, checksum) or ():
             if terms.accepted:
-                highest[terms.topic] = max(highest[terms.topic], terms.last)
+                highest[terms.topic] = max(highest[terms.topic], terms.last_number)
     return highest
 
 
@@ -234,7 +234,7 @@ def _explained(connection: sqlite3.Connection) -> _Terms:
     """Add up the terms of all commit rows."""
     explained: _Terms = Counter()
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
-        explained.update(books.totals(books.check_terms(packed, checksum) or ()))
+        explained.update(books.sum_terms(books.check_terms(packed, checksum) or ()))
     return explained
 
 

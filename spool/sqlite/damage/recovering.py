@@ -20,7 +20,7 @@ from pathlib import Path
 from spool.clock import Clock
 from spool.deliveries import ranges, rules
 from spool.errors import NotAllowed
-from spool.log.brought import bring, note_key, noted
+from spool.log.brought import import_submission, imported_ranges, note_key
 from spool.log.partial_reports import RECOVERED, PartialReport
 from spool.record import TOPICS, Record
 from spool.settings import SpoolSettings
@@ -95,7 +95,7 @@ class _Recovery:
 
     async def run(self) -> Recovered:
         incarnation = await self._source.read(recovery.incarnation)
-        noted_by_key = {report.key: noted(report) for report in await self._brought()}
+        noted_by_key = {report.key: imported_ranges(report) for report in await self._brought()}
         for topic in TOPICS:
             key = note_key(incarnation, topic)
             restored = noted_by_key.get(key, [])
@@ -137,7 +137,9 @@ class _Recovery:
         # The log's own records get no duplicate check, because it would find their ids even if the records
         # are damaged. Records that exist have already been excluded.
         records = list(new.values())
-        submission = bring(topic, records, note=key, done=done, at=self._clock.now(), certain=not is_own)
+        submission = import_submission(
+            topic, records, note=key, done=done, at=self._clock.now(), certain=not is_own
+        )
         await self._spool.log.append(submission)
         added = await self._accepted(topic) - before
         self._counts["added"] += added

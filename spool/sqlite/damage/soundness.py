@@ -138,7 +138,7 @@ def _heard(row: Row) -> bool:
 
 
 def _ids(row: Row) -> bool:
-    return runs.unpacked(row["ids"], row["checksum"]) is not None
+    return runs.unpack_ids(row["ids"], row["checksum"]) is not None
 
 
 def _series(row: Row) -> bool:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from spool.errors import EntryUnreadable
-from spool.log.amendments import amended
+from spool.log.amendments import replace_fields
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry, EntryCache
 from spool.log.entries.codec import Damage, EntryBody, check_fields, log_damaged_amendment
@@ -97,10 +97,12 @@ def read_record(
             if not rows:
                 return None
             row = last_rows[topic] = rows[0]
-        record = codec.record(_cached_entry(connection, topic, row, cache).raws[number - row.first])
+        record = codec.decode_record(
+            _cached_entry(connection, topic, row, cache).raw_records[number - row.first]
+        )
         amendment = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
         if amendment and isinstance(record, Inference):
-            record = amended(record, check_fields(topic, number, *amendment))
+            record = replace_fields(record, check_fields(topic, number, *amendment))
         return record
     except EntryUnreadable:
         return None
@@ -194,7 +196,7 @@ def _entry(
     records: list[Record | None]
     try:
         cached = _cached_entry(connection, topic, row, cache)
-        records = cache.records(cached, begin - row.first, end - row.first + 1)
+        records = cache.decode_records(cached, begin - row.first, end - row.first + 1)
     except EntryUnreadable as error:
         records = [None] * (end - begin + 1)
         if damage is not None and not row.damaged:
@@ -223,5 +225,5 @@ def _with(entry: Entry, amendments: dict[int, dict[str, object]]) -> Entry:
     for number in range(entry.first, entry.last + 1):
         record = records[number - entry.first]
         if number in amendments and isinstance(record, Inference):
-            records[number - entry.first] = amended(record, amendments[number])
+            records[number - entry.first] = replace_fields(record, amendments[number])
     return Entry(topic=entry.topic, first=entry.first, committed_at=entry.committed_at, records=records)

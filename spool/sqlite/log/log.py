@@ -18,17 +18,17 @@ from spool.disks import FSYNC, Mount
 from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
 from spool.log import books, counted_names
-from spool.log.accepted_twice import TwiceAccepted
+from spool.log.accepted_twice import RepeatedAcceptances
 from spool.log.commits.unfolded import FoldsAside, UnfoldedCommits
-from spool.log.commits.writer import GroupWriter, IndexOutOfStep, Overtaken
+from spool.log.commits.writer import GroupOvertaken, GroupWriter, IndexOutOfStep
 from spool.log.counted_names import EventType
 from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import Damage, log_damage
-from spool.log.horizon import Committed, Horizon, check_closed
+from spool.log.horizon import Horizon, OpenRecords, check_closed
 from spool.log.partial_reports import SPANS
 from spool.log.planning.plan import Answer, Plan
-from spool.log.planning.planner import Planner, check
+from spool.log.planning.planner import Planner, check_submission
 from spool.log.protocols import Observer, notify
 from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import ROOM, DrainRate, Reader, log_set_aside, lowest_needed
@@ -128,7 +128,7 @@ class SqliteLog:
             )
         self._health.begin()
         numbers, newest = await self._database.run(self._load)
-        self._planner.begin(numbers)
+        self._planner.set_next_numbers(numbers)
         self._horizon.begin(numbers, newest)
         self._writer = GroupWriter(
             self._commit,
@@ -139,7 +139,7 @@ class SqliteLog:
         )
         self._rest.begin()
 
-    def _load(self, connection: sqlite3.Connection) -> tuple[Mapping[str, int], Sequence[Committed]]:
+    def _load(self, connection: sqlite3.Connection) -> tuple[Mapping[str, int], Sequence[OpenRecords]]:
         last = connection.execute(queries.LAST_COMMITTED_AT).fetchone()
         if last and isinstance(self._clock, SteadyClock):
             self._clock.begin(last[0])
@@ -161,7 +161,7 @@ class SqliteLog:
     # -- appending -------------------------------------------------------------------------------------------
 
     def append(self, submission: Submission) -> Coroutine[Any, Any, Receipt]:
-        check(submission)
+        check_submission(submission)
         return self._writer.append(submission)
 
     async def _commit(self, group: Sequence[Submission]) -> Sequence[Answer]:
@@ -182,7 +182,7 @@ class SqliteLog:
         with self._writing():
             async with self._turn:
                 now = self._clock.now()
-                if self._index.may_be_due(now):
+                if self._index.can_be_due(now):
                     await self._fold_what_is_due()
                     now = self._clock.now()
                 answers = await self._keep(group, now)
@@ -203,12 +203,12 @@ class SqliteLog:
             self._horizon.thaw()
             raise
         try:
-            numbers = self._planner.apply(plan)
+            numbers = self._planner.apply_plan(plan)
             first = {topic: plan.first[topic] for topic in numbers}
             if plan.apart:
                 self._names += 1
                 first[store.NAMES] = self._names
-            self._unfolded.note(len(plan.ids), first)
+            self._unfolded.note_commit(len(plan.ids), first)
             self._horizon.thaw(numbers)
         except Exception as error:
             raise IndexOutOfStep(answers) from error
@@ -240,16 +240,16 @@ class SqliteLog:
         plan = self._planner.plan(group, reader, closed_below, now, check)
         commit = store.write(connection, plan, self._names + 1, check, copies=copies)
         receipts = [
-            terms.receipt(self._sealer.seal(commit, index), self._durability)
+            terms.build_receipt(self._sealer.seal(commit, index), self._durability)
             for index, terms in enumerate(plan.submissions)
         ]
         if check is not None:
             check()
-        return plan, plan.answers(receipts)
+        return plan, plan.build_answers(receipts)
 
     def _check_overtaken(self) -> None:
         if self._writer.is_overtaken:
-            raise Overtaken
+            raise GroupOvertaken
 
     # -- between commits -------------------------------------------------------------------------------------
 
@@ -269,9 +269,9 @@ class SqliteLog:
         Move the newest ids into runs. If they can wait, do it in the background. The caller holds the turn lock.
         """
         now = settled_now(self._clock)
-        while self._index.due(now, self._horizon.closed()):
+        while self._index.is_fold_due(now, self._horizon.closed_watermarks()):
             if self._index.can_wait(now):
-                self._folds.begin(lambda: self._index, partial(self._index.oldest, now))
+                self._folds.start_fold(lambda: self._index, partial(self._index.oldest_to_fold, now))
                 return
             await self._keep_fold(self._index.fold(now))
 
@@ -281,8 +281,10 @@ class SqliteLog:
         while not is_kept:
             async with self._turn:
                 now = settled_now(self._clock)
-                oldest = self._index.oldest(now, self._horizon.closed(), but_newest=but_newest)
-            fold = await asyncio.to_thread(oldest.fold)
+                oldest = self._index.oldest_to_fold(
+                    now, self._horizon.closed_watermarks(), but_newest=but_newest
+                )
+            fold = await asyncio.to_thread(oldest.plan_fold)
             async with self._turn:
                 # if the numbers differ, another fold has moved some of these ids
                 is_kept = self._index.folds == oldest.folds
@@ -293,15 +295,15 @@ class SqliteLog:
         names = self._unfolded.first_left(fold.taken).get(store.NAMES)
         write = partial(store.write_fold, fold=fold, first=self._first_kept(fold.taken), names=names)
         await self._database.transaction(write)
-        self._index.folded(fold)
-        self._unfolded.folded(fold.taken)
+        self._index.apply_fold(fold)
+        self._unfolded.note_fold(fold.taken)
 
     def _first_kept(self, taken: int = 0) -> dict[str, int]:
         """
         Return the lowest number of each topic that is open or whose id is in no run, assuming that `taken`
         more ids are moved into runs.
         """
-        closed = self._horizon.closed()
+        closed = self._horizon.closed_watermarks()
         first_unfolded = self._unfolded.first_left(taken)
         return {
             topic: min(closed.get(topic, 1), first_unfolded.get(topic, closed.get(topic, 1)))
@@ -342,7 +344,7 @@ class SqliteLog:
             await self._database.read(partial(forget_removed, cache=self._read_cache))
             await self._database.run(partial(forget_removed, cache=self._write_cache))
         progress = await self._database.read(self._retention.progress)
-        self._drain.note(self._clock.monotonic(), progress)
+        self._drain.add_sample(self._clock.monotonic(), progress)
         await self._rest.note()
         return removed
 
@@ -461,10 +463,12 @@ class SqliteLog:
             limits, kept_counts = await self._database.transaction(
                 lambda connection: (border(connection, self._routes), store.kept(connection))
             )
-            return books.books(books.by_topic({**limits.counters, **kept_counts}), limits.routes)
+            return books.check_equations(
+                books.terms_by_topic({**limits.counters, **kept_counts}), limits.routes
+            )
 
     async def verify(self) -> Books:
-        twice_accepted = TwiceAccepted(
+        twice_accepted = RepeatedAcceptances(
             self._index, window_s=self._settings.duplicate_window, max_ids=self._settings.duplicate_ids
         )
         with self._translated():
@@ -472,7 +476,7 @@ class SqliteLog:
                 limits = await self._database.transaction(lambda connection: border(connection, self._routes))
                 sums, wrong, damage, unread = await recount(self._database, limits, twice_accepted)
                 is_set_aside = await self._set_terms_aside(limits, sums, unread, wrong)
-            verified = books.verified(limits.counters, sums, limits.routes, wrong)
+            verified = books.check_recount(limits.counters, sums, limits.routes, wrong)
             # If rows or numbers contradict each other, a salvage will repair them. Damage to single rows
             # is marked here.
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
@@ -482,7 +486,7 @@ class SqliteLog:
                     topic,
                     [damaged_range for damaged_topic, damaged_range in damage if damaged_topic == topic],
                 )
-            accepted_twice = await twice_accepted.judged(partial(self.read, with_open=True))
+            accepted_twice = await twice_accepted.find_accepted_twice(partial(self.read, with_open=True))
             return replace(verified, accepted_twice=accepted_twice)
 
     async def _set_damaged_aside(self) -> None:
@@ -505,7 +509,7 @@ class SqliteLog:
         """
         if not commits or len(commits) < len(wrong):
             return False
-        known = books.terms_of_damaged(border.counters, sums, border.routes)
+        known = books.lost_terms(border.counters, sums, border.routes)
         if known is None:
             return False
         try:
@@ -552,21 +556,21 @@ class SqliteLog:
                 max_series=self._settings.max_series,
                 series_pushed_out=self._series_pushed_out,
                 pending_spans=len(self._planner.spans),
-                writable=trouble is None and self._writer.alive and used < self._settings.max_bytes,
+                writable=trouble is None and self._writer.is_alive and used < self._settings.max_bytes,
                 last_error=trouble,
                 mount=self._mount,
                 wal_bytes=self._database.wal_bytes(),
                 wal_problem=self._database.checkpoint_problem,
-                alive=self._writer.alive,
-                commit_s=max(self._writer.in_hand_s, self._database.busy_s),
-                waiting=self._writer.waiting,
+                alive=self._writer.is_alive,
+                commit_s=max(self._writer.running_s, self._database.busy_s),
+                waiting=self._writer.waiting_count,
                 cache_bytes=self._read_cache.bytes + self._write_cache.bytes,
             )
 
     # -- upkeep ----------------------------------------------------------------------------------------------
 
     async def repeated_ids(self) -> int:
-        return await self._repeated.count(self._index)
+        return await self._repeated.refreshed_count(self._index)
 
     async def retain(self) -> int:
         """
@@ -641,10 +645,10 @@ class SqliteLog:
         The newest ids are not moved, because late reports may still correct their records after the start.
         """
         await self._writer.close()
-        await self._folds.end()
+        await self._folds.wait_for_fold()
         await self._rest.end()
         # The disk may have records that memory does not know. The next start reads these records.
-        if self._writer.died:
+        if self._writer.has_died:
             return
         try:
             await (

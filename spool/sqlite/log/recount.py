@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from spool.log import books
-from spool.log.accepted_twice import TwiceAccepted
+from spool.log.accepted_twice import RepeatedAcceptances
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import Damage
 from spool.record import TOPICS
@@ -75,7 +75,7 @@ async def recount_commits(database: Database, found: Border) -> tuple[TermCounte
 
 
 async def recount(
-    database: Database, found: Border, twice: TwiceAccepted
+    database: Database, found: Border, twice: RepeatedAcceptances
 ) -> tuple[TermCounter, list[str], list[tuple[str, Damage]], list[int]]:
     """
     Recount commit rows and entries. `twice` gets every entry.
@@ -125,7 +125,7 @@ def _commits(
             wrong.append(f"commit {commit}: its row is damaged")
             unread.append(commit)
         else:
-            sums.update(books.totals(terms))
+            sums.update(books.sum_terms(terms))
     return begin
 
 
@@ -165,7 +165,7 @@ def _numbers(
     sums: TermCounter,
     wrong: list[str],
     damage: list[tuple[str, Damage]],
-    twice: TwiceAccepted,
+    twice: RepeatedAcceptances,
 ) -> int:
     """Count one slice of record numbers. Every record is decoded. Return the start of the next slice."""
     end = border.counters[topic, books.ACCEPTED]
@@ -186,7 +186,7 @@ def _numbers(
         if entry.first != first:
             wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")
         sums[topic, books.KEPT] += len(entry.records)
-        twice.note(entry)
+        twice.collect_ids(entry)
         first = entry.last + 1
     if first <= last:
         wrong.append(f"{topic}: numbers {first} to {last} are missing")

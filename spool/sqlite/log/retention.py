@@ -139,7 +139,7 @@ class Retention:
             limit = min(limit, needed)
         rows = connection.execute(queries.OLDEST_ENTRIES, (topic, limit, STEP))
         candidates = [Candidate._make(row) for row in rows]
-        removable = retention.removable(candidates, limit=limit, before=before, excess=excess)
+        removable = retention.removable_entries(candidates, limit=limit, before=before, excess=excess)
         if not removable:
             return 0
         last = removable[-1].last
@@ -194,7 +194,7 @@ class Retention:
         """Return the progress of the log and its routes, summed over all topics."""
         progress = Progress(0, 0)
         for topic in TOPICS:
-            progress = progress.plus(
+            progress = progress.with_topic(
                 last=accepted(connection, topic),
                 oldest=oldest(connection, topic),
                 needed=self._routes.needed_from(connection, topic),

@@ -20,13 +20,13 @@ from spool.log import books, counted_names, duplicates, places, runs
 from spool.log import conflicts as conflict_pairs
 from spool.log.commits import following
 from spool.log.commits.unfolded import FoldedIds, UnfoldedCommits
-from spool.log.conflicts import OTHER, Conflict, Conflicts, Pair, others_of
-from spool.log.counted_names import often
+from spool.log.conflicts import OTHER, Conflict, Conflicts, Pair, overflow_pair
+from spool.log.counted_names import frequent_places
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache, committed_entries
-from spool.log.horizon import Committed
+from spool.log.horizon import OpenRecords
 from spool.log.partial_reports import version_of
 from spool.log.planning.plan import Plan
 from spool.log.receipts import CommitTerms
@@ -108,14 +108,14 @@ def write(
         _write_series(connection, plan)
     if plan.apart:
         packed = following.pack_names(plan.at, plan.apart)
-        facts.keep(SqliteConnection(connection), following.fact_of(names), packed)
+        facts.keep(SqliteConnection(connection), following.fact_key(names), packed)
     if plan.conflicts:
         _write_conflicts(connection, plan.conflicts)
     if plan.unrecognised:
         _write_shapes(connection, plan)
     if plan.event_types:
         _write_event_types(connection, plan)
-    counts = [{"topic": topic, "term": term, "n": n} for (topic, term), n in plan.sums().items()]
+    counts = [{"topic": topic, "term": term, "n": n} for (topic, term), n in plan.term_sums().items()]
     connection.executemany(queries.COUNT, counts)
     terms = books.pack_terms(plan.submissions)
     commit = connection.execute(queries.ADD_COMMIT, (plan.at, zlib.crc32(terms), terms)).lastrowid
@@ -159,7 +159,9 @@ def _write_conflicts(connection: sqlite3.Connection, conflicts: Conflicts) -> No
         if not is_known and pairs >= conflict_pairs.MAX_PAIRS:
             *rarest, sums = connection.execute(queries.RAREST_CONFLICT, (OTHER,)).fetchone()
             connection.execute(queries.DROP_CONFLICT, rarest)
-            _count_conflict(connection, others_of((rarest[0], rarest[1], rarest[2])), _conflict.decode(sums))
+            _count_conflict(
+                connection, overflow_pair((rarest[0], rarest[1], rarest[2])), _conflict.decode(sums)
+            )
         _count_conflict(connection, pair, conflict)
 
 
@@ -172,9 +174,11 @@ def _count_conflict(connection: sqlite3.Connection, pair: Pair, conflict: Confli
 def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
     for names, n in plan.unrecognised.items():
         connection.execute(
-            queries.COUNT_SHAPE, {"names": counted_names.shape_of(names), "n": n, "now": plan.at}
+            queries.COUNT_SHAPE, {"names": counted_names.shape_key(names), "n": n, "now": plan.at}
         )
-    connection.execute(queries.BOUND_SHAPES, (often(counted_names.MAX_SHAPES), counted_names.MAX_SHAPES))
+    connection.execute(
+        queries.BOUND_SHAPES, (frequent_places(counted_names.MAX_SHAPES), counted_names.MAX_SHAPES)
+    )
 
 
 def amount(text: str | None) -> Decimal | None:
@@ -185,7 +189,7 @@ def amount(text: str | None) -> Decimal | None:
 def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
     for type, new in plan.event_types.items():
         row = connection.execute(queries.EVENT_AMOUNT, (type,)).fetchone()
-        sum = counted_names.added(amount(row[0]) if row else None, new.amount)
+        sum = counted_names.add_amounts(amount(row[0]) if row else None, new.amount)
         event_row = {
             "type": type,
             "n": new.count,
@@ -193,7 +197,9 @@ def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
             "now": plan.at,
         }
         connection.execute(queries.COUNT_EVENT_TYPE, event_row)
-    connection.execute(queries.BOUND_EVENT_TYPES, (often(counted_names.MAX_TYPES), counted_names.MAX_TYPES))
+    connection.execute(
+        queries.BOUND_EVENT_TYPES, (frequent_places(counted_names.MAX_TYPES), counted_names.MAX_TYPES)
+    )
 
 
 def read_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
@@ -221,17 +227,19 @@ def write_fold(
     """
     connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in fold.removed])
     for run in fold.added:
-        data, checksum = runs.packed(run.ids)
+        data, checksum = runs.pack_ids(run.ids)
         connection.execute(queries.ADD_RUN, (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data))
     through = {topic: number - 1 for topic, number in first.items()}
     ids = FoldedIds(through=through, covered_since=fold.covered_since)
     rows = SqliteConnection(connection)
     facts.keep(rows, "ids", msgspec.msgpack.encode(ids))
-    end = following.AFTER if names is None else following.fact_of(names)
+    end = following.AFTER if names is None else following.fact_key(names)
     connection.execute(queries.FORGET_FACTS_BETWEEN, (following.FIRST, end))
-    facts.forget(rows, [places.name_of(block.run.key) for block in fold.places_before.beyond(fold.places)])
-    for block in fold.places.beyond(fold.places_before):
-        facts.keep(rows, *places.fact_of(block))
+    facts.forget(
+        rows, [places.fact_key(block.run.key) for block in fold.places_before.blocks_missing_in(fold.places)]
+    )
+    for block in fold.places.blocks_missing_in(fold.places_before):
+        facts.keep(rows, *places.encode_fact(block))
 
 
 class _Arrived(NamedTuple):
@@ -253,7 +261,7 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
     """
     id_runs = []
     for key, hour, arrived_at, checksum, data in _rows(connection, queries.RUNS):
-        ids = runs.unpacked(data, checksum)
+        ids = runs.unpack_ids(data, checksum)
         if ids is None:
             _log.error(
                 "a run of known ids is damaged and ignored", extra={"action": "ids_damaged", "hour": hour}
@@ -262,10 +270,12 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
     folded = facts.read(SqliteConnection(connection), "ids")
     state = _ids.decode(folded) if folded else FoldedIds()
     recent = connection.execute(queries.FACTS_BETWEEN, (places.FIRST, places.AFTER))
-    index.load(id_runs, state.covered_since, places.load(recent, index.native))
+    index.load(id_runs, state.covered_since, places.load_blocks(recent, index.native))
     unfolded = UnfoldedCommits()
     names = 0
-    by_topic_arrivals = [_of_records(connection, index, topic, state.first(topic)) for topic in TOPICS]
+    by_topic_arrivals = [
+        _of_records(connection, index, topic, state.first_unfolded_number(topic)) for topic in TOPICS
+    ]
     for arrived in heapq.merge(*by_topic_arrivals, _of_names(connection), key=attrgetter("at")):
         new: dict[int, int] = {}
         hours = []
@@ -274,7 +284,7 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
                 new[id] = place
                 hours.append(hour)
         index.add(new, hours, arrived.at)
-        unfolded.note(len(new), arrived.first)
+        unfolded.note_commit(len(new), arrived.first)
         names = max(names, arrived.first.get(NAMES, 0))
     return unfolded, names
 
@@ -283,7 +293,7 @@ def _of_names(connection: sqlite3.Connection) -> Iterator[_Arrived]:
     between = (following.FIRST, following.AFTER)
     for name, value in connection.execute(queries.FACTS_BETWEEN, between):
         at, new = following.unpack_names(value)
-        yield _Arrived(at, {NAMES: following.number_of(name)}, zip(*new, strict=True))
+        yield _Arrived(at, {NAMES: following.commit_number(name)}, zip(*new, strict=True))
 
 
 def _of_records(
@@ -299,7 +309,7 @@ def _ids_of(index: DuplicateIndex, entry: Entry) -> Iterator[tuple[int, int, int
     now_ns = int(entry.committed_at * NS)
     for number, record in enumerate(entry.records, entry.first):
         if record is not None:
-            place = duplicates.place(entry.topic, number)
+            place = duplicates.encode_place(entry.topic, number)
             for name, hour in duplicates.known_under(record, now_ns):
                 yield index.id_of(name), place, hour
 
@@ -339,7 +349,7 @@ def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
 
 def still_open(
     connection: sqlite3.Connection, routes: RouteNeeds, since: float, until: float
-) -> list[Committed]:
+) -> list[OpenRecords]:
     """
     Return the commits between two times that are in no delivery. Return none if deliveries cannot be read
     because of damage.
@@ -354,7 +364,7 @@ def still_open(
             for at, first, count in connection.execute(queries.NEWEST_ENTRIES, (topic,)):
                 if not since < at <= until or first + count <= cut_below:
                     break
-                commits.append(Committed(at, topic, max(first, cut_below), first + count))
+                commits.append(OpenRecords(at, topic, max(first, cut_below), first + count))
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise

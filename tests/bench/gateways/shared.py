@@ -18,7 +18,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from spool.log.runs import SPACE, packed
+from spool.log.runs import SPACE, pack_ids
 from spool.settings import REPLICATED
 from tests.acceptance.conftest import Tollhouse
 from tests.bench.server import meters
@@ -185,7 +185,7 @@ def add_ids(dsn: str, schema: str, ids: int) -> None:
     with psycopg.connect(dsn) as connection:
         for key in range(1, -(-ids // IDS_A_RUN) + 1):
             run = array("Q", sorted(chance.randrange(SPACE) for _ in range(IDS_A_RUN)))
-            data, checksum = packed(run)
+            data, checksum = pack_ids(run)
             connection.execute(
                 add, (key, int(now) // 3600 * 3600 - key % 48 * 3600, len(run), now, checksum, data)
             )

@@ -86,7 +86,7 @@ def test_the_bytes_are_those_of_the_writer_number(format: FileFormat, tmp_path: 
         leave_out=(),
         table=TABLES[AI_TELEMETRY],
     )
-    for part in entry.parts(1000):
+    for part in entry.split(1000):
         files.add(part)
         while files.has_part:
             files.write_part()

@@ -139,7 +139,7 @@ def test_rows_of_many_days_wait_within_bounds(tmp_path: Path, monkeypatch: pytes
     records = calls(300)
     for place, record in enumerate(records):
         record.start_time = (NOON - place * place % 17 * 86400) * NS
-    made = written(tmp_path, *entry(records).parts(4))
+    made = written(tmp_path, *entry(records).split(4))
     assert 300 == sum(file.rows for file in made.files) == made.numbers.rows
     for file in made.files:
         found = pq.read_metadata(tmp_path / f"{file.date}.parquet")
@@ -155,7 +155,7 @@ def numbers(path: Path) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("count", [1, partitions.GROUP_ROWS + 1])
 def test_groups_end_at_their_bound(tmp_path: Path, count: int) -> None:
     """Rows beyond the limit start another group, and every row is written once."""
-    made = written(tmp_path, *entry(calls(count, cost="0.1", cost_source="reported")).parts(4096))
+    made = written(tmp_path, *entry(calls(count, cost="0.1", cost_source="reported")).split(4096))
     (file,) = made.files
     found = pq.read_metadata(tmp_path / f"{file.date}.parquet")
     assert count == found.num_rows == made.numbers.rows == file.rows
@@ -188,7 +188,7 @@ def test_the_digest_is_the_same_for_the_same_rows_only(tmp_path: Path) -> None:
     """
     records = calls(100, cost="0.1", cost_source="reported")
     one = written(tmp_path, entry(records))
-    assert one.digest == written(tmp_path, *entry(records).parts(7)).digest
+    assert one.digest == written(tmp_path, *entry(records).split(7)).digest
     assert one.digest == parquet.read_metadata(tmp_path / "2026-10-26.parquet")["tollhouse.digest"]
     records[50].cost = "0.100000000000000000000000001"
     assert one.digest != written(tmp_path, entry(records)).digest

@@ -47,7 +47,7 @@ def _set_synchronous(mode: str) -> None:
 
 def answer_before_commit() -> None:
     """Answer 2xx to a sender before its commit."""
-    real = GroupWriter._answer
+    real = GroupWriter._commit_and_answer
 
     async def answer(self: GroupWriter, group: Any) -> None:
         for one in group:
@@ -56,7 +56,7 @@ def answer_before_commit() -> None:
         await asyncio.sleep(0.1)
         await real(self, group)
 
-    GroupWriter._answer = answer  # type: ignore[method-assign]
+    GroupWriter._commit_and_answer = answer  # type: ignore[method-assign]
 
 
 def settle_before_send() -> None:

@@ -24,7 +24,7 @@ from gateway.normalise.outcome import Outcome
 from gateway.operations.list import declared_tables
 from gateway.people.authentication.access import Bearer
 from spool.engines import POSTGRES, open_storage
-from spool.log.heard import digest_of
+from spool.log.heard import caller_digest
 from spool.log.partial_reports import COUNTERS
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.settings import LOCAL, SpoolSettings, StorageSettings
@@ -169,7 +169,7 @@ async def test_a_new_conversation_is_one_row(two: tuple[Gateway, Gateway], clock
             record.request_model, record.response_model = "gpt-5", "gpt-5-2025-08-07"
         together = merged([together, one])
     await a.intake.take(together, ALICE)
-    asked = [digest_of("session", f"s{number}") for number in range(100)]
-    others = [digest_of("user", "u1"), digest_of("service", "svc")]
+    asked = [caller_digest("session", f"s{number}") for number in range(100)]
+    others = [caller_digest("user", "u1"), caller_digest("service", "svc")]
     assert 102 == len(await a.storage.heard.find([*asked, *others]))
     assert 102 == await a.storage.heard.forget(clock.now() + 1)

@@ -18,7 +18,7 @@ from exporters.lake.views.statements import DIALECTS, VIEWS, views_for
 from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import READERS
 from gateway.cli.lake.command import lake as command
-from spool.log.planning.corrections import id_of, taken_back
+from spool.log.planning.corrections import correction_id, taken_back
 from spool.record import NS, Correction, Inference, Record
 from tests.exporters.spools import StoppedClock, call, calls, record_id
 from tests.integration.lake.lakes import configured, opened
@@ -104,7 +104,7 @@ def test_views_are_the_truth(expected: dict[str, list[tuple[Any, ...]]]) -> None
     assert (record_id(1).hex(), Decimal("0.3"), 1) in expected["calls"]
     assert 22 == len(expected["calls"])
     assert record_id(23).hex() not in {id for id, _, _ in expected["calls"]}
-    assert {record_id(99).hex(), id_of(record_id(23), 1).hex()} == {id for id, _ in expected["late"]}
+    assert {record_id(99).hex(), correction_id(record_id(23), 1).hex()} == {id for id, _ in expected["late"]}
     assert {"2026-09-23"} == {known_on for _, known_on in expected["late"]}
 
 

@@ -80,27 +80,27 @@ async def test_what_had_to_go_before_it_was_decoded_takes_no_room(removed: str) 
     The counted bytes equal those of the cached entries, even if an entry is dropped before its records are decoded.
     """
     record, _ = call(1)
-    ((_, packed),) = codec.cut([record])
+    ((_, packed),) = codec.slice_records([record])
     cache = EntryCache(0 if removed == "for room" else 1 << 20)
-    entries = [cache.put(TOPICS[0], first, codec.raws(packed), packed) for first in range(6)]
+    entries = [cache.put(TOPICS[0], first, codec.split_records(packed), packed) for first in range(6)]
     if removed == "for the same anew":
         for first in range(6):
-            cache.put(TOPICS[0], first, codec.raws(packed), packed)
+            cache.put(TOPICS[0], first, codec.split_records(packed), packed)
     before = cache.bytes
     for entry in entries[:-1]:
-        assert [record] == cache.records(entry, 0, 1)
+        assert [record] == cache.decode_records(entry, 0, 1)
     assert before == cache.bytes
 
 
 def count_decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     decoded: list[int] = []
-    decode = codec.record
+    decode = codec.decode_record
 
     def counted(raw: msgspec.Raw) -> Record:
         decoded.append(1)
         return decode(raw)
 
-    monkeypatch.setattr(codec, "record", counted)
+    monkeypatch.setattr(codec, "decode_record", counted)
     return decoded
 
 

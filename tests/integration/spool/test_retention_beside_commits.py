@@ -26,14 +26,14 @@ async def test_commits_go_on_while_retention_plans_runs_of_ids(
         await add(spool.log, call(number))
     clock.move(120)
     is_planning, may_end = threading.Event(), threading.Event()
-    plan = OldestIds.fold
+    plan = OldestIds.plan_fold
 
     def slow(oldest: OldestIds) -> Fold:
         is_planning.set()
         assert may_end.wait(WAIT_S)
         return plan(oldest)
 
-    monkeypatch.setattr(OldestIds, "fold", slow)
+    monkeypatch.setattr(OldestIds, "plan_fold", slow)
     retention = asyncio.create_task(spool.log.retain())
     try:
         assert await asyncio.to_thread(is_planning.wait, WAIT_S)

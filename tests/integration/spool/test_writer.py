@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from spool.errors import SpoolUnavailable
 from spool.identity import Identity
 from spool.log.commits import writer as writer_module
-from spool.log.commits.writer import SHARE_RECORDS, GroupWriter, Overtaken
+from spool.log.commits.writer import SHARE_RECORDS, GroupOvertaken, GroupWriter
 from spool.log.duplicates import DuplicateIndex
 from spool.log.planning.planner import Planner
 from spool.log.values import Receipt, Submission
@@ -58,7 +58,7 @@ async def test_whoever_waits_for_a_dead_writer_is_told() -> None:
             await waiting
     with pytest.raises(SpoolUnavailable):
         await writer.append(submission([call(3)]))
-    assert not writer.alive
+    assert not writer.is_alive
     await writer.close()
 
 
@@ -302,7 +302,7 @@ class OvertakenGroups(HeldGroups):
     async def commit(self, group: Sequence[Submission]) -> Sequence[Receipt]:
         answers = await super().commit(group)
         if self.writer.is_overtaken:
-            raise Overtaken
+            raise GroupOvertaken
         return answers
 
 
@@ -439,7 +439,7 @@ async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() ->
     await disk.began.wait()
     with pytest.raises(SpoolUnavailable, match=r"in time \(spool.commit_wait\)"):
         await writer.append(submission([call(2)]))
-    assert writer.in_hand_s >= WAIT_S
+    assert writer.running_s >= WAIT_S
     with pytest.raises(SpoolUnavailable, match=r"does not respond \(spool.commit_wait\)"):
         await writer.append(submission([call(3)]))
     disk.answers.set()
@@ -447,7 +447,7 @@ async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() ->
     assert 1 == (await writer.append(submission([call(4)]))).records
     await writer.close()
     assert [call(1)[0], call(4)[0]] == [one.records[0] for one in disk.kept]
-    assert 0.0 == writer.in_hand_s
+    assert 0.0 == writer.running_s
 
 
 async def test_what_is_in_hand_is_answered_in_time_where_that_is_asked_for() -> None:
@@ -480,7 +480,7 @@ async def test_no_more_wait_than_are_allowed() -> None:
     await disk.began.wait()
     senders += [asyncio.create_task(writer.append(submission([call(number)]))) for number in (1, 2)]
     await asyncio.sleep(0)
-    assert 2 == writer.waiting
+    assert 2 == writer.waiting_count
     with pytest.raises(SpoolUnavailable, match="2 submissions are already waiting"):
         await writer.append(submission([call(3)]))
     disk.answers.set()
@@ -528,7 +528,9 @@ def unidentified(number: int) -> tuple[Record, Identity]:
     return record, Identity(known_as.id, certain=False)
 
 
-@pytest.mark.parametrize("fails", [Planner.apply, DuplicateIndex.add], ids=lambda method: method.__qualname__)
+@pytest.mark.parametrize(
+    "fails", [Planner.apply_plan, DuplicateIndex.add], ids=lambda method: method.__qualname__
+)
 async def test_what_is_on_disk_is_never_committed_again(
     start: Starter,
     monkeypatch: pytest.MonkeyPatch,
@@ -545,7 +547,7 @@ async def test_what_is_on_disk_is_never_committed_again(
     def fail(*_: object) -> None:
         raise MemoryError
 
-    owner = Planner if fails is Planner.apply else DuplicateIndex
+    owner = Planner if fails is Planner.apply_plan else DuplicateIndex
     with monkeypatch.context() as broken:
         broken.setattr(owner, fails.__name__, fail)
         receipts = await asyncio.gather(

@@ -1071,7 +1071,7 @@ async def test_a_transaction_that_fails_leaves_nothing(
     log.add([call(user="new"), call()])
     before = await ledgers.store.read(lambda rows: (dict(rows.state()), rows.frozen_periods()))
     with monkeypatch.context() as broken:
-        broken.setattr("spool.ledger.counting.period", _broken)
+        broken.setattr("spool.ledger.counting.smallest_period", _broken)
         with pytest.raises(ZeroDivisionError):
             await ledger.catch_up(log)
     assert before == await ledgers.store.read(lambda rows: (dict(rows.state()), rows.frozen_periods()))
@@ -1140,7 +1140,7 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     log.add([call(), call(), call()])
     one, other = await ledgers.open(), await ledgers.open()
     looked = asyncio.Event()
-    look = other._look
+    look = other._refresh_reach
 
     async def looking(log: ReadableLog) -> bool:
         try:
@@ -1148,7 +1148,7 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
         finally:
             looked.set()
 
-    monkeypatch.setattr(other, "_look", looking)
+    monkeypatch.setattr(other, "_refresh_reach", looking)
     watching = asyncio.create_task(other.watch(log))
     await looked.wait()
     assert 4 == await one.catch_up(log)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from spool.ledger import counting
-from spool.ledger.counting import Missed, Placement, state_of
+from spool.ledger.counting import MissedNumbers, Placement, state_of
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, WIDTH, Dimensions, HourlySums, Measures
 from spool.log.values import Entry
@@ -103,7 +103,7 @@ class Counters:
         placement = chance.choice(self._placements)
 
         def begun(rows: LedgerRows) -> None:
-            placement.begin(rows)
+            placement.begin_transaction(rows)
             work(rows, placement)
 
         await self._store.change(begun)
@@ -114,7 +114,9 @@ class Counters:
         first, self._reach = self._reach, self._reach + len(calls)
 
         def work(rows: LedgerRows, placement: Placement) -> None:
-            counting.add(rows, sums, placement, first=first, reach=self._reach, missed=Missed(), tags=None)
+            counting.add(
+                rows, sums, placement, first=first, reach=self._reach, missed=MissedNumbers(), tags=None
+            )
 
         await self.change(chance, work)
         self.plain.add(sums)

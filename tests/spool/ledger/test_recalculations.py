@@ -31,8 +31,13 @@ from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.sums import WIDTH
 from spool.ledger.tag_lists import MOST_LISTS, TagLists
 from spool.ledger.work import WorkLimits
-from spool.log.amendments import amended
-from spool.log.planning.corrections import correction, merged, placed, taken_back
+from spool.log.amendments import replace_fields
+from spool.log.planning.corrections import (
+    late_report_correction,
+    merge_correction,
+    placement_correction,
+    taken_back,
+)
 from spool.record import NS, Correction, Inference, Record, UsageMetric
 from tests.spool.ledger.engines import MEMORY, POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
@@ -232,17 +237,17 @@ class Calls:
                 fields |= {"status": one.call.status}
                 if one.call.cost is not None:
                     fields["cost_source"] = "reported"
-                return correction(
+                return late_report_correction(
                     one.call, one.corrections, one.call, fields, replaces_cost=False, now_ns=now
                 )
             case 1:
                 reported = {"cost": f"0.{self.chance.randrange(1, 99)}", "cost_source": "reported"}
-                return correction(
+                return late_report_correction(
                     one.call, one.corrections, one.call, reported, replaces_cost=True, now_ns=now
                 )
             case _:
                 run = {"run": f"r{self.chance.randrange(4)}"}
-                return placed(one.call, one.corrections, run, now_ns=now)
+                return placement_correction(one.call, one.corrections, run, now_ns=now)
 
     async def join(self) -> None:
         """Two records turn out to be one call: the first one gets the tokens, and the later one no longer counts."""
@@ -252,7 +257,7 @@ class Calls:
         first, later = sorted(self.chance.sample(found, 2), key=lambda each: each.number)
         now = int(self.clock.at) * NS
         fields = {"input_tokens": later.call.input_tokens}
-        change = merged(first.call, first.corrections, later.call, fields, now_ns=now)
+        change = merge_correction(first.call, first.corrections, later.call, fields, now_ns=now)
         gone = taken_back(later.call, later.corrections, first.call.id, later.call, now_ns=now)
         if change is not None:
             first.call, first.corrections = change.after, first.corrections + 1
@@ -284,7 +289,7 @@ class Calls:
         if (await self.ledger.state()).rebuilding:
             self._tagged(rebuilt.first, border)
         if self.chance.random() < 0.5:
-            await self.ledger._count(self.log, self.log.closed_below())
+            await self.ledger._count_records(self.log, self.log.closed_below())
             await self.chance.choice((self.restart, self.take_over))()
             state = await self.ledger.state()
             if state.rebuilding:
@@ -308,7 +313,7 @@ class Calls:
 
         if await self.ledger._read(lambda rows: len(rows.starts(HOUR, 0))) and self._kept_from == 1:
             await self.ledger._change(lose)
-            await LedgerMender(ledger=self.ledger, log=self.log, clock=self.clock).mend()
+            await LedgerMender(ledger=self.ledger, log=self.log, clock=self.clock).compare_and_repair()
 
     async def age(self) -> None:
         """Sum up finished days, and delete the hours of old ones."""
@@ -334,7 +339,7 @@ class Calls:
         for made in reversed(self.made):
             if one.number < made.reach and (estimate := made.estimate(one.call)) is not None:
                 source = "reported" if one.call.cost is not None else "estimated"
-                return amended(one.call, {"estimated_cost": f"{estimate:f}", "cost_source": source})
+                return replace_fields(one.call, {"estimated_cost": f"{estimate:f}", "cost_source": source})
         return one.call
 
     async def check(self) -> None:
@@ -345,7 +350,7 @@ class Calls:
         for by in GROUPS:
             assert await sums_of(counted, by) == await sums_of(self.ledger, by)
         await counted.close()
-        assert [] == (await self.ledger.compare(self.log)).words()
+        assert [] == (await self.ledger.compare(self.log)).problem_sentences()
 
 
 def end(hour: int, hourly: int) -> int:
@@ -494,7 +499,9 @@ def tagged(number: int) -> Inference:
 
 
 def late(one: Inference) -> Correction:
-    found = correction(one, 0, one, {"input_tokens": 5000}, replaces_cost=False, now_ns=BEGIN * NS)
+    found = late_report_correction(
+        one, 0, one, {"input_tokens": 5000}, replaces_cost=False, now_ns=BEGIN * NS
+    )
     assert found is not None
     return found
 
@@ -513,7 +520,7 @@ async def test_a_late_report_counts_by_the_tags_of_its_call(ledgers: Ledgers) ->
     log.add([late(one), tagged(8)])
     await ledger.catch_up(log)
     assert {("a", None): (1, 5000), ("a", "n"): (1, 8)} == await tokens_by_tags(ledger)
-    assert [] == (await ledger.compare(log)).words()
+    assert [] == (await ledger.compare(log)).problem_sentences()
     await ledger.rebuild(log)
     await ledger.catch_up(log)
     assert {("a", "n"): (2, 5008)} == await tokens_by_tags(ledger)

@@ -234,11 +234,11 @@ async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
     [spoiled] = await dealt.ledger.costs(WHOLE)
     assert spoiled.calls > expected.calls
     found = await dealt.ledger.compare(dealt.log)
-    assert found.rollups and "rollups" in found.words()[-1]
+    assert found.rollups and "rollups" in found.problem_sentences()[-1]
     assert [expected] == await dealt.ledger.costs(WHOLE)
     await dealt.rolled_up(DAYS)
     assert [expected] == await dealt.ledger.costs(WHOLE)
-    assert not (await dealt.ledger.compare(dealt.log)).words()
+    assert not (await dealt.ledger.compare(dealt.log)).problem_sentences()
 
 
 async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None:

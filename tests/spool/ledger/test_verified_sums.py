@@ -77,7 +77,7 @@ async def filled(ledgers: Ledgers) -> tuple[Ledger, FakeLog, FakeClock]:
     await ledger.tidy()
     while await ledger.make_rollup():
         pass
-    assert [] == (await ledger.compare(log)).words()
+    assert [] == (await ledger.compare(log)).problem_sentences()
     return ledger, log, clock
 
 
@@ -154,7 +154,7 @@ async def planted(ledger: Ledger, log: FakeLog, plant: Plant) -> list[str]:
         await ledger._store.change(partial(put, table=plant.table, place=place, values=wrong))
         now = {name: wrong.get(name, value) for name, value in place.items()}
         mended.append(partial(put, table=plant.table, place=now, values=before))
-    words = list((await ledger.compare(log)).words())
+    words = list((await ledger.compare(log)).problem_sentences())
     for mend in mended:
         await ledger._store.change(mend)
     return words
@@ -178,7 +178,7 @@ async def test_each_wrong_digit_is_named(ledgers: Ledgers, monkeypatch: pytest.M
             for name in names:
                 assert re.search(rf"source=\w+, .* {name} \S+ instead of \S", told), (plant, name, told)
             assert "team=" in told, (plant, start)
-    assert [] == (await ledger.compare(log)).words()
+    assert [] == (await ledger.compare(log)).problem_sentences()
 
 
 async def test_counting_continues_meanwhile(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ async def test_counting_continues_meanwhile(ledgers: Ledgers, monkeypatch: pytes
 
     monkeypatch.setattr(ledger, "_read", beside)
     before = log.closed_below()
-    assert [] == (await ledger.compare(log)).words()
+    assert [] == (await ledger.compare(log)).problem_sentences()
     assert before + 20 < log.closed_below()
     wrong = Plant("days", (SUMMED,), ("input_tokens",), raised)
     assert any(at(SUMMED) in each for each in await planted(ledger, log, wrong))
@@ -218,10 +218,10 @@ async def test_a_comparison_starts_again_if_sums_move(
         return result
 
     monkeypatch.setattr(ledger, "_read", beside)
-    assert [] == (await ledger.compare(log)).words()
+    assert [] == (await ledger.compare(log)).problem_sentences()
     assert not happen
     await ledger.rebuild(log)
-    assert ["counted again" in each for each in (await ledger.compare(log)).words()] == [True]
+    assert ["counted again" in each for each in (await ledger.compare(log)).problem_sentences()] == [True]
 
 
 def test_a_checksum_sees_each_part_of_a_sum() -> None:
@@ -241,7 +241,7 @@ def test_a_checksum_sees_each_part_of_a_sum() -> None:
         for place in range(len(values))
     ]
     cells += [CheckedSum(values, meters=meters) for meters in ({"a": 1}, {"a": 2}, {"b": 1})]
-    assert len(cells) == len({checksums.of(view, cell) for cell in cells})
+    assert len(cells) == len({checksums.checksum_of(view, cell) for cell in cells})
 
 
 async def test_wrong_sums_are_mended(ledgers: Ledgers) -> None:
@@ -258,13 +258,13 @@ async def test_wrong_sums_are_mended(ledgers: Ledgers) -> None:
 
     await ledger._store.change(spoil)
     clock.at += 60
-    assert 3 <= len((await ledger.compare(log)).words())
-    await LedgerMender(ledger=ledger, log=log, clock=clock).mend()
+    assert 3 <= len((await ledger.compare(log)).problem_sentences())
+    await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()
     await ledger.rebuild(log)
-    assert any("counted again" in each for each in (await ledger.compare(log)).words())
+    assert any("counted again" in each for each in (await ledger.compare(log)).problem_sentences())
     await ledger.catch_up(log)
     await ledger.tidy()
-    assert [] == (await ledger.compare(log)).words()
+    assert [] == (await ledger.compare(log)).problem_sentences()
 
 
 class History:
@@ -389,7 +389,7 @@ async def test_random_histories_differ_in_nothing(
             await history.add()
             step = history.chance.choice(steps)
             await step()
-            assert [] == (await history.ledger.compare(history.log)).words(), (seed, step)
+            assert [] == (await history.ledger.compare(history.log)).problem_sentences(), (seed, step)
         await history.add()
 
         def spoil(rows: Any) -> None:
@@ -399,7 +399,10 @@ async def test_random_histories_differ_in_nothing(
             )
 
         await ledgers.store.change(spoil)
-        assert any("output_tokens" in each for each in (await history.ledger.compare(history.log)).words())
+        assert any(
+            "output_tokens" in each
+            for each in (await history.ledger.compare(history.log)).problem_sentences()
+        )
     finally:
         await ledgers.close()
 
@@ -424,6 +427,6 @@ async def test_calls_are_counted_between_the_reads(ledgers: Ledgers, monkeypatch
     for turn in range(10):
         with monkeypatch.context() as each:
             each.setattr(ledger, "_read", read_and_count)
-            assert [] == (await ledger.compare(log)).words(), turn
+            assert [] == (await ledger.compare(log)).problem_sentences(), turn
         assert reads > turn
         reads = 0

@@ -173,7 +173,7 @@ async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> 
                 rows.drop_work(start)
 
         await ledger._change(lose_a_call)
-        await LedgerMender(ledger=ledger, log=log, clock=clock).mend()
+        await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()
 
     happenings = [restarted, rebuilt, later, mended]
     for _ in range(8):

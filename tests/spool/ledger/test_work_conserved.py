@@ -176,10 +176,10 @@ class History:
                 rows.drop_work(start)
 
         await self.ledger._change(lose_a_call)
-        await LedgerMender(ledger=self.ledger, log=self._log, clock=self._clock).mend()
+        await LedgerMender(ledger=self.ledger, log=self._log, clock=self._clock).compare_and_repair()
 
     async def verify(self) -> None:
-        assert [] == (await self.ledger.compare(self._log)).words()
+        assert [] == (await self.ledger.compare(self._log)).problem_sentences()
 
     def windows(self) -> list[tuple[float, float]]:
         """The longest time ranges of a query by unit: the last one, and an earlier one."""

@@ -134,7 +134,7 @@ async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: i
                 rows.drop_work(start)
 
         await ledger._change(lose_a_call)
-        await LedgerMender(ledger=ledger, log=log, clock=clock).mend()
+        await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()
 
     for _ in range(8):
         added: list[Any] = []

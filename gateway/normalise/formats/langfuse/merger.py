@@ -46,7 +46,7 @@ from gateway.normalise.formats.langfuse.generations import (
 from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
 from spool.clock import elapsed_s
 from spool.identity import Identity
-from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, kind_of
+from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, kind_of_key
 from spool.record import AiRecord, Inference
 from spool.shares import HeldByKey, Holdings, fullest_first
 
@@ -249,7 +249,7 @@ class Merger:
         damaged = 0
         traces: list[tuple[bytes, WaitingReport]] = []
         for stored in reports:
-            kind = kind_of(stored.key)
+            kind = kind_of_key(stored.key)
             if kind == TOLD_OF:
                 continue
             try:
@@ -574,7 +574,7 @@ def read_next(found: Iterable[PartialReport], sender: Sender | None = None) -> s
     """
     keys: set[bytes] = set()
     for stored in found:
-        kind = kind_of(stored.key)
+        kind = kind_of_key(stored.key)
         if kind == TOLD_OF:
             # if the key ends before this part, the report only marks that such a generation exists
             if stored.key[len(TOLD_OF) + KEY_BYTES :]:

@@ -71,7 +71,7 @@ from spool.identity import (
     of_stream,
     with_names,
 )
-from spool.log.pending_spans import BESIDE, fields_of
+from spool.log.pending_spans import BESIDE, run_fields
 from spool.record import Inference
 
 RUN = "run"  # field of a product's own names
@@ -397,7 +397,7 @@ class SpanReader:
             if record.run is None:
                 link = above.link
                 if above.runs:
-                    record.run, record.parent_run, record.ancestors = fields_of(above.runs)
+                    record.run, record.parent_run, record.ancestors = run_fields(above.runs)
         of_resource = call.resource_caller
         if of_resource is not NO_CALLER:
             caller = nearest(caller, of_resource)

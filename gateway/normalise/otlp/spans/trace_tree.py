@@ -19,7 +19,7 @@ from gateway.normalise.otlp.spans.calls import fuller, total_of_parts
 from gateway.normalise.reading import tags
 from spool.caches import remembered
 from spool.identity import of_span
-from spool.log.pending_spans import LONGEST_GIVEN, MOST_RUNS, PLAIN, RUN, STEP, Given, SpanStep
+from spool.log.pending_spans import LONGEST_GIVEN, MOST_RUNS, PLAIN, RUN, STEP, GivenValues, SpanStep
 
 TURN = 256  # number of nodes to process before the event loop gets a turn
 CLOSE = 8  # limit of levels between a call and the span of its HTTP request
@@ -124,7 +124,7 @@ class TraceTree:
                 is_linked = (link or given) is not None and (node.is_ai or node.call is not None)
                 yield trace, span, link, STEP if is_linked else PLAIN, given
 
-    def _given_beyond(self, trace: str, span: str, link: str | None) -> Given | None:
+    def _given_beyond(self, trace: str, span: str, link: str | None) -> GivenValues | None:
         """Return what a span gives, or None if it gives nothing that its link in the same payload does not give."""
         above = self.above((trace, span))
         if (
@@ -233,7 +233,7 @@ def _below(node: Node, above: Above, span_id: str) -> Above:
     return Above(nearest(node.caller, above.caller), agent, calls, work, runs, above.missing)
 
 
-def _given(source: Node | Above) -> Given | None:
+def _given(source: Node | Above) -> GivenValues | None:
     """Return what a span gives to the calls below it. Return None if there is nothing, or if it is too long."""
     caller, agent, work = source.caller, source.agent, source.work
     if caller is NO_CALLER and agent is None and not work:
@@ -243,7 +243,7 @@ def _given(source: Node | Above) -> Given | None:
     if agent is not None and "agent" not in work:
         given_tags += _tag_of(agent)
     size = sum(map(len, filter(None, (*values, *[value for _, value in given_tags]))))
-    return Given(*values, tags=given_tags) if size <= LONGEST_GIVEN else None
+    return GivenValues(*values, tags=given_tags) if size <= LONGEST_GIVEN else None
 
 
 @remembered(1024)

@@ -18,7 +18,7 @@ from gateway.money.comparison import comparing
 from gateway.money.comparison.comparing import Comparison, compare
 from gateway.money.comparison.split import PARTS, Parts
 from spool.ledger import money
-from spool.ledger.costs import combined
+from spool.ledger.costs import combine_rows
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import LATENCY, OTHER
 from spool.ledger.usages import Usages, usage_of
@@ -58,7 +58,7 @@ class MadeUp:
             is_wanted = all((values[name] or "") in wanted for name, wanted in query.include.items())
             if is_wanted and query.since <= row.start < query.until:
                 rows_by_group.setdefault(tuple([values.get(name) for name in query.group_by]), []).append(row)
-        return [combined(rows, start=query.since, group=group) for group, rows in rows_by_group.items()]
+        return [combine_rows(rows, start=query.since, group=group) for group, rows in rows_by_group.items()]
 
     async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
         return [{row.group: usage_of(row) for row in await self.costs(query)} for query in queries]

@@ -14,7 +14,7 @@ import pytest
 from gateway.money.recommendations.adviser import LEAST_DAYS, realized_by, saved
 from gateway.money.recommendations.facts import DAY_S
 from spool.ledger import money
-from spool.ledger.costs import combined
+from spool.ledger.costs import combine_rows
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostRow
 from spool.record import Inference
@@ -24,7 +24,7 @@ from tests.gateway.money.recommendations.examples import NOW, call
 from tests.spool.ledger_log import FakeClock, FakeLog
 from tests.spool.savings import SAVING
 
-NOTHING = combined([], start=datetime(2026, 1, 1, tzinfo=UTC), group=())
+NOTHING = combine_rows([], start=datetime(2026, 1, 1, tzinfo=UTC), group=())
 ADDRESSED = NOW - 20 * DAY_S
 
 

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from gateway.normalise import otlp
 from gateway.normalise.outcome import Options, Outcome
-from spool.log.counters import SeriesState, advance, as_record
+from spool.log.counters import SeriesState, advance_series, delta_record
 from spool.record import Record, as_json
 from tests.gateway.normalise.otlp.items import assert_balanced, finished
 
@@ -56,9 +56,9 @@ def records_of(outcome: Outcome) -> list[Record]:
     records: list[Record] = [*outcome.records]
     states: dict[bytes, SeriesState | None] = {}
     for point in outcome.points:
-        states[point.series], delta = advance(states.get(point.series), point)
+        states[point.series], delta = advance_series(states.get(point.series), point)
         if not isinstance(delta, str):
-            records.append(as_record(point, delta)[0])
+            records.append(delta_record(point, delta)[0])
     return records
 
 

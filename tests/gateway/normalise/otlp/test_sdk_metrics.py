@@ -10,7 +10,7 @@ from opentelemetry.sdk.resources import Resource
 
 from gateway.normalise import otlp
 from gateway.normalise.outcome import Options
-from spool.log.counters import SeriesState, advance, as_record
+from spool.log.counters import SeriesState, advance_series, delta_record
 from spool.record import UsageMetric
 from tests.gateway.normalise.otlp.items import assert_balanced, finished
 
@@ -38,9 +38,9 @@ class Client:
         assert_balanced(outcome)
         records = [record for record in outcome.records if isinstance(record, UsageMetric)]
         for point in outcome.points:
-            self._states[point.series], delta = advance(self._states.get(point.series), point)
+            self._states[point.series], delta = advance_series(self._states.get(point.series), point)
             if not isinstance(delta, str):
-                records.append(as_record(point, delta)[0])
+                records.append(delta_record(point, delta)[0])
         return records
 
     def close(self) -> None:

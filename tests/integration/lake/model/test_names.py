@@ -218,7 +218,7 @@ class Model:
         """Yield the entries in random parts, as after a compaction of the log."""
         most = self._chance.randint(1, 5)
         for entry in await self.house.storage.log.read(AI_TELEMETRY, delivery.first, delivery.last):
-            for part in entry.parts(most):
+            for part in entry.split(most):
                 yield part
 
     def _may_die(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from spool import identity
 from spool.identity import Identity
 from spool.log import accepted_twice
-from spool.log.accepted_twice import TwiceAccepted
+from spool.log.accepted_twice import RepeatedAcceptances
 from spool.log.duplicates import DuplicateIndex
 from spool.log.protocols import Log
 from spool.log.values import Entry, Submission
@@ -119,7 +119,9 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     least n/2 earlier records.
     """
     monkeypatch.setattr(accepted_twice, "CHUNK", 50)
-    twice = TwiceAccepted(DuplicateIndex(b"k", window_s=86_400, max_ids=400), window_s=86_400, max_ids=400)
+    twice = RepeatedAcceptances(
+        DuplicateIndex(b"k", window_s=86_400, max_ids=400), window_s=86_400, max_ids=400
+    )
     entries: list[Entry] = []
     most = 0
     for number in range(0, 2000, 10):
@@ -127,7 +129,7 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         if number >= 1500:
             ids[0] = number - 145
         entries.append(entry_of(ids, number + 1))
-        twice.note(entries[-1])
+        twice.collect_ids(entries[-1])
         if twice.is_full:
             await asyncio.to_thread(twice.compare, is_last=False)
         most = max(most, sum(map(len, twice._chunks)) + len(twice._latest))
@@ -136,7 +138,7 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def read(topic: str, first: int, last: int) -> list[Entry]:
         return [one for one in entries if first <= one.first <= last]
 
-    [(topic, judged)] = (await twice.judged(read)).items()
+    [(topic, judged)] = (await twice.find_accepted_twice(read)).items()
     assert topic == AI_TELEMETRY
     assert judged.records == 50
     assert list(range(1501, 1600, 10)) == list(judged.numbers)

@@ -44,7 +44,7 @@ async def read(log: Log, first: int, last: int, packed: Native | None = None) ->
 
 def is_storable(record: Record) -> bool:
     try:
-        codec.pack([record])
+        codec.encode_records([record])
     except (OverflowError, UnicodeEncodeError):
         return False
     return True

@@ -10,8 +10,8 @@ from spool.errors import Stale
 from spool.log.heard import (
     FACT_BYTES,
     KEPT_S,
-    digest_of,
-    fact_of,
+    caller_digest,
+    fact_digest,
     facts_in,
     pack_senders,
     unpack_senders,
@@ -25,9 +25,9 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import NOON, add, call, senders_of
 
-ALICE, BOB = digest_of("session", "alice"), digest_of("session", "bob")
-[OF_ALICE] = senders_of(ALICE, [fact_of("source", "codex"), fact_of("model", "gpt-4o")])
-[AGAIN] = senders_of(ALICE, [fact_of("source", "otel")])
+ALICE, BOB = caller_digest("session", "alice"), caller_digest("session", "bob")
+[OF_ALICE] = senders_of(ALICE, [fact_digest("source", "codex"), fact_digest("model", "gpt-4o")])
+[AGAIN] = senders_of(ALICE, [fact_digest("source", "otel")])
 [OF_BOB] = senders_of(BOB, [b"\xff" * FACT_BYTES])
 
 
@@ -56,7 +56,7 @@ async def test_who_told_calls_is_kept_with_them(
     assert spool.heard.knows_any
     found = dict(await spool.heard.find([ALICE]))
     assert {OF_ALICE: clock.now(), AGAIN: clock.now()} == found
-    assert {OF_BOB: first} == dict(await spool.heard.find([BOB, digest_of("session", "carol")]))
+    assert {OF_BOB: first} == dict(await spool.heard.find([BOB, caller_digest("session", "carol")]))
 
     assert 0 == await spool.heard.forget(first)
     assert 0 < await spool.heard.forget(clock.now())
@@ -95,7 +95,7 @@ async def test_a_key_that_makes_up_senders_pushes_out_its_own(tmp_path: Path) ->
     clock = MovedClock(NOON)
     spool = await open_files(tmp_path, clock, max_senders=100)
     await add(spool.log, heard=[OF_ALICE], heard_by="team-a")
-    rows = [(NOON, "flood", 1, pack_senders([digest_of("session", str(n))])) for n in range(2 * STEP)]
+    rows = [(NOON, "flood", 1, pack_senders([caller_digest("session", str(n))])) for n in range(2 * STEP)]
     await spool.database.transaction(
         lambda connection: connection.executemany(
             "INSERT INTO heard (at, key, count, senders) VALUES (?, ?, ?, ?)", rows
@@ -104,15 +104,15 @@ async def test_a_key_that_makes_up_senders_pushes_out_its_own(tmp_path: Path) ->
     assert 2 * STEP + 1 - 100 == await spool.heard.forget(NOON)
     await spool.close()
     spool = await open_files(tmp_path, clock)
-    newest = digest_of("session", str(2 * STEP - 1))
+    newest = caller_digest("session", str(2 * STEP - 1))
     assert {OF_ALICE, newest} == {sender for sender, _ in await spool.heard.find([ALICE, newest])}
-    assert not await spool.heard.find([digest_of("session", "0")])
+    assert not await spool.heard.find([caller_digest("session", "0")])
     await spool.close()
 
 
 def test_senders_are_packed_and_unpacked() -> None:
     """A caller with very many kinds of calls has several keys, so that no index key is too long."""
-    facts = [fact_of("model", str(number)) for number in range(100)]
+    facts = [fact_digest("model", str(number)) for number in range(100)]
     senders = list(senders_of(ALICE, facts))
     assert len(senders) == 4
     assert set(facts) == set().union(*map(facts_in, senders))

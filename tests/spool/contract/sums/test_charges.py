@@ -12,7 +12,7 @@ import pytest
 
 from gateway.intake.prices import PriceBook
 from spool.currencies import SCALE, scaled
-from spool.ledger.costs import combined
+from spool.ledger.costs import combine_rows
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import EVERY_METER, PRICED_BY, CostQuery, CostRow
 from spool.ledger.sums import DAY_S, HOUR_S
@@ -118,7 +118,7 @@ async def test_an_independent_calculation(ledgers: Ledgers) -> None:
         assert [{"CHF": "5"}, {"CHF": "5"}] == [found[name].unconverted for name in "ab"]
         asked = costs_of(await by_team(ledger, currency="EUR"))
         assert {name: independent(records, name, "EUR") for name in "ab"} == asked
-    assert (await ledger.compare(log)).told() == []
+    assert (await ledger.compare(log)).unexplained_differences() == []
 
 
 def costs_of(found: dict[str, CostRow]) -> dict[str, Decimal]:
@@ -145,7 +145,7 @@ async def test_nothing_else_is_changed_by_them(ledgers: Ledgers) -> None:
     assert "4" == row.reported
     [(_, row)] = (await by_team(ledger, meter=EVERY_METER)).items()
     assert {"web_searches": 1_000_000} == row.meters
-    assert {"web_searches": 2_000_000} == combined([row, row], start=row.start, group=()).meters
+    assert {"web_searches": 2_000_000} == combine_rows([row, row], start=row.start, group=()).meters
 
 
 async def test_sums_by_what_decides_their_price(ledgers: Ledgers) -> None:

@@ -99,12 +99,12 @@ async def test_a_call_that_is_not_counted_is_counted(
     assert 1 == await ledger.differing()
     killed.closed = True
     with pytest.raises(Kill):
-        await ledger.replace(killed, compared, compared.told()[0].place)
+        await ledger.replace(killed, compared, compared.unexplained_differences()[0].place)
     ledger = await ledgers.open(clock=clock)
     assert before == (await sums(ledger), await sums(ledger, "daily"))
     await ledger.catch_up(log)
     assert await ledger.comparison_is_due(clock.now())
-    await LedgerMender(ledger=ledger, log=log, clock=clock).mend()
+    await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()
     assert right == (await sums(ledger), await sums(ledger, "daily"))
     assert not await ledger.comparison_is_due(clock.now())
     assert await ledger.missed() == 0
@@ -125,9 +125,9 @@ async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> No
     compared = await ledger.compare(log)
     log.add([call(start_time=(HOUR + HOUR_S) * NS, user="newest")], at=HOUR + 3 * HOUR_S)
     await ledger.catch_up(log)
-    assert await ledger.replace(log, compared, compared.told()[0].place)
+    assert await ledger.replace(log, compared, compared.unexplained_differences()[0].place)
     assert expected(log) == await calls(ledger)
-    await mender(ledger, log).mend()
+    await mender(ledger, log).compare_and_repair()
     assert expected(log) == await calls(ledger)
     assert await ledger.missed() == 0
     assert await ledger.whole_since() == 0
@@ -149,7 +149,7 @@ async def test_what_is_gone_is_left_and_told_once(ledgers: Ledgers, caplog: pyte
     caplog.set_level(logging.WARNING)
     caplog.clear()
     for _ in range(2):
-        await keeper.mend()
+        await keeper.compare_and_repair()
         assert not await ledger.comparison_is_due(BEGIN + DAY_S)
     assert before == await sums(ledger)
     assert 1 == await ledger.differing()
@@ -162,7 +162,7 @@ async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
     log.forget_below(5)
     await ledger.catch_up(log)
     assert await ledger.comparison_is_due(BEGIN)
-    await mender(ledger, log).mend()
+    await mender(ledger, log).compare_and_repair()
     assert 4 == await ledger.missed()
     assert not await ledger.comparison_is_due(BEGIN + DAY_S)
     assert await ledger.comparison_is_due(BEGIN + 2 * DAY_S)  # a comparison is due once a day
@@ -173,7 +173,7 @@ async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
     await ledger.catch_up(log)
     assert 6 == await ledger.missed()
     log.entries.insert(-1, kept)
-    await mender(ledger, log).mend()
+    await mender(ledger, log).compare_and_repair()
     assert 4 == await ledger.missed()
 
 
@@ -188,16 +188,16 @@ async def test_a_meter_that_differs_is_told_and_counted_again(ledgers: Ledgers) 
             assert isinstance(record, Inference)
             record.meters = {"web_searches": 2}
     await ledger.catch_up(log)
-    assert () == tuple((await ledger.compare(log)).words())
+    assert () == tuple((await ledger.compare(log)).problem_sentences())
 
     def forget(rows: LedgerRows) -> None:
         [number, *_] = sorted(rows.numbers(HOUR_S, HOUR + HOUR_S))
         rows.add_meters(HOUR_S, [(HOUR + HOUR_S, number, {"web_searches": -1_500_000})])
 
     await ledgers.store.change(forget)
-    [difference] = (await ledger.compare(log)).told()
+    [difference] = (await ledger.compare(log)).unexplained_differences()
     assert difference.kept == difference.counted == 4
-    assert ": source=litellm, provider=openai, " in difference.words()
-    assert " has web_searches 2.5 instead of 4" in difference.words()
-    await mender(ledger, log).mend()
-    assert () == tuple((await ledger.compare(log)).words())
+    assert ": source=litellm, provider=openai, " in difference.describe()
+    assert " has web_searches 2.5 instead of 4" in difference.describe()
+    await mender(ledger, log).compare_and_repair()
+    assert () == tuple((await ledger.compare(log)).problem_sentences())
