@@ -60,7 +60,7 @@ class PostgresContainerRows(SqlContainerRows):
         is_answered = most is not None or bool(expects)  # True if a sender waits for the result
         sql = self._database.sql
 
-        def work(on: Connection) -> None:
+        def write_files(on: Connection) -> None:
             connection = PostgresConnection(on, sql)
             if is_answered:
                 self._database.check_standby(on)
@@ -85,7 +85,9 @@ class PostgresContainerRows(SqlContainerRows):
         # sent again under the same name.
         needs_standby = self._database.needs_standby and is_answered
         try:
-            await self._database.transaction(work, needs_standby=(lambda _: True) if needs_standby else None)
+            await self._database.transaction(
+                write_files, needs_standby=(lambda _: True) if needs_standby else None
+            )
         except UniqueViolation as error:
             raise ContainerFileMoved from error
 
@@ -139,24 +141,24 @@ class PostgresContents:
             yield piece
 
     async def remove(self, ids: Sequence[str]) -> None:
-        def work(connection: Connection) -> None:
+        def remove_drafts(connection: Connection) -> None:
             drafts = connection.execute(self._database.sql(_DRAFTS), (sorted(ids),)).fetchall()
             _remove(connection, self._database, [draft for (draft,) in drafts])
 
         if ids:
-            await self._database.transaction(work)
+            await self._database.transaction(remove_drafts)
 
     async def heads(self) -> Mapping[str, bytes]:
         """Return the first line of each file. Delete old drafts that killed processes left."""
         database = self._database
 
-        def work(connection: Connection) -> dict[str, bytes]:
+        def read_heads(connection: Connection) -> dict[str, bytes]:
             values = {"now": database.now(), "age_s": DRAFTS_S}
             leftover_rows = connection.execute(database.sql(_LEFT), values).fetchall()
             _remove(connection, database, [draft for (draft,) in leftover_rows])
             return dict(connection.execute(database.sql(_HEADS)).fetchall())
 
-        return await database.transaction(work)
+        return await database.transaction(read_heads)
 
 
 class PostgresDraft:
@@ -181,13 +183,13 @@ class PostgresDraft:
         database = self._database
         values = {"id": self._id, "draft": self._draft, "now": database.now()}
 
-        def work(connection: Connection) -> None:
+        def keep_content(connection: Connection) -> None:
             drafts = connection.execute(database.sql(_DRAFTS), ([self._id],)).fetchall()
             _remove(connection, database, [draft for (draft,) in drafts])
             connection.execute(database.sql(_KEEP), values)
 
         try:
-            await database.transaction(work)
+            await database.transaction(keep_content)
         except UniqueViolation as error:  # another process has just stored a draft under this id
             raise ContainerFileMoved from error
 
@@ -199,12 +201,12 @@ class PostgresDraft:
         """
         database = self._database
 
-        def work(connection: Connection) -> None:
+        def drop_draft(connection: Connection) -> None:
             drafts = connection.execute(database.sql(_DROPPABLE), (self._draft,)).fetchall()
             _remove(connection, database, [draft for (draft,) in drafts])
 
         self._waiting.clear()
-        await database.transaction(work)
+        await database.transaction(drop_draft)
 
     async def _add(self, size: int) -> None:
         sql = self._database.sql

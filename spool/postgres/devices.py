@@ -416,7 +416,7 @@ class PostgresClusters(SqlClusters):
         """
         known = self._known.get(cluster.id)
 
-        def work(on: Connection) -> Cluster:
+        def write_merged(on: Connection) -> Cluster:
             connection = self._begin(on)
             check_bearers(on, self._database.sql, expects, now=self._database.now())
             row = connection.one(f"{CLUSTERS} WHERE id = :id", id=cluster.id)
@@ -427,14 +427,14 @@ class PostgresClusters(SqlClusters):
             note_changes(on, self._database, [(following.CLUSTERS, cluster.id)])
             return merged
 
-        self._known[cluster.id] = await self._commit(work)
+        self._known[cluster.id] = await self._commit(write_merged)
 
     async def delete(self, id: str) -> None:
-        def work(on: Connection) -> None:
+        def delete_cluster(on: Connection) -> None:
             self._begin(on).run(DELETE, id=id)
             note_changes(on, self._database, [(following.CLUSTERS, id)])
 
-        await self._commit(work)
+        await self._commit(delete_cluster)
         self._known.pop(id, None)
 
     def _begin(self, connection: Connection) -> PostgresConnection:

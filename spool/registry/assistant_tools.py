@@ -50,7 +50,7 @@ class AssistantToolTable:
         """
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> Mapping[str, ToolDecision]:
+        def store_decision(rows: RegistryRows) -> Mapping[str, ToolDecision]:
             decisions = dict(_read(rows))
             before = decisions.get(name)
             if before is not None and before.enabled == enabled:
@@ -63,20 +63,20 @@ class AssistantToolTable:
             rows.add_audit(now, actor, "assistant_tool.change", name, before=old, after={"enabled": enabled})
             return decisions
 
-        await self._changes.change(work, self._set)
+        await self._changes.change(store_decision, self._set)
 
     async def forget(self, name: str, *, actor: Actor) -> None:
         """Delete the decision, so that the configuration decides again."""
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> Mapping[str, ToolDecision]:
+        def delete_decision(rows: RegistryRows) -> Mapping[str, ToolDecision]:
             decisions = dict(_read(rows))
             before = decisions.pop(name)
             rows.delete_document(TOOL_KIND, name)
             rows.add_audit(now, actor, "assistant_tool.change", name, before={"enabled": before.enabled})
             return decisions
 
-        await self._changes.change(work, self._set)
+        await self._changes.change(delete_decision, self._set)
 
     def _set(self, decided: Mapping[str, ToolDecision]) -> None:
         self._decided = decided
@@ -111,7 +111,7 @@ class ToolCallTable:
         """
         id = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
-        def work(rows: RegistryRows) -> bool:
+        def count_call(rows: RegistryRows) -> bool:
             rows.check_actor(actor)
             counter = rows.document(CALLS_KIND, id)
             is_first = counter is None or counter["day"] != day
@@ -123,7 +123,7 @@ class ToolCallTable:
             rows.put_document(CALLS_KIND, id, {"day": day, "calls": calls + 1})
             return True
 
-        return await self._changes.change(work)
+        return await self._changes.change(count_call)
 
 
 def _forget_past(rows: RegistryRows, day: int) -> None:

@@ -224,7 +224,7 @@ class DocumentTable(Generic[Row]):
         """
         noun = self.kind.noun
 
-        def work(rows: RegistryRows) -> Row:
+        def add_row(rows: RegistryRows) -> Row:
             stored = self._stored(rows)
             if row.id in stored:
                 raise AlreadyThere(f"a {noun} with the id {row.id!r} already exists")
@@ -240,7 +240,7 @@ class DocumentTable(Generic[Row]):
             rows.add_audit(row.created, actor, f"{self.action}.create", row.id, after=self._shown(row))
             return row
 
-        return await self._changes.change(work, self._remember)
+        return await self._changes.change(add_row, self._remember)
 
     async def _edit(
         self,
@@ -259,7 +259,7 @@ class DocumentTable(Generic[Row]):
         """
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> Row:
+        def edit_row(rows: RegistryRows) -> Row:
             stored = self._stored(rows)
             before = self._found(stored, id)
             check_version(version_of(before), version)
@@ -276,7 +276,7 @@ class DocumentTable(Generic[Row]):
             rows.add_audit(now, actor, f"{self.action}.change", id, before=old, after=new)
             return after
 
-        return await self._changes.change(work, self._remember)
+        return await self._changes.change(edit_row, self._remember)
 
     def _redrafted(self, before: Row, changes: Mapping[str, Any]) -> Any:
         """Return the row's draft with these changes. The result is not checked."""
@@ -291,7 +291,7 @@ class DocumentTable(Generic[Row]):
         """
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> None:
+        def remove_row(rows: RegistryRows) -> None:
             before = self._found(self._stored(rows), id)
             check_unmanaged(self._changes, rows, self.action, id)
             if check is not None:
@@ -300,7 +300,7 @@ class DocumentTable(Generic[Row]):
             forget_maker(rows, self.limit, id)
             rows.add_audit(now, actor, f"{self.action}.delete", id, before=self._shown(before))
 
-        await self._changes.change(work, lambda _: self._forget(id))
+        await self._changes.change(remove_row, lambda _: self._forget(id))
 
     def _stored(self, rows: RegistryRows) -> Mapping[str, Row]:
         """Return all stored rows. A draft has them in memory, where no other process changes them."""
@@ -442,13 +442,13 @@ class PlainDocuments:
         """Add a document. Raises AlreadyThere if the id exists."""
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> None:
+        def add_document(rows: RegistryRows) -> None:
             if rows.document(self._kind, id) is not None:
                 raise AlreadyThere(f"{id} already exists")
             rows.put_document(self._kind, id, body)
             rows.add_audit(now, actor, action, id, after=self._shown(body))
 
-        await self._changes.change(work, lambda _: self._set({**self._documents, id: body}))
+        await self._changes.change(add_document, lambda _: self._set({**self._documents, id: body}))
 
     async def remove(self, id: str, *, actor: Actor, action: str) -> None:
         """
@@ -456,7 +456,7 @@ class PlainDocuments:
         """
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> None:
+        def remove_document(rows: RegistryRows) -> None:
             body = rows.document(self._kind, id)
             if body is None:
                 raise NotThere(f"{id} does not exist")
@@ -465,7 +465,7 @@ class PlainDocuments:
                 rows.add_audit(now, actor, action, id, before=self._shown(body))
 
         remaining = {other_id: body for other_id, body in self._documents.items() if other_id != id}
-        await self._changes.change(work, lambda _: self._set(remaining))
+        await self._changes.change(remove_document, lambda _: self._set(remaining))
 
     def _shown(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         return {name: value for name, value in body.items() if name not in self._unaudited}

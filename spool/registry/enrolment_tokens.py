@@ -164,7 +164,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         made = [self._made(checked(draft, now), text or new_token(), actor, now) for draft in drafts]
         tokens = {token.id: token for token, _ in made}
 
-        def work(rows: RegistryRows) -> dict[str, EnrolmentToken]:
+        def store_tokens(rows: RegistryRows) -> dict[str, EnrolmentToken]:
             stored = self._stored(rows)
             _check_free(stored, tokens.values(), now)
             old = [id for id, token in stored.items() if token.ended_at < now - KEPT_S]
@@ -182,14 +182,14 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
                 rows.add_audit(now, actor, "token.create", name, after={"tokens": count, **after})
             return {id: token for id, token in stored.items() if id not in old} | tokens
 
-        await self._changes.change(work, self._set)
+        await self._changes.change(store_tokens, self._set)
         return made
 
     async def edit(self, id: str, draft: TokenDraft, *, actor: Actor) -> EnrolmentToken:
         """Change the fields of a token. Its secret stays, and its name and serial number must."""
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> EnrolmentToken:
+        def edit_token(rows: RegistryRows) -> EnrolmentToken:
             before = self._found(self._stored(rows), id)
             fields = {name: getattr(draft, name) for name in names_of(TokenDraft)}
             after: EnrolmentToken = edited(before, replace(before, **fields), last_updated=now)
@@ -203,7 +203,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
             rows.add_audit(now, actor, "token.change", before.name, before=old, after=new)
             return after
 
-        return await self._changes.change(work, self._remember)
+        return await self._changes.change(edit_token, self._remember)
 
     async def revoke(self, word: str, *, actor: Actor) -> Sequence[EnrolmentToken]:
         """
@@ -238,7 +238,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         target: str,
         actor: Actor,
     ) -> Sequence[EnrolmentToken]:
-        def work(rows: RegistryRows) -> dict[str, EnrolmentToken]:
+        def change_tokens(rows: RegistryRows) -> dict[str, EnrolmentToken]:
             found = {id: self.kind.find(rows, id) for id in ids}
             changed = {id: change(token) for id, token in found.items() if token is not None}
             for id, token in changed.items():
@@ -249,7 +249,9 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
                 rows.add_audit(now, actor, action, target, after={"tokens": len(changed)})
             return changed
 
-        changed = await self._changes.change(work, lambda changed: self._set({**self._rows, **changed}))
+        changed = await self._changes.change(
+            change_tokens, lambda changed: self._set({**self._rows, **changed})
+        )
         return list(changed.values())
 
     def is_of(self, token: EnrolmentToken, text: str) -> bool:

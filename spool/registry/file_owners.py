@@ -90,11 +90,11 @@ class FileOwnerTable:
         now = self._changes.now()
         left = {id: other for id, other in self._owners.items() if id != owner.id}
 
-        def work(rows: RegistryRows) -> None:
+        def delete_owner(rows: RegistryRows) -> None:
             FILE_OWNERS.delete(rows, owner.id)
             rows.add_audit(now, actor, "files.release", owner.id, before={"file": owner.place})
 
-        await self._changes.change(work, lambda _: self._set(left))
+        await self._changes.change(delete_owner, lambda _: self._set(left))
 
     async def delete(self, id: str) -> None:
         left = {other: owner for other, owner in self._owners.items() if other != id}

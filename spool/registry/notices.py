@@ -366,14 +366,14 @@ class NoticeTable:
     async def test(self, notice: Notice, channel: str, *, actor: Actor) -> Notification:
         """Add a notice that tests a channel. Return its notification."""
 
-        def work(rows: RegistryRows) -> Notification:
+        def add_test_notice(rows: RegistryRows) -> Notification:
             add_notices(rows, [notice], [channel])
             rows.add_audit(
                 self._changes.now(), actor, "notification.test", channel, after={"notice": notice.id}
             )
             return _find(rows, notification_id(channel, notice.id))
 
-        return await self._changes.change(work)
+        return await self._changes.change(add_test_notice)
 
     async def waiting(self) -> list[Notification]:
         """Return the waiting notifications by channel, in the order in which they were added."""
@@ -412,7 +412,7 @@ class NoticeTable:
         """Store the results of sending. A notification that no longer waits does not change."""
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> None:
+        def store_changed(rows: RegistryRows) -> None:
             still = [
                 notification
                 for notification in changed
@@ -426,7 +426,7 @@ class NoticeTable:
                         books.put(notification, now=now)
                 books.close()
 
-        await self._changes.change(work)
+        await self._changes.change(store_changed)
 
     async def retry(self, ids: Collection[str], *, actor: Actor) -> int:
         """
@@ -465,12 +465,12 @@ class NoticeTable:
         old = [notification for notification in over[:MAX_OVER] if (notification.settled or 0.0) <= ends]
         expired = [*old, *over[MAX_OVER:]]
 
-        def work(rows: RegistryRows) -> None:
+        def delete_expired(rows: RegistryRows) -> None:
             for notification in expired:
                 rows.delete_document(_OVER, notification.id)
 
         if expired:
-            await self._changes.change(work)
+            await self._changes.change(delete_expired)
 
     async def _change_by_hand(
         self,
@@ -485,7 +485,7 @@ class NoticeTable:
         """
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> int:
+        def change_notifications(rows: RegistryRows) -> int:
             count = 0
             notifications = _in_order(_find(rows, id) for id in set(ids))
             for channel in sorted({notification.channel for notification in notifications}):
@@ -504,7 +504,7 @@ class NoticeTable:
                 count += len(notice_ids)
             return count
 
-        return await self._changes.change(work)
+        return await self._changes.change(change_notifications)
 
 
 class _ChannelBooks:

@@ -69,7 +69,7 @@ class OrgContextTable:
         """
         text, now = check_context(text), self._changes.now()
 
-        def work(rows: RegistryRows) -> OrgContext | None:
+        def store_text(rows: RegistryRows) -> OrgContext | None:
             before = _read(rows)
             old_text = "" if before is None else before.text
             if text == old_text:
@@ -85,7 +85,7 @@ class OrgContextTable:
             )
             return after
 
-        return await self._changes.change(work)
+        return await self._changes.change(store_text)
 
 
 def _read(rows: RegistryRows) -> OrgContext | None:

@@ -223,11 +223,11 @@ class Registry:
         """Return the number of rows that each key created, by limit. Rows created by people are under ""."""
         counts = {table.limit: table.count() for table in self._documents}
 
-        def work(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
+        def count_held(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
             numbers = {**counts, INSIGHTS: rows.count_insights()}
             return {limit: held(rows, limit, number) for limit, number in numbers.items()}
 
-        shares = dict(await self._changes.read(work))
+        shares = dict(await self._changes.read(count_held))
         for table in self._documents:
             shares |= table.held_beside()
         return shares
@@ -289,11 +289,11 @@ class Registry:
         """Add the audit rows of several changes that are stored elsewhere, in one transaction."""
         at = self._changes.now()
 
-        def work(rows: RegistryRows) -> None:
+        def add_audit_entries(rows: RegistryRows) -> None:
             for change in changes:
                 rows.add_audit(at, change.actor, change.action, change.target, change.before, change.after)
 
-        await self._changes.change(work)
+        await self._changes.change(add_audit_entries)
 
     async def audit_page(self, query: ListQuery) -> ListPage[AuditRow]:
         return await self._changes.read(lambda rows: rows.audit_page(query))

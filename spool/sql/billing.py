@@ -141,7 +141,7 @@ class SqlBillingDrops:
         long. Return their number.
         """
 
-        def work(on: SqlConnection) -> int:
+        def remove_months(on: SqlConnection) -> int:
             rows = on.all(months, **values)
             for connection, month in rows:
                 for statement in _REMOVE_MONTH:
@@ -149,7 +149,7 @@ class SqlBillingDrops:
             return len(rows)
 
         removed = 0
-        while count := await self._transactions.transaction(work):
+        while count := await self._transactions.transaction(remove_months):
             removed += count
         return removed
 
@@ -182,11 +182,11 @@ class SqlBillingHours:
         self._transactions = transactions
 
     async def sent(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
-        def work(connection: SqlConnection) -> dict[int, SentHour]:
+        def read_hours(connection: SqlConnection) -> dict[int, SentHour]:
             rows = connection.all(_SENT, connection=connection_id, since=since, until=until)
             return {hour.start: hour for hour in map(_SENT_HOUR.read, rows)}
 
-        return await self._transactions.read(work)
+        return await self._transactions.read(read_hours)
 
     async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:
         """

@@ -215,17 +215,17 @@ class SqlContainerUsage:
     async def document(self, identity: ClusterIdentity, day: int) -> UsageDocument | None:
         identity_values = {"account": identity.account, "region": identity.region, "cluster": identity.name}
 
-        def work(connection: SqlConnection) -> UsageDocument | None:
+        def read_document(connection: SqlConnection) -> UsageDocument | None:
             rows = connection.all(_ONE, **identity_values, day=day)
             return _DOCUMENT.read(rows[0]) if rows else None
 
-        return await self._transactions.read(work)
+        return await self._transactions.read(read_document)
 
     async def days(self, since: int) -> Sequence[UsageDay]:
-        def work(connection: SqlConnection) -> list[UsageDay]:
+        def read_days(connection: SqlConnection) -> list[UsageDay]:
             return [_DAY.read(row) for row in connection.all(_DAYS, since=since)]
 
-        return await self._transactions.read(work)
+        return await self._transactions.read(read_days)
 
     async def keep(self, documents: Sequence[UsageDocument]) -> None:
         ordered = sorted(documents, key=lambda document: (document.identity, document.day))

@@ -53,14 +53,14 @@ class SqlLandings:
     async def begin_edition(self) -> str:
         edition = new_edition()
 
-        def work(connection: SqlConnection) -> None:
+        def add_edition(connection: SqlConnection) -> None:
             newest = connection.one(_NEWEST, route=_LOG)
             next_number = 0 if newest is None else newest[1] + 1
             connection.run(_ADD, route=_LOG, first=next_number, edition=edition)
             connection.run(_KEEP_UNUSED)
             connection.run(_ADD_TO_ROUTES, edition=edition)
 
-        await self._transactions.transaction(work)
+        await self._transactions.transaction(add_edition)
         return edition
 
     async def before(self, route: str, first: int) -> Landing | None:

@@ -141,12 +141,12 @@ class SqlStreams:
         return [TOTAL.read(row) for row in rows]
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
-        def work(connection: SqlConnection) -> dict[tuple[str, str], Total]:
+        def read_totals(connection: SqlConnection) -> dict[tuple[str, str], Total]:
             table = SqlStreamRows(connection)
             totals = ((stream_key, table.total(*stream_key)) for stream_key in keys)
             return {stream_key: total for stream_key, total in totals if total is not None}
 
-        return await self._transactions.read(work)
+        return await self._transactions.read(read_totals)
 
     async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]:
         within = self._within(stream, part)

@@ -47,17 +47,17 @@ class DiskContents:
             file.close()
 
     async def remove(self, ids: Sequence[str]) -> None:
-        def work() -> None:
+        def delete_files() -> None:
             for id in ids:
                 (self._directory / id).unlink(missing_ok=True)
 
         if ids:
-            await asyncio.to_thread(work)
+            await asyncio.to_thread(delete_files)
 
     async def heads(self) -> Mapping[str, bytes]:
         """Return the first line of each file. Delete drafts that a killed process left."""
 
-        def work() -> dict[str, bytes]:
+        def read_heads() -> dict[str, bytes]:
             heads = {}
             for path in self._directory.glob("*"):
                 if path.suffix == DRAFT:
@@ -67,7 +67,7 @@ class DiskContents:
                         heads[path.name] = file.readline(MAX_HEAD_BYTES)
             return heads
 
-        return await asyncio.to_thread(work)
+        return await asyncio.to_thread(read_heads)
 
 
 def copy_contents(directory: Path, into: Path) -> None:
@@ -103,23 +103,23 @@ class DiskDraft:
         await asyncio.to_thread(self._file.write, data)
 
     async def flush(self) -> None:
-        def work() -> None:
+        def flush_and_close() -> None:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
 
-        await asyncio.to_thread(work)
+        await asyncio.to_thread(flush_and_close)
 
     async def keep(self) -> None:
-        def work() -> None:
+        def rename_and_flush() -> None:
             replace_file(self._path, self._final)
             flush_directory(self._final.parent)
 
-        await asyncio.to_thread(work)
+        await asyncio.to_thread(rename_and_flush)
 
     async def drop(self) -> None:
-        def work() -> None:
+        def delete_file() -> None:
             self._file.close()
             self._path.unlink(missing_ok=True)
 
-        await asyncio.to_thread(work)
+        await asyncio.to_thread(delete_file)

@@ -44,7 +44,7 @@ class SqliteDevices:
         return await self._database.read(read)
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
-        def work(connection: sqlite3.Connection) -> None:
+        def write_devices(connection: sqlite3.Connection) -> None:
             rows = SqliteConnection(connection)
             rows.run_each(DELETE, [{"id": id} for id in wanted.deleted])
             connection.executemany(_PUT, [_row(device) for device in wanted.devices])
@@ -64,7 +64,7 @@ class SqliteDevices:
             rows.run_each(FORGET_NAME, [{"name": name} for name in wanted.gone])
 
         try:
-            await self._database.transaction(work)
+            await self._database.transaction(write_devices)
         except sqlite3.Error as error:
             raise SpoolUnavailable(f"the devices cannot be written: {error}") from error
         return {}

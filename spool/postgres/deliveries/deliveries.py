@@ -110,7 +110,7 @@ class PostgresDeliveries(SentDeliveries):
         before = sorted(self._named - set(names))
         session = self._session()
 
-        def work(connection: Connection) -> None:
+        def declare_routes(connection: Connection) -> None:
             ids = set[int]()
             if at_start:
                 changed = session.execute(connection, queries.CHANGED_AT_START, {"in_hand": []}).fetchall()
@@ -131,7 +131,7 @@ class PostgresDeliveries(SentDeliveries):
                 session.execute(connection, queries.DECLARE, values)
             session.execute(connection, queries.ORPHAN, {"names": names, "before": before})
 
-        await self._transaction(work)
+        await self._transaction(declare_routes)
 
     async def due(
         self, route: str, *, now: float, max_records: int, below: int | None = None
@@ -166,11 +166,11 @@ class PostgresDeliveries(SentDeliveries):
     async def mark(self, delivery: Delivery, mark: str) -> None:
         where = {"id": delivery.id, "fence": delivery.fence, "mark": mark, "state": OPEN}
 
-        def work(transaction: JoinedTransaction) -> int:
+        def store_mark(transaction: JoinedTransaction) -> int:
             writes = self._session(transaction)
             return int(writes.execute_alone(transaction.connection, queries.MARK, where).rowcount)
 
-        if not await self._database.pool.joined(work):
+        if not await self._database.pool.joined(store_mark):
             if self._in_hand[delivery.route].get(delivery.id) == delivery.fence:
                 del self._in_hand[delivery.route][delivery.id]
             raise self._taken_over(delivery)
@@ -178,7 +178,7 @@ class PostgresDeliveries(SentDeliveries):
     async def reopen_restored(self, *, hold_back: str | None) -> None:
         session = self._session()
 
-        def work(connection: Connection) -> None:
+        def reopen_all(connection: Connection) -> None:
             open_deliveries = session.deliveries(connection, queries.EVERY_OPEN)
             session.execute(connection, queries.LOCK_ROUTES)
             for delivery, _ in open_deliveries:
@@ -192,7 +192,7 @@ class PostgresDeliveries(SentDeliveries):
                 change = transitions.hold_rest(route, accepted=highest, reason=hold_back or "")
                 self._require(session.write(connection, change, cut_from=route))
 
-        await self._transaction(work)
+        await self._transaction(reopen_all)
 
     async def unknowns(self) -> Sequence[UnknownDelivery]:
         session = self._session()
@@ -250,7 +250,7 @@ class PostgresDeliveries(SentDeliveries):
     async def drop(self, route: str) -> int:
         session, where = self._session(), {"route": route}
 
-        def work(connection: Connection) -> int:
+        def drop_route(connection: Connection) -> int:
             routes.check_drop(session.route(connection, route))
             queued = self._routes.route_terms(connection)[route]["queued"]
             session.execute(connection, queries.FORGET_DELIVERIES, where)
@@ -260,10 +260,10 @@ class PostgresDeliveries(SentDeliveries):
                 raise RouteMoved  # another configuration names the route again
             return queued
 
-        return await self._transaction(work, is_answered=True)
+        return await self._transaction(drop_route, is_answered=True)
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
-        def work(transaction: JoinedTransaction) -> int:
+        def store_replay(transaction: JoinedTransaction) -> int:
             connection, session = transaction.connection, self._session(transaction)
             known = session.route(connection, route) if dry_run else session.route_to_send(connection, route)
             span = {"topic": code(known.topic), "since": since, "until": until}
@@ -277,7 +277,7 @@ class PostgresDeliveries(SentDeliveries):
                 session.write(connection, change)
             return sum(ranges.count(delivery.span) for delivery in change.added)
 
-        replayed = await self._database.pool.joined(work)
+        replayed = await self._database.pool.joined(store_replay)
         if not dry_run:
             self.version += 1
             await self._leases.wake(lease_of(route))
@@ -371,7 +371,7 @@ class PostgresDeliveries(SentDeliveries):
         """
         where, unsent, deliveries = self._where(route), self._unsent[route], list[StoredDelivery]()
 
-        def work(transaction: JoinedTransaction) -> tuple[StoredDelivery | None, int]:
+        def choose_delivery(transaction: JoinedTransaction) -> tuple[StoredDelivery | None, int]:
             deliveries.clear()
             connection, session = transaction.connection, self._session(transaction)
             for _ in range(ATTEMPTS):
@@ -388,7 +388,7 @@ class PostgresDeliveries(SentDeliveries):
             )
 
         try:
-            chosen = await self._database.pool.joined(work)
+            chosen = await self._database.pool.joined(choose_delivery)
         except NotCertain as error:
             unsent.update({delivery.id: delivery.fence for delivery in deliveries})
             self._waits[route] = str(error), self._clock.monotonic()
@@ -409,7 +409,7 @@ class PostgresDeliveries(SentDeliveries):
         session, in_hand = self._session(), self._in_hand[delivery.route]
         where = {"id": delivery.id, "state": OPEN}
 
-        def work(connection: Connection) -> bool:
+        def write_transition(connection: Connection) -> bool:
             for _ in range(ATTEMPTS):
                 stored = session.delivery(connection, queries.ONE, where)
                 if stored is None:
@@ -423,7 +423,7 @@ class PostgresDeliveries(SentDeliveries):
             )
 
         try:
-            if not await self._database.run(work):
+            if not await self._database.run(write_transition):
                 self._taken_over(delivery)
             self.version += 1
             self._log.settled()
@@ -436,7 +436,7 @@ class PostgresDeliveries(SentDeliveries):
         Change a delivery, and return it as it was before. Return None if no delivery with this id is in that state.
         """
 
-        def work(transaction: JoinedTransaction) -> StoredDelivery | None:
+        def write_transition(transaction: JoinedTransaction) -> StoredDelivery | None:
             connection, session = transaction.connection, self._session(transaction)
             self._database.check_standby(connection)
             for _ in range(ATTEMPTS):
@@ -448,7 +448,7 @@ class PostgresDeliveries(SentDeliveries):
                     return stored and stored.delivery
             raise SpoolUnavailable(f"other processes keep changing the delivery {id}; try again")
 
-        stored = await self._database.pool.joined(work)
+        stored = await self._database.pool.joined(write_transition)
         if stored is None:  # an earlier call may have changed the row without a confirmation
             await self._database.confirm()
         self.version += 1
@@ -460,7 +460,7 @@ class PostgresDeliveries(SentDeliveries):
         """Change those rejected records that exist, in one transaction. Return their number."""
         session = self._session()
 
-        def work(connection: Connection) -> list[RouteChange]:
+        def change_letters(connection: Connection) -> list[RouteChange]:
             rows = session.execute(connection, queries.DEAD_LETTERS, {"ids": list(ids)}).fetchall()
             letters = [delivery_rows.dead_letter(row) for row in rows]
             # lock routes in the order of their names, to avoid deadlocks
@@ -470,7 +470,7 @@ class PostgresDeliveries(SentDeliveries):
                 self._require(session.write(connection, route_change))
             return changes
 
-        changes = await self._transaction(work, is_answered=True)
+        changes = await self._transaction(change_letters, is_answered=True)
         self.dead_version += 1
         for route in sorted({route_change.route for route_change in changes if route_change.added}):
             await self._leases.wake(lease_of(route))

@@ -226,12 +226,12 @@ class NodeMemory:
         following = self.following
         last = following.last
 
-        def work(connection: Connection) -> Since:
+        def read_and_catch_up(connection: Connection) -> Since:
             since = store.ask_since(self._database, connection, following.last)()
             catch_up(following, since.rows)
             return since
 
-        since = await self._database.read(work)
+        since = await self._database.read(read_and_catch_up)
         self._clock.note(since.now)
         if following.last.id != last.id:
             self._horizon.moved()

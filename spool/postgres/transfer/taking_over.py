@@ -129,13 +129,13 @@ async def _fill(
     is_written = Event()
     async with _opened(replace(options.storage, commit_timeout=COMMIT_S), options.clock) as patient:
 
-        def work(connection: Connection) -> None:
+        def copy_tables(connection: Connection) -> None:
             is_written.clear()
             with opened() as tables:
                 _TakingOver(patient, connection, tables, secret, progress).run()
             is_written.set()
 
-        writing = patient.transaction(work, takes_long=True)
+        writing = patient.transaction(copy_tables, takes_long=True)
         await tell_while_it_waits(database, writing, is_written, progress)
 
 

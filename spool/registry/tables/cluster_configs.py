@@ -60,7 +60,7 @@ class ClusterConfigTable:
         if before is not None and replace(before, since=now) == report:
             return
 
-        def work(rows: RegistryRows) -> Mapping[str, RunConfig]:
+        def store_report(rows: RegistryRows) -> Mapping[str, RunConfig]:
             reports = dict(_read(rows))
             for id in reports.keys() - set(there):
                 rows.delete_document(KIND, id)
@@ -69,7 +69,7 @@ class ClusterConfigTable:
             rows.put_document(KIND, cluster, asdict(report))
             return reports
 
-        await self._changes.change(work, self._set)
+        await self._changes.change(store_report, self._set)
 
     def _set(self, reports: Mapping[str, RunConfig]) -> None:
         self._reports = reports

@@ -96,7 +96,7 @@ class ClusterSettingsTable:
         """
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> ConfiguredCluster | None:
+        def store_change(rows: RegistryRows) -> ConfiguredCluster | None:
             before = _found(rows, name)
             changes = _checked_fields(change, before)
             after = edited(before, replace(before, **changes), updated_at=now, updated_by=actor.name)
@@ -115,20 +115,20 @@ class ClusterSettingsTable:
             rows.add_audit(now, actor, f"{ACTION}.update", _target(before), before=old, after=new)
             return after if is_stored else None
 
-        await self._changes.change(work, lambda row: self._remember(cluster_id(*name), row))
+        await self._changes.change(store_change, lambda row: self._remember(cluster_id(*name), row))
 
     async def delete(self, name: ClusterName, *, actor: Actor) -> None:
         """Delete the settings of a cluster, if it has any. Raises Managed if a file states them."""
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> None:
+        def delete_settings(rows: RegistryRows) -> None:
             before = _found(rows, name)
             check_unmanaged(self._changes, rows, ACTION, before.id)
             SETTINGS.delete(rows, before.id)
             old = _shown(before, SET_FIELDS)
             rows.add_audit(now, actor, f"{ACTION}.delete", _target(before), before=old)
 
-        await self._changes.change(work, lambda _: self._remember(cluster_id(*name), None))
+        await self._changes.change(delete_settings, lambda _: self._remember(cluster_id(*name), None))
 
     def _remember(self, id: str, row: ConfiguredCluster | None) -> None:
         others = {other: each for other, each in self._settings.items() if other != id}

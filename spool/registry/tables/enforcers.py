@@ -88,7 +88,7 @@ class EnforcerTable:
         """Store the result of an attempt, and delete the oldest readings above MAX_READINGS and MAX_STORED_LIMITS."""
         body = {} if reading is None else await asyncio.to_thread(_packed, reading)
 
-        def work(rows: RegistryRows) -> None:
+        def store_reading(rows: RegistryRows) -> None:
             stored = _state(rows, name).stored
             if reading is not None:
                 rows.put_document(KIND, _id(name, reading.at), body)
@@ -98,19 +98,19 @@ class EnforcerTable:
                 rows.delete_document(KIND, _id(name, expired.at))
             rows.put_document(STATE_KIND, name, msgspec.to_builtins(replaced(state, stored=kept)))
 
-        await self._changes.change(work)
+        await self._changes.change(store_reading)
 
     async def forget_others(self, names: Sequence[str]) -> None:
         """Delete the readings of enforcers that are no longer configured."""
 
-        def work(rows: RegistryRows) -> None:
+        def delete_others(rows: RegistryRows) -> None:
             for name in rows.documents(STATE_KIND):
                 if name not in names:
                     for stored in _state(rows, name).stored:
                         rows.delete_document(KIND, _id(name, stored.at))
                     rows.delete_document(STATE_KIND, name)
 
-        await self._changes.change(work)
+        await self._changes.change(delete_others)
 
 
 def _id(name: str, at: float) -> str:

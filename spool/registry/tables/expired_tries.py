@@ -42,7 +42,7 @@ class ExpiredTryTable:
         """Add tries, by key id. Delete those of keys that are not in `keys` or have another expiry now."""
         expiries = {key.id: key.expires_at for key in keys}
 
-        def work(rows: RegistryRows) -> None:
+        def add_tries(rows: RegistryRows) -> None:
             stored = _tries(rows)
             stored |= {id: each.joined(stored.get(id)) for id, each in tries.items()}
             rows.put_document(
@@ -51,7 +51,7 @@ class ExpiredTryTable:
                 {str(id): asdict(each) for id, each in stored.items() if expiries.get(id) == each.expires_at},
             )
 
-        await self._changes.change(work)
+        await self._changes.change(add_tries)
 
     async def all(self) -> Mapping[int, ExpiredTries]:
         return await self._changes.read(_tries)

@@ -22,12 +22,12 @@ class ExportTestTable:
     async def add(self, times: Mapping[int, float], *, keys: Collection[int]) -> None:
         """Store later times, by key id. Delete the times of keys that are not in `keys`."""
 
-        def work(rows: RegistryRows) -> None:
+        def store_times(rows: RegistryRows) -> None:
             stored = _times(rows)
             stored |= {id: max(at, stored.get(id, 0.0)) for id, at in times.items()}
             rows.put_document(KIND, ID, {str(id): at for id, at in stored.items() if id in keys})
 
-        await self._changes.change(work)
+        await self._changes.change(store_times)
 
     async def all(self) -> Mapping[int, float]:
         return await self._changes.read(_times)

@@ -70,11 +70,11 @@ class InsightTable:
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
         """Return the titles of those insights that exist, by id."""
 
-        def work(rows: RegistryRows) -> dict[str, str]:
+        def read_titles(rows: RegistryRows) -> dict[str, str]:
             insights = {id: rows.find(Insight, id) for id in ids}
             return {id: insight.title for id, insight in insights.items() if insight is not None}
 
-        return await self._changes.read(work)
+        return await self._changes.read(read_titles)
 
     async def page(self, query: ListQuery) -> ListPage[Insight]:
         return await self._changes.read(lambda rows: rows.insight_page(query))
@@ -98,20 +98,20 @@ class InsightTable:
     async def comments(self, id: str) -> Sequence[Comment]:
         """Return the comments on an insight, oldest first. Raises NotThere if the insight does not exist."""
 
-        def work(rows: RegistryRows) -> Sequence[Comment]:
+        def read_comments(rows: RegistryRows) -> Sequence[Comment]:
             _read(rows, id)
             return rows.comments(id)
 
-        return await self._changes.read(work)
+        return await self._changes.read(read_comments)
 
     async def create(self, draft: Draft, *, status: str = NEW, actor: Actor) -> Insight:
         draft, now = check_draft(draft), self._changes.now()
         insight = replace(_fresh(draft, now), status=check_status(status), touched=True)
 
-        def work(rows: RegistryRows) -> Insight:
+        def add_insight(rows: RegistryRows) -> Insight:
             return _added(rows, insight, draft, actor)
 
-        return await self._changes.change(work)
+        return await self._changes.change(add_insight)
 
     async def log(self, draft: Draft, *, actor: Actor) -> Insight:
         """
@@ -121,10 +121,10 @@ class InsightTable:
         draft, now = check_draft(draft), self._changes.now()
         insight = replace(_fresh(draft, now), id=_id_of(draft), touched=True)
 
-        def work(rows: RegistryRows) -> Insight:
+        def find_or_add_insight(rows: RegistryRows) -> Insight:
             return rows.find(Insight, insight.id) or _added(rows, insight, draft, actor)
 
-        return await self._changes.change(work)
+        return await self._changes.change(find_or_add_insight)
 
     async def change(
         self, id: str, *, status: str | None = None, fields: Mapping[str, str] | None = None, actor: Actor
@@ -137,7 +137,7 @@ class InsightTable:
             check_status(status)
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> Insight:
+        def store_change(rows: RegistryRows) -> Insight:
             before = _read(rows, id)
             # An earlier release may have stored a link that is no longer allowed. That link must not make
             # other changes fail.
@@ -155,7 +155,7 @@ class InsightTable:
             rows.add_audit(now, actor, "insight.change", id, before=old, after=new)
             return after
 
-        return await self._changes.change(work)
+        return await self._changes.change(store_change)
 
     async def delete(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
         """
@@ -163,7 +163,7 @@ class InsightTable:
         a new insight.
         """
 
-        def work(rows: RegistryRows) -> list[int]:
+        def delete_insight(rows: RegistryRows) -> list[int]:
             before = _read(rows, id)
             comments = [comment.id for comment in rows.comments(id)]
             rows.delete_comments(id)
@@ -173,7 +173,7 @@ class InsightTable:
             rows.add_audit(self._changes.now(), actor, "insight.delete", id, before=old)
             return comments
 
-        return id, await self._changes.change(work)
+        return id, await self._changes.change(delete_insight)
 
     async def comment(self, id: str, text: str, *, actor: Actor) -> Comment:
         now = self._changes.now()
@@ -181,7 +181,7 @@ class InsightTable:
             id=0, insight=id, text=check_comment(text), author=actor.name, created=now, last_updated=now
         )
 
-        def work(rows: RegistryRows) -> Comment:
+        def add_comment_row(rows: RegistryRows) -> Comment:
             _touch(rows, id, now)
             comments = rows.comments(id)
             if len(comments) >= MAX_COMMENTS:
@@ -192,13 +192,13 @@ class InsightTable:
             rows.add_audit(now, actor, "insight.comment", id, after=after)
             return comment
 
-        return await self._changes.change(work)
+        return await self._changes.change(add_comment_row)
 
     async def change_comment(self, id: str, comment: int, text: str, *, actor: Actor) -> Comment:
         now = self._changes.now()
         text = check_comment(text)
 
-        def work(rows: RegistryRows) -> Comment:
+        def change_comment_row(rows: RegistryRows) -> Comment:
             before = _comment_of(rows, id, comment)
             after = edited(before, replace(before, text=text), last_updated=now)
             if after is before:
@@ -208,20 +208,20 @@ class InsightTable:
             rows.add_audit(now, actor, "insight.comment.change", id, after={"comment": comment})
             return after
 
-        return await self._changes.change(work)
+        return await self._changes.change(change_comment_row)
 
     async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
         """Delete a comment. The audit row names the comment's author, but does not contain its text."""
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> None:
+        def delete_comment_row(rows: RegistryRows) -> None:
             before = _comment_of(rows, id, comment)
             _touch(rows, id, now)
             rows.delete(Comment, comment)
             old = {"comment": comment, "author": before.author}
             rows.add_audit(now, actor, "insight.comment.delete", id, before=old)
 
-        await self._changes.change(work)
+        await self._changes.change(delete_comment_row)
 
     async def merge(
         self, findings: Sequence[Finding], *, looked_for: Collection[str], cut: Collection[str] = ()
@@ -236,14 +236,14 @@ class InsightTable:
         """
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> Merged:
+        def merge_and_notify(rows: RegistryRows) -> Merged:
             tell = self._notices.subscriptions
             channels = self._notices.channels
             return merge_findings(
                 rows, findings, looked_for=looked_for, cut=cut, now=now, tell=tell, channels=channels
             )
 
-        return await self._changes.change(work)
+        return await self._changes.change(merge_and_notify)
 
 
 def merge_findings(

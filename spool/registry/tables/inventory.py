@@ -90,7 +90,7 @@ class InventoryTable:
         )
         keys = {machine.key for machine in machines}
 
-        def work(rows: RegistryRows) -> InventoryChange:
+        def replace_inventory(rows: RegistryRows) -> InventoryChange:
             nonlocal inventory
             before = _read(rows)
             known = {} if before is None else {machine.key: machine for machine in before.machines}
@@ -113,7 +113,7 @@ class InventoryTable:
         def set_current(_: InventoryChange) -> None:
             self.current = inventory
 
-        return await self._changes.change(work, set_current)
+        return await self._changes.change(replace_inventory, set_current)
 
 
 def _after(before: Machine | None, machine: Machine) -> Machine:

@@ -183,7 +183,7 @@ class KeyTable:
         """
         digest, now = self._digest(secret), self._changes.now()
 
-        def work(rows: RegistryRows) -> tuple[Key | None, FileKey | None, str]:
+        def adopt_file_key(rows: RegistryRows) -> tuple[Key | None, FileKey | None, str]:
             state = _file_key(rows)
             key = _numbered(rows, state.key) if state and state.key is not None else None
             if state is not None and state.has_ended(digest):
@@ -214,7 +214,7 @@ class KeyTable:
             if key is not None:
                 self._remember(key)
 
-        return (await self._changes.change(work, remember))[2]
+        return (await self._changes.change(adopt_file_key, remember))[2]
 
     def all(self) -> list[Key]:
         return list(self._keys.values())
@@ -252,13 +252,13 @@ class KeyTable:
             secrets=(Secret(self._digest(secret), check_expiry(rounded(expires_at), now)),),
         )
 
-        def work(rows: RegistryRows) -> Key:
+        def add_key(rows: RegistryRows) -> Key:
             _check_free(rows, draft)
             key = rows.add_key(draft)
             rows.add_audit(key.last_modified, actor, "key.create", key.name, after=_describe(key))
             return key
 
-        return await self._changes.change(work, self._remember), secret
+        return await self._changes.change(add_key, self._remember), secret
 
     async def edit(
         self,
@@ -350,7 +350,7 @@ class KeyTable:
         if confirm != name:
             raise Invalid("confirm the deletion with the exact name of the key")
 
-        def work(rows: RegistryRows) -> tuple[Key, FileKey | None]:
+        def delete_key(rows: RegistryRows) -> tuple[Key, FileKey | None]:
             key, state = _read(rows, name), _file_key(rows)
             check_unmanaged(self._changes, rows, "key", str(key.id))
             rows.delete_key(key.id)
@@ -364,7 +364,7 @@ class KeyTable:
             key, self._file_key = done
             self._forget(key)
 
-        await self._changes.change(work, forget)
+        await self._changes.change(delete_key, forget)
 
     async def accessed(self, times: Mapping[int, float]) -> None:
         """Store times of last access, by key id. All are written in one transaction."""
@@ -383,7 +383,7 @@ class KeyTable:
             self._keys[key_id] = replace(key, last_accessed=max(times[key_id], key.last_accessed or 0.0))
 
     async def _update(self, name: str, change: Callable[[Key], Key], action: str, actor: Actor) -> Key:
-        def work(rows: RegistryRows) -> Key:
+        def update_key(rows: RegistryRows) -> Key:
             before = _read(rows, name)
             after = edited(before, change(before), updated_by=actor.name, last_modified=self._changes.now())
             if after is before:
@@ -400,7 +400,7 @@ class KeyTable:
             rows.add_audit(after.last_modified, actor, action, name, before=old, after=new)
             return after
 
-        return await self._changes.change(work, self._remember)
+        return await self._changes.change(update_key, self._remember)
 
     def _digest(self, secret: str) -> bytes:
         return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()

@@ -27,7 +27,7 @@ class LateReportTable:
     async def add(self, days: Mapping[int, Counts], *, oldest: int) -> None:
         """Add counts to some days. Delete the days before `oldest`."""
 
-        def work(rows: RegistryRows) -> None:
+        def add_counts(rows: RegistryRows) -> None:
             for day, counts in days.items():
                 stored = {
                     kind: dict(sources) for kind, sources in (rows.document(KIND, str(day)) or {}).items()
@@ -41,7 +41,7 @@ class LateReportTable:
                 if int(id) < oldest:
                     rows.delete_document(KIND, id)
 
-        await self._changes.change(work)
+        await self._changes.change(add_counts)
 
     async def since(self, oldest: int) -> Counts:
         """Return the sums of the days from `oldest` on."""

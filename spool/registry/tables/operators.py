@@ -207,7 +207,7 @@ class OperatorTable:
             last_modified=now,
         )
 
-        def work(rows: RegistryRows) -> Operator:
+        def add_operator(rows: RegistryRows) -> Operator:
             if rows.find(Operator, operator.email) is not None:
                 raise AlreadyThere("an operator with this e-mail address already exists")
             rows.put(operator)
@@ -215,7 +215,7 @@ class OperatorTable:
             rows.add_audit(now, actor, "operator.add", operator.email, after=after)
             return operator
 
-        return await self._changes.change(work)
+        return await self._changes.change(add_operator)
 
     async def change(
         self,
@@ -235,7 +235,7 @@ class OperatorTable:
         digest = None if password is None else await asyncio.to_thread(hashed, check_password(password))
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> Operator:
+        def change_operator(rows: RegistryRows) -> Operator:
             before = _read(rows, email.strip().lower())
             organizers = _organizers(rows)
             after = replace(
@@ -259,16 +259,16 @@ class OperatorTable:
                 rows.add_audit(now, actor, action, before.email, before=old, after=new)
             return after
 
-        return await self._changes.change(work)
+        return await self._changes.change(change_operator)
 
     async def remove(self, email: str, *, actor: Actor) -> None:
-        def work(rows: RegistryRows) -> None:
+        def remove_operator(rows: RegistryRows) -> None:
             operator = _read(rows, email.strip().lower())
             now, before = self._changes.now(), {"role": operator.role}
             delete_operators(rows, [operator], now)
             rows.add_audit(now, actor, "operator.remove", operator.email, before=before)
 
-        await self._changes.change(work)
+        await self._changes.change(remove_operator)
 
     async def sign_in(
         self, email: str, password: str, *, address: str, turn: str = ""
@@ -292,14 +292,14 @@ class OperatorTable:
         known, secret = operator, secrets.token_urlsafe(32)
         session = self._session(secret, known.email, known.role, address, account=known.email, operator=True)
 
-        def work(rows: RegistryRows) -> bool:
+        def keep_session(rows: RegistryRows) -> bool:
             # compare the account again, because it may have changed during the slow hash
             if rows.find(Operator, known.email) != known:
                 return False
             self._keep(rows, session, {"role": known.role})
             return True
 
-        return (secret, session) if await self._changes.change(work) else None
+        return (secret, session) if await self._changes.change(keep_session) else None
 
     async def sign_in_person(
         self, person: Person, *, address: str, life_s: float, takes_accounts: bool
@@ -315,7 +315,7 @@ class OperatorTable:
         email = check_email(person.email)
         actor = Actor(email, address)
 
-        def work(rows: RegistryRows) -> Session:
+        def start_session(rows: RegistryRows) -> Session:
             roles = roles_of(rows)
             operator = kept_operator(rows, roles, person, actor, now, takes_accounts=takes_accounts)
             session = replace(
@@ -330,7 +330,7 @@ class OperatorTable:
             self._keep(rows, session, {"role": operator.role, "issuer": person.issuer})
             return session
 
-        return secret, await self._changes.change(work)
+        return secret, await self._changes.change(start_session)
 
     async def behind_token(
         self, issuer: str, subject: str, *, sign_in: str, issued_at: float
@@ -342,7 +342,7 @@ class OperatorTable:
         issued by then.
         """
 
-        def work(rows: RegistryRows) -> Operator | None:
+        def find_operator(rows: RegistryRows) -> Operator | None:
             if has_ended(rows, issuer, subject, sign_in, issued_at=issued_at):
                 raise TokenEnded("the sign-in behind this token has ended")
             matching = (
@@ -352,7 +352,7 @@ class OperatorTable:
             )
             return next(matching, None)
 
-        return await self._changes.read(work)
+        return await self._changes.read(find_operator)
 
     async def add_person(self, person: Person, *, address: str, takes_accounts: bool) -> Operator:
         """
@@ -376,13 +376,13 @@ class OperatorTable:
 
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> None:
+        def store_end(rows: RegistryRows) -> None:
             if sign_in is not None:
                 end_sign_in(rows, issuer, sign_in, subject=subject, by=issued_by, now=now)
             elif subject is not None:
                 end_person(rows, issuer, subject, by=issued_by, now=now)
 
-        await self._changes.change(work)
+        await self._changes.change(store_end)
 
     async def end_sessions_where(self, is_meant: Callable[[Session], bool], *, actor: Actor) -> int:
         """
@@ -392,13 +392,13 @@ class OperatorTable:
         if not any(map(is_meant, await self._changes.read(lambda rows: rows.all(Session)))):
             return 0
 
-        def work(rows: RegistryRows) -> int:
+        def end_matching(rows: RegistryRows) -> int:
             meant = [session for session in rows.all(Session) if is_meant(session)]
             for session in meant:
                 self._end(rows, session, actor)
             return len(meant)
 
-        return await self._changes.change(work)
+        return await self._changes.change(end_matching)
 
     async def link(self, *, role: str, actor: Actor, account: str = "") -> str:
         """
@@ -417,19 +417,19 @@ class OperatorTable:
             account=account,
         )
 
-        def work(rows: RegistryRows) -> None:
+        def store_link(rows: RegistryRows) -> None:
             rows.delete_links_before(now)
             rows.put(link)
             rows.add_audit(now, actor, "console.link", actor.name, after={"role": role})
 
-        await self._changes.change(work)
+        await self._changes.change(store_link)
         return secret
 
     async def follow(self, secret: str, *, address: str) -> tuple[str, Session] | None:
         """Use up a link and start its session. Return None if the link is unknown, used or expired."""
         begun = secrets.token_urlsafe(32)
 
-        def work(rows: RegistryRows) -> Session | None:
+        def take_link(rows: RegistryRows) -> Session | None:
             link = rows.take_link(self._digest(secret))
             if link is None or link.ends_at <= self._changes.now():
                 return None
@@ -439,7 +439,7 @@ class OperatorTable:
             self._keep(rows, session, {"role": link.role})
             return session
 
-        session = await self._changes.change(work)
+        session = await self._changes.change(take_link)
         return None if session is None else (begun, session)
 
     async def session(self, secret: str) -> Session | None:
@@ -487,7 +487,7 @@ class OperatorTable:
         """Claim the provider check of a session until a time. Return False if the session has ended."""
         own = session.digest.hex()
 
-        def work(rows: RegistryRows) -> bool:
+        def store_check(rows: RegistryRows) -> bool:
             existing = {session.digest.hex() for session in rows.all(Session)}
             for id in rows.documents(CHECK_KIND).keys() - existing:
                 rows.delete_document(CHECK_KIND, id)
@@ -495,16 +495,16 @@ class OperatorTable:
                 rows.put_document(CHECK_KIND, own, {"until": until})
             return own in existing
 
-        return await self._changes.change(work)
+        return await self._changes.change(store_check)
 
     async def end_session(self, id: str, *, actor: Actor) -> None:
-        def work(rows: RegistryRows) -> None:
+        def end_match(rows: RegistryRows) -> None:
             match = next((session for session in rows.all(Session) if session.id == id), None)
             if match is None:
                 raise NotThere("no session has this id; it may have expired")
             self._end(rows, match, actor)
 
-        await self._changes.change(work)
+        await self._changes.change(end_match)
 
     def _session(
         self, secret: str, actor: str, role: str, address: str, *, account: str, operator: bool

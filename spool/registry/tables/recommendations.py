@@ -64,11 +64,11 @@ class RecommendationTable:
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
         """Return the titles of those recommendations that exist, by id."""
 
-        def work(rows: RegistryRows) -> dict[str, str]:
+        def read_titles(rows: RegistryRows) -> dict[str, str]:
             bodies = {id: rows.document(KIND, id) for id in ids}
             return {id: _restore(body, Recommendation).saving.title for id, body in bodies.items() if body}
 
-        return await self._changes.read(work)
+        return await self._changes.read(read_titles)
 
     async def get(self, id: str) -> Recommendation:
         return await self._changes.read(lambda rows: _read(rows, id))
@@ -91,7 +91,7 @@ class RecommendationTable:
         now = self._changes.now()
         by_key = {saving.key: saving for saving in savings}
 
-        def work(rows: RegistryRows) -> Merged:
+        def merge_recommendations(rows: RegistryRows) -> Merged:
             known = _all(rows)
             after = {
                 id: _looked_at(recommendation, by_key, looked_for, now)
@@ -124,7 +124,7 @@ class RecommendationTable:
                 left_out=len(new[room:]),
             )
 
-        return await self._changes.change(work)
+        return await self._changes.change(merge_recommendations)
 
     async def update(
         self,
@@ -148,13 +148,13 @@ class RecommendationTable:
             changes["assignee"] = check_assignee(assignee)
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> Mapping[str, Recommendation | None]:
+        def change_each(rows: RegistryRows) -> Mapping[str, Recommendation | None]:
             return {
                 id: None if id in hidden else _changed(rows, id, changes, now, actor)
                 for id in dict.fromkeys(ids)
             }
 
-        return await self._changes.change(work)
+        return await self._changes.change(change_each)
 
     async def comments(self, id: str) -> Sequence[RecommendationComment]:
         """Return the comments, oldest first. Raises NotThere if the recommendation does not exist."""
@@ -169,7 +169,7 @@ class RecommendationTable:
             raise Invalid("give at least one comment")
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> Sequence[RecommendationComment]:
+        def add_comments(rows: RegistryRows) -> Sequence[RecommendationComment]:
             thread = _thread(rows, id)
             if len(thread.comments) + len(checked) > MAX_COMMENTS:
                 raise NotAllowed(f"a recommendation can have at most {MAX_COMMENTS} comments")
@@ -183,14 +183,14 @@ class RecommendationTable:
                 rows.add_audit(now, actor, "recommendation.comment", id, after={"comment": new_comment.id})
             return added
 
-        return await self._changes.change(work)
+        return await self._changes.change(add_comments)
 
     async def change_comment(
         self, id: str, comment: int, text: str, *, actor: Actor
     ) -> RecommendationComment:
         text, now = check_comment(text), self._changes.now()
 
-        def work(rows: RegistryRows) -> RecommendationComment:
+        def change_comment_text(rows: RegistryRows) -> RecommendationComment:
             thread = _thread(rows, id)
             before = _comment_of(thread, comment)
             after = edited(before, replace(before, text=text), last_updated=now)
@@ -201,12 +201,12 @@ class RecommendationTable:
             rows.add_audit(now, actor, "recommendation.comment.change", id, after={"comment": comment})
             return after
 
-        return await self._changes.change(work)
+        return await self._changes.change(change_comment_text)
 
     async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> None:
+        def delete_from_thread(rows: RegistryRows) -> None:
             thread = _thread(rows, id)
             before = _comment_of(thread, comment)
             comments = [candidate for candidate in thread.comments if candidate is not before]
@@ -214,22 +214,22 @@ class RecommendationTable:
             old = {"comment": comment, "author": before.author}
             rows.add_audit(now, actor, "recommendation.comment.delete", id, before=old)
 
-        await self._changes.change(work)
+        await self._changes.change(delete_from_thread)
 
     async def types(self) -> Mapping[str, TypeSettings]:
         """Return the settings of each type whose settings were changed."""
 
-        def work(rows: RegistryRows) -> Mapping[str, TypeSettings]:
+        def read_types(rows: RegistryRows) -> Mapping[str, TypeSettings]:
             return {id: _restore(body, TypeSettings) for id, body in rows.documents(TYPE_KIND).items()}
 
-        return await self._changes.read(work)
+        return await self._changes.read(read_types)
 
     async def change_type(self, type: str, changes: Mapping[str, Any], *, actor: Actor) -> TypeSettings:
         """Change `enabled`, `least_savings` or `least_share`. Disabling a type closes its recommendations."""
         checked = {name: _CHECKS[name](value) for name, value in changes.items()}
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> TypeSettings:
+        def store_type(rows: RegistryRows) -> TypeSettings:
             before = _restore(rows.document(TYPE_KIND, type) or {}, TypeSettings)
             after = edited(before, replace(before, **checked), last_updated=now)
             if after is before:
@@ -248,7 +248,7 @@ class RecommendationTable:
                         )
             return after
 
-        return await self._changes.change(work)
+        return await self._changes.change(store_type)
 
 
 def _fresh(saving: Saving, now: float) -> Recommendation:

@@ -86,7 +86,7 @@ class SenderFieldTable:
     async def add(self, days: Mapping[int, Mapping[Sender, FieldCounts]], *, today: int) -> None:
         """Add counts to some days. Delete the days that are too old."""
 
-        def work(rows: RegistryRows) -> None:
+        def add_days(rows: RegistryRows) -> None:
             bodies = dict(rows.documents(KIND))
             former = {source: list(names) for source, names in bodies.pop(_FORMER, {}).items()}
             stored = {int(id): _decoded(body) for id, body in bodies.items() if int(id) > today - DAYS}
@@ -102,7 +102,7 @@ class SenderFieldTable:
             known = {source for of_day in stored.values() for source, _ in of_day}
             rows.put_document(KIND, _FORMER, {source: former[source] for source in former.keys() & known})
 
-        await self._changes.change(work)
+        await self._changes.change(add_days)
 
     async def since(self, oldest: int) -> Mapping[int, SenderDay]:
         """Return the counts of the days from `oldest` on."""

@@ -95,7 +95,7 @@ class SenderHoursTable:
         Add arrivals and return the new hours of their pairs. A new pair beyond MAX_PAIRS or MAX_SOURCES is left out.
         """
 
-        def work(rows: RegistryRows) -> Sequence[SenderHours]:
+        def add_arrivals(rows: RegistryRows) -> Sequence[SenderHours]:
             new = []
             stored = []
             for pair, hours in arrivals.items():
@@ -109,7 +109,7 @@ class SenderHoursTable:
                 rows.put_document(KIND, _id((each.source, each.key)), _described(each))
             return stored
 
-        return await self._changes.change(work)
+        return await self._changes.change(add_arrivals)
 
     async def all(self) -> Sequence[SenderHours]:
         documents = await self._changes.read(lambda rows: rows.documents(KIND))

@@ -82,7 +82,7 @@ class StatementTable:
         statements.check(statement)
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> StatementOutcome:
+        def store_statement(rows: RegistryRows) -> StatementOutcome:
             outcome, changes = _compared(rows, statement, now)
             if changes and not dry_run:
                 _write(rows, statement, changes)
@@ -99,10 +99,12 @@ class StatementTable:
                 )
             return outcome
 
-        return await (self._changes.read(work) if dry_run else self._changes.change(work))
+        return await (
+            self._changes.read(store_statement) if dry_run else self._changes.change(store_statement)
+        )
 
     async def rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
-        def work(rows: RegistryRows) -> list[StatementRow]:
+        def read_rows(rows: RegistryRows) -> list[StatementRow]:
             collected: list[StatementRow] = []
             for id, month in _months(rows).items():
                 for day, entry in month.days.items():
@@ -118,10 +120,10 @@ class StatementTable:
                     ]
             return collected
 
-        return await self._changes.read(work)
+        return await self._changes.read(read_rows)
 
     async def statements(self) -> Sequence[StatementInfo]:
-        def work(rows: RegistryRows) -> list[StatementInfo]:
+        def list_statements(rows: RegistryRows) -> list[StatementInfo]:
             days: dict[tuple[str, str], dict[int, _Day]] = {}
             for month in _months(rows).values():
                 of_account = days.setdefault((month.source, month.account), {})
@@ -132,7 +134,7 @@ class StatementTable:
                 for info in _runs(source, account, account_days)
             ]
 
-        return await self._changes.read(work)
+        return await self._changes.read(list_statements)
 
     async def months(self) -> Sequence[StatementMonth]:
         return await self._changes.read(
@@ -140,7 +142,7 @@ class StatementTable:
         )
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        def work(rows: RegistryRows) -> None:
+        def delete_statement(rows: RegistryRows) -> None:
             month = _read_month(rows.document(KIND, id))
             if month is None:
                 raise NotThere("no statement has this id")
@@ -151,7 +153,7 @@ class StatementTable:
             target = _target(month.source, month.account)
             rows.add_audit(self._changes.now(), actor, "statement.delete", target, before=before)
 
-        await self._changes.change(work)
+        await self._changes.change(delete_statement)
 
     async def pull_state(self, name: str) -> Mapping[str, Any] | None:
         return await self._changes.read(lambda rows: rows.document(PULL_KIND, name))

@@ -44,7 +44,7 @@ class VerdictTable:
         gateway stored one in the meantime.
         """
 
-        def work(rows: RegistryRows) -> Mapping[str, Any]:
+        def store_if_unchanged(rows: RegistryRows) -> Mapping[str, Any]:
             stored = rows.document(KIND, name)
             if stored is not None and stored[VERSION] != after:
                 return stored
@@ -53,12 +53,12 @@ class VerdictTable:
             rows.put_document(NUMBER_KIND, name, {VERSION: after + 1})
             return new
 
-        return await self._changes.change(work)
+        return await self._changes.change(store_if_unchanged)
 
     async def report(self, report: Report) -> None:
         """Call `report` with the states that were reported last. Store its states and notices in one transaction."""
 
-        def work(rows: RegistryRows) -> None:
+        def store_report(rows: RegistryRows) -> None:
             document = rows.document(STATES_KIND, REPORTED) or {}
             before = {budget: (number, states) for budget, (number, states) in document.items()}
             after, notices = report(before)
@@ -67,4 +67,4 @@ class VerdictTable:
             for notice, channels in notices:
                 add_notices(rows, [notice], channels)
 
-        await self._changes.change(work)
+        await self._changes.change(store_report)

@@ -49,7 +49,7 @@ class ViewingTable:
         if not new or not self._kept_s:
             return
 
-        def work(rows: RegistryRows) -> None:
+        def add_viewings(rows: RegistryRows) -> None:
             rows.delete_viewings_before(day_of(at - self._kept_s))
             for viewing in self._within_limit(rows, self._without_erased(rows, new, at)):
                 rows.add_viewing(viewing)
@@ -59,7 +59,7 @@ class ViewingTable:
                 self.forget()
             self._stored |= new
 
-        await self._changes.change(work, apply)
+        await self._changes.change(add_viewings, apply)
 
     def _without_erased(self, rows: RegistryRows, viewings: Iterable[Viewing], at: float) -> list[Viewing]:
         """Return viewings with the pseudonyms of people who were erased since the request began."""

@@ -60,7 +60,7 @@ class SqliteDeliveries(SentDeliveries):
     # -- choosing what to send -------------------------------------------------------------------------------
 
     async def declare(self, specs: Sequence[RouteSpec], *, at_start: bool = True) -> None:
-        def work(connection: sqlite3.Connection) -> None:
+        def declare_routes(connection: sqlite3.Connection) -> None:
             known = {name for (name,) in connection.execute(queries.NAMES)}
             for spec in specs:
                 if spec.name in known:
@@ -76,7 +76,7 @@ class SqliteDeliveries(SentDeliveries):
                     delivery_rows.write(connection, transitions.interrupted(delivery))
                 connection.execute(queries.TRY_AT_ONCE)
 
-        await self._write(work)
+        await self._write(declare_routes)
         if at_start:
             self._in_hand.clear()
         self._changed()
@@ -92,7 +92,7 @@ class SqliteDeliveries(SentDeliveries):
             if quiet_at == closed and now < quiet_until:
                 return None
 
-            def work(connection: sqlite3.Connection) -> tuple[StoredDelivery | None, float | None]:
+            def take_due(connection: sqlite3.Connection) -> tuple[StoredDelivery | None, float | None]:
                 delivery = _due_or_cut(
                     connection, route, in_hand, now=now, closed=closed, max_records=max_records
                 )
@@ -106,7 +106,7 @@ class SqliteDeliveries(SentDeliveries):
                 return delivery, next_at
 
             changes = self._changes
-            delivery, next_at = await self._write(work)
+            delivery, next_at = await self._write(take_due)
             if delivery is None and changes == self._changes:
                 self._quiet[route] = closed, inf if next_at is None else next_at
             return self._take(delivery)
@@ -117,7 +117,7 @@ class SqliteDeliveries(SentDeliveries):
             where = _where(route, in_hand, now=now)
             closed = self._closed_below(route)
 
-            def work(connection: sqlite3.Connection) -> StoredDelivery | None:
+            def take_suspect(connection: sqlite3.Connection) -> StoredDelivery | None:
                 (suspects,) = connection.execute(queries.SUSPECTS, (route,)).fetchone()
                 fresh = _fresh_single(connection, where, in_hand, closed) if suspects < max_suspects else None
                 return fresh or delivery_rows.take(
@@ -125,7 +125,7 @@ class SqliteDeliveries(SentDeliveries):
                 )
 
             # the choice may have split a delivery, so further deliveries may be due
-            return self._take(await self._change(work))
+            return self._take(await self._change(take_suspect))
 
     async def next_due_at(self, route: str) -> float | None:
         if route in self._quiet:
@@ -144,7 +144,7 @@ class SqliteDeliveries(SentDeliveries):
             raise self._taken_over(delivery)
 
     async def reopen_restored(self, *, hold_back: str | None) -> None:
-        def work(connection: sqlite3.Connection) -> None:
+        def reopen_all(connection: sqlite3.Connection) -> None:
             for delivery in list(delivery_rows.read_deliveries(connection, queries.EVERY_OPEN)):
                 delivery_rows.write(connection, transitions.reopen_restored(delivery, hold_back=hold_back))
             for row in connection.execute(queries.EVERY_ROUTE).fetchall() if hold_back is not None else ():
@@ -154,7 +154,7 @@ class SqliteDeliveries(SentDeliveries):
                     connection, transitions.hold_rest(route, accepted=highest, reason=hold_back or "")
                 )
 
-        await self._change(work)
+        await self._change(reopen_all)
 
     async def unknowns(self) -> Sequence[UnknownDelivery]:
         def read(connection: sqlite3.Connection) -> list[StoredDelivery]:
@@ -164,14 +164,14 @@ class SqliteDeliveries(SentDeliveries):
         return [transitions.show_unknown(delivery, topic_of(delivery.route)) for delivery in deliveries]
 
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
-        def work(connection: sqlite3.Connection) -> StoredDelivery:
+        def store_resolution(connection: sqlite3.Connection) -> StoredDelivery:
             delivery = delivery_rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
             if delivery is None:
                 raise NotThere("no delivery with this id waits to be settled by hand")
             delivery_rows.write(connection, transitions.resolve(delivery, sent=sent))
             return delivery
 
-        delivery = await self._change(work)
+        delivery = await self._change(store_resolution)
         return transitions.show_unknown(delivery, topic_of(delivery.route))
 
     async def unsettled(self) -> Sequence[UnsettledDelivery]:
@@ -191,7 +191,7 @@ class SqliteDeliveries(SentDeliveries):
         return await self._read(lambda connection: route_states(connection, now))
 
     async def drop(self, route: str) -> int:
-        def work(connection: sqlite3.Connection) -> int:
+        def drop_route(connection: sqlite3.Connection) -> int:
             routes.check_drop(delivery_rows.read_route(connection, route))
             queued = route_terms(connection)[route]["queued"]
             lake.forget(SqliteConnection(connection), route)
@@ -199,10 +199,10 @@ class SqliteDeliveries(SentDeliveries):
                 connection.execute(statement, (route,))
             return queued
 
-        return await self._change(work)
+        return await self._change(drop_route)
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
-        def work(connection: sqlite3.Connection) -> int:
+        def store_replay(connection: sqlite3.Connection) -> int:
             known = delivery_rows.read_route(connection, route)
             change = transitions.replay(
                 known,
@@ -214,7 +214,7 @@ class SqliteDeliveries(SentDeliveries):
                 delivery_rows.write(connection, change)
             return sum(ranges.count(delivery.span) for delivery in change.added)
 
-        return await self._change(work)
+        return await self._change(store_replay)
 
     # -- rejected records ------------------------------------------------------------------------------------
 
@@ -233,35 +233,35 @@ class SqliteDeliveries(SentDeliveries):
         return await self._read(read)
 
     async def dead_retry(self, ids: Sequence[int]) -> int:
-        def work(connection: sqlite3.Connection) -> int:
+        def retry_letters(connection: sqlite3.Connection) -> int:
             letters = _dead_letters(connection, ids)
             for letter in letters:
                 known = delivery_rows.find_route(connection, letter.route)
                 delivery_rows.write(connection, transitions.retry_dead(letter, known))
             return len(letters)
 
-        retried = await self._change(work)
+        retried = await self._change(retry_letters)
         self.dead_version += 1
         return retried
 
     async def dead_edit(self, id: int, record: Record) -> None:
-        def work(connection: sqlite3.Connection) -> None:
+        def edit_and_retry(connection: sqlite3.Connection) -> None:
             letter = transitions.edit_dead(_dead_letters(connection, [id]), record)
             delivery_rows.write(
                 connection, transitions.retry_dead(letter, delivery_rows.find_route(connection, letter.route))
             )
 
-        await self._change(work)
+        await self._change(edit_and_retry)
         self.dead_version += 1
 
     async def dead_discard(self, ids: Sequence[int]) -> int:
-        def work(connection: sqlite3.Connection) -> int:
+        def discard_letters(connection: sqlite3.Connection) -> int:
             letters = _dead_letters(connection, ids)
             for letter in letters:
                 delivery_rows.write(connection, transitions.discard_dead(letter))
             return len(letters)
 
-        discarded = await self._write(work)
+        discarded = await self._write(discard_letters)
         self.dead_version += 1
         return discarded
 
@@ -291,7 +291,7 @@ class SqliteDeliveries(SentDeliveries):
         return delivery
 
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
-        def work(connection: sqlite3.Connection) -> bool:
+        def write_transition(connection: sqlite3.Connection) -> bool:
             stored = delivery_rows.read_delivery(connection, queries.ONE, (delivery.id, OPEN))
             if stored is not None and stored.fence != delivery.fence:
                 return False
@@ -301,7 +301,7 @@ class SqliteDeliveries(SentDeliveries):
 
         in_hand = self._in_hand[delivery.route]
         try:
-            if not await self._write(work):
+            if not await self._write(write_transition):
                 self._taken_over(delivery)
             self._noted()
         finally:
