@@ -120,7 +120,7 @@ class StoredSums:
         ]
         return periods, of_day == of_hours
 
-    def compare_hours_with_day(
+    def read_hours_and_day(
         self, rows: LedgerRows, day: int
     ) -> tuple[ComparedParts, list[CheckedSum], list[CheckedSum]]:
         """Return the sums of the hours of a day, those of the day, and the view in which they agree."""

@@ -487,7 +487,7 @@ class _Comparison:
 
     async def _compare_day_with_hours(self, day: int) -> PeriodDifference:
         def read(rows: LedgerRows) -> PeriodDifference:
-            view, of_hours, of_day = self._stored.compare_hours_with_day(rows, day)
+            view, of_hours, of_day = self._stored.read_hours_and_day(rows, day)
             kept, counted = (
                 sum(cell.measures[0] for cell in cells if cell.measures) for cells in (of_hours, of_day)
             )

@@ -475,7 +475,7 @@ class Ledger:
         wrong = []
         for rollup_place in sorted(places):
             begun = time.monotonic()
-            if await self._read(partial(rollups.is_wrong, place=rollup_place)):
+            if await self._read(partial(rollups.is_wrong_rollup, place=rollup_place)):
                 wrong.append(rollup_place)
             await asyncio.sleep(ROLL_REST * (time.monotonic() - begun) if at_ease else 0)
         if not wrong:

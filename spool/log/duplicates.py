@@ -102,7 +102,7 @@ class DuplicateIndex:
         self._places = NO_PLACES
         self._lowest_place = 0
         self._next_key = 1
-        # number of newest ids at which `is_fold_due` examines the oldest of them again
+        # number of newest ids at which `check_fold_due` examines the oldest of them again
         self._look_again_at = 0
         self.covered_since = 0.0
         self.folds = 0
@@ -208,10 +208,10 @@ class DuplicateIndex:
         return bool(self._arrivals) and self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2)
 
     def can_be_due(self, now: float) -> bool:
-        """Return False if `is_fold_due` is certainly False now. A cheap check before calling `is_fold_due`."""
+        """Return False if `check_fold_due` is certainly False now. A cheap check before calling `check_fold_due`."""
         return len(self._newest) >= 2 * self._batch or self._has_old(now)
 
-    def is_fold_due(self, now: float, closed_below: Mapping[str, int]) -> bool:
+    def check_fold_due(self, now: float, closed_below: Mapping[str, int]) -> bool:
         """
         Return True if `fold` should run: a batch of the newest ids is closed, or there are too many newest
         ids, or some are too old.

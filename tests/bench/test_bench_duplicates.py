@@ -47,7 +47,7 @@ def filled() -> DuplicateIndex:
         now = start_of(numbers[-1]) / NS
         ids = {index.id_of(id_of(number)): encode_place(AI_TELEMETRY, number + 1) for number in numbers}
         index.add(ids, [start_of(number) // (3600 * NS) for number in numbers], now)
-        while index.is_fold_due(now, {AI_TELEMETRY: IDS}):
+        while index.check_fold_due(now, {AI_TELEMETRY: IDS}):
             index.apply_fold(index.fold(now))
     return index
 

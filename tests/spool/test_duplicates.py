@@ -106,7 +106,7 @@ def test_the_index_never_forgets_within_its_bounds() -> None:
             for offset, (id, _) in enumerate(part)
         }
         index.add(ids, [start // HOUR for _, start in part], NOON + begin)
-        while index.is_fold_due(NOON + begin, {AI_TELEMETRY: begin - 5000}):
+        while index.check_fold_due(NOON + begin, {AI_TELEMETRY: begin - 5000}):
             index.apply_fold(index.fold(NOON + begin))
 
     def found(id: bytes, start: int) -> int | None:

@@ -195,7 +195,7 @@ def rollup_dimensions(number: int) -> tuple[str, ...]:
     return (*dimensions, *ALWAYS) if dimensions else ()
 
 
-def is_wrong(rows: LedgerRows, place: Made) -> bool:
+def is_wrong_rollup(rows: LedgerRows, place: Made) -> bool:
     """Return True if a rollup is marked as valid but differs from the sums of its days."""
     number, width, start = place
     if place not in rows.rollups(start, start + 1):
@@ -205,7 +205,7 @@ def is_wrong(rows: LedgerRows, place: Made) -> bool:
 
 def unmark_differing(rows: LedgerRows, places: Collection[Made]) -> int:
     """Remove the marks of rollups that differ from their days. Return their number."""
-    wrong = [rollup_place for rollup_place in places if is_wrong(rows, rollup_place)]
+    wrong = [rollup_place for rollup_place in places if is_wrong_rollup(rows, rollup_place)]
     for billed in (False, True):
         rows.unmark_rollups(
             [at for number, _, at in wrong if (number > BILLED_ROLLUPS) == billed], billed=billed

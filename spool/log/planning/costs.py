@@ -60,7 +60,7 @@ class KnownCosts:
             return rank > Rank.GUESS
         return rank == Rank.FINAL and self._is_from(known, key)
 
-    def is_later_cost_counted(
+    def decide_later_cost(
         self, first: Inference, later: Inference, keys: Iterable[str | None]
     ) -> tuple[bool, tuple[bytes, ...]]:
         """

@@ -723,7 +723,7 @@ class KnownCalls:
         marks = span_marks(known.id, "", ANY_SCOPE) if self._has_span(later, "", hours) else ()
         keys = (known.sender_key, later_call.sender_key, reporter.sender_key)
         costs = self._known_costs(hours)
-        takes_cost, cost_names = costs.is_later_cost_counted(known, later_call, keys)
+        takes_cost, cost_names = costs.decide_later_cost(known, later_call, keys)
         said = later_call
         if has_cost(known) and costs.is_guess(later_call):
             said = _without_cost(later_call, known)

@@ -36,7 +36,7 @@ class Folds:
         now = self._clock.now()
         closed = self._memory.closed
         index = self._memory.index
-        while index.is_fold_due(now, closed):
+        while index.check_fold_due(now, closed):
             if index.can_wait(now):
                 self._aside.start_fold(lambda: self._memory.index, partial(_oldest, index, now, closed))
                 return

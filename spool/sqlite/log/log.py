@@ -269,7 +269,7 @@ class SqliteLog:
         Move the newest ids into runs. If they can wait, do it in the background. The caller holds the turn lock.
         """
         now = settled_now(self._clock)
-        while self._index.is_fold_due(now, self._horizon.closed_watermarks()):
+        while self._index.check_fold_due(now, self._horizon.closed_watermarks()):
             if self._index.can_wait(now):
                 self._folds.start_fold(lambda: self._index, partial(self._index.oldest_to_fold, now))
                 return
