@@ -114,7 +114,7 @@ _REPAIRS: Mapping[Cause, CauseRepair] = {
     (UNREACHABLE, NO_RECORD): CauseRepair("was used, but no call arrived", _UNKNOWN),
     (UNREACHABLE, NOT_FORWARDED): CauseRepair(
         "has calls that the agent received and this gateway did not",
-        "Run `tollhouse spool status` with the agent's data directory, and look for records that were set aside or lost.",
+        "Run `tollhouse spool status` with the agent's data directory, and look for records that were set aside.",
     ),
     CLOCK_WRONG: CauseRepair(
         "sent a time that is wrong by more than 5 minutes", "Set the clock, and let it follow a time server."
