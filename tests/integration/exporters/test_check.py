@@ -44,6 +44,8 @@ async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstre
     assert found["metrics"].words == "403 no scope for sec-1"
     assert {"traces", "metrics"} == found.keys()
     assert {b""} == {request.body for request in upstream.requests}
+    above = {one.stream for one in await check_streams(replace(settings, kind="tollhouse"), clock=CLOCK)}
+    assert {"people-addresses", "people-erasures"} == above - found.keys()
     every = UpstreamKey(name="all", secret_env="HOME", scopes=tuple(one.scope for one in STREAMS.values()))
     found = {
         one.stream: one
