@@ -699,7 +699,7 @@ FIELDS: Mapping[str, str] = {
     "usage_amount": "The number of tokens.",
     ".partialSuccess": "Present if items were rejected.",
     "body.after": "The number of a record. Only files with later records are repaired.",
-    "body.version": "The version that you read. If the item has changed since, the change is rejected.",
+    "body.version": "The version that you read. A newer version rejects the change.",
     "body.filter": "The filter, as dimensions with their values. For a stream: the names of its dimensions.",
     "body.data": "The data: the fields of an event, or the rows of a bill.",
     "body.to": "E-mail addresses of the recipients, at most 50.",

@@ -136,8 +136,8 @@ def _is_id(parameter: Mapping[str, Any]) -> bool:
 def _list_row(parameters: Mapping[str, Mapping[str, Any]]) -> str:
     names = ", ".join(f"`{name}`" for name in _LIST_PARAMETERS)
     limit, keys = (parameters[name]["schema"] for name in ("limit", "sort_key"))
-    bounds = f"1 to {limit['maximum']:,} items, default {limit['default']:,}"
-    return f"| {names} | query | | A [list](../http-api.md#lists): {bounds}; sorted by {_type(keys)}. |"
+    bounds = f"1-{limit['maximum']:,} items, default {limit['default']:,}"
+    return f"| {names} | query | | [List](../http-api.md#lists): {bounds}; sorted by {_type(keys)}. |"
 
 
 def _table(title: Sequence[str], lines: Sequence[str], rest: str) -> list[str]:

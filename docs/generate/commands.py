@@ -78,7 +78,7 @@ def _section(context: click.Context, shared: Collection[FieldRow], shown: ShownT
     if own:
         text += "\n| option | |\n|---|---|\n" + "".join(map(_line, own))
     names = ", ".join(f"`{option.name}`" for option in options if option in shared)
-    also = f"[Shared options](#shared-options): {names}." if names else ""
+    also = f"[Shared](#shared-options): {names}." if names else ""
     rest = " ".join(filter(None, (others, also)))
     return f"{text}\n{rest}\n" if rest else text
 

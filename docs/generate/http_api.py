@@ -378,7 +378,7 @@ def _page(page: ApiPage, rows: Sequence[_Operation], schemas: Mapping[str, Any],
         described(ADDRESSES),
     )
     operations = "".join(_operation(*row, context, usual) for row in rows)
-    return f"# {page.title}\n\n{about}\n\nErrors, unless an operation lists others: {usual}.\n" + operations
+    return f"# {page.title}\n\n{about}\n\nErrors, unless listed otherwise: {usual}.\n" + operations
 
 
 def _errors(found: Mapping[str, Any]) -> str:
@@ -407,9 +407,7 @@ def _operation(
         if status.startswith("2") and _JSON in answer.get("content", {}):
             schema = answer["content"][_JSON]["schema"]
             shown = example.get("answer") if status == str(example.get("status")) else None
-            lines += tables.table(
-                f"answer field ({status})", tables.or_seen(schema, shown), context, is_body=False
-            )
+            lines += tables.table(f"answer ({status})", tables.or_seen(schema, shown), context, is_body=False)
     lines += _example(method, path, context)
     if _errors(found) not in ("", usual_errors):
         lines += ["", f"Errors: {_errors(found)}."]

@@ -42,8 +42,7 @@ _CALLED = frozenset({
 })  # fmt: skip
 # scopes that are published without an address, with the reason for the address chosen here
 _CHOSEN: Mapping[str, str] = {
-    "ai-telemetry-ingest:ingest-ai-telemetry": "one scope for all receivers; the addresses are those that senders use, "
-    "of OpenTelemetry and of each gateway's protocol",
+    "ai-telemetry-ingest:ingest-ai-telemetry": "the address that its senders use",
     "billing:read_resource_tags": "in addition to the dimensions of costs",
     "container:get-clusters": "a list with the common rules, and a single cluster",
     "container:update-cluster": "changes fields of one cluster, as for all other resources",
@@ -98,8 +97,7 @@ states:
 - *chosen here*: the scope is published, but no address,
 - *otherwise*: it differs on purpose, for the reason given.
 
-This page is generated from the code. A test fails if an operation is missing here, or if a row names an operation that
-does not exist.
+This page is generated from the code, and a test checks that no operation is missing.
 """
 _FREE = """
 ## Without a scope

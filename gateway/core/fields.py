@@ -66,7 +66,7 @@ _WITH_VERSION = """
     """
 _CREATED, _UPDATED = words("When the {item} was created."), words("When the {item} was last changed.")
 _VERSION = words("Changes with each edit; send it back with your edit.")
-_READ_VERSION = words("The version that you read. If the item has changed since, the change is rejected.")
+_READ_VERSION = words("The version that you read. A newer version rejects the change.")
 # Fields in every answer about a resource that has versions, with times in RFC 3339.
 KEPT: Mapping[str, Any] = {
     "created": Annotated[str, _CREATED, example("2026-11-27T01:45:14.016Z")],

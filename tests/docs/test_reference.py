@@ -199,7 +199,7 @@ def test_a_field_without_words_is_named() -> None:
     stated = {"time_span": "The span of an outage."}
     context = FieldContext(schemas, stated, False, ShownTable(), ShownAt("budgets"), described(ADDRESSES))
     with pytest.raises(ValueError, match=r"BudgetItem\.time_span has no words"):
-        table("answer field", {"$ref": "#/components/schemas/BudgetItem"}, context, is_body=False)
+        table("answer (200)", {"$ref": "#/components/schemas/BudgetItem"}, context, is_body=False)
 
 
 def test_a_field_without_an_example_is_named() -> None:
