@@ -22,6 +22,7 @@ from gateway.core.errors import Refusal
 from gateway.core.fields import Option, answer, changes_of, item_of, one_of, stated, words
 from gateway.core.visible import SLICED, check_usable
 from gateway.http.lists import Filter, List, Sort
+from gateway.money.costs.measures import COMPARED_KINDS, REAL_COST
 from gateway.operations.files.declared import InFiles
 from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
 from spool.errors import Invalid, NotAllowed
@@ -33,7 +34,7 @@ from spool.registry.operators import Actor, check_email
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_one_of, check_text, zone_of
-from spool.registry.views import NO_VIEW, VIEWS
+from spool.registry.views import NO_VIEW, VIEWS, View
 
 WEEK, MONTH = "week", "month"
 EVERY = (WEEK, MONTH)
@@ -150,6 +151,13 @@ def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
         channels=tuple(dict.fromkeys(check_text("channels", name, MAX_NAME) for name in draft.channels)),
         people=tuple(dict.fromkeys(map(check_email, draft.people))),
     )
+
+
+def problem_of_money(view: View) -> str:
+    """Return why reports cannot show the cost type of a view, or ""."""
+    if view.cost_type in COMPARED_KINDS:
+        return ""
+    return f"reports compare {REAL_COST} or billed costs, not {view.cost_type}; use a view with another cost_type"
 
 
 # states of a scheduled report: it reaches everybody, no channel sends it, or the last one did not reach everybody
@@ -363,6 +371,8 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
         if given.view is not UNSET:
             view = await asking.view_named(stated_fields.pop("view"))
             stated_fields["view_id"] = check_usable(asking.services.ledger.dimensions(), view).id
+            if problem := problem_of_money(view):
+                raise Invalid(f"view: {problem}")
         return stated_fields
 
     async def check(

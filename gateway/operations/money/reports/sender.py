@@ -32,7 +32,12 @@ from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.budgets import add_state
 from gateway.operations.money.reports import words
-from gateway.operations.money.reports.declared import WEEK, ScheduledReport, ScheduledReportTable
+from gateway.operations.money.reports.declared import (
+    WEEK,
+    ScheduledReport,
+    ScheduledReportTable,
+    problem_of_money,
+)
 from gateway.operations.money.reports.readers import IsDefault, NotReadable, rights_of
 from gateway.operations.money.reports.words import CHANGES, TOP, ReportFigures
 from spool.clock import Clock
@@ -129,6 +134,8 @@ class ReportSender:
         reason = view.broken(self.services.ledger.dimensions())
         if reason:
             raise NotReadable(f"its view {view.name} is broken: {reason}")
+        if problem := problem_of_money(view):
+            raise NotReadable(problem)
         reader = CostReader(
             whole=self.services.ledger, require_registry=self.services.require_registry, rights=rights
         )

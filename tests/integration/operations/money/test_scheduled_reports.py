@@ -170,6 +170,22 @@ async def test_amounts_without_a_rate_are_named(reporting: Reporting) -> None:
     assert "3 CHF are not in these sums: no rate to USD is known (docs/currencies.md)." in mail
 
 
+async def test_money_that_a_report_cannot_compare_is_refused(reporting: Reporting) -> None:
+    """The cost type of a view may change after the report was made."""
+    server = reporting.server
+    view = {"name": "paid", "filter": {}, "principal_dimension": "team", "cost_type": "paid_cost"}
+    assert 201 == (await server.ask("POST", "/views", view)).status
+    problem = "reports compare real_cost or billed costs, not paid_cost; use a view with another cost_type"
+    assert (400, "invalid", f"view: {problem}") == await reporting.create(view="paid")
+    await reporting.create()
+    assert 200 == (await server.ask("PATCH", "/views/all", {"cost_type": "paid_cost"})).status
+    server.clock.move(MONDAY - FRIDAY)
+    await reporting.sender.send_due()
+    assert not await reporting.mails()
+    shown = (await server.ask("GET", "/scheduled-reports/weekly")).payload["scheduled_report"]
+    assert problem in shown["problem"]
+
+
 async def test_each_person_gets_the_calls_that_he_may_see(reporting: Reporting) -> None:
     """
     The person's current role decides. A person whose account was removed gets nothing, and the report says so.
