@@ -58,7 +58,7 @@ class ConfirmedErasures(msgspec.Struct, kw_only=True):
     summary="Link the hashes that Tollhouses have for an address",
     endpoint="people/addresses",
     scope=INGEST,
-    gives={200: {JSON: closed({"linked": {**COUNT, "description": "The number of new links."}})}},
+    gives={200: {JSON: closed({"accepted": {**COUNT, "description": "The number of addresses."}})}},
     refusals=WRITE,
 )
 async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) -> Result:
@@ -73,10 +73,10 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     keys = [bytes.fromhex(key) for key in body.keys]
     names = [(people.stored(name), *(hash_under(key, name) for key in keys)) for name in addresses]
     most = request.shared.most(LIMIT) // 2  # the other half is for operators
-    linked = await registry.persons.join(names, most=most, actor=request.actor)
+    await registry.persons.join(names, most=most, actor=request.actor)
     if not await request.services.relay_addresses(keys, addresses):
         raise Refusal(503, "upstream_waits", "The Tollhouse above cannot be reached.", retry_after_s=60)
-    return {"linked": linked}
+    return {"accepted": len(body.addresses)}  # not the number of new links, because that shows which exist
 
 
 @Address(
@@ -103,7 +103,7 @@ async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures])
     if request.bearer.device is None:
         name += f" {request.body.installation}"  # gateways may share a key
     persons = _registry(request.services).persons
-    await persons.note_below(name, request.body.done)
+    await persons.note_below(name, request.body.done, actor=request.actor)
     key = request.shared.people.erasure_key
     return written(ordered(erasure, key) for erasure in persons.erasures if name in erasure.below)
 

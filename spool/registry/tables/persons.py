@@ -151,21 +151,33 @@ class PersonTable:
         """Count that the records of the storage were renamed once more."""
         await self._alter([erasure.id], lambda known: replace(known, passes=erasure.passes + 1))
 
-    async def note_below(self, name: str, erased: Collection[str]) -> None:
-        """Note an agent or a gateway below, and the ids of the erasures that it confirms."""
+    async def note_below(self, name: str, erased: Collection[str], *, actor: Actor) -> None:
+        """
+        Note an agent or a gateway below, and the ids of the erasures that it confirms. Raises KeyEnded if the key of
+        `actor` has ended meanwhile.
+        """
+
+        def add_below(rows: RegistryRows) -> None:
+            rows.check_actor(actor)
+            rows.put_document(BELOW, name, {})
+
         if name not in self.below:
-            await self._changes.change(
-                lambda rows: rows.put_document(BELOW, name, {}), lambda _: self._add(name)
-            )
+            await self._changes.change(add_below, lambda _: self._add(name))
         pending = [each.id for each in self.erasures if name in each.below and each.id in erased]
         if pending:
-            await self._alter(pending, lambda known: replace(known, below=_without(known.below, name)))
+            await self._alter(
+                pending, lambda known: replace(known, below=_without(known.below, name)), actor=actor
+            )
 
     def _add(self, name: str) -> None:
         self.below |= {name}
 
-    async def _alter(self, ids: Collection[str], change: Callable[[Erasure], Erasure]) -> None:
+    async def _alter(
+        self, ids: Collection[str], change: Callable[[Erasure], Erasure], *, actor: Actor | None = None
+    ) -> None:
         def work(rows: RegistryRows) -> Sequence[Erasure]:
+            if actor is not None:
+                rows.check_actor(actor)
             for erasure in stored_erasures(rows):
                 if erasure.id in ids:
                     rows.put_document(ERASURE, erasure.id, asdict(change(erasure)))

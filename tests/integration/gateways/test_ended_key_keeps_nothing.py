@@ -110,6 +110,10 @@ def requests(key: str, things: Things) -> dict[str, Sent]:
         "enroll_device": Sent("/v1/ai-control-plane/enroll", {"device_id": "new", "labels": {"kind": "cluster"}}),
         "heartbeat_device": Sent("/v1/ai-control-plane/heartbeat", {"device_id": "laptop", "hostname": "mill"}),
         "ping_device": Sent("/v1/ai-control-plane/ping", {"device_id": "laptop"}),
+        "link_addresses": Sent(
+            "/v1/ai-control-plane/people/addresses", {"keys": ["0" * 64], "addresses": {"eve@example.com": 1}}
+        ),
+        "follow_erasures": Sent("/v1/ai-control-plane/people/erasures", {"installation": "0" * 32}),
         "report_to_opamp": Sent("/v1/opamp", Agent().message(full=True).SerializeToString(), PROTOBUF),
         "create_events": Sent("/v1/events", EVENT),
         "sum_records_of_streams": Sent(
@@ -323,7 +327,7 @@ async def test_every_address(
     scopes = sorted({row.scope for row in FOR_SENDERS if row.scope})
     key, hook = await one.make_key("all", scopes=scopes), await one.make_key("hook", scopes=[INGEST])
     there = await things(Asking(one, key), hook)
-    other = await serve(config=config, key_name="other sender")
+    other = await serve(config=config, key_name="other sender", chain_keys=("all",))
     sent = requests(key, there)
     writing = {row.name for row in FOR_SENDERS if not SAFE.issuperset(row.methods)}
     assert writing - KEEPS_NOTHING == sent.keys()

@@ -285,8 +285,9 @@ async def test_only_agents_and_named_gateways_may_tell(serve: Serve) -> None:
     site = await serving.make_key("site", scopes=SCOPES)
     for path, body in (("addresses", BODY), ("erasures", {"installation": "ab" * 16})):
         assert 403 == (await told(serving, path, body, serving.key)).status
-        assert 200 == (await told(serving, path, body, site)).status
-    assert b'{"linked":0}' == (await told(serving, "addresses", BODY, site)).body.replace(b" ", b"")
+        answers = [await told(serving, path, body, site) for _ in range(2)]
+        assert [200, 200] == [answer.status for answer in answers]
+        assert answers[0].body == answers[1].body, "the answer shows whether the address was known"
     for wrong in (
         {**BODY, "keys": []},
         {**BODY, "keys": ["ab"]},
