@@ -261,11 +261,16 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     expect(page.locator(".faint").get_by_text("Before: $")).to_be_visible()
     console.settle()  # a sentence above moves the chart when it is known
     chart = page.locator("figure svg[role=img]")
-    box = chart.bounding_box()
-    assert box is not None
-    # point above the bar's segments, because a click on a segment filters by its group
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 8)
-    expect(page.locator("figcaption [role=status]")).to_contain_text(re.compile(r"^\w{3} \d"))
+    status = page.locator("figcaption [role=status]")
+
+    def is_pointed_at() -> bool:
+        """Point above the bar's segments, because a click on a segment filters by its group."""
+        box = chart.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 8, steps=2)
+        return re.match(r"\w{3} \d", status.inner_text()) is not None
+
+    wait_for(is_pointed_at, 60, "the bar under the pointer")
     page.mouse.down()
     page.mouse.up()
     expect(page).to_have_url(re.compile(r"from=\d{4}-"))
