@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.http.viewers import FACES
@@ -40,7 +41,12 @@ VIEWINGS: List[Viewing] = List(
 
 
 @call(
-    "GET", "/people/viewings", ANSWER_PRIVACY_REQUESTS, "List who saw figures of which person", lists=VIEWINGS
+    "GET",
+    "/people/viewings",
+    ANSWER_PRIVACY_REQUESTS,
+    "List who saw figures of which person",
+    shows=WHOLE,
+    lists=VIEWINGS,
 )
 async def list_viewings(request: OperatorRequest[PeopleServices, None]) -> Result:
     return await request.list(VIEWINGS, StoredRows(request.registry.viewings.page))

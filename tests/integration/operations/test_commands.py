@@ -41,6 +41,7 @@ Run = Callable[..., Result]
 SOME = (["one", "two"], ["2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"])
 AGES = ["12h", "3d"]
 BY_WHERE = {("report",)}  # these list commands have their own filter syntax
+BY_RIGHT = {("people", "viewings")}  # without the right, these list commands are refused
 CREATE = ("keys", "create", "--name", "search team", "--use-case", SEND_AI_TELEMETRY)
 
 
@@ -219,7 +220,7 @@ def list_commands(words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
         for word in group.list_commands(click.Context(group)):
             yield from list_commands((*words, word))
     elif (
-        words not in BY_WHERE
+        words not in BY_WHERE | BY_RIGHT
         and any(each.name == "cursor" for each in group.params)
         and not any(each.required for each in group.params)
     ):

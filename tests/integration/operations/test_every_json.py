@@ -32,7 +32,7 @@ OTHERS = {
     "spool dead retry", "budgets create", "budgets evaluate", "ledger rebuild", "reconcile pull", "tail",
     "insights check", "recommendations check", "recommendations preview", "notifications discard",
     "notifications retry", "console link", "allocation versions show", "roles preview", "keys adopt", "lake verify",
-    "prices undo", "work link", "enforcers read",
+    "prices undo", "work link", "enforcers read", "people viewings",
 }  # fmt: skip
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 BORDER = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")

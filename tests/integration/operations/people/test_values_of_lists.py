@@ -16,7 +16,8 @@ from gateway.operations.requests.address import OperatorAddress
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.listing import MOST_KNOWN
 from tests.integration.operations.people.test_limited_person import ROLES, place, quick_beat
-from tests.integration.operations.server import OperatorServer
+from tests.integration.operations.people.test_privacy import MAY
+from tests.integration.operations.server import ADA, OperatorServer
 
 __all__ = ["quick_beat"]  # a fixture for all tests in this file
 
@@ -46,6 +47,7 @@ async def test_each_value_finds_its_rows(tmp_path: Path) -> None:
     """
     told = 0
     async with place(tmp_path, ROLES["is"]) as there:
+        assert 201 == (await there.server.ask("POST", "/roles", {**MAY, "members": [ADA]})).status
         for row, listed in plain_lists():
             path = row.path.removeprefix(OPERATOR_API)
             whole = await page(there.server, path, listed.max_limit)
