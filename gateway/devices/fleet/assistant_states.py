@@ -229,7 +229,7 @@ def _with_sent(
     if sent is None or (memory.heard is not None and sent <= memory.heard):
         return memory
     hour = sent - offset_s
-    # an hour in the future was stated before the clock was set back
+    # the agent stated an hour in the future before its clock was set back
     if memory.missing is None and hour <= now and is_unheard(hour, newest):
         return msgspec.structs.replace(memory, missing=hour, missed=now)
     return memory
