@@ -42,7 +42,6 @@ from spool.record import UNIT_COST as UNIT_COST_TOPIC
 TYPED_TIMEOUT_S = 10.0
 # A gateway sends nothing to these streams. An agent sends to the first two.
 _NEVER_SENT = ("enroll", "heartbeat", "ping", "insights")
-_SENT_TO_TOLLHOUSE = ("people-addresses", "people-erasures")
 # stream -> topics of the routes that send to it
 _TOPICS = {
     TRACES: (AI_TELEMETRY,),
@@ -174,7 +173,7 @@ def _result_with_stopped_routes(
 
 
 def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
-    if stream in _NEVER_SENT or (stream in _SENT_TO_TOLLHOUSE and settings.kind != "tollhouse"):
+    if stream in _NEVER_SENT or (STREAMS[stream].only_tollhouse and settings.kind != "tollhouse"):
         return False
     if stream == BILLING_VALIDATION:  # without a key, Tollhouse validates drops itself
         return keyring.key_for(STREAMS[stream].scope) is not None

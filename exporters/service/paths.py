@@ -26,6 +26,7 @@ class StreamEndpoint:
     scope: str
     published: bool = True  # whether the service documents the path; otherwise the path is Tollhouse's own
     telemetry: bool = False  # whether the path is relative to upstream.ai_telemetry_url
+    only_tollhouse: bool = False  # whether a cost service has no such stream
     at_tollhouse: str = ""  # path at another Tollhouse, if the service has no such path
 
     @property
@@ -46,10 +47,16 @@ STREAMS: dict[str, StreamEndpoint] = {
     ),
     "ping": StreamEndpoint(path="/v1/ai-control-plane/ping", scope=scopes.PING, published=False),
     "people-addresses": StreamEndpoint(
-        path="/v1/ai-control-plane/people/addresses", scope=scopes.INGEST, published=False
+        path="/v1/ai-control-plane/people/addresses",
+        scope=scopes.INGEST,
+        published=False,
+        only_tollhouse=True,
     ),
     "people-erasures": StreamEndpoint(
-        path="/v1/ai-control-plane/people/erasures", scope=scopes.INGEST, published=False
+        path="/v1/ai-control-plane/people/erasures",
+        scope=scopes.INGEST,
+        published=False,
+        only_tollhouse=True,
     ),
     "usage-events": StreamEndpoint(
         path="",
