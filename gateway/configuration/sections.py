@@ -27,6 +27,7 @@ from spool.ledger.work import WorkLimits
 from spool.meters import METERS
 from spool.processing import PRICED_TIERS
 from spool.registry.operators import ROLES, SESSION_LIFE_S, is_email
+from spool.registry.viewings import KEPT_S, MOST_A_DAY
 from spool.settings import (
     DAY_S,
     GIB,
@@ -484,11 +485,11 @@ class PrivacySettings:
         least=1,
     )
     viewings: Duration = setting(
-        365 * DAY_S,
+        KEPT_S,
         "time for which Tollhouse stores [who looked](privacy-requests.md#who-looked); 0 stores nothing",
     )
     max_viewed: int = setting(
-        1000,
+        MOST_A_DAY,
         "maximum number of people with rows of their own for one viewer and day",
         edge="further people are stored as `(several people)`",
         least=1,

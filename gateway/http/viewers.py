@@ -17,10 +17,10 @@ from spool.ledger.sums import OTHER
 from spool.people import ERASED, USER, People, is_pseudonym
 from spool.registry.registry import Registry
 from spool.registry.roles import IS, Rights, RoleFilter
-from spool.registry.tables.viewings import day_of
 from spool.registry.texts import storable
 from spool.registry.viewings import Viewing
 from spool.seen import SEVERAL, Seen, watching
+from spool.statements import day_text
 
 COMMAND, CONSOLE, API, MCP = "command", "console", "api", "mcp"
 FACES = (COMMAND, CONSOLE, API, MCP)
@@ -84,7 +84,7 @@ def _viewings(seen: Seen, viewer: Viewer, people: People) -> Iterator[Viewing]:
     for person in sorted(named):
         if people.identity(person) != own:
             yield Viewing(
-                day=day_of(viewer.at),
+                day=day_text(int(viewer.at)),
                 viewer=viewer.name,
                 person=person,
                 face=viewer.face,

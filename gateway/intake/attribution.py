@@ -104,7 +104,7 @@ class Attribution:
             return None
         rules = (rule.set["user"] for rule in self._rules if "user" in rule.set and rule.matches(record))
         user = labels.get("user", device_labels.get("user")) or next(rules, None)
-        return None if user is None else self._people.carried(user, _began(record))
+        return None if user is None else self._people.carried(user, _start_time_ns(record))
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
         """Add labels as tags that the event lacks, and apply `privacy.emails` and `work.branch` to its texts."""
@@ -113,7 +113,7 @@ class Attribution:
                 put_label(event.tags, name, value)
         if event.source in self._shadows:
             event.shadow = True
-        at = _began(event)
+        at = _start_time_ns(event)
         if event.subject is not None:
             event.subject = self._people.carried(event.subject, at)
         event.tags = self._people.carried_values(event.tags, at)
@@ -150,7 +150,7 @@ class Attribution:
             or "@" in "".join(record.tags.values())
         ):
             return
-        at = _began(record)
+        at = _start_time_ns(record)
         for name in _IDS:
             value = getattr(record, name, None)
             if value is not None and "@" in value:
@@ -231,7 +231,7 @@ def _passes(test: Callable[[str], bool], value: str | None) -> bool:
     return value is not None and test(value)
 
 
-def _began(record: AiRecord | UsageEvent) -> int:
+def _start_time_ns(record: AiRecord | UsageEvent) -> int:
     """Return the time of a call for erasures, in nanoseconds."""
     return NEVER if record.start_time is None else record.start_time
 

@@ -157,7 +157,7 @@ class RegistryRows(DocumentRows, Protocol):
 
     def people_viewed(self, day: str, viewer: str) -> set[str]: ...
 
-    def viewings(self, name: str) -> Sequence[Viewing]:
+    def viewings_naming(self, name: str) -> Sequence[Viewing]:
         """Return the rows of a viewer or a person with this name, oldest first."""
         ...
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spool.statements import DAY_S
+
+KEPT_S, MOST_A_DAY = 365 * DAY_S, 1000  # defaults of privacy.viewings and privacy.max_viewed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewing:

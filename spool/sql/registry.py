@@ -315,7 +315,7 @@ class SqlRegistryRows:
     def people_viewed(self, day: str, viewer: str) -> set[str]:
         return {person for (person,) in self._all(_PEOPLE_VIEWED, day=day, viewer=viewer)}
 
-    def viewings(self, name: str) -> Sequence[Viewing]:
+    def viewings_naming(self, name: str) -> Sequence[Viewing]:
         statement = f"{select('viewings', _VIEWING.names)} WHERE person = :name OR viewer = :name ORDER BY id"
         return [_VIEWING.read(row) for row in self._all(statement, name=name)]
 

@@ -135,7 +135,7 @@ async def contract_costs(asking: ContractQuestion) -> ContractCosts:
         await _add_hours(asking, covered, uses)
     charges = [*prepaid_charges(terms, uses), *await asking.reader.sums([asking.month])]
     lacking = Counter[str]()
-    parts = _parts(asking, charges, lacking)
+    parts = _add_up_parts(asking, charges, lacking)
     contracts = [each for each in asking.reader.contracts if has_amounts(each) and _is_in(each, asking.month)]
     bills = await final_rows(asking.statements, (each.provider for each in contracts), asking.month)
     billed = replace_by_bills(parts, contracts, bills, asking.converter)
@@ -172,7 +172,9 @@ async def _add_hours(asking: ContractQuestion, covered: Covered, uses: Sequence[
             hours.add(hour)
 
 
-def _parts(asking: ContractQuestion, charges: Iterable[DayCharge], lacking: Counter[str]) -> dict[Place, int]:
+def _add_up_parts(
+    asking: ContractQuestion, charges: Iterable[DayCharge], lacking: Counter[str]
+) -> dict[Place, int]:
     """Return the parts of amounts. Amounts without an exchange rate are added to `lacking`."""
     converter = asking.converter
     parts: dict[Place, int] = defaultdict(int)

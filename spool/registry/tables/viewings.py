@@ -7,30 +7,25 @@ from dataclasses import replace
 
 from spool.erasure import pseudonyms_by_digest
 from spool.listing import ListPage, ListQuery
-from spool.record import NS, moment
+from spool.record import NS
 from spool.registry.changes import Changes
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables.persons import stored_erasures
-from spool.registry.viewings import Viewing
+from spool.registry.viewings import KEPT_S, MOST_A_DAY, Viewing
 from spool.seen import SEVERAL
+from spool.statements import day_text
 
-DAY_S = 86_400
-KEPT_S, MOST_A_DAY = 365.0 * DAY_S, 1000
 _REMEMBERED = (
     50_000  # stored rows of a day that are remembered, so that the same viewing is not written again
 )
 
 
-def day_of(at: float) -> str:
-    return moment(at)[:10]
-
-
 class ViewingTable:
-    """The viewings. Each is stored once; a later row of the same day changes nothing."""
+    """The table of viewings. An equal viewing of the same day is stored only once."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
-        self._kept_s, self._most = KEPT_S, MOST_A_DAY
+        self._kept_s, self._most = float(KEPT_S), MOST_A_DAY
         self._stored: set[Viewing] = set()
 
     def configure(self, *, kept_s: float, most: int) -> None:
@@ -50,12 +45,12 @@ class ViewingTable:
             return
 
         def add_viewings(rows: RegistryRows) -> None:
-            rows.delete_viewings_before(day_of(at - self._kept_s))
-            for viewing in self._within_limit(rows, self._without_erased(rows, new, at)):
+            rows.delete_viewings_before(day_text(int(at - self._kept_s)))
+            for viewing in self._merge_beyond_limit(rows, self._without_erased(rows, new, at)):
                 rows.add_viewing(viewing)
 
         def apply(_: None) -> None:
-            if len(self._stored) > _REMEMBERED or any(each.day != day_of(at) for each in self._stored):
+            if len(self._stored) > _REMEMBERED or any(each.day != day_text(int(at)) for each in self._stored):
                 self.forget()
             self._stored |= new
 
@@ -74,7 +69,7 @@ class ViewingTable:
             for each in viewings
         ]
 
-    def _within_limit(self, rows: RegistryRows, viewings: Sequence[Viewing]) -> Iterable[Viewing]:
+    def _merge_beyond_limit(self, rows: RegistryRows, viewings: Sequence[Viewing]) -> Iterable[Viewing]:
         """Replace the people beyond the limit of a viewer and day by SEVERAL."""
         known = rows.people_viewed(viewings[0].day, viewings[0].viewer) - {SEVERAL}
         for person in sorted({each.person for each in viewings}):
@@ -87,4 +82,6 @@ class ViewingTable:
 
     async def naming(self, names: Iterable[str]) -> Sequence[Viewing]:
         """Return the viewings whose viewer or person is one of these names."""
-        return await self._changes.read(lambda rows: [row for name in names for row in rows.viewings(name)])
+        return await self._changes.read(
+            lambda rows: [row for name in names for row in rows.viewings_naming(name)]
+        )

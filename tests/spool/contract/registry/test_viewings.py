@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from spool.listing import ListQuery, SortField
 from spool.registry.registry import Registry
-from spool.registry.tables.viewings import DAY_S, day_of
 from spool.registry.viewings import Viewing
 from spool.seen import SEVERAL
+from spool.statements import DAY_S, day_text
 from tests.spool.contract.conftest import RegistryOpener
 
 AT = 1_790_000_000.0
 ROW = Viewing(
-    day=day_of(AT), viewer="max@example.com", person="ada", face="api", page="/report", reason="why"
+    day=day_text(int(AT)), viewer="max@example.com", person="ada", face="api", page="/report", reason="why"
 )
 ALL = ListQuery(sort=SortField("id"), order="asc", identity="id", limit=100)
 
@@ -40,7 +40,7 @@ async def test_the_same_row_is_written_once(open_registry: RegistryOpener) -> No
 
 async def test_old_rows_are_deleted(registry: Registry) -> None:
     registry.viewings.configure(kept_s=2 * DAY_S, most=10)
-    days = [replace(ROW, day=day_of(AT + number * DAY_S)) for number in range(4)]
+    days = [replace(ROW, day=day_text(int(AT + number * DAY_S))) for number in range(4)]
     for number, row in enumerate(days):
         await registry.viewings.add([row], AT + number * DAY_S)
     assert days[1:] == await rows(registry)
