@@ -21,7 +21,7 @@ from tests.browser.console import MONTH, Console
 from tests.browser.people.test_limited_person import limited
 from tests.browser.test_journeys import ended
 from tests.browser.test_layout import badly_laid_out
-from tests.browser.test_pages import OF_A_PAGE, look, unreached
+from tests.browser.test_pages import ANSWERS_OF_A_PAGE, FILES_OF_A_PAGE, look, unreached
 
 PULL_REQUEST = "acme/shop#42"
 DAY_NS = 86_400 * 10**9
@@ -195,7 +195,8 @@ def test_the_page_of_a_unit_is_for_everybody(worked: Tollhouse, open_console: Op
             each for each in console.requests[begun:] if "/api/" in each.url and "/changes" not in each.url
         ]
         answers = sum(each.sizes()["responseBodySize"] for each in sent if each.response())
-        assert 0 < files + answers < OF_A_PAGE
+        assert 0 < files < FILES_OF_A_PAGE
+        assert answers < ANSWERS_OF_A_PAGE
         assert [] == unreached(console, is_framed=False)
         look(console, f"work-{unit}")
         assert [] == badly_laid_out(console)
