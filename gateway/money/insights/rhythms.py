@@ -1,5 +1,5 @@
 """
-Which sources and keys have stopped sending, judged by their own rhythm (docs/decisions/attention.md). Pure.
+Which sources and keys have stopped sending, judged by their own rhythm (docs/decisions/interfaces.md). Pure.
 
 A rhythm is learned from the six weeks before the last record, so it does not change while the sender is silent. For
 each hour of the week, it has the share of these weeks in which records arrived. A silence is measured by adding up

@@ -19,7 +19,7 @@ from spool.registry.following import CLUSTERS, DEVICES
 from spool.registry.registry import Registry
 from spool.streams import StreamBook
 
-LOOK_S = 0.1  # seconds between checks for changes; see docs/decisions/several-gateways.md
+LOOK_S = 0.1  # seconds between checks for changes; see docs/decisions/log.md
 STREAMS_EVERY = 10  # the stream definitions are read once per this number of checks for changes
 # Data that change constantly, such as the last use of devices and keys, are read once per this number of
 # reads of the stream definitions.
