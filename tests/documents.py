@@ -55,9 +55,9 @@ class ConnectPage:
         return re.findall(r"`(tests/clients/[\w/.]+)`", _evidence()[self.name][0])
 
     @property
-    def payload(self) -> Path:
-        """Return the product's sample payload that the evidence page lists."""
-        return ROOT / _evidence()[self.name][1].strip("`")
+    def payloads(self) -> list[Path]:
+        """Return the sample payloads that the evidence page lists."""
+        return [ROOT / path for path in re.findall(r"`([^`]+)`", _evidence()[self.name][1])]
 
     def blocks(self, language: str = "") -> list[Block]:
         """Return the code blocks of the section "Settings"."""
@@ -77,12 +77,12 @@ class ConnectPage:
 
 @cache
 def _evidence() -> dict[str, tuple[str, str]]:
-    """Return the lock files and the payload of each page of docs/connect, from the evidence page."""
+    """Return the lock files and the payloads of each page of docs/connect, from the evidence page."""
     text = (ROOT / "tests/EVIDENCE.md").read_text()
     rows = re.findall(
         r"^\| \[[^]]+\]\(\.\./docs/connect/([\w-]+)\.md\) \| (.*?) \| (.*?) \|$", text, re.MULTILINE
     )
-    return {name: (locks, payload) for name, locks, payload in rows}
+    return {name: (locks, payloads) for name, locks, payloads in rows}
 
 
 def connect_page(name: str) -> ConnectPage:

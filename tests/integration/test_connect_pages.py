@@ -121,12 +121,13 @@ def test_variables_are_known(page: ConnectPage) -> None:
 @each_page
 def test_versions_are_those_of_the_client_tests(page: ConnectPage) -> None:
     """
-    A page names the version with which it was checked, and the tests of real clients lock the same version.
+    A page names the versions with which it was checked, in the order of the locks of the tests of real clients.
     """
     checked = page.facts["checked with"]
     assert page.lock_files or "documentation only" in checked
-    for file in page.lock_files:
-        version = re.findall(r"\d+\.\d[\w.]*", checked)[0]
+    versions = re.findall(r"\d+\.\d[\w.]*", checked)
+    assert len(page.lock_files) <= len(versions)
+    for file, version in zip(page.lock_files, versions, strict=False):
         assert re.search(rf'(==|": ")({re.escape(version)})\b', (ROOT / file).read_text()), version
 
 
@@ -164,6 +165,15 @@ def test_programs_import_what_the_client_tests_import(page: ConnectPage) -> None
     assert set() == imports(page.blocks("python")[0].text) - set().union(*map(imports, programs))
 
 
+def test_frameworks_have_the_instrumentations_of_the_client_tests() -> None:
+    """The table of OpenInference's frameworks names only classes that the tests of real clients import."""
+    named = re.findall(r"`(\w+)\.(\w+Instrumentor)`", connect_page("openinference").text)
+    programs = [program.read_text() for program in (ROOT / "tests/clients/programs").rglob("*.py")]
+    assert named
+    wanted = {(f"openinference.instrumentation.{module}", name) for module, name in named}
+    assert set() == wanted - set().union(*map(imports, programs))
+
+
 def imports(program: str) -> set[tuple[str, str]]:
     """Return each imported module, and each name that is imported from one."""
     found = set[tuple[str, str]]()
@@ -175,10 +185,16 @@ def imports(program: str) -> set[tuple[str, str]]:
     return found
 
 
-@each_page
-async def test_its_payload_becomes_records(page: ConnectPage, serving: Serving) -> None:
+@pytest.mark.parametrize(
+    ("page", "path"),
+    [
+        pytest.param(page, path, id=f"{page.name}-{path.parent.name}")
+        for page in PAGES
+        for path in page.payloads
+    ],
+)
+async def test_its_payload_becomes_records(page: ConnectPage, path: Path, serving: Serving) -> None:
     """The product's payload, sent as the page says, becomes calls with the page's source."""
-    path = page.payload
     if path.suffix == ".gz":
         captured = capture.read(path)
         for request in captured.requests:

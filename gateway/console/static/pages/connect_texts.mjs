@@ -473,7 +473,7 @@ export const TOOLS = [
  },
  {
   "id": "openinference",
-  "title": "OpenInference",
+  "title": "OpenInference: LangChain, CrewAI, AutoGen, Haystack, DSPy",
   "kind": "applications",
   "source": "openinference",
   "steps": [
@@ -482,6 +482,24 @@ export const TOOLS = [
    },
    {
     "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
+   },
+   {
+    "text": "For a framework, instrument what reports its calls, from openinference.instrumentation:"
+   },
+   {
+    "text": "LangChain, LangGraph: langchain.LangChainInstrumentor"
+   },
+   {
+    "text": "CrewAI: the provider's library; crewai.CrewAIInstrumentor adds crews, agents and tools"
+   },
+   {
+    "text": "AutoGen: autogen_agentchat.AutogenAgentChatInstrumentor and the provider's library"
+   },
+   {
+    "text": "Haystack: haystack.HaystackInstrumentor and the provider's library"
+   },
+   {
+    "text": "DSPy: dspy.DSPyInstrumentor and litellm.LiteLLMInstrumentor, which reports the tokens"
    }
   ]
  },
@@ -500,20 +518,6 @@ export const TOOLS = [
   ]
  },
  {
-  "id": "langchain",
-  "title": "LangChain and LangGraph",
-  "kind": "applications",
-  "source": "openinference",
-  "steps": [
-   {
-    "code": "from openinference.instrumentation.langchain import LangChainInstrumentor\nfrom opentelemetry import trace\nfrom opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter\nfrom opentelemetry.sdk.trace import TracerProvider\nfrom opentelemetry.sdk.trace.export import BatchSpanProcessor\n\nprovider = TracerProvider()\nprovider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))\ntrace.set_tracer_provider(provider)\nLangChainInstrumentor().instrument(tracer_provider=provider)"
-   },
-   {
-    "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
-   }
-  ]
- },
- {
   "id": "vercel-ai",
   "title": "Vercel AI SDK",
   "kind": "applications",
@@ -521,62 +525,6 @@ export const TOOLS = [
   "steps": [
    {
     "code": "import { trace } from \"@opentelemetry/api\";\nimport { OTLPTraceExporter } from \"@opentelemetry/exporter-trace-otlp-http\";\nimport { BatchSpanProcessor, NodeTracerProvider } from \"@opentelemetry/sdk-trace-node\";\n\nconst tracing = new NodeTracerProvider({ spanProcessors: [new BatchSpanProcessor(new OTLPTraceExporter())] });\ntrace.setGlobalTracerProvider(tracing);\n\nconst telemetry = { experimental_telemetry: { isEnabled: true, metadata: { userId: \"ada\" } } };\n// await generateText({ ...telemetry, model, prompt });"
-   },
-   {
-    "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
-   }
-  ]
- },
- {
-  "id": "crewai",
-  "title": "CrewAI",
-  "kind": "applications",
-  "source": "openinference",
-  "steps": [
-   {
-    "code": "from openinference.instrumentation.crewai import CrewAIInstrumentor\nfrom openinference.instrumentation.openai import OpenAIInstrumentor\nfrom opentelemetry import trace\nfrom opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter\nfrom opentelemetry.sdk.trace import TracerProvider\nfrom opentelemetry.sdk.trace.export import BatchSpanProcessor\n\nprovider = TracerProvider()\nprovider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))\ntrace.set_tracer_provider(provider)\nCrewAIInstrumentor().instrument(tracer_provider=provider)\nOpenAIInstrumentor().instrument(tracer_provider=provider)"
-   },
-   {
-    "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
-   }
-  ]
- },
- {
-  "id": "autogen",
-  "title": "AutoGen",
-  "kind": "applications",
-  "source": "openinference",
-  "steps": [
-   {
-    "code": "from openinference.instrumentation.autogen_agentchat import AutogenAgentChatInstrumentor\nfrom openinference.instrumentation.openai import OpenAIInstrumentor\nfrom opentelemetry import trace\nfrom opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter\nfrom opentelemetry.sdk.trace import TracerProvider\nfrom opentelemetry.sdk.trace.export import BatchSpanProcessor\n\nprovider = TracerProvider()\nprovider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))\ntrace.set_tracer_provider(provider)\nAutogenAgentChatInstrumentor().instrument(tracer_provider=provider)\nOpenAIInstrumentor().instrument(tracer_provider=provider)"
-   },
-   {
-    "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
-   }
-  ]
- },
- {
-  "id": "haystack",
-  "title": "Haystack",
-  "kind": "applications",
-  "source": "openinference",
-  "steps": [
-   {
-    "code": "from openinference.instrumentation.haystack import HaystackInstrumentor\nfrom opentelemetry import trace\nfrom opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter\nfrom opentelemetry.sdk.trace import TracerProvider\nfrom opentelemetry.sdk.trace.export import BatchSpanProcessor\n\nprovider = TracerProvider()\nprovider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))\ntrace.set_tracer_provider(provider)\nHaystackInstrumentor().instrument(tracer_provider=provider)"
-   },
-   {
-    "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
-   }
-  ]
- },
- {
-  "id": "dspy",
-  "title": "DSPy",
-  "kind": "applications",
-  "source": "openinference",
-  "steps": [
-   {
-    "code": "from openinference.instrumentation.dspy import DSPyInstrumentor\nfrom openinference.instrumentation.litellm import LiteLLMInstrumentor\nfrom opentelemetry import trace\nfrom opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter\nfrom opentelemetry.sdk.trace import TracerProvider\nfrom opentelemetry.sdk.trace.export import BatchSpanProcessor\n\nprovider = TracerProvider()\nprovider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))\ntrace.set_tracer_provider(provider)\nDSPyInstrumentor().instrument(tracer_provider=provider)\nLiteLLMInstrumentor().instrument(tracer_provider=provider)"
    },
    {
     "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
