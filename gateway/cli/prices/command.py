@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import lists
 from gateway.intake.rate_cards.card import Card, CardUnreadable
 from gateway.intake.rate_cards.litellm import NAME as LITELLM
-from gateway.operations.money.own_prices import NewPrice, PriceDraft, override_of
+from gateway.operations.money.own_prices import NewPrice, override_of
 from spool.printable import printable
 from spool.providers import PROVIDERS
 from spool.record import NS, decimal_text
@@ -33,7 +33,6 @@ from spool.record import NS, decimal_text
 DAY = click.DateTime(["%Y-%m-%d"])
 _COLUMNS = ("tier", "above", "unit", "price", "per", "since", "until")
 _TITLES = {"above": "input above", "price": "dollars"}
-_FIELDS = [field.name for field in fields(PriceDraft)]
 _MOST_OWN = 1000  # own prices that are read at once
 _SHOWN = 30  # changes that are printed without --json
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, with all changes.")
@@ -96,7 +95,8 @@ def show(
     """
     own = client.request("GET", "/prices", query=[("limit", str(_MOST_OWN))])["prices"]
     book = _book(
-        client.config, [override_of(PriceDraft(**{name: row[name] for name in _FIELDS})) for row in own]
+        client.config,
+        [override_of(NewPrice(**{name: row[name] for name in NewPrice.__struct_fields__})) for row in own],
     )
     at = datetime.fromisoformat(moment) if moment else datetime.now(UTC)
     time = int(at.timestamp()) * NS

@@ -120,7 +120,7 @@ class WithRegistry:
         return self.registry
 
 
-# function that returns what an event sends to a stream with a mapping (`EventMappingDraft`), or None if nothing
+# function that returns what an event sends to a stream with a mapping (`NewEventMapping`), or None if nothing
 MapEvent: TypeAlias = "Callable[[UsageEvent, Any], UnitCostOperation | None]"
 _EVERY_ADDRESS = (None, "0.0.0.0", "::")  # hosts of a server that listens on all addresses
 

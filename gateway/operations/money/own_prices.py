@@ -6,7 +6,6 @@ Prices that operators set in the console, by command or by the API. They apply o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any
@@ -32,7 +31,7 @@ from spool.errors import Invalid
 from spool.processing import PRICED_TIERS
 from spool.record import moment
 from spool.registry.document_table import ManagedTable
-from spool.registry.documents import DocumentKind, version_of
+from spool.registry.documents import DocumentKind, replaced, version_of
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.registry import Registry
@@ -42,66 +41,9 @@ MAX_MODEL = 256
 AMOUNTS = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceDraft:
-    """The fields that a person sets. Amounts are decimal text in dollars per million tokens. "" is not set."""
+class NewPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields that a person sets. Amounts are decimal text."""
 
-    model: str
-    provider: str = ""
-    tier: str = ""
-    since: str = ""
-    input: str = ""
-    output: str = ""
-    cache_read: str = ""
-    cache_write: str = ""
-    cache_write_1h: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnPrice(PriceDraft):
-    """A stored price. Times are epoch seconds, and `author` is the creator."""
-
-    id: str
-    author: str
-    created: float
-    last_updated: float
-
-    @property
-    def name(self) -> str:
-        return self.model
-
-    @property
-    def version(self) -> str:
-        return version_of(self)
-
-
-def override_of(price: PriceDraft) -> PriceOverride:
-    amounts: dict[str, Any] = {name: Decimal(amount) for name in AMOUNTS if (amount := getattr(price, name))}
-    return PriceOverride(
-        model=price.model, provider=price.provider, tier=price.tier, since=price.since, **amounts
-    )
-
-
-def checked(draft: PriceDraft) -> PriceDraft:
-    """Return the stored form of a draft. Raises Invalid with the field and the rule."""
-    amounts = {name: optional_unsigned(name, getattr(draft, name)) for name in AMOUNTS}
-    if not (amounts["input"] or amounts["output"]):
-        raise Invalid("input or output is required, in dollars per million tokens")
-    if draft.tier and draft.tier not in PRICED_TIERS:
-        raise Invalid(f"tier must be one of {', '.join(PRICED_TIERS)}, or empty")
-    if draft.since:
-        try:
-            since = date.fromisoformat(draft.since).isoformat()
-        except ValueError:
-            raise Invalid("since must be a day such as 2026-11-20, or empty") from None
-    else:
-        since = ""
-    model = check_text("model", draft.model, MAX_MODEL)
-    provider = optional_text("provider", draft.provider, MAX_MODEL)
-    return replace(draft, model=model, provider=provider, since=since, **amounts)
-
-
-class NewPrice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     model: Annotated[str, words("The model. A trailing * matches any ending.")]
     provider: Annotated[
         str, words("The provider whose calls have this price. Empty means every provider.")
@@ -139,6 +81,49 @@ class NewPrice(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = ""
 
 
+class OwnPrice(NewPrice, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A stored price. Times are epoch seconds, and `author` is the creator."""
+
+    id: str
+    author: str
+    created: float
+    last_updated: float
+
+    @property
+    def name(self) -> str:
+        return self.model
+
+    @property
+    def version(self) -> str:
+        return version_of(self)
+
+
+def override_of(price: NewPrice) -> PriceOverride:
+    amounts: dict[str, Any] = {name: Decimal(amount) for name in AMOUNTS if (amount := getattr(price, name))}
+    return PriceOverride(
+        model=price.model, provider=price.provider, tier=price.tier, since=price.since, **amounts
+    )
+
+
+def checked(draft: NewPrice) -> NewPrice:
+    """Return the stored form of a draft. Raises Invalid with the field and the rule."""
+    amounts = {name: optional_unsigned(name, getattr(draft, name)) for name in AMOUNTS}
+    if not (amounts["input"] or amounts["output"]):
+        raise Invalid("input or output is required, in dollars per million tokens")
+    if draft.tier and draft.tier not in PRICED_TIERS:
+        raise Invalid(f"tier must be one of {', '.join(PRICED_TIERS)}, or empty")
+    if draft.since:
+        try:
+            since = date.fromisoformat(draft.since).isoformat()
+        except ValueError:
+            raise Invalid("since must be a day such as 2026-11-20, or empty") from None
+    else:
+        since = ""
+    model = check_text("model", draft.model, MAX_MODEL)
+    provider = optional_text("provider", draft.provider, MAX_MODEL)
+    return replaced(draft, model=model, provider=provider, since=since, **amounts)
+
+
 PriceItem = item_of(
     NewPrice,
     "A price that an operator has set. Times are RFC 3339.",
@@ -150,11 +135,11 @@ class PriceTable(ManagedTable[OwnPrice]):
     """The table of prices that operators set. A method that raises changes nothing."""
 
     kind = DocumentKind("price", OwnPrice, "price")
-    draft = PriceDraft
+    draft = NewPrice
     limit = "prices.max"
     action = "price"
 
-    def checked(self, draft: PriceDraft) -> PriceDraft:
+    def checked(self, draft: NewPrice) -> NewPrice:
         return checked(draft)
 
     def made(self, actor: Actor, now: float) -> Mapping[str, Any]:

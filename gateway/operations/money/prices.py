@@ -20,7 +20,7 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.recommendations.facts import DAY_S, DAYS
 from gateway.money.recommendations.what_if import days_within
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.money.own_prices import NewPrice, PriceDraft, checked, override_of
+from gateway.operations.money.own_prices import NewPrice, checked, override_of
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import Invalid
@@ -90,8 +90,7 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
     A cost that the source reports stays. `unpriced_calls` are the calls without a price after the change.
     """
     services = request.services
-    body = request.body
-    draft = checked(PriceDraft(**{name: getattr(body, name) for name in body.__struct_fields__}))
+    price = checked(request.body)
     try:
         book = await asyncio.to_thread(services.prices)
     except CardUnreadable as error:
@@ -99,7 +98,7 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
     await services.ledger.catch_up(services.log)
     now = request.now()
     days = days_within(now - (DAYS - 1) * DAY_S, now)
-    override = override_of(draft)
+    override = override_of(price)
     only = PriceBook(book.card, (override,))
     effect = _Effect()
     after = book.with_own(override)

@@ -10,7 +10,7 @@ from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, array, closed
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
-from gateway.operations.records.event_mappings import EventMappingDraft, NewEventMapping, checked
+from gateway.operations.records.event_mappings import NewEventMapping, checked
 from gateway.operations.records.events import events_in
 from gateway.operations.records.published import KeptRecord, newest_of
 from gateway.operations.requests.address import call
@@ -52,17 +52,16 @@ async def preview_event_mapping(request: OperatorRequest[SpoolServices, NewEvent
     `sent` counts the events that have an amount and an element, and `amount` is their sum. `fields` are the names in
     the data of these events, each with the number of events in which it is a number.
     """
-    body = request.body
-    draft = checked(EventMappingDraft(**{name: getattr(body, name) for name in body.__struct_fields__}))
+    mapping = checked(request.body)
     stored = await newest_of(request.services.log, (USAGE_EVENTS,))
-    return {"preview": await asyncio.to_thread(_previewed, request.services, draft, stored)}
+    return {"preview": await asyncio.to_thread(_previewed, request.services, mapping, stored)}
 
 
 def _previewed(
-    services: SpoolServices, draft: EventMappingDraft, stored: Sequence[KeptRecord]
+    services: SpoolServices, mapping: NewEventMapping, stored: Sequence[KeptRecord]
 ) -> Mapping[str, object]:
-    events = [(each, event) for each, event in events_in(stored) if event.event_type == draft.event_type]
-    mapped = [services.map_event(event, draft) for _, event in events]
+    events = [(each, event) for each, event in events_in(stored) if event.event_type == mapping.event_type]
+    mapped = [services.map_event(event, mapping) for _, event in events]
     amounts = [Decimal(found.value or 0) for found in mapped if found is not None]
     rows = [
         {

@@ -6,7 +6,6 @@ cost service, as a unit-cost stream. A type that [upstream.events] names keeps t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -29,7 +28,7 @@ from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import AlreadyThere
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, Sees
-from spool.registry.documents import DocumentKind, version_of
+from spool.registry.documents import DocumentKind, replaced, version_of
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, VIEW_STREAM_SETTINGS
 from spool.registry.registry import Registry
@@ -42,50 +41,9 @@ STREAM_TYPES = ("allocation", "metric")
 GRANULARITIES = ("HOURLY", "DAILY", "MONTHLY")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventMappingDraft:
+class NewEventMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields that a person sets. They mean the same as in [upstream.events]."""
 
-    event_type: str
-    stream: str
-    value: str = ""
-    element: str = "subject"
-    type: str = "allocation"
-    granularity: str = "DAILY"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventMapping(EventMappingDraft):
-    """A stored mapping. Times are epoch seconds, and `author` is the creator."""
-
-    id: str
-    author: str
-    created: float
-    last_updated: float
-
-    @property
-    def name(self) -> str:
-        return self.event_type
-
-    @property
-    def version(self) -> str:
-        return version_of(self)
-
-
-def checked(draft: EventMappingDraft) -> EventMappingDraft:
-    """Return the stored form of a draft. Raises Invalid with the field and the rule."""
-    check_one_of("type", draft.type, STREAM_TYPES)
-    check_one_of("granularity", draft.granularity, GRANULARITIES)
-    return replace(
-        draft,
-        stream=stream_name(draft.stream),
-        event_type=check_text("event_type", draft.event_type, MAX_FIELD),
-        value=optional_text("value", draft.value, MAX_FIELD),
-        element=optional_text("element", draft.element, MAX_FIELD) or "subject",
-    )
-
-
-class NewEventMapping(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     event_type: Annotated[str, words("The type of the usage events.")]
     stream: Annotated[str, words("The unit-cost stream that receives the events.")]
     value: Annotated[
@@ -111,6 +69,36 @@ class NewEventMapping(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     granularity: Annotated[str, words("The period of one sum."), Option(choices=GRANULARITIES)] = "DAILY"
 
 
+class EventMapping(NewEventMapping, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A stored mapping. Times are epoch seconds, and `author` is the creator."""
+
+    id: str
+    author: str
+    created: float
+    last_updated: float
+
+    @property
+    def name(self) -> str:
+        return self.event_type
+
+    @property
+    def version(self) -> str:
+        return version_of(self)
+
+
+def checked(draft: NewEventMapping) -> NewEventMapping:
+    """Return the stored form of a draft. Raises Invalid with the field and the rule."""
+    check_one_of("type", draft.type, STREAM_TYPES)
+    check_one_of("granularity", draft.granularity, GRANULARITIES)
+    return replaced(
+        draft,
+        stream=stream_name(draft.stream),
+        event_type=check_text("event_type", draft.event_type, MAX_FIELD),
+        value=optional_text("value", draft.value, MAX_FIELD),
+        element=optional_text("element", draft.element, MAX_FIELD) or "subject",
+    )
+
+
 EventMappingItem = item_of(
     NewEventMapping,
     "A mapping that an operator has set. Times are RFC 3339.",
@@ -122,12 +110,12 @@ class EventMappingTable(ManagedTable[EventMapping]):
     """The table of mappings, one per event type. A method that raises changes nothing."""
 
     kind = DocumentKind("event_mapping", EventMapping, "mapping")
-    draft = EventMappingDraft
+    draft = NewEventMapping
     limit = "event mappings"
     most = MOST
     action = "event_mapping"
 
-    def checked(self, draft: EventMappingDraft) -> EventMappingDraft:
+    def checked(self, draft: NewEventMapping) -> NewEventMapping:
         return checked(draft)
 
     def made(self, actor: Actor, now: float) -> Mapping[str, Any]:

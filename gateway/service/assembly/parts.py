@@ -50,7 +50,7 @@ from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.outcome import Options
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.money.own_prices import overrides
-from gateway.operations.records.event_mappings import EventMappingDraft, mappings
+from gateway.operations.records.event_mappings import NewEventMapping, mappings
 from gateway.operations.services import Background
 from gateway.people.authentication.access import Access, Bearer
 from gateway.service.assembly.demo import planted_channels
@@ -407,7 +407,7 @@ class Assembler:
             settings, events={**{type: stream_of(one) for type, one in stored.items()}, **settings.events}
         )
 
-    def map_event(self, event: UsageEvent, mapping: EventMappingDraft) -> UnitCostOperation | None:
+    def map_event(self, event: UsageEvent, mapping: NewEventMapping) -> UnitCostOperation | None:
         from exporters.service.events import event_operation
 
         return event_operation(event, stream_of(mapping), self.clock.now())
@@ -423,7 +423,7 @@ class Assembler:
         )
 
 
-def stream_of(mapping: EventMappingDraft) -> EventStream:
+def stream_of(mapping: NewEventMapping) -> EventStream:
     return EventStream(
         **{
             field.name: getattr(mapping, field.name)

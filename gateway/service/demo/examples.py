@@ -10,9 +10,9 @@ from decimal import Decimal
 
 from gateway.bills.contracts.declared import ContractDraft, ContractTable, Term
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
-from gateway.operations.money.own_prices import PriceDraft, PriceTable
+from gateway.operations.money.own_prices import NewPrice, PriceTable
 from gateway.operations.money.reports.declared import ScheduledReportDraft, ScheduledReportTable
-from gateway.operations.records.event_mappings import EventMappingDraft, EventMappingTable
+from gateway.operations.records.event_mappings import EventMappingTable, NewEventMapping
 from gateway.service.demo.note import CHANNEL
 from gateway.service.demo.samples import ACTOR, MOST
 from spool.ledger.ledger import Ledger
@@ -36,7 +36,7 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     shown = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
     report = ScheduledReportDraft(name="Weekly costs", view_id=shown.id, channels=(CHANNEL,))
     await registry.table(ScheduledReportTable).create(report, owner="", most=MOST, actor=ACTOR)
-    price = PriceDraft(model="acme-small-*", provider="acme", input="0.4", output="1.2")
+    price = NewPrice(model="acme-small-*", provider="acme", input="0.4", output="1.2")
     await registry.table(PriceTable).create(price, most=MOST, actor=ACTOR)
     capacity = Term(
         kind="capacity", models=("acme-large-*",), unit="model_unit", number="2", price="40", per="month"
@@ -44,7 +44,7 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     since = datetime.fromtimestamp(end, UTC).replace(day=1).date().isoformat()
     contract = ContractDraft(name="Acme capacity", provider="acme", since=since, terms=(capacity,))
     await registry.table(ContractTable).create(contract, most=MOST, actor=ACTOR)
-    mapping = EventMappingDraft(event_type="order.shipped", stream="orders", value="1")
+    mapping = NewEventMapping(event_type="order.shipped", stream="orders", value="1")
     await registry.table(EventMappingTable).create(mapping, most=MOST, actor=ACTOR)
     connection = ConnectionDraft(name="Planted invoices", cloud_provider="acme")
     await registry.connections.create(connection, most=MOST, actor=ACTOR)

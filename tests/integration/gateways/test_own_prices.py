@@ -10,7 +10,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.operations.money.own_prices import PriceDraft, PriceTable
+from gateway.operations.money.own_prices import NewPrice, PriceTable
 from spool.record import AI_TELEMETRY, Inference
 from spool.registry.operators import Actor
 from tests.integration.conftest import Serve, Serving
@@ -20,7 +20,7 @@ from tests.spool.postgres_cluster import Schema
 
 ADA = Actor("ada@example.com", "127.0.0.1")
 MODEL = "acme-huge-1"
-DRAFT = PriceDraft(model="acme-huge*", input="2.00", output="8.00")
+DRAFT = NewPrice(model="acme-huge*", input="2.00", output="8.00")
 COST = "0.00048"  # 120 tokens of input and 30 of output
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.operations.money.work_links.declared import WorkLinkDraft, WorkLinkTable
+from gateway.operations.money.work_links.declared import NewWorkLink, WorkLinkTable
 from spool.errors import AlreadyThere
 from spool.registry.operators import Actor
 from tests.integration.conftest import Serve, Serving
@@ -31,10 +31,10 @@ async def test_links_are_used_by_every_gateway(
     digests = [gateway.app.services.storage.ledger.digests for gateway in (one, other)]
     first, second = (digests[0].as_shown("session", name) for name in ("first", "second"))
     assert first == digests[1].as_shown("session", "first")
-    await table(one).create(WorkLinkDraft(session=first, ticket="T"), most=9, actor=ADA)
-    await table(other).create(WorkLinkDraft(session=second, ticket="T"), most=9, actor=ADA)
+    await table(one).create(NewWorkLink(session=first, ticket="T"), most=9, actor=ADA)
+    await table(other).create(NewWorkLink(session=second, ticket="T"), most=9, actor=ADA)
     try:
-        await table(other).create(WorkLinkDraft(session=first, ticket="U"), most=9, actor=ADA)
+        await table(other).create(NewWorkLink(session=first, ticket="U"), most=9, actor=ADA)
     except AlreadyThere as error:
         assert "already linked to T" in str(error)
     else:

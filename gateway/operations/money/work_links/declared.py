@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -61,7 +60,7 @@ from spool.ledger.work_links import (
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, Sees, names_of
 from spool.registry.document_table import stated as drafted
-from spool.registry.documents import DocumentKind, version_of
+from spool.registry.documents import DocumentKind, replaced, version_of
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows
@@ -87,121 +86,9 @@ EXPIRY = Actor("work.retention_units", "")  # deletes expired links
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkLinkDraft:
-    """The fields that a person sets. "" is not set. In stored form, sessions and runs are digests."""
+class NewWorkLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields that a person sets. In stored form, sessions and runs are digests."""
 
-    session: str = ""
-    run: str = ""
-    branch: str = ""
-    repository: str = ""
-    commit: str = ""
-    since: str = ""
-    until: str = ""
-    pull_request: str = ""
-    ticket: str = ""
-    parent_session: str = ""
-    parent_run: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkLink(WorkLinkDraft):
-    """A stored link. Times are epoch seconds, and `author` is the person or key that added it."""
-
-    id: str
-    author: str
-    created: float
-    last_updated: float
-    events: tuple[str, ...] = ()  # ids of the newest events that stated the link
-    noted: ClassVar = ("events",)
-
-    @property
-    def name(self) -> str:
-        return words_of(self)
-
-    @property
-    def version(self) -> str:
-        return version_of(self)
-
-
-def words_of(draft: WorkLinkDraft) -> str:
-    """Return the linked unit in words."""
-    if draft.branch:
-        return f"branch {draft.branch} of {draft.repository}"
-    return next(f"{unit} {name}" for unit in _SOURCES if (name := getattr(draft, unit)))
-
-
-def unit_link(draft: WorkLinkDraft) -> UnitLink:
-    """Return a link as the totals store it. `draft` is in stored form."""
-    unit = next(name for name in _SOURCES if getattr(draft, name))
-    target = next(name for name in _TARGETS if getattr(draft, name))
-    is_branch = unit == BRANCH
-    return UnitLink(
-        unit,
-        number_of(unit, getattr(draft, unit)),
-        _PARENTS.get(target, target),
-        getattr(draft, target),
-        number_of(REPOSITORY, draft.repository) if is_branch else NONE,
-        _midnight(draft.since) if draft.since else BEGINNING,
-        _midnight(draft.until) + DAY_S if draft.until else END,
-    )
-
-
-def _midnight(day: str) -> int:
-    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
-
-
-def checked(draft: WorkLinkDraft) -> WorkLinkDraft:
-    """Return the stored form of a draft. Raises Invalid with the field and the rule."""
-    texts = {
-        name: check_text(name, value, MAX_NAME)
-        for name in (*_SOURCES, REPOSITORY, *_TARGETS)
-        if (value := getattr(draft, name))
-    }
-    if OTHER in texts.values():
-        raise Invalid(f"a link cannot name {OTHER}, which stands for all units that are no longer listed")
-    if len(texts.keys() & set(_SOURCES)) != 1:
-        raise Invalid("state exactly one of session, branch, commit and run")
-    if len(texts.keys() & set(_TARGETS)) != 1:
-        raise Invalid("state exactly one of pull_request, ticket, parent_session and parent_run")
-    for unit in TREES:
-        if f"parent_{unit}" in texts and unit not in texts:
-            raise Invalid(f"only a {unit} can have a parent_{unit}")
-    if RUN in texts and "parent_run" not in texts:
-        raise Invalid("a run can be linked only to its parent_run. Link its session instead")
-    if (BRANCH in texts) != (REPOSITORY in texts):
-        raise Invalid(
-            "branch and repository belong together, because many repositories have a branch of the same name"
-        )
-    days = {name: _day(name, value) for name in ("since", "until") if (value := getattr(draft, name))}
-    if days and BRANCH not in texts:
-        raise Invalid("since and until apply only to a branch")
-    if len(days) == 2 and days["since"] > days["until"]:
-        raise Invalid("since must not be after until")
-    named = one_name_each(texts)
-    if texts.keys() != named.keys():
-        raise Invalid("repository must be a name such as acme/shop")
-    return WorkLinkDraft(**named, **days)
-
-
-def _digest(digests: Digests, name: str, text: str) -> str:
-    """Return the digest of a session or run that is given by its digest or by its id."""
-    unit = DIGESTS[name]
-    if unit == RUN and not is_digest(unit, text) and not is_unique(text):
-        raise Invalid(
-            f"{name} must be the digest that costs show, because this id may be unique only within its session"
-        )
-    return digests.asked(unit, check_text(name, text, MAX_NAME))
-
-
-def _day(name: str, value: str) -> str:
-    try:
-        return date.fromisoformat(value).isoformat()
-    except ValueError:
-        raise Invalid(f"{name} must be a day such as 2026-11-20, or empty") from None
-
-
-class NewWorkLink(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     session: Annotated[str, words("The session, by its id or by the digest that costs show.")] = ""
     run: Annotated[
         str,
@@ -232,6 +119,102 @@ class NewWorkLink(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = ""
 
 
+class WorkLink(NewWorkLink, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A stored link. Times are epoch seconds, and `author` is the person or key that added it."""
+
+    id: str
+    author: str
+    created: float
+    last_updated: float
+    events: tuple[str, ...] = ()  # ids of the newest events that stated the link
+    noted: ClassVar = ("events",)
+
+    @property
+    def name(self) -> str:
+        return words_of(self)
+
+    @property
+    def version(self) -> str:
+        return version_of(self)
+
+
+def words_of(draft: NewWorkLink) -> str:
+    """Return the linked unit in words."""
+    if draft.branch:
+        return f"branch {draft.branch} of {draft.repository}"
+    return next(f"{unit} {name}" for unit in _SOURCES if (name := getattr(draft, unit)))
+
+
+def unit_link(draft: NewWorkLink) -> UnitLink:
+    """Return a link as the totals store it. `draft` is in stored form."""
+    unit = next(name for name in _SOURCES if getattr(draft, name))
+    target = next(name for name in _TARGETS if getattr(draft, name))
+    is_branch = unit == BRANCH
+    return UnitLink(
+        unit,
+        number_of(unit, getattr(draft, unit)),
+        _PARENTS.get(target, target),
+        getattr(draft, target),
+        number_of(REPOSITORY, draft.repository) if is_branch else NONE,
+        _midnight(draft.since) if draft.since else BEGINNING,
+        _midnight(draft.until) + DAY_S if draft.until else END,
+    )
+
+
+def _midnight(day: str) -> int:
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
+
+
+def checked(draft: NewWorkLink) -> NewWorkLink:
+    """Return the stored form of a draft. Raises Invalid with the field and the rule."""
+    texts = {
+        name: check_text(name, value, MAX_NAME)
+        for name in (*_SOURCES, REPOSITORY, *_TARGETS)
+        if (value := getattr(draft, name))
+    }
+    if OTHER in texts.values():
+        raise Invalid(f"a link cannot name {OTHER}, which stands for all units that are no longer listed")
+    if len(texts.keys() & set(_SOURCES)) != 1:
+        raise Invalid("state exactly one of session, branch, commit and run")
+    if len(texts.keys() & set(_TARGETS)) != 1:
+        raise Invalid("state exactly one of pull_request, ticket, parent_session and parent_run")
+    for unit in TREES:
+        if f"parent_{unit}" in texts and unit not in texts:
+            raise Invalid(f"only a {unit} can have a parent_{unit}")
+    if RUN in texts and "parent_run" not in texts:
+        raise Invalid("a run can be linked only to its parent_run. Link its session instead")
+    if (BRANCH in texts) != (REPOSITORY in texts):
+        raise Invalid(
+            "branch and repository belong together, because many repositories have a branch of the same name"
+        )
+    days = {name: _day(name, value) for name in ("since", "until") if (value := getattr(draft, name))}
+    if days and BRANCH not in texts:
+        raise Invalid("since and until apply only to a branch")
+    if len(days) == 2 and days["since"] > days["until"]:
+        raise Invalid("since must not be after until")
+    named = one_name_each(texts)
+    if texts.keys() != named.keys():
+        raise Invalid("repository must be a name such as acme/shop")
+    return NewWorkLink(**named, **days)
+
+
+def _digest(digests: Digests, name: str, text: str) -> str:
+    """Return the digest of a session or run that is given by its digest or by its id."""
+    unit = DIGESTS[name]
+    if unit == RUN and not is_digest(unit, text) and not is_unique(text):
+        raise Invalid(
+            f"{name} must be the digest that costs show, because this id may be unique only within its session"
+        )
+    return digests.asked(unit, check_text(name, text, MAX_NAME))
+
+
+def _day(name: str, value: str) -> str:
+    try:
+        return date.fromisoformat(value).isoformat()
+    except ValueError:
+        raise Invalid(f"{name} must be a day such as 2026-11-20, or empty") from None
+
+
 WorkLinkItem = item_of(
     NewWorkLink,
     "A link of a session, branch or commit to a pull request or ticket, or of a session or run to the one that "
@@ -244,7 +227,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
     """The table of links."""
 
     kind = DocumentKind("work_link", WorkLink, "link")
-    draft = WorkLinkDraft
+    draft = NewWorkLink
     limit = "work.links"
     action = "work_link"
     _by_id: Mapping[str, UnitLink] = {}  # the links of the rows in memory
@@ -262,7 +245,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         oldest_first = sorted(rows.values(), key=lambda row: (row.created, row.id))
         self._unit_links = UnitLinks(self._by_id[row.id] for row in oldest_first)
 
-    def checked(self, draft: WorkLinkDraft) -> WorkLinkDraft:
+    def checked(self, draft: NewWorkLink) -> NewWorkLink:
         return checked(draft)
 
     def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
@@ -290,7 +273,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
             before = self._found(self.kind.all(rows), id)
             if event in before.events:
                 return before
-            after = replace(before, events=(*before.events, event)[-MOST_EVENTS:])
+            after = replaced(before, events=(*before.events, event)[-MOST_EVENTS:])
             self.kind.put(rows, after)
             return after
 
@@ -313,7 +296,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         for event in oldest_first[: max(0, len(oldest_first) - MOST_DELETED)]:
             rows.delete_document(_DELETED, event)
 
-    def with_same_target(self, draft: WorkLinkDraft) -> WorkLink | None:
+    def with_same_target(self, draft: NewWorkLink) -> WorkLink | None:
         """Return a stored link of the same calls to the same target, or None. `draft` is in stored form."""
         link = unit_link(draft)
         for id, before in self._by_id.items():
@@ -395,8 +378,8 @@ class WorkLinkResource(ManagedResource[WorkLink]):
 
     async def check(self, asking: Asker[Any], fields: Mapping[str, Any], before: WorkLink | None) -> None:
         """Raise NotAllowed if the calls of the unit cannot be found, because it is no longer listed."""
-        known = {} if before is None else {name: getattr(before, name) for name in names_of(WorkLinkDraft)}
-        link = unit_link(checked(WorkLinkDraft(**{**known, **fields})))
+        known = {} if before is None else {name: getattr(before, name) for name in names_of(NewWorkLink)}
+        link = unit_link(checked(NewWorkLink(**{**known, **fields})))
         units = [(link.unit, link.id)]
         if link.unit == BRANCH:
             units.append((REPOSITORY, link.repository))
@@ -422,9 +405,9 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         changed = await table.change(before.id, drafted(draft), actor=asking.actor)
         return await self.made(asking, changed)
 
-    async def drafted(self, asking: Asker[Any], given: Any) -> WorkLinkDraft:
+    async def drafted(self, asking: Asker[Any], given: Any) -> NewWorkLink:
         """Return the link that a body states, in stored form."""
-        return checked(WorkLinkDraft(**await self.fields(asking, given)))
+        return checked(NewWorkLink(**await self.fields(asking, given)))
 
     async def made(self, asking: Asker[Any], row: WorkLink) -> Answer:
         await self._use(asking)
