@@ -51,7 +51,8 @@ class UseLook(msgspec.Struct, frozen=True, kw_only=True):
 
 class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
-    What is remembered between two looks. `since` is the first look with this setting, `cut_since` the first one that
+    What is remembered between two looks. A home that appeared since the last look has only `looked`, and its setting
+    holds from then on. Otherwise, `since` is the first look with this setting, `cut_since` the first one that
     found that calls cannot reach the agent, and `looked` the last look. `cut` is why the calls of a loss did not reach
     the agent. `used` is the newest use that it saw, and
     `heard` the newest call. `unheard` is the first use without a call, and `newest` are the latest ones. `begun` has
@@ -87,13 +88,14 @@ def followed(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
     """Return the memory after a look. A loss ends with a later call or a repaired setting, and not by waiting."""
     before = _at_clock(before, now)
     is_same = before.setting == look.setting
+    is_new = before.setting == "" and before.looked > 0
     # a time in the future was written before the clock was set back
     used = before.used if look.used is not None and look.used > now else look.used
     heard = before.heard if look.heard is not None and look.heard > now else look.heard
     memory = msgspec.structs.replace(
         before,
         setting=look.setting,
-        since=before.since if is_same else now,
+        since=before.since if is_same else before.looked if is_new else now,
         cut_since=(now if before.cut_since is None else before.cut_since) if look.cut else None,
         looked=now,
         used=used,

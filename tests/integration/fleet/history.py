@@ -105,10 +105,9 @@ class History:
         since = max((self.installed, *(end for end in ends if end <= at)))
         return [call for call in calls if call.is_lost and max(heard, since) <= call.at and call.ended <= at]
 
-    def lost_s(self, key: Key, at: float, *, since: float) -> float:
+    def lost_s(self, key: Key, at: float) -> float:
         """Return how long calls were lost while the probe looked. A pause between two prompts counts as one look."""
-        lost = [call.at for call in self.lost(key, at) if call.at >= since]
-        times = [time for time in lost if not self.has(NO_PROBE, time)]
+        times = [call.at for call in self.lost(key, at) if not self.has(NO_PROBE, call.at)]
         return sum(min(later - time, LOOK_S) for time, later in pairwise(times))
 
     def may_be_losing(self, key: Key, at: float) -> bool:

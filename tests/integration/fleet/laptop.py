@@ -67,7 +67,6 @@ class Laptop:
         ] = {}  # true ends of the newest calls that the gateway has, by assistant
         self.dropped: dict[str, list[Call]] = {}
         self.looks: list[float] = []  # looks after which a heartbeat could say that nothing waits
-        self.first_looks: dict[Key, float] = {}  # the first look at a home only learns what is there
         self.told_offset_s: float | None = None  # of the newest heartbeat
         self.serial = f"serial of {name}"
         self.more: Mapping[str, object] = {  # further facts of reports
@@ -119,7 +118,6 @@ class Laptop:
             used = self.past.newest_use(key, now)
             if used is not None and used > self._settled_at:
                 self._write_session(key, used)
-                self.first_looks.setdefault(key, now)
             for call in self.past.calls[key]:
                 if self._settled_at < call.heard_at <= now:
                     if call.is_dropped:

@@ -61,7 +61,7 @@ def check(laptop: Laptop, state: MachineState, now: float) -> None:
     laptop.words.append(state.word)
     if state.word in COVERED:
         for key in past.calls:
-            lost_s = past.lost_s(key, now, since=laptop.first_looks.get(key, now))
+            lost_s = past.lost_s(key, now)
             assert lost_s <= BOUND_S + LOOK_S, (key, lost_s, state, now)
 
 

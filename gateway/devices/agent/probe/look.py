@@ -225,6 +225,8 @@ class _Look:
         self._reader = reader
         self._now = now
         self._memories = memories
+        looked = (memory.looked for key, memory in memories.items() if key.startswith(self._key(None)))
+        self._looked = min(now, max(looked, default=0.0))
         self._endpoint = ""  # the foreign endpoint that was seen last
 
     def assistant(
@@ -288,7 +290,9 @@ class _Look:
         return home
 
     def _memory(self, user: int | None) -> UseMemory:
-        return self._memories.get(self._key(user), UseMemory())
+        memory = self._memories.get(self._key(user))
+        # a home that appeared since the last look was used since then
+        return UseMemory(looked=self._looked) if memory is None or memory.setting == NOT_INSTALLED else memory
 
     def _key(self, user: int | None) -> str:
         return f"{self._managed.name} {'' if user is None else user}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from plistlib import dumps
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.devices.agent.assistants import ASSISTANTS
@@ -519,6 +520,27 @@ def test_calls_belong_to_the_home_that_was_used_when_they_ended(tree: Tree) -> N
     assert "losing" == tree.look(link)["assistants"]["codex"]["use"]
     tree.use(f"home/bob/{SESSIONS['codex']}", age_s=55)
     assert ("reporting", "") == tree.state("codex", link)
+
+
+@pytest.mark.parametrize(
+    ("looked_s", "use"), [(0, "heard"), (300, "losing"), (60, "heard"), (-3600, "heard")]
+)
+@pytest.mark.parametrize("user", [1001, None])
+def test_the_first_use_of_a_home_that_appeared(
+    tree: Tree, looked_s: float, use: str, user: int | None
+) -> None:
+    """
+    A use since the last look counts, and one from before does not. The first look at a machine, and one after the clock
+    was set back, only learn what is there.
+    """
+    tree.homes["ada"] = UserHome(folder=GuardedFolder(tree.root / "home/ada"), user=user)
+    if looked_s:
+        tree.look()
+        before = tree.memories["codex "]
+        tree.memories["codex "] = msgspec.structs.replace(before, looked=time.time() - looked_s)
+    tree.use(f"home/ada/{SESSIONS['codex']}", age_s=180)
+    found = tree.look()["assistants"]["codex"]
+    assert ("not_configured", use) == (found["state"], found["use"])
 
 
 def test_calls_that_go_to_the_gateway_are_compared_there(tree: Tree) -> None:
