@@ -55,7 +55,7 @@ def _answer_type(row: Address) -> type[msgspec.Struct] | None:
 
 def _operation(row: Address, method: str, kind: type[msgspec.Struct]) -> Mapping[str, Any]:
     found = _PARAMETER.search(row.documented_path)
-    id = example_id(found[1].replace("-", "_")) if found else ""
+    id = _id_of(kind) or (example_id(found[1].replace("-", "_")) if found else "")
     has_sections = method == "GET" and not row.lists and bool(row.repeated)
     query = ["limit=1"] if row.lists else []
     query += [f"{name}={_member(kind, 'name')}" for name in row.required]
@@ -65,6 +65,21 @@ def _operation(row: Address, method: str, kind: type[msgspec.Struct]) -> Mapping
     if (body := row.takes.get(JSON)) is not None:
         example["body"] = _body(body)
     return {**example, "answer": _answer(row, method, kind, id, has_sections=has_sections)}
+
+
+def _id_of(kind: type[msgspec.Struct]) -> str:
+    """Return the example of the id of a resource, or of the resource in an answer about it. "" without one."""
+    members = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    inner = [_plain(member) for member in members.values()]
+    found = _example(members["id"]) if "id" in members else None
+    return (
+        str(found.value)
+        if found
+        else next(
+            (_id_of(each) for each in inner if isinstance(each, type) and issubclass(each, msgspec.Struct)),
+            "",
+        )
+    )
 
 
 def _body(kind: Any) -> Mapping[str, Any]:

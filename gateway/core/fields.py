@@ -125,11 +125,22 @@ def item_of(
     """
     noun = _snake_case(_noun(new))
     id_type = Annotated[str, words("The id of the {item}."), example(example_id(noun))]
-    fields = {field.name: field.type for field in msgspec.structs.fields(new) if field.name not in without}
+    fields = {
+        field.name: _with_example(field) for field in msgspec.structs.fields(new) if field.name not in without
+    }
     replaced = {name: _with_notes_of(fields.get(name), kind) for name, kind in (types or {}).items()}
     members = {"id": id_type, **fields, **replaced, **answered}
     item = noun.replace("_", " ")
     return _answered(f"{_noun(new)}Item", about, {name: _about(kind, item) for name, kind in members.items()})
+
+
+def _with_example(field: msgspec.structs.FieldInfo) -> Any:
+    """Return the type of a field. Without an example of its own, its default is the example."""
+    default = field.default_factory() if callable(field.default_factory) else field.default
+    notes = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
+    if default is msgspec.NODEFAULT or any(isinstance(note, Example) for note in notes):
+        return field.type
+    return Annotated[field.type, example(msgspec.to_builtins(default))]
 
 
 def _with_notes_of(declared: Any, kind: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.core.fields import KEPT, Option, changes_of, item_of, one_of, words
+from gateway.core.fields import KEPT, Option, changes_of, example, item_of, one_of, words
 from spool.ledger.periods import RANGES
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PLAN_TYPES, TOTAL
 from spool.registry.views import MAX_GROUPS, MAX_NAME, MAX_PERCENT, MAX_VALUE, MAX_VALUES
@@ -45,16 +45,21 @@ class AnomalySettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A new view. If `!` precedes a dimension in the filter, the values of that dimension are excluded."""
 
-    name: Annotated[str, words(f"Unique among views, ignoring case. 1 to {MAX_NAME} printable characters.")]
+    name: Annotated[
+        str,
+        words(f"Unique among views, ignoring case. 1 to {MAX_NAME} printable characters."),
+        example("Search"),
+    ]
     filter: Annotated[
         dict[str, Values],
         words(
             f"The values that match, by dimension; null is the unknown value. At most {MAX_VALUES} "
             f"values of at most {MAX_VALUE} characters. An empty filter matches everything."
         ),
+        example({"team": ["search"]}),
     ]
     principal_dimension: Annotated[
-        str, words("The main dimension of the view."), Option("--principal", "DIMENSION")
+        str, words("The main dimension of the view."), example("model"), Option("--principal", "DIMENSION")
     ]
     connections: Annotated[
         Notified,
@@ -78,6 +83,7 @@ class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     group_by: Annotated[
         list[str],
         words(f"Dimensions to group its reports by, at most {MAX_GROUPS}."),
+        example(["model"], changed=["user", "model"]),
         Option("--by", "DIMENSION"),
     ] = []
     cost_type: Annotated[
@@ -88,9 +94,9 @@ class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         ),
         Option(choices=(*COST_TYPES, *PLAN_TYPES, *BILLED_TYPES)),
     ] = "real_cost"
-    range: Annotated[str, words("The time range of its reports."), Option(choices=tuple(RANGES))] = (
-        "this_month"
-    )
+    range: Annotated[
+        str, words("The time range of its reports."), example("last_30d"), Option(choices=tuple(RANGES))
+    ] = "this_month"
 
 
 ViewChanges = changes_of(NewView)
@@ -99,7 +105,9 @@ ViewItem = item_of(
     "A view in a response. Times are epoch seconds as text. `broken` is the reason why it cannot be used.",
     answered={
         "broken": Annotated[
-            str | None, words("Why it cannot be used: a dimension of its filter no longer exists.")
+            str | None,
+            words("Why it cannot be used: a dimension of its filter no longer exists."),
+            example(None),
         ],
         **KEPT,
     },

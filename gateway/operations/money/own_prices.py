@@ -18,6 +18,7 @@ from gateway.core.fields import (
     Option,
     answer,
     changes_of,
+    example,
     item_of,
     one_of,
     stated,
@@ -44,7 +45,7 @@ AMOUNTS = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 class NewPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields that a person sets. Amounts are decimal text."""
 
-    model: Annotated[str, words("The model. A trailing * matches any ending.")]
+    model: Annotated[str, words("The model. A trailing * matches any ending."), example("acme-large*")]
     provider: Annotated[
         str, words("The provider whose calls have this price. Empty means every provider.")
     ] = ""
@@ -60,8 +61,15 @@ class NewPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         words("The first day of the price, such as 2026-11-20. Empty means all days."),
         Option(metavar="DATE"),
     ] = ""
-    input: Annotated[str, words("Dollars per million input tokens."), Option(metavar="DOLLARS")] = ""
-    output: Annotated[str, words("Dollars per million output tokens."), Option(metavar="DOLLARS")] = ""
+    input: Annotated[
+        str, words("Dollars per million input tokens."), example("2.00"), Option(metavar="DOLLARS")
+    ] = ""
+    output: Annotated[
+        str,
+        words("Dollars per million output tokens."),
+        example("8.00", changed="7.50"),
+        Option(metavar="DOLLARS"),
+    ] = ""
     cache_read: Annotated[
         str,
         words("Dollars per million tokens read from a cache. Empty means the price of the list."),
@@ -127,7 +135,10 @@ def checked(draft: NewPrice) -> NewPrice:
 PriceItem = item_of(
     NewPrice,
     "A price that an operator has set. Times are RFC 3339.",
-    answered={"author": Annotated[str, words("The creator of the price.")], **KEPT},
+    answered={
+        "author": Annotated[str, words("The creator of the price."), example("ada@example.com")],
+        **KEPT,
+    },
 )
 
 

@@ -15,6 +15,7 @@ from gateway.core.fields import (
     Option,
     answer,
     changes_of,
+    example,
     item_of,
     one_of,
     stated,
@@ -44,14 +45,15 @@ GRANULARITIES = ("HOURLY", "DAILY", "MONTHLY")
 class NewEventMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields that a person sets. They mean the same as in [upstream.events]."""
 
-    event_type: Annotated[str, words("The type of the usage events.")]
-    stream: Annotated[str, words("The unit-cost stream that receives the events.")]
+    event_type: Annotated[str, words("The type of the usage events."), example("order")]
+    stream: Annotated[str, words("The unit-cost stream that receives the events."), example("orders")]
     value: Annotated[
         str,
         words(
             "The field of the event with the amount, or 1 to count events. If empty, the amount is `amount` or "
             "`value` of the event, or 1 if it has neither."
         ),
+        example("", changed="pages"),
         Option(metavar="FIELD"),
     ] = ""
     element: Annotated[
@@ -102,7 +104,10 @@ def checked(draft: NewEventMapping) -> NewEventMapping:
 EventMappingItem = item_of(
     NewEventMapping,
     "A mapping that an operator has set. Times are RFC 3339.",
-    answered={"author": Annotated[str, words("The creator of the mapping.")], **KEPT},
+    answered={
+        "author": Annotated[str, words("The creator of the mapping."), example("ada@example.com")],
+        **KEPT,
+    },
 )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.fields import Option, changes_of, item_of, one_of, words
+from gateway.core.fields import Option, changes_of, example, item_of, one_of, words
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import DATA_ACCESS, IS, MAX_DESCRIPTION, MAX_NAME, ROLE_COST_TYPES
 
@@ -28,10 +28,15 @@ class NewRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     see all types.
     """
 
-    name: Annotated[str, words(f"Unique among roles, ignoring case: 1 to {MAX_NAME} printable characters.")]
+    name: Annotated[
+        str,
+        words(f"Unique among roles, ignoring case: 1 to {MAX_NAME} printable characters."),
+        example("Search leads"),
+    ]
     data_access: Annotated[
         str,
         words("Calls that its members see: `full`, `limited` or `none`."),
+        example("limited"),
         Option(choices=DATA_ACCESS, help="Calls that members see: full, limited (by --where) or none."),
     ]
     description: Annotated[
@@ -40,6 +45,7 @@ class NewRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     filters: Annotated[
         list[FilterOfRole],
         words("Conditions that a call must all meet, limited by `roles.max_filters` and `roles.max_values`."),
+        example([{"dimension": "team", "values": ["search"], "mode": "is"}]),
     ] = []
     cost_types: Annotated[
         list[str],
@@ -51,11 +57,13 @@ class NewRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     permission_sets: Annotated[
         list[str],
         words("Permission sets of its members, by id."),
+        example(["view_costs"]),
         Option("--permission-set", choices=tuple(PERMISSION_SETS), help="Permission set of its members."),
     ] = []
     members: Annotated[
         list[str],
         words("E-mail addresses; together with groups at most `roles.max_members`."),
+        example(["bob@example.com"], changed=["bob@example.com", "eve@example.com"]),
         Option("--member", "EMAIL", help="E-mail address of a member."),
     ] = []
     groups: Annotated[
@@ -80,14 +88,26 @@ RoleItem = item_of(
     `broken` says why its filters match nothing: a dimension is no longer part of the totals.
     """,
     answered={
-        "is_builtin": Annotated[bool, words("Whether the role is built in and cannot be changed.")],
-        "broken": Annotated[
-            str | None, words("Why its filters match nothing: a dimension is no longer part of the totals.")
+        "is_builtin": Annotated[
+            bool, words("Whether the role is built in and cannot be changed."), example(False)
         ],
-        "created": Annotated[str | None, words("When the role was created.")],
-        "last_updated": Annotated[str | None, words("When the role was last changed.")],
-        "last_updated_by": Annotated[str | None, words("Who changed the role last.")],
-        "version": Annotated[str | None, words("Changes with each edit; send it back with your edit.")],
+        "broken": Annotated[
+            str | None,
+            words("Why its filters match nothing: a dimension is no longer part of the totals."),
+            example(None),
+        ],
+        "created": Annotated[str | None, words("When the role was created."), example("1795743940.166")],
+        "last_updated": Annotated[
+            str | None, words("When the role was last changed."), example("1795743940.166")
+        ],
+        "last_updated_by": Annotated[
+            str | None, words("Who changed the role last."), example("ada@example.com")
+        ],
+        "version": Annotated[
+            str | None,
+            words("Changes with each edit; send it back with your edit."),
+            example("26dd4ddbeacc79f07a421197", changed="c0c7ab7fb0146d1ab79562f2"),
+        ],
     },
 )
 OneRole = one_of(NewRole, RoleItem)

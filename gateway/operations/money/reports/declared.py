@@ -19,7 +19,17 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import Option, answer, changes_of, item_of, one_of, stated, words
+from gateway.core.fields import (
+    Option,
+    answer,
+    changes_of,
+    example,
+    example_id,
+    item_of,
+    one_of,
+    stated,
+    words,
+)
 from gateway.core.visible import SLICED, check_usable
 from gateway.http.lists import Filter, List, Sort
 from gateway.money.costs.measures import COMPARED_KINDS, REAL_COST
@@ -182,11 +192,14 @@ class NewScheduledReport(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     calls that its recipient may see.
     """
 
-    name: Annotated[str, words(f"Unique, ignoring case. 1 to {MAX_NAME} printable characters.")]
-    view: Annotated[str, words("The view whose costs are sent, by id or name.")]
+    name: Annotated[
+        str, words(f"Unique, ignoring case. 1 to {MAX_NAME} printable characters."), example("search-weekly")
+    ]
+    view: Annotated[str, words("The view whose costs are sent, by id or name."), example(example_id("view"))]
     channels: Annotated[
         list[str],
         words(f"The channels to send it to, 1 to {MAX_CHANNELS}."),
+        example(["finops"]),
         Option("--channel", "NAME", help="Channel to send it to."),
     ]
     every: Annotated[
@@ -196,9 +209,17 @@ class NewScheduledReport(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     day: Annotated[
         int, words("The day: 1 (Monday) to 7 if weekly, 1 to 28 if monthly."), Option(metavar="NUMBER")
     ] = 1
-    at: Annotated[str, words('The time of day, such as "08:00".'), Option(metavar="HH:MM")] = "08:00"
+    at: Annotated[
+        str,
+        words('The time of day, such as "08:00".'),
+        example("08:00", changed="09:00"),
+        Option(metavar="HH:MM"),
+    ] = "08:00"
     time_zone: Annotated[
-        str, words("The time zone of `at` and of the days in the report."), Option("--tz", "ZONE")
+        str,
+        words("The time zone of `at` and of the days in the report."),
+        example("Europe/Berlin"),
+        Option("--tz", "ZONE"),
     ] = "UTC"
     people: Annotated[
         list[str],
@@ -216,18 +237,26 @@ ScheduledReportItem = item_of(
     NewScheduledReport,
     "A scheduled report in a response. Times are RFC 3339.",
     answered={
-        "view_name": Annotated[str | None, words("The name of the view; null if the view was deleted.")],
+        "view_name": Annotated[
+            str | None, words("The name of the view; null if the view was deleted."), example("Search")
+        ],
         "owner": Annotated[
             str,
             words("The person whose visible calls the report contains on channels. Empty means all calls."),
+            example(""),
         ],
-        "next": Annotated[str, words("Time of the next scheduled run.")],
-        "last": Annotated[str | None, words("Time of the last scheduled run.")],
+        "next": Annotated[str, words("Time of the next scheduled run."), example("2026-11-30T07:00:00.000Z")],
+        "last": Annotated[str | None, words("Time of the last scheduled run."), example(None)],
         "problem": Annotated[
             str | None,
             words("Recipients that the last report did not reach, and why. Null if it reached all of them."),
+            example(None),
         ],
-        "version": Annotated[str, words("Changes with each edit. Send it back with your edit.")],
+        "version": Annotated[
+            str,
+            words("Changes with each edit. Send it back with your edit."),
+            example("5530b550bdf69e3faf931437", changed="da1fe08fae983cbe12980edb"),
+        ],
     },
 )
 OneScheduledReport = one_of(NewScheduledReport, ScheduledReportItem)

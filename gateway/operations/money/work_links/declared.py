@@ -21,6 +21,7 @@ from gateway.core.fields import (
     Option,
     answer,
     changes_of,
+    example,
     item_of,
     one_of,
     stated,
@@ -94,21 +95,27 @@ class NewWorkLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         str,
         words("The run of an agent, by the digest that costs show, or by its id if that is a UUID or ULID."),
     ] = ""
-    branch: Annotated[str, words("The branch. State its repository as well.")] = ""
-    repository: Annotated[str, words("The repository of the branch, such as acme/shop.")] = ""
+    branch: Annotated[str, words("The branch. State its repository as well."), example("fix-totals")] = ""
+    repository: Annotated[
+        str, words("The repository of the branch, such as acme/shop."), example("acme/shop")
+    ] = ""
     commit: Annotated[str, words("The commit, as calls state it.")] = ""
     since: Annotated[
         str,
         words("The first day (UTC) of calls on the branch. Empty means from the beginning."),
+        example("2026-11-02"),
         Option(name="--from", metavar="DATE"),
     ] = ""
     until: Annotated[
         str,
         words("The last day (UTC) of calls on the branch. Empty means without end."),
+        example("", changed="2026-11-20"),
         Option(metavar="DATE"),
     ] = ""
     pull_request: Annotated[
-        str, words("The pull request, such as acme/shop#42. For a branch, the number is enough.")
+        str,
+        words("The pull request, such as acme/shop#42. For a branch, the number is enough."),
+        example("acme/shop#42"),
     ] = ""
     ticket: Annotated[str, words("The ticket.")] = ""
     parent_session: Annotated[
@@ -219,7 +226,10 @@ WorkLinkItem = item_of(
     NewWorkLink,
     "A link of a session, branch or commit to a pull request or ticket, or of a session or run to the one that "
     "started it. Sessions and runs are digests. Times are RFC 3339.",
-    answered={"author": Annotated[str, words("The person or key that added the link.")], **KEPT},
+    answered={
+        "author": Annotated[str, words("The person or key that added the link."), example("ada@example.com")],
+        **KEPT,
+    },
 )
 
 
