@@ -27,7 +27,7 @@ from gateway.devices import reports, states
 from gateway.devices.fleet.assistant_states import corrected, remembered
 from gateway.devices.fleet.facts import is_collector, with_earlier, with_instances
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, serial_of
-from gateway.devices.machine_state import WORDS, Evidence, MachineState, MachineStates
+from gateway.devices.machine_state import WORDS, Evidence, MachineState, MachineStates, QuietDevices
 from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.words import DeviceWords, WordNumbers, WordTurn
 from gateway.people.authentication.access import Bearer, ended_token, lacking
@@ -102,6 +102,7 @@ class DeviceLifecycle:
         # function of an agent that returns why the verdicts on this device refuse its sessions, or ""
         self.budget_refusal: Callable[[], str] = lambda: ""
         self._states = MachineStates()
+        self._quiet = QuietDevices()
         self.listening_since = clock.now()
         self._clock = clock
         self._people = people or People.of_installation(secret)
@@ -590,8 +591,12 @@ class DeviceLifecycle:
 
     async def note_states(self) -> None:
         """Store the state of each device whose state changed since the last call."""
-        for number, device in enumerate(self.table.all()):
-            if states.newest_word(device) != self.state_of(device).word:
+        basis = self.interval_s, self.expected()
+        for number, device in enumerate(self._quiet.others(self.table.all(), basis, self._clock.now())):
+            state = self.state_of(device)
+            if states.newest_word(device) == state.word:
+                self._quiet.add(device, state)
+            else:
                 self.table.touch(device.id, self._noted)
             if number % DEVICES_PER_TURN == 0:
                 await pause_when_due()

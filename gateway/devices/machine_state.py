@@ -124,13 +124,13 @@ def machine_state(evidence: Evidence, now: float, known: AssistantStates | None 
         causes += tuple(_of_machine(device))
     covered = word in COVERED and not (word == DELAYED and _waited_s(device) > DELAYED_S)
     link, link_until = _link(evidence, now)
-    until = inf if _has_agent(device) else assistants.until
+    times = [inf if _has_agent(device) else assistants.until, link_until]
     if not assistants.each and (newest := device.newest_calls.get(OTHER_CALLS)) is not None:
-        until = newest + RECENT_S
+        times.append(newest + RECENT_S)
     if is_unhealthy(device, now):
-        until = min(until, device.last_seen + UNHEALTHY_S)
-    until = until if until >= now else inf
-    return MachineState(word, link, covered, causes, assistants, min(until, link_until))
+        times.append(device.last_seen + UNHEALTHY_S)
+    changes_at = min((time for time in times if time >= now), default=inf)
+    return MachineState(word, link, covered, causes, assistants, changes_at)
 
 
 def assistant_states(device: Device, now: float) -> AssistantStates:
@@ -272,6 +272,33 @@ class MachineStates:
     def forget_all_but(self, there: Collection[str]) -> None:
         if len(self._known) > len(there):
             self._known = {id: known for id, known in self._known.items() if id in there}
+
+
+class QuietDevices:
+    """Devices whose noted state still holds: each as it was then, with the time until which its state holds."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, tuple[Device, float]] = {}
+        self._basis: object = None
+        self._began = 0.0
+
+    def others(self, devices: Collection[Device], basis: object, now: float) -> list[Device]:
+        """
+        Return the devices whose state may have changed. `basis` is what the states of all devices depend on. If it
+        changes, or the clock is set back, no state holds.
+        """
+        if basis != self._basis or now < self._began or len(self._until) > len(devices):
+            self._until.clear()
+        self._basis, self._began = basis, now
+        until = self._until
+        return [
+            device
+            for device in devices
+            if (known := until.get(device.id)) is None or known[0] is not device or now > known[1]
+        ]
+
+    def add(self, device: Device, state: MachineState) -> None:
+        self._until[device.id] = device, state.changes_at
 
 
 def _is_same(one: Evidence, other: Evidence) -> bool:

@@ -1,0 +1,143 @@
+"""The states that are noted each minute: no change is missed, and devices whose state holds are not computed again."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.configuration.sections import DeviceSettings
+from gateway.devices.fleet.facts import CAUSES
+from gateway.devices.fleet.matching import ExpectedMachines
+from gateway.devices.fleet.uses import RECENT_S, USES
+from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.machine_state import Evidence, MachineState, machine_state
+from gateway.devices.states import newest_word
+from spool.devices.device import ENROLLED, REVOKED, Device
+from spool.devices.table import DeviceTable
+from spool.registry.tables.inventory import Machine
+from spool.sqlite.devices import SqliteDevices
+from spool.sqlite.directory import SPOOL
+from spool.sqlite.in_memory import MemoryDatabase
+from tests.moved_clock import MovedClock
+
+HOUR, DAY = 3600.0, 86_400.0
+
+
+@pytest_asyncio.fixture
+async def lifecycle() -> AsyncIterator[DeviceLifecycle]:
+    table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
+    yield DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"i" * 32)
+    await table.close()
+
+
+def drawn(dice: random.Random, id: str, now: float) -> Device:
+    """Return a device of any kind, with times near the ends of states."""
+
+    def ago(*spans: float) -> float:
+        return now - dice.choice((0.0, *spans)) - dice.uniform(-2, 2) * HOUR
+
+    state = dice.choice([state for state in CAUSES if state != "not_installed"])
+    claim = {"state": state, "cause": next(iter(CAUSES[state]), ""), "use": dice.choice(("", *USES))}
+    heartbeat: dict[str, Any] = {"serial": f"S{dice.randrange(4)}"}
+    heartbeat["spool"] = {"records": 1, "oldest_age_s": dice.choice((0, 90_000))}
+    kind = dice.choice(("assistants", "assistants", "calls", "agent", "opamp"))
+    if kind == "assistants":
+        heartbeat["assistants"] = {"codex": claim}
+    if kind == "opamp":
+        id = f"opamp:{id}"
+        heartbeat["opamp"] = {"one": {"healthy": dice.random() < 0.5, "connected": True}}
+    seen = ago(DAY)
+    uses = {"setting": "unset", "since": ago(DAY)}
+    uses |= {"unheard": ago(HOUR)} if dice.random() < 0.5 else {"missing": ago(HOUR), "missed": ago()}
+    return Device(
+        id=id, enrolled_at=seen, enrolled_by="fleet", last_seen=seen,
+        state=dice.choice((ENROLLED, ENROLLED, ENROLLED, REVOKED)),
+        last_heartbeat=None if kind == "calls" else seen,
+        copied_at=now if dice.random() < 0.1 else None,
+        newest_calls={dice.choice(("codex", "")): ago(RECENT_S, DAY)} if dice.random() < 0.8 else {},
+        uses={"codex": uses} if kind == "assistants" and dice.random() < 0.7 else {},
+        heartbeat=json.dumps(heartbeat).encode(),
+    )  # fmt: skip
+
+
+def expected(dice: random.Random, now: float) -> ExpectedMachines:
+    machines = [
+        Machine(serial=f"S{number}", last_seen=now + DAY, seen_before=now + dice.choice((-DAY, DAY)))
+        for number in range(3)
+    ]
+    return ExpectedMachines(machines)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_no_change_is_missed(lifecycle: DeviceLifecycle, seed: int) -> None:
+    """
+    After each look at random times, the noted word of each device is the one of a full computation: after reports,
+    deletions, an import of the inventory, another interval of reports, and a clock that was set back.
+    """
+    dice, clock, changes = random.Random(seed), lifecycle._clock, 0
+    assert isinstance(clock, MovedClock)
+    words: dict[str, str] = {}
+    for _ in range(60):
+        step = dice.choice((1.0, 60.0, 600.0, HOUR, DAY, 7 * DAY, -HOUR))
+        clock.move(step)
+        now = clock.now()
+        for device in lifecycle.table.all():
+            if dice.random() < 0.1:
+                lifecycle.table.touch(device.id, partial(replace, last_seen=now))
+            if dice.random() < 0.05:
+                lifecycle.table._put_in_memory(device.id, None)
+        for number in range(dice.randrange(4)):
+            device = drawn(dice, f"{dice.randrange(30)}-{number}", now)
+            lifecycle.table._put_in_memory(device.id, device)
+        if dice.random() < 0.1:
+            machines = expected(dice, now)
+            lifecycle.expected = lambda machines=machines: machines  # type: ignore[misc]
+        if dice.random() < 0.1:
+            interval_s = dice.choice((60.0, HOUR))
+            lifecycle.settings = replace(lifecycle.settings, heartbeat_interval=interval_s)
+        await lifecycle.note_states()
+        for device in lifecycle.table.all():
+            machine = lifecycle.expected().machine_of(device)
+            evidence = Evidence(device, lifecycle.interval_s, machine, lifecycle.listening_since)
+            word = machine_state(evidence, now).word
+            assert word == newest_word(device), device
+            changes += words.get(device.id, word) != word
+            words[device.id] = word
+    assert changes > 5
+
+
+async def test_quiet_devices_are_not_computed_again(
+    lifecycle: DeviceLifecycle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, computed = lifecycle.now(), []
+    for number in range(100):
+        id = f"laptop-{number}"
+        device = Device(
+            id=id, enrolled_at=now, enrolled_by="fleet", last_seen=now, newest_calls={"codex": now}
+        )
+        lifecycle.table._put_in_memory(id, device)
+    for _ in range(2):  # the first one notes the states, and the second one sees them noted
+        await lifecycle.note_states()
+    state_of = lifecycle.state_of
+
+    def counted(device: Device) -> MachineState:
+        computed.append(device.id)
+        return state_of(device)
+
+    monkeypatch.setattr(lifecycle, "state_of", counted)
+    await lifecycle.note_states()
+    assert [] == computed
+    lifecycle.table.touch("laptop-7", lambda known: replace(known, hostname="another"))
+    await lifecycle.note_states()
+    assert ["laptop-7"] == computed
+    lifecycle._clock.move(RECENT_S + 1)  # type: ignore[attr-defined]
+    await lifecycle.note_states()
+    assert 1 + 2 * 100 == len(computed)
+    assert {"unknown"} == {newest_word(device) for device in lifecycle.table.all()}
