@@ -219,6 +219,8 @@ SPIKE = 8.0
 OWNERLESS = 1.8
 STORM = 40.0  # calls in the storm's hour, as a multiple of the usual number
 STORM_HOUR = 14
+# The advice to use a cache counts calls of these days, so they have to cost a notable part of the month.
+CONVERSATION_DAYS = 5
 LATE_DAYS = 12  # most planted problems appear within this number of days at the end of the month
 DEAR_MODEL = "claude-opus-4-1"
 DEAR_USER = "ben"
@@ -295,6 +297,8 @@ class Plants:
             call.response_model = DEAR_MODEL if call.response_model else None
         if "unused-cache" in self.words and workload is TUTOR and call.status == "ok":
             call.cache_read_tokens = call.cache_write_tokens = 0
+            if day >= self._today - CONVERSATION_DAYS * DAY_S:
+                call.input_tokens = 3 * (call.input_tokens or 0)
         if day < self._late:
             return call
         if "losing-laptop" in self.words and call.device == LOSING_LAPTOP:
