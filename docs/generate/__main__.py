@@ -10,16 +10,13 @@ from pathlib import Path
 
 from docs.generate import commands, configuration, connect, console_fields, http_api, json_schema, published
 
-_LIMITS = "limits.md"
 _CONSOLE = "../gateway/console/static"  # a path in the same checkout as the docs
-_BEGIN, _END = "<!-- made by make docs-reference -->\n", "<!-- end -->\n"
 
 
 def reference(docs: Path) -> Mapping[str, str]:
     """
-    Return the text of each file that is made from the code, completely or in part. Equal code gives equal files.
+    Return the text of each file that is made from the code. Equal code gives equal files.
     """
-    before, _, rest = (docs / _LIMITS).read_text().partition(_BEGIN)
     return {
         "reference/configuration.md": configuration.page(),
         "reference/tollhouse.schema.json": json_schema.text(),
@@ -28,7 +25,6 @@ def reference(docs: Path) -> Mapping[str, str]:
         "reference/published.md": published.page(),
         f"{_CONSOLE}/pages/connect_texts.mjs": connect.module(docs),
         f"{_CONSOLE}/lib/resource_fields.mjs": console_fields.module(),
-        _LIMITS: before + _BEGIN + configuration.limits() + _END + rest.partition(_END)[2],
     }
 
 

@@ -1,6 +1,4 @@
-"""
-The configuration reference as Markdown: docs/reference/configuration.md and the table in docs/limits.md.
-"""
+"""The configuration reference as Markdown: docs/reference/configuration.md."""
 
 from __future__ import annotations
 
@@ -61,16 +59,6 @@ def tables(section: type[Any] = Config, header: str = "") -> Iterator[Configurat
 
 def page() -> str:
     return _HEAD + "".join(_section(table) for table in tables())
-
-
-def limits() -> str:
-    """Return the table of all settings that have a limit. The reference explains them."""
-    lines = ["| setting | default |", "|---|---|"]
-    for table in tables():
-        name = table.header.strip("[]")
-        limited = [key for key in table.keys if key.setting.edge]
-        lines += [f"| `{name}.{key.name}` | {_default(key).strip('`')} |" for key in limited]
-    return "\n".join(lines) + "\n"
 
 
 def _section(table: ConfigurationTable) -> str:

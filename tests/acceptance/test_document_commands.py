@@ -36,7 +36,6 @@ ELSEWHERE = {
     "docs/kafka.md": "tests/clients",
     "docs/clickhouse.md": "tests/clients",
     "docs/units-of-work.md": "tests/acceptance/test_links_from_ci.py",
-    "docs/verdict-adapters.md": "tests/integration/operations/money/test_verdict_adapters.py",
 }
 CONFIGURATIONS = sorted(
     str(path.relative_to(ROOT))

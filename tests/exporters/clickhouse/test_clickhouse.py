@@ -26,7 +26,7 @@ from tests.exporters.spools import calls
 from tests.integration.lake.lakes import ROUTE, House, opened
 
 SETTINGS = DestinationSettings(name="lake", type="clickhouse")
-DOCS = Path(__file__).parents[3] / "docs/clickhouse.md"
+STATEMENTS = Path(__file__).parents[3] / "deploy/clickhouse/ai_telemetry.sql"
 
 
 async def landed(house: House, url: str, *, leave_out: tuple[str, ...] = (), mark: str = "") -> list[str]:
@@ -203,6 +203,6 @@ def test_settings_say_what_is_wrong_before_anything_is_opened(changes: dict[str,
     assert words in problem
 
 
-def test_the_page_has_the_table_that_rows_are_made_for() -> None:
-    """Operators copy the table definition from the page."""
-    assert f"```sql\n{create_statements('ai_telemetry')}```" in DOCS.read_text()
+def test_the_file_has_the_table_that_rows_are_made_for() -> None:
+    """Operators run this file."""
+    assert create_statements("ai_telemetry") == STATEMENTS.read_text()

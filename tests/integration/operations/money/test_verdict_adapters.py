@@ -1,5 +1,5 @@
 """
-The adapters of docs/verdict-adapters.md, as they are written there, against a running server. LiteLLM and FastAPI are
+The adapters of deploy/verdicts against a running server. LiteLLM and FastAPI are
 replaced by modules with the two names that the hook imports, and no Envoy runs.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +24,8 @@ from tests.integration.operations.money.test_published_budgets import Asking, as
 from tests.integration.operations.money.test_verdicts import reader
 
 __all__ = ["asking"]
-PAGE = Path(__file__).parents[4] / "docs/verdict-adapters.md"
+FOLDER = Path(__file__).parents[4] / "deploy/verdicts"
+JOB = (FOLDER / "may_start.sh").read_text()
 OPA = os.environ.get("TOLLHOUSE_OPA") or shutil.which("opa")
 
 
@@ -33,11 +33,6 @@ class Refused(Exception):
     def __init__(self, status_code: int, detail: dict[str, str]) -> None:
         super().__init__(detail)
         self.status_code = status_code
-
-
-def block(language: str) -> str:
-    [text] = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    return str(text)
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +57,8 @@ async def hook(asking: Asking, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("TOLLHOUSE_KEY", await reader(asking))
     monkeypatch.setenv("TOLLHOUSE_VERDICT_KEY", str(tmp_path / "verdicts.pem"))
     module = ModuleType("tollhouse_verdicts")
-    exec(compile(block("python"), str(PAGE), "exec"), module.__dict__)
+    path = FOLDER / "tollhouse_verdicts.py"
+    exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
     return module
 
 
@@ -135,7 +131,7 @@ async def test_the_curl_script(asking: Asking) -> None:
     key = await reader(asking)
     url = asking.serving.url
 
-    async def run(name: str, url: str, script: str = block("sh")) -> tuple[int | None, str]:
+    async def run(name: str, url: str, script: str = JOB) -> tuple[int | None, str]:
         process = await asyncio.create_subprocess_exec(
             "sh", "-c", script, "script", name,
             env={**os.environ, "TOLLHOUSE_URL": url, "TOLLHOUSE_KEY": key}, stderr=asyncio.subprocess.PIPE,
@@ -159,7 +155,7 @@ async def test_the_curl_script(asking: Asking) -> None:
     assert 0 == (await run("other", url))[0]
     down = "http://127.0.0.1:1"
     assert 0 == (await run("ci", down))[0]
-    assert 1 == (await run("ci", down, block("sh").replace("IS_CLOSED=0", "IS_CLOSED=1")))[0]
+    assert 1 == (await run("ci", down, JOB.replace("IS_CLOSED=0", "IS_CLOSED=1")))[0]
 
 
 def verdict(include: dict[str, list[str]], state: str = verdicts.OVER) -> verdicts.BudgetVerdict:
@@ -184,7 +180,7 @@ def verdict(include: dict[str, list[str]], state: str = verdicts.OVER) -> verdic
 def test_the_policy_of_opa(
     tmp_path: Path, include: Any, state: str, valid_until: str, is_closed: bool, allow: bool
 ) -> None:
-    policy = block("rego")
+    policy = (FOLDER / "tollhouse.rego").read_text()
     if is_closed:
         policy = policy.replace("is_closed := false", "is_closed := true")
     (tmp_path / "policy.rego").write_text(policy)
