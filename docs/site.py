@@ -11,7 +11,6 @@ _SEARCH: dict[str, dict[str, object]] = {
     "decisions/": {"exclude": True},
     "connect/": {"boost": 0.4},
     "develop/": {"boost": 0.1},
-    "faq.md": {"boost": 0.5},
     "alternatives.md": {"boost": 0.3},
     "reference/": {"boost": 0.3},
 }

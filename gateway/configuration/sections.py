@@ -204,7 +204,7 @@ class ServerSettings:
     native: bool = setting(
         True,
         "whether to use the compiled module `tollhouse-native` if it is installed; see [what it "
-        "gives](sizing.md#the-compiled-module); needs a restart",
+        "gives](develop/compiled-module.md#install-it); needs a restart",
     )
     max_event_streams: int = setting(
         50,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from docs.generate.configuration import tables
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import KIB, MIB
 from tests.integration.conftest import Serve, Serving
@@ -81,12 +81,17 @@ async def test_refusals_are_counted_by_their_type(serve: Serve) -> None:
 
 
 async def test_every_limit_that_is_shown_is_documented(serving: Serving) -> None:
-    """Every limit in `/metrics` is in docs/limits.md."""
+    """The configuration reference says of every limit in `/metrics` what happens there."""
     answer = await serving.send("/metrics", b"", method="GET", key=None)
     shown = set(re.findall(r'tollhouse_limit{name="([^"]+)"}', answer.body.decode()))
     assert {"server.max_inflight_bytes", "spool.max_senders", "spool.max_series"} <= shown
-    document = (Path(__file__).parents[3] / "docs" / "limits.md").read_text()
-    assert set() == {name for name in shown if f"| `{name}` |" not in document}
+    documented = {
+        f"{table.header.strip('[]')}.{key.name}"
+        for table in tables()
+        for key in table.keys
+        if key.setting.edge
+    }
+    assert set() == shown - documented
 
 
 async def test_a_budget_that_one_key_fills_over_http_takes_small_calls_over_grpc(serve: Serve) -> None:
