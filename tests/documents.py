@@ -41,7 +41,11 @@ class ConnectPage:
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """Return the table at the top as a mapping from its first column to its second."""
+        """Return the table at the top as a mapping from its first column to its second, with what pages leave out."""
+        return {"send to": "`http://HOST:4318`", "key": "`Authorization: KEY`", **self.stated_facts}
+
+    @property
+    def stated_facts(self) -> Mapping[str, str]:
         head = self.text.partition("\n## ")[0]
         return dict(re.findall(r"^\| ([a-z ]+) \| (.*) \|$", head, re.MULTILINE))
 

@@ -58,8 +58,14 @@ STANDARD_VARIABLES = {
 
 @each_page
 def test_a_page_has_the_form_of_all_pages(page: ConnectPage) -> None:
-    """Every page has the same facts and sections in the same order. Assistants with managed settings have one more."""
+    """
+    Every page has the same facts and sections in the same order. Assistants with managed settings have
+    one more section. Only an address or a key that differs from docs/connect/index.md is stated.
+    """
     assert FACTS == list(page.facts)
+    assert [name for name in FACTS if name in page.stated_facts] == list(page.stated_facts)
+    usual = {"send to": "`http://HOST:4318`", "key": "`Authorization: KEY`"}
+    assert {} == dict(usual.items() & page.stated_facts.items())
     sections = list(SECTIONS)
     if page.name in {assistant.page for assistant in MANAGED.values()}:
         sections.insert(sections.index("Settings") + 1, "Managed")

@@ -33,7 +33,7 @@ export const TOOLS = [
     "code": "plugins:\n  - name: http-log\n    config:\n      http_endpoint: http://HOST:4318/v1/ai-telemetry/kong\n      headers:\n        Authorization: KEY\n      queue:\n        max_batch_size: 100\n  - name: ai-proxy\n    config:\n      logging:\n        log_statistics: true\n        log_payloads: false"
    },
    {
-    "text": "The example shows only the logging settings of ai-proxy, which needs its other settings as well. To bridge longer pauses of Tollhouse, set queue.max_retry_time to more than 60 seconds."
+    "text": "ai-proxy needs its other settings as well. To bridge longer pauses of Tollhouse, set queue.max_retry_time to more than 60 seconds."
    }
   ]
  },
@@ -259,15 +259,6 @@ export const TOOLS = [
    },
    {
     "code": "listen:\n  public_url: https://claude-gateway.example.com\ntelemetry:\n  forward_to:\n    - url: http://HOST:4318\n      headers:\n        Authorization: KEY\n      metrics: true\n      logs: true\n      traces: false"
-   },
-   {
-    "text": "### See it arrive"
-   },
-   {
-    "text": "Ten seconds after a call:"
-   },
-   {
-    "code": "tollhouse report --by source,user"
    }
   ]
  },
@@ -639,19 +630,7 @@ export const TOOLS = [
     "text": "If a proxy in front needs Authorization for itself, choose another header, such as X-Tollhouse-Key, and list it in server.key_headers."
    },
    {
-    "text": "### See it arrive"
-   },
-   {
-    "text": "*Test* in the menu of the destination sends a span. Tollhouse shows the time under the key, and counts nothing:"
-   },
-   {
-    "code": "tollhouse keys show \"claude api\""
-   },
-   {
-    "text": "Ten seconds after a call, the report lists it by workspace:"
-   },
-   {
-    "code": "tollhouse report --by tag:workspace,model"
+    "text": "*Test* in the menu of the destination sends a span. tollhouse keys show \"claude api\" shows the time, and nothing is counted. After a call, tollhouse report --by tag:workspace,model lists it."
    },
    {
     "text": "401: the header or the key is wrong"
@@ -700,16 +679,7 @@ export const TOOLS = [
     "code": "tollhouse keys create --name \"claude api\" --use-case \"Send AI Telemetry\""
    },
    {
-    "text": "### See it arrive"
-   },
-   {
-    "text": "Ten seconds after a run of the model, the report lists it by session:"
-   },
-   {
-    "code": "tollhouse report --by session"
-   },
-   {
-    "text": "To group by the agent's name, add agent to [ledger] tags and use tollhouse report --by tag:agent."
+    "text": "tollhouse report --by session lists the runs. To group by the agent's name, add agent to [ledger] tags and use tollhouse report --by tag:agent."
    }
   ]
  },
