@@ -123,6 +123,7 @@ class People:
     policy: str
     secret: bytes = field(repr=False)
     persons: Persons = field(default_factory=Persons, repr=False)
+    min_group: int = 0  # the setting `privacy.min_group`, see spool.registry.roles.RoleTable.rights
 
     @classmethod
     def of_installation(cls, secret: bytes, policy: str = HASH, persons: Persons | None = None) -> People:

@@ -93,6 +93,7 @@ FIELDS: Mapping[str, str] = {
     "response_model": "The model that answered.",
     "model_family": "The model, with all its variants.",
     "provider": "The provider, such as `openai`.",
+    "people": "The setting `privacy.min_group`.",
     "team": "The team that made the calls.",
     "user": "The person or service that made the calls.",
     "device": "The device that made the calls.",

@@ -208,6 +208,7 @@ PAGES = (
             "/comparison",
             "/forecast",
             "/what-if",
+            "/group-costs",
             "/marks",
             "/work",
         ),

@@ -21,7 +21,7 @@ LIVE = frozenset({
     "publish", "log", "billing", "notify", "views", "budgets", "allocation", "mcp", "reconciliation", "enforcers",
     "scheduled_reports", "annotations", "plans", "contracts", "channels", "roles", "answers", "operators",
     "server.accept_bearer", "server.api_key_file", "server.chain_keys", "server.key_headers", "server.key_addresses",
-    "server.max_key_requests_per_s", "server.max_key_bytes_per_s", "server.min_upload_rate",
+    "server.figure_keys", "server.max_key_requests_per_s", "server.max_key_bytes_per_s", "server.min_upload_rate",
     "server.max_listed_records", "work.links",
 })  # fmt: skip
 _TLS_FILES = ("tls_cert_file", "tls_key_file", "tls_client_ca_file")
@@ -30,7 +30,8 @@ _TLS_FILES = ("tls_cert_file", "tls_key_file", "tls_client_ca_file")
 OWN_SECTIONS = frozenset({"data_dir", "agent", "log", "storage", "server"})
 SHARED_SETTINGS = frozenset({
     "storage.durability", "server.accept_bearer", "server.chain_keys", "server.key_headers", "server.key_addresses",
-    "server.max_body_bytes", "server.max_items", "server.max_key_requests_per_s", "server.max_key_bytes_per_s",
+    "server.figure_keys", "server.max_body_bytes", "server.max_items", "server.max_key_requests_per_s",
+    "server.max_key_bytes_per_s",
 })  # fmt: skip
 OWN_ENDINGS = ("_file", "_env", ".file", ".proxy")
 PRICES = "prices"  # name of the price list's content, which may come from different files

@@ -242,6 +242,11 @@ class ServerSettings:
         "reset devices. A device's own key is named `device ID`. `tollhouse agent` needs no entry: "
         "its records are reports of its device, and the gateway prices them",
     )
+    figure_keys: tuple[str, ...] = setting(
+        (),
+        "names of keys that may read figures although `privacy.min_group` is set, such as keys of enforcers; "
+        "`*` matches any ending",
+    )
     max_key_requests_per_s: int = setting(
         0, "maximum requests per second with one key; 0 means no limit", edge="429 with `Retry-After`"
     )
@@ -483,6 +488,11 @@ class PrivacySettings:
         "maximum number of stored names of people: [names of people](people.md)",
         edge="409 for a further name; delete some names",
         least=1,
+    )
+    min_group: int = setting(
+        0,
+        "hide figures of groups with fewer people from everybody who may not see names: "
+        "[groups of people](groups.md); 0 hides nothing",
     )
     viewings: Duration = setting(
         KEPT_S,

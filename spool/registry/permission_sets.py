@@ -135,7 +135,7 @@ _CATALOGUE = (
     PermissionSet(
         id=VIEW_NAMES,
         title="View Names of People",
-        description="See the names of people whose e-mail addresses are stored as hashes.",
+        description="See the names of people whose e-mail addresses are stored as hashes, and figures of small groups.",
     ),
     PermissionSet(
         id=ANSWER_PRIVACY_REQUESTS,

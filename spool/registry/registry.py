@@ -106,6 +106,8 @@ class Registry:
             changes, "frozen_rates", unaudited=("days",)
         )  # currency rates by month
         self.billed_invoices = PlainDocuments(changes, "billed_invoice")
+        # cells of spool.ledger.groups, by number
+        self.group_costs = PlainDocuments(changes, "group_costs", unaudited=("cells",))
         self.closed_months = PlainDocuments(changes, "closed_month")  # closed months of a provider's bills
         # connections whose rows are shown in costs, by connection id
         self.connections_in_costs = PlainDocuments(changes, "connection_in_costs")
@@ -153,6 +155,7 @@ class Registry:
             self.inventory,
             self.frozen_rates,
             self.billed_invoices,
+            self.group_costs,
             self.closed_months,
             self.connections_in_costs,
             *self._documents,
@@ -206,6 +209,10 @@ class Registry:
         """Use a value of `privacy.emails`."""
         self.people.policy = policy
         self.persons.relink()
+
+    def set_min_group(self, people: int) -> None:
+        """Use a value of `privacy.min_group`."""
+        self.people.min_group = people
 
     def table(self, kind: type[Table]) -> Table:
         """

@@ -38,6 +38,7 @@ from spool.registry.permission_sets import (
     OF_OPERATOR,
     ORGANIZATION_ADMINISTRATION,
     PERMISSION_SETS,
+    VIEW_NAMES,
     with_included,
 )
 from spool.registry.registry_rows import RegistryRows
@@ -241,7 +242,8 @@ class Rights:
     The current permissions and visible data of a person. `roles` are the names of the roles that grant them.
 
     `slice` has the visible calls, but only of roles that show every counted cost type. `shown` has the parts
-    of all roles, each with the cost types that the role shows. `person` is the e-mail address.
+    of all roles, each with the cost types that the role shows. `person` is the e-mail address. `groups` are the calls
+    whose sums the person may see only in large groups, see `RoleTable.rights`.
     """
 
     permission_sets: frozenset[str] = frozenset()
@@ -249,6 +251,7 @@ class Rights:
     roles: tuple[str, ...] = ()
     shown: tuple[tuple[frozenset[str], tuple[RoleFilter, ...]], ...] = ()
     person: str = ""
+    groups: LedgerSlice = LedgerSlice()
 
     def slice_of(self, cost_types: Collection[str]) -> LedgerSlice:
         """Return the calls that the person may see in every one of these cost types."""
@@ -256,6 +259,12 @@ class Rights:
         if () not in parts:
             return LedgerSlice(parts=tuple(parts))
         return LedgerSlice(parts=((),), hides_money=(frozenset(ROLE_COST_TYPES), ()) not in self.shown)
+
+    def only(self, own: RoleFilter | None) -> Rights:
+        """Return these rights for the calls that also pass a filter, or for no calls, and `groups` for the others."""
+        shown = () if own is None else tuple((types, (*part, own)) for types, part in self.shown)
+        rights = replace(self, shown=shown, groups=self.slice)
+        return replace(rights, slice=rights.slice_of(COUNTED_TYPES))
 
     @property
     def hides_calls(self) -> bool:
@@ -506,7 +515,8 @@ class RoleTable(NamedTable[Role]):
         return [*BUILTIN.values(), *self._rows.values()]
 
     def rights(self, holder: Holder) -> Rights:
-        return self._in_force.of_holder(holder)
+        """Return the current rights of a person. All addresses that a person uses get them here."""
+        return self._of_groups(self._in_force.of_holder(holder))
 
     def rights_with(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
         """
@@ -515,7 +525,18 @@ class RoleTable(NamedTable[Role]):
         """
         tried_role = Role(id="", **stated(draft))
         other_roles = (role for id, role in self._rows.items() if id != replaced)
-        return Roles(map(self._matched, [*other_roles, tried_role])).of_holder(holder)
+        return self._of_groups(Roles(map(self._matched, [*other_roles, tried_role])).of_holder(holder))
+
+    def _of_groups(self, rights: Rights) -> Rights:
+        """
+        Return rights under `privacy.min_group`: people without VIEW_NAMES see their own calls, and sums of others only
+        in the cells of spool.ledger.groups. Whether another sum is safe would depend on all sums they ever ask for.
+        """
+        people = self._changes.people
+        if not people.min_group or VIEW_NAMES in rights.permission_sets:
+            return rights
+        own = RoleFilter(dimension=USER, values=people.forms(rights.person)) if rights.person else None
+        return rights.only(own)
 
     def get(self, id: str) -> Role:
         return BUILTIN.get(id) or super().get(id)

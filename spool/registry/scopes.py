@@ -126,6 +126,23 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# Scopes whose answers contain no figure of calls. While `privacy.min_group` is set, keys may use only these scopes.
+WITHOUT_FIGURES = frozenset(
+    (
+        *GROUPS["Send AI Telemetry"],
+        *GROUPS["Send Billing Data"],
+        *GROUPS["AI Device Control Plane"],
+        *GROUPS["Container agent"],
+        *GROUPS["Kubernetes Clusters"],
+        *GROUPS["Cost Allocation"],
+        *GROUPS["Roles & Access Control"],
+        CREATE_EVENT,
+        CREATE_STREAM,
+        DELETE_STREAM,
+        MANAGE_RECORDS,
+    )
+)
+
 SCOPES = frozenset(scope for group in GROUPS.values() for scope in group)
 
 SEND_AI_TELEMETRY = "Send AI Telemetry"

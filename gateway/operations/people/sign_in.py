@@ -104,6 +104,8 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
         "is_limited": request.is_limited,
         "cost_types": list(request.rights.cost_types),
     }
+    if registry := request.shared.registry:
+        rights |= {"min_group": registry.people.min_group} if registry.people.min_group else {}
     return {
         "session": shown,
         "rights": rights,

@@ -31,7 +31,14 @@ from spool.registry.enrolment_tokens import EnrolmentToken
 from spool.registry.keys import DELETED, DISABLED, ENABLED, EXPIRED, OPENS, WAITS, Key
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.scopes import CREATE_EVENT, ENROLL, INGEST, SEND_AI_TELEMETRY, granting_use_case
+from spool.registry.scopes import (
+    CREATE_EVENT,
+    ENROLL,
+    INGEST,
+    SEND_AI_TELEMETRY,
+    WITHOUT_FIGURES,
+    granting_use_case,
+)
 from spool.registry.tables.expired_tries import ExpiredTries
 
 if TYPE_CHECKING:
@@ -205,6 +212,7 @@ class Access:
         self._is_adopted = False
         self._accept_bearer = settings.accept_bearer
         self._chain_keys = settings.chain_keys
+        self._figure_keys = settings.figure_keys
         self.key_headers = tuple({name.lower(): None for name in settings.key_headers})
         self._key_addresses = {
             name: (networks, Networks(networks)) for name, networks in settings.key_addresses.items()
@@ -300,7 +308,15 @@ class Access:
         bearer = self._bearer(secret, address)
         if scope not in bearer.scopes:
             raise lacking(scope)
+        if scope not in WITHOUT_FIGURES and self._hides_figures(bearer.name):
+            raise hidden_figures()
         return bearer
+
+    def _hides_figures(self, name: str) -> bool:
+        """Return True if `privacy.min_group` closes all figures to a key."""
+        if self._registry is None or not self._registry.people.min_group:
+            return False
+        return not any(fnmatchcase(name, pattern) for pattern in self._figure_keys)
 
     def charge(self, bearer: Bearer, *, requests: int, bytes: int) -> None:
         """Charge the key's limits. Refusal 429 until earlier charges are paid off."""
@@ -729,6 +745,15 @@ def lacking(scope: str) -> Refusal:
     use_case = granting_use_case(scope)
     grant = f'or the managed use case "{use_case}"' if use_case else "(no managed use case grants it)"
     return Refusal(403, "missing_scope", f"this API key lacks the scope {scope}; give it that scope {grant}")
+
+
+def hidden_figures() -> Refusal:
+    """Return a 403 for a key that asks for figures which `privacy.min_group` hides."""
+    message = (
+        "privacy.min_group hides figures of small groups of people, so keys read no figures; an operator may name "
+        "this key in server.figure_keys"
+    )
+    return Refusal(403, "min_group", message)
 
 
 def ended_token() -> Refusal:

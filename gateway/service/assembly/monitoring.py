@@ -66,6 +66,8 @@ def exposition(
         states = await storage.deliveries.routes()
         soundness = await storage.ledger.soundness()
         coverage = parts.fleet.coverage_of(await parts.fleet.rows())
+        # costs that change with each call would show the calls of one person
+        shows_costs = storage.registry is None or not storage.registry.people.min_group
         return Snapshot(
             clock_step_s=step_s,
             clock_held_s=held_s,
@@ -82,10 +84,10 @@ def exposition(
             clusters=parts.clusters.counts(),
             waiting_files=await storage.container_files.waiting(),
             failed_attempts=receivers.access.failed_attempts,
-            budgets=_standing(budgets.made) if budgets and budgets.made else (),
-            reconciled=_reconciled(reconciler.made) if reconciler and reconciler.made else (),
+            budgets=_standing(budgets.made) if shows_costs and budgets and budgets.made else (),
+            reconciled=_reconciled(reconciler.made) if shows_costs and reconciler and reconciler.made else (),
             insights=await storage.registry.insights.open_counts() if storage.registry else {},
-            spend=spend.counts if spend else None,
+            spend=spend.counts if shows_costs and spend else None,
             lakes=await lake_states(parts.config, storage),
             senders=await _senders(parts, receivers),
             keys=await _keys(parts, receivers),

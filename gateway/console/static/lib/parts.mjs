@@ -205,7 +205,7 @@ function Facts({column, row, lead, nameOf}) {
 export const may = (session, needed) => !needed || session.permission_sets.includes(needed);
 
 /** Return whether the session may use a page or an action. People with restricted access may not use a page or an action about all calls. */
-export const isOpen = (session, {needs, isWhole}) => may(session, needs) && !(isWhole && session.is_limited);
+export const isOpen = (session, {needs, isWhole, hasGroups}) => may(session, needs) && !(isWhole && session.is_limited) && !(hasGroups && !session.min_group);
 
 const STATES = {
   good: ["running", "enrolled", "active", "enabled", "live", "delivered", "resolved", "closed", "accepted", "yes", "reporting", "online", "healthy"],

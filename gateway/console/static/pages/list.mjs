@@ -1,11 +1,13 @@
 /**
  * Every page of the console, in menu order. A page's file is loaded when the page is first opened. Neighbours with the same `group`
  * share one menu entry, which opens the first of them, so that the menu has at most seven entries. A page needs the permission set
- * `needs`. If it is about all calls (`isWhole`), it also needs access to all calls. A page `under` another page has no entry of its own in the menu.
+ * `needs`. If it is about all calls (`isWhole`), it also needs access to all calls, and `privacy.min_group` if it `hasGroups`. A page `under`
+ * another page has no entry of its own in the menu.
  */
 export const PAGES = [
   {path: "/", title: "Overview", shortcut: "o", needs: "view_costs", load: () => import("./overview.mjs")},
   {path: "/costs", title: "Costs", shortcut: "c", needs: "view_costs", load: () => import("./costs.mjs")},
+  {path: "/groups", title: "Groups", shortcut: "1", group: "Money", needs: "view_costs", hasGroups: true, load: () => import("./groups.mjs")},
   {path: "/work", title: "Unit of work", shortcut: "j", under: "/costs", needs: "view_costs", load: () => import("./work.mjs")},
   {path: "/calls", title: "Calls", shortcut: "l", needs: "view_records", load: () => import("./calls.mjs")},
   {path: "/connect", title: "Connect", shortcut: "x", needs: "view_records", load: () => import("./connect.mjs")},

@@ -1,0 +1,114 @@
+"""
+Stored cuts of `privacy.min_group`: each finished part of a month is cut once, when somebody first asks for it.
+
+A cut never changes, because the difference of two cuts of the same calls could be the figures of one person. So
+a call that arrives later, a new price and a link of names change no cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from spool.errors import AlreadyThere
+from spool.ledger.groups import COUNTS, SPLIT_BY, GroupCell, cells, fewer, finished_ends, part_of
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.sums import OTHER
+from spool.people import USER
+from spool.registry.operators import Actor
+from spool.registry.registry import Registry
+from spool.registry.roles import LedgerSlice, RoleFilter
+from spool.seen import watching
+
+FIRST_CUT = timedelta(days=400)  # age of the oldest calls that the first cut has
+_CUTTER = Actor("tollhouse", "privacy.min_group")
+
+
+class Cut(NamedTuple):
+    """The cells of the calls from a time until before another. Each has at least `people` people."""
+
+    since: datetime
+    until: datetime
+    people: int
+    cells: Sequence[GroupCell]
+
+
+def needed_people(min_group: int) -> int:
+    """Return the people that a cell needs. Readers know their own figures and can subtract them."""
+    return min_group + 1
+
+
+async def cuts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[Cut]:
+    """Cut the parts that are over, and return all cuts that have enough people under the present setting."""
+    people = needed_people(registry.people.min_group)
+    stored = _stored(registry)
+    start = stored[-1].until if stored else part_of(now - FIRST_CUT)
+    number = len(stored)
+    for end in finished_ends(start, now):
+        found = await _cells_of(ledger, start, end, people, fewer(registry.people.min_group))
+        if not found:  # too few people, so this part joins the next
+            continue
+        body = _body(Cut(start, end, people, found))
+        try:
+            await registry.group_costs.add(f"{number:06}", body, actor=_CUTTER, action="group_costs.cut")
+        except AlreadyThere:  # another request or gateway was quicker, and its cut counts
+            break
+        start, number = end, number + 1
+    return [cut for cut in _stored(registry) if cut.people >= people]
+
+
+async def _cells_of(
+    ledger: Ledger, since: datetime, until: datetime, people: int, label: str
+) -> Sequence[GroupCell]:
+    query = CostQuery(
+        since=since, until=until, granularity=TOTAL, group_by=(*SPLIT_BY, USER), measures=COUNTS
+    )
+    with watching(None):
+        rows = await ledger.costs(query)
+    return await asyncio.to_thread(cells, rows, people, label)
+
+
+def visible(cut: Cut, slice: LedgerSlice) -> Iterator[GroupCell]:
+    """Yield the cells whose calls certainly all lie in a slice."""
+    unknowable = (fewer(cut.people - 1), OTHER)
+
+    def passes(condition: RoleFilter, cell: GroupCell) -> bool:
+        if condition.dimension not in SPLIT_BY:
+            return False
+        value = cell.names[SPLIT_BY.index(condition.dimension)] or ""
+        return value not in unknowable and condition.holds(value)
+
+    for cell in cut.cells:
+        if any(all(passes(condition, cell) for condition in part) for part in slice.parts):
+            yield cell
+
+
+def _stored(registry: Registry) -> Sequence[Cut]:
+    return [_cut(body) for _, body in sorted(registry.group_costs.all().items())]
+
+
+def _body(cut: Cut) -> Mapping[str, Any]:
+    """`names` is a field by which an erasure finds names of people, because a team may be one."""
+    return {
+        "since": cut.since.isoformat(),
+        "until": cut.until.isoformat(),
+        "people": cut.people,
+        "cells": [
+            {"names": list(cell.names), "cost": cell.cost, "counts": list(cell.counts)} for cell in cut.cells
+        ],
+    }
+
+
+def _cut(body: Mapping[str, Any]) -> Cut:
+    return Cut(
+        since=datetime.fromisoformat(body["since"]).astimezone(UTC),
+        until=datetime.fromisoformat(body["until"]).astimezone(UTC),
+        people=body["people"],
+        cells=[
+            GroupCell(names=tuple(each["names"]), cost=each["cost"], counts=tuple(each["counts"]))
+            for each in body["cells"]
+        ],
+    )

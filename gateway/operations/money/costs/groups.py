@@ -1,0 +1,143 @@
+"""Operator API of costs in groups of at least `privacy.min_group` people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from gateway.core.schemas import OBJECT
+from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort
+from gateway.http.requests import Result
+from gateway.money.costs.groups import Cut, cuts, visible
+from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.requests.address import SLICED, call
+from gateway.operations.requests.requests import OperatorRequest
+from spool.ledger import money
+from spool.ledger.groups import COUNTS, SPLIT_BY, GroupCell
+from spool.listing import ListPage, choices
+from spool.registry.permission_sets import VIEW_COSTS
+
+BY = "by"
+USUAL = ("team",)  # the dimension of a request that names none
+
+
+class Figures(NamedTuple):
+    """Sums of cells. `cost` is in the units of `spool.ledger.money`, and `counts` are those of COUNTS."""
+
+    cost: int = 0
+    counts: tuple[int, ...] = (0,) * len(COUNTS)
+
+    def with_cell(self, cell: GroupCell) -> Figures:
+        return Figures(
+            self.cost + money.units(cell.cost), tuple(map(sum, zip(self.counts, cell.counts, strict=True)))
+        )
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        return {"cost": money.text(self.cost), **dict(zip(COUNTS, self.counts, strict=True))}
+
+
+class GroupRow(NamedTuple):
+    since: datetime
+    until: datetime
+    names: Mapping[str, str | None]
+    figures: Figures
+
+    @property
+    def id(self) -> str:
+        return "\n".join((self.since.isoformat(), *(name or "" for name in self.names.values())))
+
+
+def _shown(row: GroupRow) -> Mapping[str, object]:
+    span = {"from": row.since.isoformat(), "to": row.until.isoformat()}
+    return {"id": row.id, **span, **row.names, **row.figures.shown}
+
+
+# the filters choose whole cells, before they are added up
+_CHOSEN: Filter[GroupRow] = Filter(holds=lambda row, value: True)
+
+GROUP_COSTS: List[GroupRow] = List(
+    root="group_costs",
+    show=_shown,
+    identity=Sort(value=lambda row: row.id),
+    sorts={
+        "from": Sort(value=lambda row: row.since.isoformat()),
+        "cost": Sort(value=lambda row: row.figures.cost),
+        "calls": Sort(value=lambda row: row.figures.counts[0]),
+    },
+    default_sort=("from", "desc"),
+    filters={
+        BY: replace(_CHOSEN, valid_values=SPLIT_BY),
+        **dict.fromkeys(SPLIT_BY, _CHOSEN),
+    },
+    beside={"people": {"type": "integer"}, "total": OBJECT},
+)
+
+
+class _GroupRows:
+    """The rows of a list, as its filters choose and its `by` adds up the cells."""
+
+    def __init__(self, found: Sequence[tuple[Cut, Sequence[GroupCell]]]) -> None:
+        self._found = found
+        self.total = Figures()
+
+    async def page(self, listed: List[GroupRow], wanted: PageQuery) -> ListPage[GroupRow]:
+        by = wanted.filters.get(BY, USUAL)
+        places = [SPLIT_BY.index(name) for name in by]
+        rows = []
+        for cut, cells in self._found:
+            sums: dict[tuple[str | None, ...], Figures] = {}
+            for cell in cells:
+                if _is_chosen(cell, wanted.filters):
+                    names = tuple(cell.names[place] for place in places)
+                    sums[names] = sums.get(names, Figures()).with_cell(cell)
+                    self.total = self.total.with_cell(cell)
+            rows += [
+                GroupRow(cut.since, cut.until, dict(zip(by, names, strict=True)), figures)
+                for names, figures in sums.items()
+            ]
+        every_cell = [cell for _, cells in self._found for cell in cells]
+        known = {
+            name: choices({cell.names[place] or "" for cell in every_cell})
+            for place, name in enumerate(SPLIT_BY)
+        }
+        return await MemoryRows(rows, known=known).page(listed, wanted)
+
+
+def _is_chosen(cell: GroupCell, filters: Mapping[str, Sequence[str]]) -> bool:
+    return all(
+        (name or "") in filters.get(dimension, (name or "",))
+        for dimension, name in zip(SPLIT_BY, cell.names, strict=True)
+    )
+
+
+@call(
+    "GET",
+    "/group-costs",
+    VIEW_COSTS,
+    "List costs in groups of enough people",
+    shows=SLICED,
+    lists=GROUP_COSTS,
+    in_turn=True,
+)
+async def group_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    List costs by parts of a month, and by team, provider, model or source, in groups of more than
+    `privacy.min_group` people. Groups that are too small are one row, such as `(fewer than 5 people)`. `total` is over
+    all rows. Without the setting, the list is empty.
+
+    Days 1 to 7, 8 to 14, 15 to 21 and 22 to the end of a month (UTC) are listed from the second day after them, and
+    never change. A part with too few people is in the rows of the next.
+    """
+    services, rights, registry = request.services, request.rights, request.registry
+    people = registry.people.min_group
+    await services.ledger.catch_up(services.log)
+    slice = rights.groups if rights.groups.parts else rights.slice
+    now = datetime.fromtimestamp(request.now(), UTC)
+    all_cuts = await cuts(services.ledger, registry, now) if people else ()
+    found = [(cut, list(visible(cut, slice))) for cut in all_cuts]
+    rows = _GroupRows(found)
+    answer = await request.list(GROUP_COSTS, rows)
+    return {**answer, "people": people, "total": rows.total.shown}

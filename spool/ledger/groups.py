@@ -1,0 +1,102 @@
+"""
+Costs of groups of at least so many people, for people who may not see persons (`privacy.min_group`).
+
+A finished part of a month is cut once into cells, and each cell has the calls of enough people. Every answer is a sum
+of whole cells. So no filter, no group, no range and no difference of two answers has the figures of fewer people. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from spool.ledger import money
+from spool.ledger.queries import CostRow
+
+SPLIT_BY = ("team", "provider", "model", "source")  # in this order
+FIRST_DAYS = (1, 8, 15, 22)  # of the parts of a month, in UTC
+COUNTS = ("calls", "input_tokens", "output_tokens")
+GRACE = timedelta(days=2)  # time after a part for late reports; later calls are in no cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCell:
+    """Figures of enough people. `names` are the values of SPLIT_BY, None for unknown, and `fewer` for joined values."""
+
+    names: tuple[str | None, ...]
+    cost: str
+    counts: tuple[int, ...]  # as COUNTS
+
+
+def fewer(people: int) -> str:
+    """Return the value for values that have too few people each."""
+    return f"(fewer than {people} people)"
+
+
+def part_of(when: datetime) -> datetime:
+    """Return the start of the part that contains a time."""
+    day = max(day for day in FIRST_DAYS if day <= when.day)
+    return datetime(when.year, when.month, day, tzinfo=UTC)
+
+
+def finished_ends(start: datetime, now: datetime) -> Iterator[datetime]:
+    """Yield the ends of the parts after a start that were over GRACE ago."""
+    end = _next_part(start)
+    while end + GRACE <= now:
+        yield end
+        end = _next_part(end)
+
+
+def _next_part(start: datetime) -> datetime:
+    later = [day for day in FIRST_DAYS if day > start.day]
+    if later:
+        return start.replace(day=later[0])
+    return (start.replace(day=1) + timedelta(days=32)).replace(day=1)
+
+
+def cells(rows: Sequence[CostRow], people: int, label: str) -> Sequence[GroupCell]:
+    """
+    Cut rows into cells of at least `people` people. Rows are grouped by SPLIT_BY and the user. Return no cell if all
+    rows together have fewer people. An unknown user counts as one person, and so do the users of a joint sum.
+    """
+    if _people(rows) < people:
+        return ()
+    return tuple(_cell(names, part) for names, part in _split(rows, people, label, ()))
+
+
+def _split(
+    rows: Sequence[CostRow], people: int, label: str, names: tuple[str | None, ...]
+) -> Iterator[tuple[tuple[str | None, ...], Sequence[CostRow]]]:
+    if len(names) == len(SPLIT_BY):
+        yield names, rows
+        return
+    values: dict[str | None, list[CostRow]] = {}
+    for row in rows:
+        values.setdefault(row.group[len(names)], []).append(row)
+    for name, part in _joined(values, people, label).items():
+        yield from _split(part, people, label, (*names, name))
+
+
+def _joined(
+    values: Mapping[str | None, list[CostRow]], people: int, label: str
+) -> Mapping[str | None, list[CostRow]]:
+    """Return the values, with those of too few people as one. If these are too few, the smallest other value joins."""
+    joined: list[CostRow] = []
+    apart: dict[str | None, list[CostRow]] = {}
+    for name in sorted(values, key=lambda name: (_people(values[name]), name or "")):
+        if _people(values[name]) < people or 0 < _people(joined) < people:
+            joined += values[name]
+        else:
+            apart[name] = values[name]
+    return {label: joined, **apart} if joined else apart
+
+
+def _people(rows: Sequence[CostRow]) -> int:
+    return len({row.group[-1] for row in rows})
+
+
+def _cell(names: tuple[str | None, ...], rows: Sequence[CostRow]) -> GroupCell:
+    cost = sum(money.units(row.cost) for row in rows)
+    counts = tuple(sum(getattr(row, name) for row in rows) for name in COUNTS)
+    return GroupCell(names=names, cost=money.text(cost), counts=counts)

@@ -1,0 +1,395 @@
+"""
+Nobody isolates the figures of a small group of people: `privacy.min_group` at every address, on either engine.
+
+The attacker asks every operation with many filters, groups and ranges, before and after late calls. All numbers in all
+answers, their differences, and their differences with the attacker's own figures are compared with the figures of
+every group of too few people.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.configuration.sections import Config, PrivacySettings
+from gateway.core.mounts import OPERATOR_API
+from gateway.operations.requests.address import NOTHING, SLICED, WHOLE
+from gateway.service.addresses.table import ADDRESSES, OPERATOR_ADDRESSES
+from spool.engines import MEMORY, POSTGRES
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import PERMISSION_SETS, VIEW_NAMES
+from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.scopes import SCOPES, WITHOUT_FIGURES
+from spool.settings import SpoolSettings, StorageSettings
+from tests.integration.conftest import Serve
+from tests.integration.operations.people.test_limited_person import (
+    EVA,
+    FOREIGN,
+    MARK,
+    OWN,
+    World,
+    asked,
+    fill,
+    ordered,
+    quick_beat,
+    without_cookies,
+)
+from tests.integration.operations.people.test_sign_in import signed_in
+from tests.integration.operations.server import OperatorServer, operator_server
+from tests.integration.payloads import json_span, json_traces
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+from tests.spool.postgres_cluster import Schema
+
+__all__ = ["quick_beat"]  # a fixture for all tests in this file
+
+ROOT = Actor("root", "local")
+K = 3
+NOW = datetime(2026, 9, 21, 14, tzinfo=UTC)
+PARTS = ("2026-08-01", "2026-08-08", "2026-08-15", "2026-08-22", "2026-09-01", "2026-09-08", "2026-09-15")
+TEAMS, MODELS, SOURCES = ("blue", "green", "red", "grey"), ("m1", "m2"), ("otel", "kong")
+WITHOUT_NAMES = tuple(name for name in PERMISSION_SETS if name != VIEW_NAMES)
+PATHS = defaultdict(lambda: "x", type="metric", segment="external")  # parameters of paths
+NANO = Decimal("1e-9")
+NUMBER = re.compile(r"(?<![\w.-])\d{1,12}(?:\.\d{1,30})?(?:[eE]-\d{1,2})?(?!\w)")
+
+
+@dataclass
+class Crowd:
+    """People with random calls. `spent` has the nanodollars of each person by part, team, model and source."""
+
+    dice: random.Random
+    people: list[str] = field(default_factory=list)
+    spent: dict[str, dict[tuple[str, ...], int]] = field(default_factory=dict)
+    number: int = 10_000
+
+    def call(self, person: str, part: str, *, team: str = "") -> Any:
+        cost = self.dice.randrange(10**8, 10**10) | 1
+        team = team or self.dice.choices(TEAMS, (5, 3, 1, 1))[0]
+        model, source = self.dice.choices(MODELS, (4, 1))[0], self.dice.choices(SOURCES, (4, 1))[0]
+        cells = self.spent.setdefault(person, {})
+        key = (part, team, model, source)
+        cells[key] = cells.get(key, 0) + cost
+        self.number += 1
+        at = datetime.fromisoformat(f"{part}T00:00+00:00") + timedelta(hours=self.dice.randrange(6 * 24))
+        return call(
+            self.number, at=at.timestamp(), user=person, team=team, provider="p", response_model=model,
+            source=source, cost=f"{cost * NANO:f}", cost_source="reported",
+        )  # fmt: skip
+
+    def secrets(self, most: int) -> Mapping[int, str]:
+        """Return the sums of all groups of at most `most` people other than the attacker, also by part and team."""
+        found: dict[int, str] = {}
+        others = [person for person in self.people if person != EVA]
+        for wanted in ({}, *({0: part} for part in PARTS), *({1: team} for team in TEAMS),
+                       *({0: part, 1: team} for part in PARTS for team in TEAMS)):  # fmt: skip
+            sums = {
+                person: sum(
+                    cost
+                    for key, cost in self.spent.get(person, {}).items()
+                    if all(key[place] == value for place, value in wanted.items())
+                )
+                for person in others
+            }
+            some = [person for person in others if sums[person]]
+            for size in range(1, most + 1):
+                for group in combinations(some, size):
+                    found[sum(sums[person] for person in group)] = f"{wanted}: {', '.join(group)}"
+        return found
+
+
+@dataclass
+class Attack:
+    server: OperatorServer
+    session: aiohttp.ClientSession
+    headers: dict[str, str]
+    heard: dict[int, str] = field(default_factory=dict)  # question by number
+    texts: list[str] = field(default_factory=list)
+
+    async def ask(self, path: str, method: str = "GET", body: object = None) -> int:
+        async with self.session.request(
+            method, f"{self.server.url}{OPERATOR_API}{path}", json=body, headers=self.headers,
+            allow_redirects=False,
+        ) as answer:  # fmt: skip
+            if answer.content_type == "text/event-stream":
+                return answer.status
+            text = await answer.text()
+        if answer.content_type == "application/json":  # a list repeats its request's filters
+            text = json.dumps({name: each for name, each in json.loads(text).items() if name != "filtering"})
+        self.texts.append(text)
+        for word in NUMBER.findall(text):
+            self.heard.setdefault(round(Decimal(word) / NANO), path)
+        return answer.status
+
+    def isolated(self, secrets: Mapping[int, str], own: Sequence[int]) -> str | None:
+        """Return how a secret follows from one number or two, with or without own figures. None if none does."""
+        numbers = {number - each: path for number, path in self.heard.items() for each in (0, *own)}
+        for secret, whose in secrets.items():
+            if secret in numbers:
+                return f"{whose} from {numbers[secret]}"
+            for number, path in self.heard.items():
+                if number - secret in numbers and number != secret:
+                    return f"{whose} from {path} less {numbers[number - secret]}"
+        return None
+
+
+def questions(dice: random.Random) -> Iterator[str]:
+    """Yield random queries for costs: sorted, filtered, grouped, in ranges, and with changed views."""
+    dimensions = ("team", "user", "model", "source", "provider", "device", "status", "sender", "tag:service")
+    for _ in range(40):
+        first, last = sorted(dice.sample(PARTS, 2))
+        query = [
+            f"by={','.join(dice.sample(dimensions, dice.choice((1, 1, 2, 3))))}",
+            f"from={first}",
+            f"to={last}",
+        ]
+        if dice.random() < 0.6:
+            query.append(f"where=team{dice.choice(('=', '!='))}{dice.choice(TEAMS)}")
+        if dice.random() < 0.4:
+            query.append(f"where=user{dice.choice(('=', '!='))}person-{dice.randrange(12)}")
+        if dice.random() < 0.4:
+            query.append(f"where=model={dice.choice(MODELS)}")
+        if dice.random() < 0.3:
+            query.append(f"top={dice.randrange(1, 4)}")
+        if dice.random() < 0.3:
+            query.append("format=csv")
+        if dice.random() < 0.5:
+            query.append(f"per={dice.choice(('daily', 'weekly', 'monthly', 'hourly'))}")
+        yield "/report?" + "&".join(query)
+    for by in dimensions:
+        yield f"/comparison?from=2026-09-01&to=2026-09-14&by={by}"
+    for part in PARTS:
+        yield f"/focus?from={part}&to={part[:8]}28"
+        yield f"/records?date={part[:7]}"
+        yield f"/records?date={part}&sort_key=time"
+    for team in TEAMS:
+        yield f"/forecast?where=team={team}"
+        yield f"/what-if?model=gpt-4o&by=user&where=team={team}"
+        yield f"/overview?from=2026-08-01&to=2026-09-20&team={team}"
+    for by in ("team", "provider", "model", "source"):
+        yield f"/group-costs?by={by}"
+        yield f"/group-costs?sort_key=cost&limit=2&by={by}"
+    for team in TEAMS:
+        yield f"/group-costs?by=team&by=model&team={team}"
+        yield f"/group-costs?by=model&source=otel&team={team}"
+    yield "/group-costs?by=source&by=team&by=model&by=provider"
+
+
+@asynccontextmanager
+async def attack(
+    directory: Path, seed: int, *, min_group: int, role: RoleFilter | None = None, engine: str = MEMORY,
+    stored: StorageSettings | None = None, sets: tuple[str, ...] = WITHOUT_NAMES,
+) -> AsyncIterator[tuple[Attack, Crowd]]:  # fmt: skip
+    """Start an installation with random teams. Eva has every right but to see names."""
+    clock = MovedClock(NOW.timestamp())
+    crowd = Crowd(random.Random(seed))
+    crowd.people = [EVA, *(f"person-{number}" for number in range(crowd.dice.randrange(9, 13)))]
+    async with (
+        operator_server(directory, clock=clock, engine=engine, stored=stored) as server,
+        without_cookies() as session,
+    ):
+        server.registry.set_min_group(min_group)
+        draft = RoleDraft(
+            name="Part", data_access=LIMITED if role else NO_DATA, filters=(role,) if role else (),
+            permission_sets=sets, members=(EVA,),
+        )  # fmt: skip
+        known = server.services.money.ledger.dimensions()
+        await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+        hashed = server.registry.people.carried(EVA)
+        made = [
+            crowd.call(person, part)
+            for part in PARTS
+            for person in crowd.people
+            if crowd.dice.random() < 0.8 or part == PARTS[0]
+        ]
+        for record, _ in made:
+            record.user = hashed if record.user == EVA else record.user
+        await add(server.services.spool.log, *made)
+        yield Attack(server, session, await signed_in(server, "none" if role else "viewer", EVA)), crowd
+
+
+@pytest.fixture(params=[MEMORY, POSTGRES])
+def on(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    if request.param == MEMORY:
+        return {"engine": MEMORY}
+    schema: Schema = request.getfixturevalue("new_schema")()
+    return {"engine": POSTGRES, "stored": schema.settings(tmp_path)}
+
+
+def own_figures(crowd: Crowd) -> list[int]:
+    """Return what Eva knows: her figures by part, team, and both."""
+    cells = crowd.spent[EVA]
+    names = [
+        {},
+        *({place: key[place]} for key in cells for place in (0, 1)),
+        *({0: k[0], 1: k[1]} for k in cells),
+    ]
+    sums = [
+        sum(
+            cost for key, cost in cells.items() if all(key[place] == value for place, value in wanted.items())
+        )
+        for wanted in names
+    ]
+    return sorted(set(sums))
+
+
+TOOL_QUESTIONS = (
+    *(
+        {"name": "get_cost_data", "arguments": {"group_by": [by], "date_range": "last_90_days"}}
+        for by in ("team", "user", "model")
+    ),
+    {"name": "get_cost_data", "arguments": {"filters": {"team": ["grey"]}, "granularity": "daily"}},
+    {"name": "compare_costs", "arguments": {"group_by": ["user"]}},
+    {"name": "get_dimension_values", "arguments": {"dimension": "user", "date_range": "last_90_days"}},
+)  # fmt: skip
+
+
+async def ask_everything(there: Attack, crowd: Crowd, seed: int) -> None:
+    dice = random.Random(seed)
+    for path in questions(dice):
+        await there.ask(path)
+    for params in TOOL_QUESTIONS:
+        line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        assert 200 == await there.ask("/mcp", "POST", {"line": line})
+    late = [crowd.call(dice.choice(crowd.people[1:]), part) for part in PARTS for _ in range(2)]
+    await add(there.server.services.spool.log, *late)
+    for path in questions(random.Random(seed)):  # the same queries again, so that late calls show
+        await there.ask(path)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_nobody_isolates_fewer_people(tmp_path: Path, on: dict[str, Any], seed: int) -> None:
+    async with attack(tmp_path, seed, min_group=K, **on) as (there, crowd):
+        await ask_everything(there, crowd, seed)
+        assert None is there.isolated(crowd.secrets(K - 1), own_figures(crowd))
+        assert any("/group-costs" in path for path in there.heard.values())
+
+
+async def test_without_the_setting_the_same_attack_isolates_people(tmp_path: Path) -> None:
+    async with attack(tmp_path, 0, min_group=0) as (there, crowd):
+        await ask_everything(there, crowd, 0)
+        assert there.isolated(crowd.secrets(K - 1), own_figures(crowd)) is not None
+
+
+async def test_no_operation_shows_calls_of_others(tmp_path: Path) -> None:
+    """Every operation answers without the calls of others, or refuses. Operations that show all calls refuse."""
+    async with attack(tmp_path, 0, min_group=K) as (there, crowd):
+        worlds = [World(OWN), World(FOREIGN)]
+        for number, world in enumerate(worlds):
+            await fill(there.server, world, number)
+        statuses: dict[str, set[int]] = {}
+        for row in ordered(OPERATOR_ADDRESSES):
+            if row.needs is None or row.name == "sign_out":
+                continue
+            for world in worlds:
+                for path, body in asked(row, world):
+                    status = await there.ask(path, row.methods[0], body)
+                    statuses.setdefault(row.shows, set()).add(status)
+        assert {403} == statuses[WHOLE]
+        assert 200 in statuses[SLICED] and 200 in statuses[NOTHING]
+        texts = "\n".join(there.texts).lower()
+        assert MARK not in texts
+        assert not re.search(r"person-\d", texts)
+        assert None is there.isolated(crowd.secrets(K - 1), own_figures(crowd))
+
+
+@pytest.mark.parametrize(
+    ("role", "seen"),
+    [
+        (RoleFilter(dimension="team", values=("blue",), mode=IS), {"blue"}),
+        (RoleFilter(dimension="team", values=("blue",), mode=EXCEPT), {"green"}),
+        (RoleFilter(dimension="user", values=("person-1",), mode=IS), set()),
+    ],
+)
+async def test_a_role_shows_only_groups_that_lie_in_it(
+    tmp_path: Path, role: RoleFilter, seen: set[str]
+) -> None:
+    """
+    The groups are cut before the role selects some, so two people with different roles can compare nothing. A row
+    of several teams is in no role by team.
+    """
+    async with attack(tmp_path, 0, min_group=K, role=role) as (there, crowd):
+        whole = await there.server.ask("GET", "/group-costs")
+        await ask_everything(there, crowd, 0)
+        answer = await there.server.over_http("GET", "/group-costs", headers=there.headers)
+        assert seen == {row["team"] for row in answer.payload["group_costs"]}
+        assert [row for row in whole.payload["group_costs"] if row["team"] in seen] == answer.payload[
+            "group_costs"
+        ]
+        for row in whole.payload["group_costs"]:
+            there.heard.setdefault(round(Decimal(row["cost"]) / NANO), "another reader's groups")
+        assert None is there.isolated(crowd.secrets(K - 1), own_figures(crowd))
+
+
+async def test_who_may_see_names_sees_every_person(tmp_path: Path) -> None:
+    async with attack(tmp_path, 0, min_group=K, sets=tuple(PERMISSION_SETS)) as (there, crowd):
+        assert 200 == await there.ask("/report?by=user&from=2026-08-01&to=2026-09-20")
+        assert crowd.people[1] in there.texts[-1]
+
+
+async def test_the_groups_of_all_are_all_finished_calls(tmp_path: Path) -> None:
+    """Each row has the exact cost of whole cells, and all rows together have all calls of the finished parts."""
+    async with attack(tmp_path, 1, min_group=K) as (there, crowd):
+        finished = sum(
+            cost for cells in crowd.spent.values() for key, cost in cells.items() if key[0] != PARTS[-1]
+        )
+        for by in ("team", "provider", "model", "source"):
+            answer = await there.server.over_http("GET", f"/group-costs?by={by}", headers=there.headers)
+            assert finished == Decimal(answer.payload["total"]["cost"]) / NANO
+            assert finished == sum(Decimal(row["cost"]) for row in answer.payload["group_costs"]) / NANO
+        refused = await there.server.over_http("GET", "/group-costs?by=user", headers=there.headers)
+        assert 400 == refused.status
+        there.server.registry.set_min_group(K + 1)  # cuts for fewer people count no longer
+        answer = await there.server.over_http("GET", "/group-costs", headers=there.headers)
+        assert [] == answer.payload["group_costs"]
+        there.server.registry.set_min_group(0)
+        answer = await there.server.over_http("GET", "/group-costs", headers=there.headers)
+        assert (0, []) == (answer.payload["people"], answer.payload["group_costs"])
+
+
+OF_KEYS = [row for row in ADDRESSES if row.scope in SCOPES - WITHOUT_FIGURES]
+
+
+async def test_keys_read_no_figures_unless_the_configuration_names_them(serve: Serve) -> None:
+    """
+    A key with every scope gets 403 at each address with figures. Keys of `server.figure_keys` are admitted there.
+    """
+    config = Config(spool=SpoolSettings(hold=0, counter_wait=0), privacy=PrivacySettings(min_group=K))
+    server = await serve(config=config, figure_keys=("enforcer-*",))
+    keys = [await server.make_key(name, scopes=[*SCOPES]) for name in ("reader", "enforcer-1")]
+    for row in OF_KEYS:
+        path = row.documented_path.format_map(PATHS)
+        for method in set(row.methods) - {"HEAD"}:
+            refused, admitted = [await server.send(path, b"", None, method=method, key=key) for key in keys]
+            assert 403 == refused.status and b"privacy.min_group" in refused.body, row.name
+            assert b"privacy.min_group" not in admitted.body, row.name
+
+
+async def test_a_key_that_sends_is_not_concerned(serve: Serve) -> None:
+    config = Config(spool=SpoolSettings(hold=0, counter_wait=0), privacy=PrivacySettings(min_group=K))
+    server = await serve(config=config)
+    assert 200 == (await server.send("/v1/traces", json_traces(json_span()), "application/json")).status
+
+
+@pytest.mark.parametrize("min_group", [0, K])
+async def test_metrics_have_no_costs(serve: Serve, min_group: int) -> None:
+    """Costs on `/metrics` grow with each call, so two readings would show one call."""
+    config = Config(spool=SpoolSettings(hold=0, counter_wait=0), privacy=PrivacySettings(min_group=min_group))
+    server = await serve(config=config, metrics_names=20)
+    async with aiohttp.ClientSession() as client, client.get(f"{server.app.operator_url}/metrics") as answer:
+        text = await answer.text()
+    assert "tollhouse_records" in text
+    assert ("_cost_dollars" in text) == (min_group == 0)
