@@ -84,10 +84,12 @@ class ProbedStates:
         return PROBE_STALE if self._monotonic() - self._stored_at > PROBE_STALE_S else ""
 
     def _unknown(self, cause: str) -> dict[str, Any]:
+        """Return the assistants with an unknown state. The use that was stored last still holds."""
         assistants = self._fields.get("assistants")
         rows = assistants.items() if isinstance(assistants, dict) else ()
+        unknown = {"state": UNKNOWN, "cause": cause}
         return {
-            name: row if row.get("state") == NOT_INSTALLED else {"state": UNKNOWN, "cause": cause}
+            name: row if row.get("state") == NOT_INSTALLED else _with_use(unknown, row)
             for name, row in rows
             if isinstance(row, dict)
         }
@@ -118,6 +120,10 @@ class ProbedStates:
         except (OSError, msgspec.DecodeError, RecursionError):
             return {}
         return {name: found[name] for name in PROBED if name in found}
+
+
+def _with_use(row: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, "use": before["use"]} if "use" in before else dict(row)
 
 
 class _Numbers(msgspec.Struct):

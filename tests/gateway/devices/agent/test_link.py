@@ -72,11 +72,15 @@ def test_the_version_of_the_states(tmp_path: Path) -> None:
 
 
 def test_states_age_while_the_machine_is_awake(tmp_path: Path) -> None:
-    """A dead probe or a full disk leaves nothing of a state but that it is unknown. The next look ends this."""
+    """
+    A dead probe or a full disk makes a state unknown. Its use stays, so that a use that waited for its call is no loss.
+    The next look ends this.
+    """
     now, is_full = 0.0, False
     probed = ProbedStates(tmp_path, is_full=lambda: is_full, monotonic=lambda: now)
     missing = {"claude-code": {"state": "not_installed", "configured": False}}
-    states = {**STATES, "assistants": {**STATES["assistants"], **missing, "broken": 1}}
+    waiting = {"codex": {**STATES["assistants"]["codex"], "use": "waiting"}}
+    states = {**STATES, "assistants": {**waiting, **missing, "broken": 1}}
     store(tmp_path, states)
     good = probed.fields()
     assert states["assistants"] == good["assistants"]
@@ -84,13 +88,14 @@ def test_states_age_while_the_machine_is_awake(tmp_path: Path) -> None:
     now = PROBE_STALE_S
     assert good == probed.fields()
     now += 1
-    stale = {"codex": {"state": "unknown", "cause": "probe_stale"}, **missing}
+    stale = {"codex": {"state": "unknown", "cause": "probe_stale", "use": "waiting"}, **missing}
     assert {**good, "assistants": stale} == probed.fields() == read_known(probed)
     assert version != probed.version()
     store(tmp_path, states)
     assert good == probed.fields()
     is_full = True
-    assert {"state": "unknown", "cause": "disk_full"} == probed.fields()["assistants"]["codex"]
+    full = {"state": "unknown", "cause": "disk_full", "use": "waiting"}
+    assert full == probed.fields()["assistants"]["codex"]
     is_full = False
     assert good == probed.fields()
     again = ProbedStates(tmp_path, monotonic=lambda: now)
