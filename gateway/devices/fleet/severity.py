@@ -18,8 +18,11 @@ _LOSES = frozenset(
 
 
 def severity_of(rows: Collection[FleetRow], fleet: Sequence[FleetRow]) -> str:
-    """Return the severity of a trouble that these rows of the fleet have. `fleet` has no machine that is away."""
-    machines = len(machines_in_figures(fleet, has_inventory=any(row.is_expected for row in fleet)))
+    """
+    Return the severity of a trouble that these rows of the fleet have. `fleet` has no machine that is away. Machines
+    that are not in the inventory count as well, because they may be among the rows.
+    """
+    machines = len(machines_in_figures(fleet, has_inventory=False))
     losing = sum(row.state in _LOSES for row in rows)
     lowered = max(0, _by_share(len(rows), machines) - 1)
     return SEVERITIES[max(_by_share(losing, machines), lowered)]

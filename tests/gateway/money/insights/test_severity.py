@@ -32,6 +32,7 @@ from spool.registry.notices import (
     check_notice,
 )
 from spool.registry.registry import Registry
+from spool.registry.tables.inventory import Machine
 from spool.sqlite.registry import SqliteRegistry
 from tests.gateway.devices.fleet.test_oracle import history, looks
 from tests.moved_clock import MovedClock
@@ -93,6 +94,14 @@ def test_the_share_of_the_fleet_decides(size: int, bad: int, losing: str, at_ris
         run = run_detectors(Facts(now=NOW, fleet=rows), OF_STATES)
         assert {severity} == {finding.severity for finding in run.findings}
         assert min(TEAMS, bad) == len(run.findings)
+
+
+def test_machines_outside_the_list_are_part_of_the_fleet() -> None:
+    """A list of five pilot machines makes no warning of three losses among 200 other machines."""
+    rows = fleet(205, 3, claim="not_configured", use="losing")
+    listed = [replace(row, machine=Machine(serial=row.id)) for row in rows[-5:]]
+    assert INFO == severity_of(rows[:3], [*rows[:-5], *listed])
+    assert WARNING == severity_of(rows[:3], [*rows[:15], *listed])
 
 
 async def test_losses_are_noticed_by_severity(tmp_path: Path) -> None:
