@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiohttp import ClientSession
 
-from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
+from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.fleet.coverage import FleetCoverage
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import MachineState
@@ -21,6 +21,8 @@ from tests.integration.conftest import ACTOR
 from tests.integration.fleet.history import LOOK_S
 from tests.integration.fleet.laptop import Laptop, path_of
 from tests.moved_clock import MovedClock
+
+KEY_SCOPES = (ENROLL, HEARTBEAT, PING, INGEST)
 
 
 class Gateway:
@@ -46,7 +48,7 @@ class Gateway:
             self._config,
             devices=DeviceSettings(heartbeat_interval=LOOK_S, policy=self._policy),
             data_dir=self._data,
-            server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
+            server=replace(self._config.server, listen="127.0.0.1:0", grpc_listen=""),
         )
         self.app = App(config, version="0", clock=self.clock)
         await self.app.start()
@@ -54,9 +56,13 @@ class Gateway:
         registry = self.app.services.storage.registry
         assert registry is not None
         if not self.key_file.exists():
-            scopes = (ENROLL, HEARTBEAT, PING, INGEST)
-            _, secret = await registry.keys.create(name="fleet", scopes=scopes, actor=ACTOR)
-            self.key_file.write_text(secret)
+            self.key_file.write_text(await self.make_key("fleet"))
+
+    async def make_key(self, name: str) -> str:
+        registry = self.app.services.storage.registry
+        assert registry is not None
+        _, secret = await registry.keys.create(name=name, scopes=KEY_SCOPES, actor=ACTOR)
+        return secret
 
     async def stop(self) -> None:
         await self.client.close()

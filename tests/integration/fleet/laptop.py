@@ -176,7 +176,7 @@ class Laptop:
         """Lose the data directory, as a new system does."""
         shutil.rmtree(self.data)
         self.data.mkdir()
-        self.name, self._waiting, self._heard = name, [], {}
+        self.name, self._waiting, self._heard, self.looks = name, [], {}, []
         self.arrived, self.dropped, self.told_offset_s = {}, {}, None
         self.past.installed = self._clock.now()
 
@@ -187,8 +187,13 @@ class Laptop:
             yield from (call for call in calls if newest < call.ended and call.heard_at <= now)
 
     def is_stated(self, call: Call) -> bool:
-        """Return whether heartbeats stated a call long enough ago, in an hour without a later call that arrived."""
+        """
+        Return whether heartbeats stated a call long enough ago, in an hour without a later call that arrived. The hour
+        of the first heartbeat may have calls from before the device was enrolled, so it shows no loss.
+        """
         hour = call.ended // history.HOUR * history.HOUR
+        if not self.looks or hour < self.looks[0]:
+            return False
         newest = max((end for end in self.arrived.values()), default=0.0)
         is_later = newest + 2 * history.MINUTE < hour and len(self.past.offsets) == 1
         return is_later and len([at for at in self.looks if at > call.heard_at]) >= LOOKS_OF_A_HEARTBEAT
