@@ -20,6 +20,7 @@ from spool.listing import ListPage, choices
 from spool.registry.permission_sets import VIEW_COSTS
 
 BY = "by"
+_NANODOLLAR = money.UNIT // 10**9  # a cursor has at most 64 bits for a number
 USUAL = ("team",)  # the dimension of a request that names none
 
 
@@ -64,7 +65,7 @@ GROUP_COSTS: List[GroupRow] = List(
     identity=Sort(value=lambda row: row.id),
     sorts={
         "from": Sort(value=lambda row: row.since.isoformat()),
-        "cost": Sort(value=lambda row: row.figures.cost),
+        "cost": Sort(value=lambda row: row.figures.cost // _NANODOLLAR),
         "calls": Sort(value=lambda row: row.figures.counts[0]),
     },
     default_sort=("from", "desc"),

@@ -129,6 +129,7 @@ class Attack:
             text = await answer.text()
         if answer.content_type == "application/json":  # a list repeats its request's filters
             text = json.dumps({name: each for name, each in json.loads(text).items() if name != "filtering"})
+        assert answer.status != 500, (path, text)
         self.texts.append(text)
         for word in NUMBER.findall(text):
             self.heard.setdefault(round(Decimal(word) / NANO), path)
@@ -340,6 +341,17 @@ async def test_who_may_see_names_sees_every_person(tmp_path: Path) -> None:
         assert crowd.people[1] in there.texts[-1]
 
 
+async def in_pages(there: Attack, path: str) -> Any:
+    """Return the rows of all pages of a list, newest first and then by id."""
+    rows, following = [], path
+    while following:
+        answer = await there.server.over_http("GET", following, headers=there.headers)
+        rows += answer.payload["group_costs"]
+        cursor = answer.payload["pagination"]["cursor"]["next_cursor"]
+        following = f"{path.partition('?')[0]}?cursor={cursor}" if cursor else ""
+    return sorted(rows, key=lambda row: (row["from"], row["id"]), reverse=True)
+
+
 async def test_the_groups_of_all_are_all_finished_calls(tmp_path: Path) -> None:
     """Each row has the exact cost of whole cells, and all rows together have all calls of the finished parts."""
     async with attack(tmp_path, 1, min_group=K) as (there, crowd):
@@ -349,7 +361,11 @@ async def test_the_groups_of_all_are_all_finished_calls(tmp_path: Path) -> None:
         for by in ("team", "provider", "model", "source"):
             answer = await there.server.over_http("GET", f"/group-costs?by={by}", headers=there.headers)
             assert finished == Decimal(answer.payload["total"]["cost"]) / NANO
+            answer.payload["group_costs"].sort(key=lambda row: (row["from"], row["id"]), reverse=True)
             assert finished == sum(Decimal(row["cost"]) for row in answer.payload["group_costs"]) / NANO
+            assert answer.payload["group_costs"] == await in_pages(
+                there, f"/group-costs?by={by}&sort_key=cost&limit=2"
+            )
         refused = await there.server.over_http("GET", "/group-costs?by=user", headers=there.headers)
         assert 400 == refused.status
         there.server.registry.set_min_group(K + 1)  # cuts for fewer people count no longer
