@@ -3,6 +3,7 @@ Count pattern words in docstrings, comments, messages and documents, by room (`p
 names that do not say what the function does.
 
 The patterns are words that readers had to read twice. The counts are a report: a low one is no proof of a clear text.
+The report begins with the words of the documents by room, with and without marks such as `|`.
 `python -m tests.prose --draw 20 --seed 7` prints 20 random pieces of each kind, to be judged by a reader.
 """
 
@@ -112,7 +113,26 @@ def _of_markdown(path: str, text: str) -> Iterator[Piece]:
         line += paragraph.count("\n") + 1
 
 
+def document_words() -> Iterator[str]:
+    """Yield the words of the documents by room, first as `wc -w` counts them, then without bare punctuation."""
+    by_room: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for path in _tracked("*.md"):
+        parts = path.split("/")
+        if parts[0] not in ("tests", "native", "deploy", ".github"):
+            room = "/".join(parts[:2]) if len(parts) > 2 else parts[0] if len(parts) == 2 else "root"
+            words = (ROOT / path).read_text().split()
+            by_room[room].update(
+                all=len(words), real=sum(re.search(r"\w", word) is not None for word in words)
+            )
+    by_room["all but docs/reference"] = sum(
+        (counts for room, counts in by_room.items() if room != "docs/reference"), Counter()
+    )
+    for room, counts in sorted(by_room.items()):
+        yield f"{room:36} {counts['all']:7,} words  {counts['real']:7,} without bare punctuation"
+
+
 def report() -> Iterator[str]:
+    yield from document_words()
     found = list(pieces())
     by_room: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for piece in found:
