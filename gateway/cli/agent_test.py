@@ -15,10 +15,11 @@ from gateway.cli.agent_probe import looked_at, settings_of
 from gateway.cli.agent_settings import agent_config, config_option, directory_option
 from gateway.cli.output import show_json, show_table
 from gateway.devices.fleet.assistant_states import BAD, SETTINGS
-from gateway.devices.fleet.facts import ASSISTANTS, NOT_INSTALLED
+from gateway.devices.fleet.facts import ASSISTANTS, NOT_INSTALLED, UNREACHABLE
 
 if TYPE_CHECKING:
     from gateway.cli.agent_delivery import TestResult
+    from gateway.devices.fleet.repairs import CauseRepair
 
 
 @click.command()
@@ -68,8 +69,54 @@ def test(
         line = "; ".join(map(_line, results))
         click.echo(f"<result>{line}</result>" if jamf else line)
     else:
-        show_table([result._asdict() for result in results], way._fields)
+        _show(results)
     sys.exit(0 if all(result.arrived for result in results) else 1)
+
+
+def _show(results: Sequence[TestResult]) -> None:
+    """Print a table for people, and below it how to repair each way that does not work."""
+    repairs = {result: _repair(result) for result in results if not result.arrived}
+    rows = [
+        {
+            "assistant": result.assistant,
+            "arrives": "no" if result in repairs else "yes",
+            "reason": repairs[result].words if result in repairs else "",
+        }
+        for result in results
+    ]
+    show_table(rows, ("assistant", "arrives", "reason"))
+    for advice in dict.fromkeys(repair.advice for repair in repairs.values()):
+        click.echo(advice)
+
+
+def _repair(result: TestResult) -> CauseRepair:
+    from gateway.devices.fleet.repairs import CauseRepair, repair_of
+
+    if result.cause not in _OF_WAY:
+        return repair_of((result.cause, result.words))
+    words, advice = _OF_WAY[result.cause]
+    details = f" ({result.words})" if result.words else ""
+    return CauseRepair(words + details, advice or repair_of((UNREACHABLE, result.cause)).advice)
+
+
+# why a call does not arrive, and the repair, if it is not the one of an assistant that loses calls for this reason
+_OF_WAY: Mapping[str, tuple[str, str]] = {
+    NOT_INSTALLED: ("is not installed on this machine", "`tollhouse agent probe` lists what is installed."),
+    "agent_down": ("the agent is stopped", ""),
+    "port_taken": ("another program has the agent's port", ""),
+    "agent_refuses": ("the agent refuses the call", "Look at the agent's log."),
+    "not_enrolled": (
+        "this device is not enrolled",
+        "Check the enrolment key of the agent, and whether the device waits for approval: `tollhouse agent status`.",
+    ),
+    "tls": ("the agent does not trust the gateway's certificate", ""),
+    "dns": ("the gateway's name cannot be resolved", ""),
+    "refused": (
+        "the gateway does not accept the call",
+        "Check that the gateway runs, and the device's state there: `tollhouse devices show`.",
+    ),
+    "backlog": ("earlier calls still wait on this machine", ""),
+}
 
 
 def _line(result: TestResult) -> str:
