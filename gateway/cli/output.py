@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import click
 import orjson
 
+from gateway.cli.amounts import in_money
 from spool.printable import csv_lines, json_for_people, printable
+from spool.record import CURRENCY, moment
 
 JsonObject = dict[str, Any]  # a request or a response of the operator API
 Form = Literal["json", "csv"]
@@ -62,6 +64,9 @@ _FIELDS_IN_WORDS = ("state", "status", "confidence", "sure")
 # A column is aligned to the right if it has only such cells: 1,234 or 12.5% or -$0.10 or <$0.01 or EUR 3.00
 _NUMBER = re.compile(r"[-+]?[<>]?(?:\$|[A-Z]{3} )?\d[\d,]*(?:\.\d+)?%?(?: [A-Z]{3})?")
 _NO_VALUE = "-"
+# Fields with a time, which some answers state in epoch seconds.
+_TIME_FIELD = re.compile(r"created|creation_date|submitted|\w+_(at|updated)")
+_EPOCH = re.compile(r"\d{10}(\.\d+)?")
 
 
 def as_form(command: Callable[..., None]) -> Callable[..., None]:
@@ -80,14 +85,20 @@ def show_list(
     columns: Sequence[str],
     shown: Callable[[JsonObject], JsonObject] = dict,
     titles: Mapping[str, str] | None = None,
+    *,
+    money: Collection[str] = (),
+    currency: str = CURRENCY,
 ) -> None:
-    """Print the response as JSON, or its rows as CSV or a table. `shown` formats a row for the table."""
+    """
+    Print the response as JSON, or its rows as CSV or a table. `shown` formats a row for the table, and `money` are
+    columns with amounts in `currency`.
+    """
     if form == "json":
         show_json(payload)
     elif form == "csv":
         show_csv(rows, columns)
     else:
-        show_table([shown(row) for row in rows], columns, titles)
+        show_table([shown(row) for row in in_money(rows, money, currency)], columns, titles)
 
 
 def show_csv(rows: Sequence[JsonObject], columns: Sequence[str]) -> None:
@@ -112,7 +123,7 @@ def in_words(field: str, value: object) -> object:
 
 
 def show_fields(fields: Mapping[str, Any]) -> None:
-    rows = [{"field": title(name), "value": in_words(name, value)} for name, value in fields.items()]
+    rows = [{"field": title(name), "value": _cell(name, value)} for name, value in fields.items()]
     show_table(rows, ("field", "value"))
 
 
@@ -125,7 +136,7 @@ def show_table(
     """
     known = titles or {}
     heads = [printable(known.get(name) or title(name)).upper() for name in columns]
-    cells = [[_cell(in_words(name, row.get(name))) for row in rows] for name in columns]
+    cells = [[_cell(name, row.get(name)) for row in rows] for name in columns]
     aligned = [_aligned(head, column) for head, column in zip(heads, cells, strict=True)]
     for line in zip(*aligned, strict=True):
         click.echo("  ".join(line).rstrip())
@@ -140,16 +151,25 @@ def _aligned(head: str, cells: Sequence[str]) -> Sequence[str]:
     return [text.ljust(width) for text in (head, *cells)]
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return _NO_VALUE
-    if isinstance(value, list):
-        text = ", ".join(map(str, value))
-    elif isinstance(value, dict):
-        text = ", ".join(f"{name}={'-' if item is None else item}" for name, item in value.items())
-    else:
-        text = f"{value:.1f}" if isinstance(value, float) else str(value)
-    return printable(text) or _NO_VALUE
+def _cell(field: str, value: object) -> str:
+    if isinstance(value, str) and _TIME_FIELD.fullmatch(field) and _EPOCH.fullmatch(value):
+        return moment(float(value))
+    return printable(_text(in_words(field, value))) or _NO_VALUE
+
+
+def _text(value: object) -> str:
+    match value:
+        case None:
+            return _NO_VALUE
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(map(_text, value))
+        case dict():
+            return ", ".join(f"{name}={_text(item)}" for name, item in value.items())
+        case float():
+            return f"{value:.1f}"
+    return str(value)
 
 
 def _csv_value(value: object) -> object:

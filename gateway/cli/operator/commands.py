@@ -8,7 +8,7 @@ does more is a function; if it prints a list, it uses `paged` and `show_page`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +116,7 @@ def list_command(
     types: Mapping[str, click.ParamType[str]] = {},
     path: str = "",
     shown: Shown = dict,
+    money: Collection[str] = (),
     help: str,
 ) -> None:
     """
@@ -123,7 +124,7 @@ def list_command(
 
     `filters` maps each filter to its help, and `types` gives the type of filters that are not plain text.
     Filters that need other settings are passed as `parameters`. `shown` turns a row of the response into a
-    row of the table.
+    row of the table, and `money` are columns with US dollars.
     """
     name, *arguments = usage.split()
     path = path or "/" + root.replace("_", "-")
@@ -132,7 +133,9 @@ def list_command(
     @with_client
     def show(client: OperatorClient, page: PageRequest, **given: Any) -> None:
         query_filters = {field: values for field, values in given.items() if f"{{{field}}}" not in path}
-        show_page(client, page, root, columns, query_filters, path=_filled(path, given), shown=shown)
+        show_page(
+            client, page, root, columns, query_filters, path=_filled(path, given), shown=shown, money=money
+        )
 
     options = [
         click.option(
@@ -180,11 +183,12 @@ def show_page(
     *,
     path: str | None = None,
     shown: Shown = dict,
+    money: Collection[str] = (),
 ) -> None:
     """Fetch and print a page of a list. As a table or CSV, print the next page's cursor to standard error."""
     pairs = [(name, value) for name, values in filters.items() for value in values]
     payload = client.request("GET", path or "/" + root.replace("_", "-"), query=[*page.query, *pairs])
-    show_list(page.form, payload, payload[root], columns, shown)
+    show_list(page.form, payload, payload[root], columns, shown, money=money)
     if page.form != "json":
         show_cursor(payload)
 

@@ -28,6 +28,7 @@ _CAPACITY = (
     "contract", "models", "tier", "unit", "number", "cost", "unused", "list_value", "utilisation", "idle_hours"
 )  # fmt: skip
 _LISTS = ("models", "kinds")
+_AMOUNTS = ("cost", "unused", "list_value")
 _BY_TEAM = ("contract", "charge", "team", "cost")
 _OPTIONS = (
     click.option(
@@ -126,7 +127,8 @@ def costs(
     query = [(name, value) for name, value in (("month", month), ("currency", currency)) if value]
     answer = client.request("GET", "/contract-costs", query=query)
     shown, columns = (answer["rows"], _BY_TEAM) if by_team else (answer["capacity"], _CAPACITY)
-    show_list(form, answer, [{**row, "models": ", ".join(row.get("models", ()))} for row in shown], columns)
+    amounts = [name for name in columns if name in _AMOUNTS]
+    show_list(form, answer, shown, columns, money=amounts, currency=answer["contract_costs"]["currency"])
     lacking = answer["total"]["unconverted"]
     if form is None and lacking:
         click.echo(unconverted_words(lacking, answer["contract_costs"]["currency"]), err=True)

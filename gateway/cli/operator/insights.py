@@ -27,6 +27,7 @@ list_command(
     "list",
     root="insights",
     columns=COLUMNS,
+    money=("cost_impact",),
     filters={
         "status": f"Filter by status: {', '.join(STATUSES)}; may repeat.",
         "about": "Filter by subject. money: AI spend. operation: Tollhouse and the programs that send to it.",

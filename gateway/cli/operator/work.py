@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from gateway.cli.amounts import money, places_of
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.money.amounts import money, places_of
 from gateway.cli.operator.money.report import warn_of_continuing
 from gateway.cli.operator.resources import body_of, described_by
 from gateway.cli.output import as_json, show_fields, show_json, show_table

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cli.operator.money.amounts import adding_up, money, money_column, places_of
+from gateway.cli.amounts import adding_up, money, money_column, places_of
 from gateway.cli.operator.money.report import _lines
 
 AMOUNTS = st.lists(st.decimals(-10_000, 10_000, places=12), min_size=1, max_size=60)

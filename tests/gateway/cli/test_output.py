@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.cli import fail
-from gateway.cli.output import show_fields, show_json, show_table
+from gateway.cli.output import JsonObject, show_fields, show_json, show_list, show_table
 from tests.hostile_names import HOSTILE_NAMES, UNPRINTABLE
 
 ESCAPE = "\x1b]0;title\x07"
@@ -37,3 +37,32 @@ def test_json_for_people_is_the_same_json(capsys: pytest.CaptureFixture[str]) ->
     document = {name: [name] for name in HOSTILE_NAMES}
     show_json(document)
     assert document == json.loads(capsys.readouterr().out)
+
+
+def test_a_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    """Truth, times in epoch seconds, conditions and dollars are written as people write them; CSV keeps them."""
+    rows: list[JsonObject] = [
+        {
+            "is_open": True,
+            "created": "1795944300.57",
+            "filter": {"team": ["search", None]},
+            "cost": "77.333333333",
+        },
+        {"is_open": False, "created": "1795944300", "filter": {}, "cost": "0.66666666666"},
+    ]
+    columns = ("is_open", "created", "filter", "cost")
+    show_list(None, {}, rows, columns, money=("cost",))
+    assert capsys.readouterr().out.splitlines() == [
+        "IS OPEN  CREATED                   FILTER            COST",
+        "yes      2026-11-29T09:25:00.570Z  team=search, -  $77.33",
+        "no       2026-11-29T09:25:00.000Z  -                $0.67",
+    ]
+    show_list("csv", {}, rows, columns, money=("cost",))
+    assert "true,1795944300.57" in capsys.readouterr().out
+
+
+def test_parts_of_an_amount_add_up_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """74.668 and 2.666 make 77.334, so the rounded parts make 77.33 and not 77.34."""
+    rows: list[JsonObject] = [{"cost": "74.668"}, {"cost": "2.666"}, {"cost": None}]
+    show_list(None, {}, rows, ("cost",), money=("cost",), currency="EUR")
+    assert capsys.readouterr().out.split("\n")[1:4] == ["EUR 74.67", " EUR 2.66", "        -"]

@@ -33,6 +33,7 @@ list_command(
     "list",
     root="recommendations",
     columns=COLUMNS,
+    money=("monthly_savings",),
     filters={
         "type": "Filter by type; `tollhouse recommendations types list` lists them.",
         "status": f"Filter by status: {', '.join(STATUSES)}; may repeat.",

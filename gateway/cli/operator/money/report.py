@@ -19,9 +19,9 @@ from typing import Any
 import click
 
 from gateway.cli import fail
+from gateway.cli.amounts import adding_up, money, money_column, money_text, places_of
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import show_cursor
-from gateway.cli.operator.money.amounts import adding_up, money, money_column, money_text, places_of
 from gateway.cli.output import Form, JsonObject, as_form, show_csv, show_json, show_list, show_table
 from gateway.cli.parameters import Choice, conditions
 from gateway.configuration.values import read_quantity

@@ -112,7 +112,7 @@ def test_types_and_checks(terminal: Terminal) -> None:
     assert 1 == terminal.json("preview")["check"]["count"]
     assert terminal.json("types", "show", "batch") == {"recommendation_type": changed}
     assert "nothing to change" in terminal.run("recommendations", "types", "edit", "batch", code=2).output
-    assert "True" in terminal.run("recommendations", "types", "edit", "batch", "--enable").output
+    assert "yes" in terminal.run("recommendations", "types", "edit", "batch", "--enable").output
     assert {"new": 0, "again": 2, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == terminal.json(
         "check"
     )["look"]

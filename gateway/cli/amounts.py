@@ -11,8 +11,9 @@ of exact amounts would add up with two decimals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
+from typing import Any
 
 from spool.record import CURRENCY
 
@@ -77,3 +78,20 @@ def money_text(
 def money(amount: Decimal, places: int, currency: str = CURRENCY) -> str:
     """Format one amount that belongs to no total."""
     return money_text(amount, amount.quantize(Decimal(1).scaleb(-places)), places, currency)
+
+
+def in_money(
+    rows: Sequence[Mapping[str, Any]], fields: Collection[str], currency: str = CURRENCY
+) -> list[dict[str, Any]]:
+    """
+    Return the rows of a table with the exact amounts in `fields` as people read them. Null stays null. The amounts of
+    a field add up to their rounded sum.
+    """
+    shown = [dict(row) for row in rows]
+    for field in fields:
+        exact = [None if row.get(field) is None else Decimal(row[field]) for row in rows]
+        known = [amount for amount in exact if amount is not None]
+        *texts, _ = money_column([*exact, sum(known, Decimal())], places_of(known), currency)
+        for row, text in zip(shown, texts, strict=True):
+            row[field] = text
+    return shown
