@@ -38,8 +38,8 @@ NOT_IN_FILES = {
     **dict.fromkeys(
         (
             "billed_invoices", "closed_months", "cluster_configs", "enforcers", "expired_tries", "export_tests",
-            "frozen_rates", "group_costs", "inventory", "late_reports", "notices", "sender_fields", "sender_hours", "statements",
-            "tool_calls", "verdicts", "viewings",
+            "frozen_rates", "group_costs", "inventory", "late_reports", "notices", "sender_fields", "sender_hours",
+            "statements", "tool_calls", "verdicts", "viewings",
         ),
         DATA,
     ),
