@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -938,6 +938,17 @@ class Ledger:
         if isinstance(resolved, str):
             check_dimension(resolved)
         return await self._read(lambda rows: rows.values(resolved, most))
+
+    async def combinations(
+        self, dimensions: Sequence[str], read: Callable[[Iterator[Sequence[tuple[str, ...]]]], T]
+    ) -> T:
+        """
+        Return what `read` makes of the combinations of values that calls have of these dimensions. It gets many at a
+        time, some of them repeatedly, and may be called from any thread.
+        """
+        for dimension in dimensions:
+            check_dimension(dimension)
+        return await self._read(lambda rows: read(rows.combinations(dimensions)))
 
     async def unit_names(self, text: str, most: int) -> Mapping[str, Sequence[str]]:
         """

@@ -8,7 +8,7 @@ epoch seconds. Each distinct set of dimensions has a number, so that its texts a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from secrets import randbits
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
@@ -514,6 +514,10 @@ class LedgerRows(Protocol):
 
     def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
         """Return at most `limit` known values of a dimension of calls, sorted."""
+        ...
+
+    def combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
+        """Yield the combinations of values that calls have of these dimensions, many at a time, some repeatedly."""
         ...
 
 

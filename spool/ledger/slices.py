@@ -8,14 +8,13 @@ If a period has too many combinations of values, several calls share a joint sum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, lru_cache
-from itertools import chain, product
+from itertools import chain, compress, product, repeat
 from math import prod
-
-import msgspec
+from operator import itemgetter
 
 from spool.ledger.counting import OWNERS, WORK
 from spool.ledger.ledger import Ledger
@@ -31,7 +30,7 @@ _YES = "yes"
 _MEMO = 10_000
 # maximum combinations of included values for which the values of a derived dimension are computed
 _MOST_COMBINATIONS = 1000
-_MOST_FOUND = 10_000  # sets of values that a search returns
+_MOST_FOUND = 10_000  # values of a dimension that a search returns
 
 
 class SlicedLedger:
@@ -134,26 +133,30 @@ class SlicedLedger:
         parts = {name: (name,) if each is None else each.sources for name, each in derived.items()}
         sources = (*dict.fromkeys(chain(*parts.values(), inside.sources)),)
         places = {name: index for index, name in enumerate(sources)}
-        memos = {name: lru_cache(_MEMO)(each.value) for name, each in derived.items() if each is not None}
+        is_inside = lru_cache(_MEMO)(inside.value)
 
-        def value(values: tuple[str, ...]) -> str:
-            def of(names: Sequence[str]) -> tuple[str, ...]:
-                return tuple([values[places[name]] for name in names])
+        def of(rows: Sequence[tuple[str, ...]], names: Sequence[str]) -> Iterable[tuple[str, ...]]:
+            columns = [map(itemgetter(places[name]), rows) for name in names]
+            return zip(*columns, strict=True) if names else repeat((), len(rows))
 
-            found = [(name, memo(of(parts[name]))) for name, memo in memos.items()]
-            if text in "\0".join(values).casefold():
-                found += [(name, values[places[name]]) for name, each in derived.items() if each is None]
-            found = [(name, each) for name, each in found if text in each.casefold()]
-            if not found or not (self.has_every_call or inside.value(of(inside.sources))):
-                return ""
-            return msgspec.json.encode(found).decode()
+        def read(combinations: Iterator[Sequence[tuple[str, ...]]]) -> Mapping[str, Sequence[str]]:
+            known: dict[str, set[tuple[str, ...]]] = {name: set() for name in dimensions}
+            for rows in combinations:
+                if not self.has_every_call:
+                    rows = [*compress(rows, map(is_inside, of(rows, inside.sources)))]
+                for name, own in parts.items():
+                    known[name].update(of(rows, own))
+            found = {}
+            for name, combined in known.items():
+                of_values = derived[name]
+                value: Callable[[tuple[str, ...]], str] = (
+                    itemgetter(0) if of_values is None else of_values.value
+                )
+                values = {each for each in map(value, combined) if each and text in each.casefold()}
+                found[name] = sorted(values)[:_MOST_FOUND]
+            return found
 
-        search = Derived(name="search", label="", sources=sources, value=value)
-        known: dict[str, dict[str, None]] = {name: {} for name in dimensions}
-        for pairs in await self._ledger.values(search, _MOST_FOUND):
-            for name, each in msgspec.json.decode(pairs, type=list[tuple[str, str]]):
-                known[name][each] = None
-        return {name: list(values) for name, values in known.items()}
+        return await self._ledger.combinations(sources, read)
 
     async def row_tags(self) -> Sequence[str]:
         """

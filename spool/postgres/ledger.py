@@ -518,7 +518,9 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
         if isinstance(dimension, Derived):
-            derived_values = {dimension.value(sources) for sources in self._sources_of(dimension, _OF_CALLS)}
+            derived_values = {
+                dimension.value(sources) for sources in self._distinct(dimension.sources, _OF_CALLS)
+            }
             return sorted(derived_values - {""})[:limit]
         parameters = StatementParameters()
         expression = self._expression(dimension, parameters)
@@ -548,7 +550,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         """
         if not isinstance(dimension, Derived):
             return own(dimension, parameters)
-        known = self._sources_of(dimension)
+        known = self._distinct(dimension.sources)
         name = f"d{len(parameters.joins)}"
         columns = [f"s{index}" for index in range(len(dimension.sources))]
         arrays = [*map(list, zip(*known, strict=True))] if known else [[] for _ in columns]
@@ -567,12 +569,17 @@ class PostgresLedgerRows(SqlLedgerRows):
         )
         return f"{name}.value"
 
-    def _sources_of(self, dimension: Derived, condition: str = "") -> list[tuple[str, ...]]:
-        """Return every combination of values of the dimension's sources that is stored."""
-        if not dimension.sources:
+    def combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
+        found = self._distinct(dimensions, _OF_CALLS)
+        if found:
+            yield found
+
+    def _distinct(self, dimensions: Sequence[str], condition: str = "") -> list[tuple[str, ...]]:
+        """Return every combination of values of these dimensions that is stored."""
+        if not dimensions:
             return [()]
         parameters = StatementParameters()
-        columns = ", ".join(own(source, parameters) for source in dimension.sources)
+        columns = ", ".join(own(dimension, parameters) for dimension in dimensions)
         statement = f"SELECT DISTINCT {columns} FROM {{schema}}.ledger_keys k {condition}"
         return self._ask(statement, parameters)
 

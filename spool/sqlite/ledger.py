@@ -147,6 +147,7 @@ def expression(dimension: str | Derived) -> str:
 # -- rows ----------------------------------------------------------------------------------------------------
 
 
+_FETCHED = 1000  # rows that are in memory at a time while all are read
 _NAMES = ", ".join(COLUMNS)
 _WIDTH = len(Dimensions._fields)
 _ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
@@ -572,6 +573,15 @@ class SqliteLedgerRows(SqlLedgerRows):
             " ORDER BY value LIMIT ?"
         )
         return [value for (value,) in self._connection.execute(statement, (limit,))]
+
+    def combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
+        if not dimensions:
+            yield [()]
+            return
+        columns = ", ".join(map(expression, dimensions))
+        cursor = self._connection.execute(f"SELECT {columns} FROM keys k WHERE k.kind <> '{BILLED}'")
+        while rows := cursor.fetchmany(_FETCHED):
+            yield rows
 
     def _measures(self, values: Sequence[Any]) -> Measures:
         return joined(values)

@@ -83,8 +83,8 @@ def operations(today: datetime) -> Iterator[Operation]:
     yield Operation("/roles", "list", "/roles?limit=50")
     yield Operation("/privacy", "viewings", "/people/viewings?limit=50")
     yield Operation("/settings", "list", "/configuration?limit=50")
-    for by in ("team", "user", "model_family", "sender"):
-        yield Operation("/", f"search, {by}", f"/report?by={by}&{SEARCHED}")
+    for words, text in (("nothing", "no-such-name"), ("one user", "user-0042"), ("everything", "e")):
+        yield Operation("/", f"search, {words}", f"/search?q={text}")
 
 
 def _costs(words: str, when: str, by: str, per: str) -> Iterator[Operation]:

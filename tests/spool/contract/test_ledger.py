@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Context, Decimal, localcontext
+from itertools import chain
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -647,6 +648,11 @@ async def test_filters(ledgers: Ledgers) -> None:
     assert (await total(ledger, include={"team": [""], "tag:service": ["it's"]})).calls == 1
     assert ["a", "b", "c"] == await ledger.values("team")
     assert ["it's"] == await ledger.values("tag:service")
+    together = await ledger.combinations(("team", "tag:service"), lambda parts: {*chain(*parts)})
+    assert {("a", ""), ("b", ""), ("c", ""), ("", "it's")} == together
+    assert {()} == await ledger.combinations((), lambda parts: {*chain(*parts)})
+    with pytest.raises(ValueError, match="not a dimension"):
+        await ledger.combinations(("k.id; DROP TABLE keys",), list)
     with pytest.raises(ValueError, match="not a dimension"):
         await ledger.costs(everything("k.id; DROP TABLE keys"))
 
