@@ -17,7 +17,7 @@ MAX_HTML_BYTES = 60 * 1024  # mail programs cut longer mails; a longer mail has 
 _BAR_WIDTH_PX = 12  # width of one block of a bar
 _BAR_LINE = re.compile(rf"(.*?)  ({BAR}*) ?(-?[<$].*)")
 _FONT = "font:14px/1.45 system-ui,sans-serif"
-_FAINT = "color:#6b7280"
+_FAINT = "opacity:0.7"  # no grey has enough contrast on both a white and a dark page
 
 
 def mail_html(notices: Sequence[Notice]) -> str | None:
@@ -27,7 +27,8 @@ def mail_html(notices: Sequence[Notice]) -> str | None:
     )
     document = (
         '<!doctype html><html><head><meta charset="utf-8"><meta name="color-scheme" content="light dark"></head>'
-        f'<body style="{_FONT};max-width:640px;margin:0 auto;padding:16px">{parts}</body></html>\n'
+        f'<body style="{_FONT};max-width:640px;margin:0 auto;padding:16px;overflow-wrap:anywhere">'
+        f"{parts}</body></html>\n"
     )
     return document if len(document.encode()) <= MAX_HTML_BYTES else None
 
