@@ -216,6 +216,23 @@ async def test_limits_of_enforcers_have_no_name(storage: Storage) -> None:
     assert 1 == done.rows.rows
 
 
+async def test_groups_of_people_have_no_name(storage: Storage) -> None:
+    """A stored group may be of a team with the name of a person. Its figures stay."""
+    people = use_people(storage)
+    assert storage.registry is not None
+    table = storage.registry.group_costs
+    cells = [
+        {"names": [team, "openai", "gpt-4o", None], "cost": "1.5", "counts": [6, 1, 1]}
+        for team in ("ada", "ml")
+    ]
+    await table.add("000000", {"people": 6, "cells": cells}, actor=ROOT, action="group_costs.cut")
+    erasure = erasure_of(people, ["ada"], NOON)
+    await erased(storage, erasure)
+    [pseudonym] = erasure.names.values()
+    cells[0] = {**cells[0], "names": [pseudonym, *cells[0]["names"][1:]]}
+    assert {"000000": {"people": 6, "cells": cells}} == table.all()
+
+
 async def test_rows_have_no_name(storage: Storage) -> None:
     """Links, accounts, roles, audit rows and texts: names become pseudonyms, texts are listed or replaced."""
     people = use_people(storage)

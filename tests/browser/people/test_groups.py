@@ -1,0 +1,39 @@
+"""The console under `privacy.min_group`: groups of people for a viewer, and no calls of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import filled
+
+SETTING = "[privacy]\nmin_group = 2\n"
+
+
+def test_a_viewer_sees_groups(tmp_path: Path, open_console: OpenConsole) -> None:
+    """The menu leads to the groups, which can be added up by another dimension. Costs shows nothing of others."""
+    tollhouse = filled(tmp_path, "--days", "62", "--records", "6000")
+    tollhouse.config.write_text(tollhouse.config.read_text() + SETTING)
+    tollhouse.start()
+    try:
+        viewer = open_console(tollhouse, role="viewer")
+        page = viewer.page
+        viewer.open("/groups")
+        rows = page.locator("main tbody tr")
+        expect(rows.first).to_be_visible()
+        expect(page.get_by_text("at least 2 people besides you")).to_be_visible()
+        assert [] == viewer.audit()
+        assert viewer.overhang() <= 0
+        viewer.open("/groups?by=model")
+        newest = viewer.ask("/group-costs?by=model")["group_costs"][0]
+        expect(rows.first).to_contain_text(newest["model"])
+        viewer.screenshot("groups")
+        page.get_by_role("link", name="Overview").click()
+        expect(page.get_by_role("link", name="Money")).to_be_visible()
+        assert [] == viewer.ask("/report?by=user&range=last_30d")["rows"]
+        admin = open_console(tollhouse)
+        assert admin.ask("/report?by=user&range=last_30d")["rows"]
+    finally:
+        tollhouse.stop()
