@@ -202,17 +202,19 @@ class KnownPeople:
         self._key = rules.identity_of_name
         self._text = rules.hashed
         self._by_name = {self._key(name): first for first, person in people.items() for name in person.names}
+        self._size = _count(people)  # counted along, because a request may join many names
 
     @property
     def is_larger(self) -> bool:
-        return _count(self.people) > _count(self._stored)
+        return self._size > _count(self._stored)
 
     def of(self, names: Iterable[str]) -> list[LinkedPerson]:
         """Return the people with these names, in this order."""
         firsts = (self._by_name.get(self._key(name)) for name in names)
         return [self.people[first] for first in dict.fromkeys(firsts) if first is not None]
 
-    def link(self, stated: LinkedPerson) -> None:
+    def link(self, stated: LinkedPerson, most: int | None = None) -> None:
+        """Link names. Raises NotAllowed if that would exceed MAX_LINKED, or `most` names in all."""
         found = self.of(stated.names)
         names = dict[str, str]()
         for name in stated.names:
@@ -220,6 +222,9 @@ class KnownPeople:
                 names.setdefault(self._text(each), each)
         if len(names) > MAX_LINKED:
             raise NotAllowed(f"a person would have {len(names)} names, and {MAX_LINKED} are the limit")
+        size = self._size + len(names) - sum(len(person.names) for person in found)
+        if most is not None and size > most:
+            raise NotAllowed(f"the table would hold {size} names, and {most} are the limit")
         label = stated.label or next((person.label for person in found if person.label), "")
         self.drop(found)
         self._put(LinkedPerson(names=(*names.values(),), label=label))
@@ -229,15 +234,11 @@ class KnownPeople:
         free = tuple(name for name in names if not self._is_apart(name))
         if len({self._by_name.get(self._key(name), name) for name in free}) < 2:
             return False
-        before = dict(self.people), dict(self._by_name)
         try:
-            self.link(LinkedPerson(names=free))
+            self.link(LinkedPerson(names=free), most)
         except NotAllowed:
             return False
-        if _count(self.people) <= most:
-            return True
-        self.people, self._by_name = before
-        return False
+        return True
 
     def _is_apart(self, name: str) -> bool:
         return any(len(person.names) == 1 and not person.label for person in self.of([name]))
@@ -253,6 +254,7 @@ class KnownPeople:
     def drop(self, people: Iterable[LinkedPerson]) -> None:
         for person in people:
             del self.people[person.names[0]]
+            self._size -= len(person.names)
             for name in person.names:
                 del self._by_name[self._key(name)]
 
@@ -263,10 +265,11 @@ class KnownPeople:
         for first, person in self.people.items():
             if self._stored.get(first) != person:
                 rows.put_document(KIND, first, {"names": person.names, "label": person.label})
-        return _count(self.people)
+        return self._size
 
     def _put(self, person: LinkedPerson) -> None:
         self.people[person.names[0]] = person
+        self._size += len(person.names)
         self._by_name.update((self._key(name), person.names[0]) for name in person.names)
 
 
