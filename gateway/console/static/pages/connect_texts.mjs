@@ -444,7 +444,7 @@ export const TOOLS = [
     "text": "Keywords AI: KEYWORDSAI_BASE_URL=http://HOST:4318/api, KEYWORDSAI_API_KEY=KEY"
    },
    {
-    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes of the sender. With sampling, calls are missing, so keep the default OTEL_TRACES_SAMPLER=parentbased_always_on."
+    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes. With sampling, calls are missing, so keep the default sampler."
    }
   ]
  },
