@@ -192,8 +192,12 @@ def _put_calls(dice: random.Random, past: History, session: Span, key: Key) -> N
         calls.append(Call(now, ended, heard_at, is_dropped=past.has(DROPPED, heard_at)))
         now += max(95.0, dice.expovariate(1 / step))
     has_last = bool(calls) and calls[-1].at >= session.begin and not calls[-1].is_lost
+    is_late = False
     if has_last and dice.random() < 0.15:  # the last export came late, or never
         calls[-1] = calls[-1]._replace(heard_at=dice.choice((session.end + 30 * MINUTE, inf)))
+        is_late = not calls[-1].is_lost
     if dice.random() < 0.4:
         later = session.end + dice.uniform(3, 12) * MINUTE
-        past.opened[key] += [later, later + dice.uniform(1, 15) * MINUTE]
+        opened = [later, later + dice.uniform(1, 15) * MINUTE]
+        # with a call that is still to come, these are three uses without a call, as of a loss
+        past.opened[key] += [] if is_late else opened

@@ -74,10 +74,12 @@ class ChainStory(Story):
         is_cut = self._is_site_away or self._relay.target == self._wall.url
         for laptop in self.laptops:
             device = self.gateways[0].find(laptop)
-            if is_cut or device is None or device.last_seen < self.clock.now():
+            if is_cut:
                 self._check_kept(laptop)
-            elif device.state == ENROLLED:
-                await self._compare(laptop)
+            elif device is not None and device.state == ENROLLED:
+                await self._settle(laptop)
+                if device.last_seen == self.clock.now():
+                    self._compare(laptop)
 
     async def _go_on(self) -> None:
         if not self._is_site_away:
@@ -101,24 +103,27 @@ class ChainStory(Story):
         if laptop.name in self._before:
             assert self._before[laptop.name] == self._centre.state(laptop).word
 
-    async def _compare(self, laptop: Laptop) -> None:
+    async def _settle(self, laptop: Laptop) -> None:
+        """Wait until the centre has all that the site knows of a laptop."""
         [site] = self.gateways
         await site.lifecycle.table.flush()
         await site.app.reload(ACTOR)  # what waited for a centre that was away is sent now
         async with asyncio.timeout(PATIENCE_S):
             while not self._has_arrived(laptop):  # noqa: ASYNC110 - a table tells one reader alone
                 await asyncio.sleep(0.005)
-        here, there = site.state(laptop), self._centre.state(laptop)
-        self._before[laptop.name] = there.word
-        if here.causes != CALLS_LOST_BELOW:
-            assert summary(here) == summary(there)
-            self.compared += 1
+        self._before[laptop.name] = self._centre.state(laptop).word
 
     def _has_arrived(self, laptop: Laptop) -> bool:
         here, there = self.gateways[0].find(laptop), self._centre.find(laptop)
         if here is None or there is None or here.sent_version < here.version:
             return False
-        return here.newest_calls == there.newest_calls and there.last_seen == self.clock.now()
+        return here.newest_calls == there.newest_calls and there.last_seen >= here.last_seen
+
+    def _compare(self, laptop: Laptop) -> None:
+        here, there = self.gateways[0].state(laptop), self._centre.state(laptop)
+        if here.causes != CALLS_LOST_BELOW:
+            assert summary(here) == summary(there)
+            self.compared += 1
 
     async def close(self) -> None:
         self._wall.close()
