@@ -60,7 +60,7 @@ def cells(rows: Sequence[CostRow], people: int, label: str) -> Sequence[GroupCel
     Cut rows into cells of at least `people` people. Rows are grouped by SPLIT_BY and the user. Return no cell if all
     rows together have fewer people. An unknown user counts as one person, and so do the users of a joint sum.
     """
-    if _people(rows) < people:
+    if len(_people(rows)) < people:
         return ()
     return tuple(_cell(names, part) for names, part in _split(rows, people, label, ()))
 
@@ -82,18 +82,21 @@ def _joined(
     values: Mapping[str | None, list[CostRow]], people: int, label: str
 ) -> Mapping[str | None, list[CostRow]]:
     """Return the values, with those of too few people as one. If these are too few, the smallest other value joins."""
+    people_of = {name: _people(rows) for name, rows in values.items()}
     joined: list[CostRow] = []
+    joined_people: set[str | None] = set()
     apart: dict[str | None, list[CostRow]] = {}
-    for name in sorted(values, key=lambda name: (_people(values[name]), name or "")):
-        if _people(values[name]) < people or 0 < _people(joined) < people:
+    for name in sorted(values, key=lambda name: (len(people_of[name]), name or "")):
+        if len(people_of[name]) < people or 0 < len(joined_people) < people:
             joined += values[name]
+            joined_people |= people_of[name]
         else:
             apart[name] = values[name]
     return {label: joined, **apart} if joined else apart
 
 
-def _people(rows: Sequence[CostRow]) -> int:
-    return len({row.group[-1] for row in rows})
+def _people(rows: Sequence[CostRow]) -> set[str | None]:
+    return {row.group[-1] for row in rows}
 
 
 def _cell(names: tuple[str | None, ...], rows: Sequence[CostRow]) -> GroupCell:

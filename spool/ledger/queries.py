@@ -422,8 +422,8 @@ def limit_of_question() -> QuestionLimit | None:
 
 
 @contextmanager
-def limited(limit: QuestionLimit) -> Iterator[None]:
-    """Apply a limit to all queries to the ledger within the block."""
+def limited(limit: QuestionLimit | None) -> Iterator[None]:
+    """Apply a limit to all queries to the ledger within the block. None is for work that is not for one query."""
     token = _limit.set(limit)
     try:
         yield

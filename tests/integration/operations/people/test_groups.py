@@ -9,6 +9,7 @@ every group of too few people.
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 from collections import defaultdict
@@ -26,9 +27,11 @@ import pytest
 
 from gateway.configuration.sections import Config, PrivacySettings
 from gateway.core.mounts import OPERATOR_API
+from gateway.money.costs.groups import cuts
 from gateway.operations.requests.address import NOTHING, SLICED, WHOLE
 from gateway.service.addresses.table import ADDRESSES, OPERATOR_ADDRESSES
 from spool.engines import MEMORY, POSTGRES
+from spool.ledger.queries import QuestionLimit, limited
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS, VIEW_NAMES
 from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
@@ -339,6 +342,15 @@ async def test_who_may_see_names_sees_every_person(tmp_path: Path) -> None:
     async with attack(tmp_path, 0, min_group=K, sets=tuple(PERMISSION_SETS)) as (there, crowd):
         assert 200 == await there.ask("/report?by=user&from=2026-08-01&to=2026-09-20")
         assert crowd.people[1] in there.texts[-1]
+
+
+async def test_a_cut_is_no_query_of_one_person(tmp_path: Path) -> None:
+    """A week with more people than a query may have is cut all the same. The cut is made once for all readers."""
+    async with attack(tmp_path, 1, min_group=K) as (there, _):
+        server = there.server
+        await server.services.money.ledger.catch_up(server.services.spool.log)
+        with limited(QuestionLimit(max_rows=1, until=math.inf, max_time_s=1)):
+            assert await cuts(server.services.money.ledger, server.registry, NOW)
 
 
 async def in_pages(there: Attack, path: str) -> Any:
