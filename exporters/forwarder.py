@@ -14,7 +14,7 @@ from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RUNNING, RouteState
 from spool.errors import SpoolError
-from spool.leases import Leases, SoleNode, lease_of
+from spool.leases import Leases, SoleNode, lease_name
 from spool.log.protocols import Log
 from spool.packed.native import Native
 from spool.settings import MAX_DEAD_LETTERS
@@ -104,7 +104,7 @@ class Forwarder:
 
     async def start(self) -> None:
         """Declare the configured routes to the storage, then run all routes and syncs."""
-        await self._deliveries.declare([config.spec for config in self._specs])
+        await self._deliveries.set_routes([config.spec for config in self._specs])
         for config in self._specs:
             self._start_route(config)
         for sync in self._syncs:
@@ -119,7 +119,7 @@ class Forwarder:
         Requests in progress are completed, so no delivery becomes ambiguous. Routes with equal settings
         continue to run.
         """
-        await self._deliveries.declare([config.spec for config in specs], at_start=False)
+        await self._deliveries.set_routes([config.spec for config in specs], at_start=False)
         configs_by_name = {config.spec.name: config for config in specs}
         for name, running in list(self._running.items()):
             config = running.config
@@ -209,7 +209,7 @@ class Forwarder:
         async def run_after_previous() -> None:
             if before:  # the previous loop must end first, because two loops would mix the lines of a file
                 await asyncio.wait(before)
-            await self._leases.run(lease_of(name), send_deliveries, finish=loop.hand_over, wake=loop.wake)
+            await self._leases.run(lease_name(name), send_deliveries, finish=loop.hand_over, wake=loop.wake)
 
         async def send_deliveries() -> None:
             async with running_companion(config.beside, f"beside {name}"):
@@ -226,7 +226,7 @@ class Forwarder:
 
     def _start_sync(self, sync: Sync) -> None:
         name = sync.state().name
-        run = self._leases.run(lease_of(name), sync.run, wake=sync.poke)
+        run = self._leases.run(lease_name(name), sync.run, wake=sync.poke)
         self._start_sender(name, run, sender=sync, stamps=sync.stamps, close=sync.close)
 
     def _start_sender(

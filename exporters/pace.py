@@ -71,11 +71,11 @@ class Pace:
             amount = min(n, self._bucket.burst)
             while wait_s := self._bucket.wait_s(amount):  # noqa: ASYNC110 - it waits for time alone
                 await asyncio.sleep(wait_s)
-            self._bucket.charge(amount)
+            self._bucket.remove_tokens(amount)
 
     def give_back(self, n: int) -> None:
         """Return units that were taken but not sent."""
-        self._bucket.charge(-n)
+        self._bucket.remove_tokens(-n)
 
 
 class DeliveryOrder:

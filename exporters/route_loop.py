@@ -201,7 +201,7 @@ class RouteLoop:
         except TakenOver:
             pass  # the process that took over the delivery sends it
         except OutcomeUnknown as error:
-            await self._deliveries.unknown(delivery, reason=str(error))
+            await self._deliveries.mark_unknown(delivery, reason=str(error))
         except Exception as error:  # noqa: BLE001 - one delivery fails inside, the route goes on
             _log.exception("%s: internal error in a delivery", self.name, extra={"action": "delivery_fault"})
             await self._handle_fault(delivery, error, began)
@@ -214,13 +214,13 @@ class RouteLoop:
         now = self._throttle.now()
         if self._throttle.state == REFUSING:
             max_suspects = self._throttle.max_suspects()
-            return await self._deliveries.probe(self.name, now=now, max_suspects=max_suspects)
+            return await self._deliveries.take_probe(self.name, now=now, max_suspects=max_suspects)
         # While the route is paused, only the throttle decides when to try, so every delivery counts as due.
         # After repeated internal errors, each delivery keeps its own waiting time, so that deliveries without
         # errors are tried first.
         waited = inf if self._throttle.state == PARKED and self._faults < FAULTS else now
         max_records = self._exporter.max_records
-        return await self._deliveries.due(
+        return await self._deliveries.take_due(
             self.name, now=waited, max_records=max_records, below=self._linger.sendable_below
         )
 

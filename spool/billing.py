@@ -59,7 +59,7 @@ class HourRows:
     drop: int = 0
 
     @property
-    def stored(self) -> int:
+    def disk_bytes(self) -> int:
         return len(self.body) + OVERHEAD
 
     @property
@@ -94,37 +94,37 @@ class BillingDrops(Protocol):
 
     async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]: ...
 
-    async def month(self, connection: str, month: str) -> Sequence[HourRows]:
+    async def month_hours(self, connection: str, month: str) -> Sequence[HourRows]:
         """
         Return the rows of a month by hour, and within an hour in order of arrival. Empty if there are no drops.
         """
         ...
 
-    async def months(self, connection: str) -> Mapping[str, float]:
+    async def last_drop_by_month(self, connection: str) -> Mapping[str, float]:
         """Return the months of a connection that have rows, each with the time of its last drop."""
         ...
 
-    async def has(self, connection: str, month: str, id: str) -> bool:
+    async def has_drop(self, connection: str, month: str, id: str) -> bool:
         """Return True if a drop with this id is listed."""
         ...
 
-    async def size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
+    async def month_size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
         """Return the size of a month. The hours in `without` are not counted."""
         ...
 
-    async def stored(self) -> int:
+    async def stored_bytes(self) -> int:
         """Return the bytes on disk of all months."""
         ...
 
-    async def newest(self) -> Mapping[str, float]:
+    async def last_drop_by_connection(self) -> Mapping[str, float]:
         """Return the time of each connection's last drop."""
         ...
 
-    async def forget(self, connection: str) -> None:
+    async def delete_connection(self, connection: str) -> None:
         """Delete every row of a connection."""
         ...
 
-    async def trim(self, before: str) -> int:
+    async def delete_old_months(self, before: str) -> int:
         """Delete all months before `before` (YYYY-MM). Return the number of deleted months."""
         ...
 
@@ -144,13 +144,13 @@ _data = msgspec.json.Decoder(_Data)
 _start = msgspec.json.Decoder(_Start)
 
 
-def apply(rows: DropRows, first: int, records: Iterable[Record], *, at: float) -> None:
+def apply_drops(rows: DropRows, first: int, records: Iterable[Record], *, at: float) -> None:
     """Apply the drops of a commit in order. `first` is the number of the first record."""
     for number, record in enumerate(records, start=first):
         if not isinstance(record, BillingDrop) or record.month is None:
             continue
         try:
-            hours = hours_of(record.body)
+            hours = split_by_hour(record.body)
         # the drop is delivered, but its rows cannot be shown here
         except (ValueError, OverflowError, msgspec.MsgspecError):
             continue
@@ -170,11 +170,11 @@ def apply(rows: DropRows, first: int, records: Iterable[Record], *, at: float) -
         rows.add(drop, hours)
 
 
-def hours_of(body: bytes) -> list[HourRows]:
+def split_by_hour(body: bytes) -> list[HourRows]:
     """Return the rows of a drop by hour, unchanged. Raises ValueError or MsgspecError if it is not a drop."""
     rows_by_hour: dict[int, list[bytes]] = {}
     for row in _data.decode(body).data:
-        rows_by_hour.setdefault(hour_of(_start.decode(row).usage_start), []).append(bytes(row))
+        rows_by_hour.setdefault(hour_start(_start.decode(row).usage_start), []).append(bytes(row))
     hours = []
     for hour, rows in sorted(rows_by_hour.items()):
         text = b",".join(rows)
@@ -182,7 +182,7 @@ def hours_of(body: bytes) -> list[HourRows]:
     return hours
 
 
-def hour_of(time: str) -> int:
+def hour_start(time: str) -> int:
     """Return the start of the UTC hour that contains an ISO 8601 time. A time without a zone is UTC."""
     moment = datetime.fromisoformat(time.strip())
     seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -230,11 +230,11 @@ class BillingPlan:
 class BillingHours(Protocol):
     """Storage of the hours that were accepted over each connection."""
 
-    async def sent(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
+    async def sent_hours(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
         """Return the sent hours that begin in [since, until), by start."""
         ...
 
-    async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:
+    async def store_hours(self, connection_id: str, hours: Sequence[SentHour]) -> None:
         """Store accepted hours. They replace the stored rows of the same hours."""
         ...
 

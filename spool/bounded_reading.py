@@ -128,17 +128,17 @@ class KnownDigests:
     def add(self, digest: bytes) -> bool:
         """Add a digest. Return True if it was known."""
         if self._count * 3 >= len(self._slots) * 2:
-            self._grow()
+            self._double_slots()
         # a digest of 0 is stored as 1, because 0 marks a free slot
         value = int.from_bytes(digest, "little") or 1
-        slot = self._place(value)
+        slot = self._slot_of(value)
         if self._slots[slot] == value:
             return True
         self._slots[slot] = value
         self._count += 1
         return False
 
-    def _place(self, value: int) -> int:
+    def _slot_of(self, value: int) -> int:
         """Return the slot of a value, or the free slot for it."""
         slots, mask = self._slots, len(self._slots) - 1
         slot = value & mask
@@ -146,11 +146,11 @@ class KnownDigests:
             slot = (slot + 1) & mask
         return slot
 
-    def _grow(self) -> None:
+    def _double_slots(self) -> None:
         if self._count > MAX_ROWS:
             raise Invalid(f"the report has more than {MAX_ROWS} different rows. Import a shorter time range")
         before = self._slots
         self._slots = array("Q", bytes(16 * len(before)))
         for value in before:
             if value:
-                self._slots[self._place(value)] = value
+                self._slots[self._slot_of(value)] = value

@@ -30,7 +30,7 @@ class SeenKeys(set[int]):
     displaces no entry of other senders.
     """
 
-    def recurs(self, key: Hashable) -> bool:
+    def check_and_add(self, key: Hashable) -> bool:
         """Return True if the key was seen before. If another key has the same hash, the key is stored early."""
         number = hash(key)
         if number in self:
@@ -41,7 +41,7 @@ class SeenKeys(set[int]):
         return False
 
 
-class Remembered(dict[str, V]):
+class CachedResults(dict[str, V]):
     """Results of a function by text, computed on first use. Results for long texts are not stored."""
 
     def __init__(self, function: Callable[[str], V], most: int = 8192) -> None:
@@ -58,6 +58,6 @@ class Remembered(dict[str, V]):
         return result
 
 
-def remembered(most: int) -> Callable[[Callable[[str], V]], Callable[[str], V]]:
+def cache_by_text(most: int) -> Callable[[Callable[[str], V]], Callable[[str], V]]:
     """Remember the results of a pure function of one text, for at most `most` texts."""
-    return lambda function: Remembered(function, most).__getitem__
+    return lambda function: CachedResults(function, most).__getitem__

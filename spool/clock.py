@@ -99,9 +99,9 @@ class SteadyClock:
         self._witnesses: deque[float] = deque(maxlen=WITNESSES + 4)
 
     def now(self) -> float:
-        return self._follow(self._timer(), self._source.now())
+        return self._update_offset(self._timer(), self._source.now())
 
-    def _follow(self, timer: float, wall: float) -> float:
+    def _update_offset(self, timer: float, wall: float) -> float:
         """Return the time for these two readings. Several threads may call it, each with its own readings."""
         offset = wall - timer
         before, self._wall_offset = self._wall_offset, offset
@@ -116,7 +116,7 @@ class SteadyClock:
         was_moved = abs(offset - before) > self._step_limit_s
         if not self._was_set and was_moved and wall >= EARLIEST:
             self._hold_back(timer)
-            return self._believe(timer, wall, "it was not set before")
+            return self._set_to_wall_clock(timer, wall, "it was not set before")
         if self._stepped_at is None or abs(step - self._step_s) > self._step_limit_s:
             self._stepped_at = timer
             text = (
@@ -126,7 +126,7 @@ class SteadyClock:
             _log.error(text, step, extra={"action": "clock_stepped", "seconds": round(step)})
         self._step_s = step
         if timer - self._stepped_at >= self._hold_s and wall >= EARLIEST:
-            return self._believe(timer, wall, "the change has lasted long enough")
+            return self._set_to_wall_clock(timer, wall, "the change has lasted long enough")
         return timer + self._offset
 
     def settled_now(self) -> float:
@@ -173,7 +173,7 @@ class SteadyClock:
             _log.info(text, days, self._hold_s, extra={"action": "long_stop"})
             self._settled_offset, self._settled_until = last_commit_at - timer, timer + self._hold_s
 
-    def witness(self, start_time_ns: int) -> float:
+    def add_witness(self, start_time_ns: int) -> float:
         """
         Use the start time of an arriving call as evidence about the wall clock. Several calls that agree can
         confirm a jump or set the clock.
@@ -182,13 +182,13 @@ class SteadyClock:
         """
         timer = self._timer()
         wall = self._source.now()
-        now = self._follow(timer, wall)
+        now = self._update_offset(timer, wall)
         if self._was_set and self._stepped_at is None:
             return now
-        self._hear(start_time_ns, timer, wall)
+        self._weigh_witnesses(start_time_ns, timer, wall)
         return self.now()
 
-    def _hear(self, start_time_ns: int, timer: float, wall: float) -> None:
+    def _weigh_witnesses(self, start_time_ns: int, timer: float, wall: float) -> None:
         self._witnesses.append(start_time_ns / 1e9 - timer)
         agreed_offset = median(self._witnesses)
         # if the clock was never set, even one call is better evidence than the clock
@@ -197,7 +197,7 @@ class SteadyClock:
             return
         if abs(wall - timer - agreed_offset) <= NEAR_S:
             self._hold_back(timer)
-            self._believe(timer, wall, "arriving calls agree with it")
+            self._set_to_wall_clock(timer, wall, "arriving calls agree with it")
         elif not self._was_set and abs(agreed_offset - self._offset) > self._step_limit_s:
             _log.warning(
                 "the clock is wrong, so the time is taken from arriving calls",
@@ -206,7 +206,7 @@ class SteadyClock:
             self._hold_back(timer)
             self._offset = agreed_offset
 
-    def accept(self) -> float:
+    def accept_wall_clock(self) -> float:
         """
         Accept the wall clock on behalf of an operator. Return the seconds by which the reported time changed.
         """
@@ -214,7 +214,7 @@ class SteadyClock:
         wall = self._source.now()
         timer = self._timer()
         self._settled_until = float("-inf")
-        self._believe(timer, wall, "an operator accepted it")
+        self._set_to_wall_clock(timer, wall, "an operator accepted it")
         return wall - before
 
     def _hold_back(self, timer: float) -> None:
@@ -226,14 +226,14 @@ class SteadyClock:
             self._settled_offset = self._offset
         self._settled_until = max(self._settled_until, timer + self._hold_s)
 
-    def _believe(self, timer: float, wall: float, why: str) -> float:
+    def _set_to_wall_clock(self, timer: float, wall: float, why: str) -> float:
         _log.warning("the clock is accepted: %s", why, extra={"action": "clock_believed"})
         self._offset, self._was_set, self._stepped_at = wall - timer, True, None
         self._witnesses.clear()
         return wall
 
 
-def doubts(clock: Clock) -> tuple[float, float]:
+def clock_doubts(clock: Clock) -> tuple[float, float]:
     """
     Return two figures in seconds: how far the wall clock is ahead of the reported time, and how long
     upkeep still waits.

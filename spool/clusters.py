@@ -169,16 +169,16 @@ class ClusterTable:
         return self._version + (0 if self.settings is None else self.settings.version)
 
     def all(self) -> list[Cluster]:
-        return [self._with_settings(cluster) for cluster in self._clusters.values()]
+        return [self._add_settings(cluster) for cluster in self._clusters.values()]
 
     def find(self, id: str) -> Cluster | None:
         reported = self._clusters.get(id)
-        return None if reported is None else self._with_settings(reported)
+        return None if reported is None else self._add_settings(reported)
 
-    def named(self, account: str, region: str, name: str) -> Cluster | None:
+    def find_by_name(self, account: str, region: str, name: str) -> Cluster | None:
         return self.find(cluster_id(account, region, name))
 
-    def _with_settings(self, reported: Cluster) -> Cluster:
+    def _add_settings(self, reported: Cluster) -> Cluster:
         found = None if self.settings is None else self.settings.find(reported.id)
         if found is None:
             return reported
@@ -187,7 +187,7 @@ class ClusterTable:
     def __len__(self) -> int:
         return len(self._clusters)
 
-    async def report(
+    async def store_report(
         self, cluster: ReportedCluster, *, expects: Collection[Expectation] = (), key: str | None = None
     ) -> None:
         """
@@ -211,11 +211,11 @@ class ClusterTable:
                     first_seen=now,
                     last_seen=now,
                 )
-            reported = replace(known, last_seen=now, **_news(cluster))
+            reported = replace(known, last_seen=now, **_reported_changes(cluster))
             await self._rows.write(reported, expects=expects, most=self.max)
             if key is not None and cluster.id not in self._clusters:
                 self._brought[cluster.id] = key
-            self._take(reported)
+            self._remember_cluster(reported)
 
     async def change(self, id: str, change: ClusterChange, actor: Actor) -> Cluster:
         """
@@ -223,9 +223,9 @@ class ClusterTable:
         value is not allowed, and SpoolUnavailable while the registry is damaged.
         """
         async with self._writing:
-            known = self._known(id)
+            known = self._require_cluster(id)
             await self._require_settings().change(known.identity, change, actor=actor)
-            return self._with_settings(known)
+            return self._add_settings(known)
 
     async def delete(self, id: str, actor: Actor) -> None:
         """
@@ -233,14 +233,14 @@ class ClusterTable:
         there is no such cluster, Managed if a file states its settings, and SpoolUnavailable as `change` does.
         """
         async with self._writing:
-            known = self._known(id)
+            known = self._require_cluster(id)
             await self._require_settings().delete(known.identity, actor=actor)
             await self._rows.delete(id)
             del self._clusters[id]
             self._brought.pop(id, None)
             self._version += 1
 
-    async def follow(self) -> None:
+    async def catch_up(self) -> None:
         """Update memory with rows that other processes wrote or deleted."""
         async with self._writing:
             stored = {cluster.id: cluster for cluster in await self._rows.load()}
@@ -248,7 +248,7 @@ class ClusterTable:
                 self._clusters = stored
                 self._version += 1
 
-    def brought(self) -> Iterator[str]:
+    def first_reporting_keys(self) -> Iterator[str]:
         """Yield, for each cluster that is new since the start, the key that first reported it."""
         return (key for id, key in self._brought.items() if id in self._clusters)
 
@@ -256,10 +256,13 @@ class ClusterTable:
         if key is None:
             return True
         return may_add(
-            sum(cluster_key == key for cluster_key in self.brought()), len(self._clusters), 1, self.max
+            sum(cluster_key == key for cluster_key in self.first_reporting_keys()),
+            len(self._clusters),
+            1,
+            self.max,
         )
 
-    def _known(self, id: str) -> Cluster:
+    def _require_cluster(self, id: str) -> Cluster:
         known = self._clusters.get(id)
         if known is None:
             raise NotThere(f"there is no cluster {id!r}")
@@ -270,7 +273,7 @@ class ClusterTable:
             raise SpoolUnavailable("the registry is damaged, so settings of clusters cannot be changed")
         return self.settings
 
-    def _take(self, cluster: Cluster) -> None:
+    def _remember_cluster(self, cluster: Cluster) -> None:
         self._clusters[cluster.id] = cluster
         self._version += 1
 
@@ -282,7 +285,7 @@ _FACTS = tuple(
 )
 
 
-def _news(cluster: ReportedCluster) -> dict[str, Any]:
+def _reported_changes(cluster: ReportedCluster) -> dict[str, Any]:
     """Return the fields that a report changes, cut to the stored lengths."""
     changed_fields: dict[str, Any] = {
         name: text[:MAX_TEXT] for name in _FACTS if (text := getattr(cluster, name))

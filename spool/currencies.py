@@ -37,7 +37,7 @@ DECIMALS: Final[Mapping[str, int]] = {
 }
 
 
-def code_of(value: Any) -> str | None:
+def read_currency_code(value: Any) -> str | None:
     """Return the code of a currency in upper case. Return None for anything else, such as credits."""
     code = value.strip().upper() if isinstance(value, str) else None
     return code if code in DECIMALS else None
@@ -53,7 +53,7 @@ _LIMBS = ("9", "18", "27")
 MAX_CHARGE = 10**12 * money.UNIT  # like MAX_MONEY, but large enough for the currency with the lowest value
 
 
-def limbs_of(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
+def split_charges(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
     """Split amounts (decimal text by currency) into limbs, by limb name. Limbs that are 0 are omitted."""
     units_by_name: dict[str, int] = {}
     for currency, amount in charges.items():
@@ -68,7 +68,7 @@ def is_charge(name: str) -> bool:
     return name.startswith(BEGINNING)
 
 
-def charges_of(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
+def join_charges(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
     """
     Find the limbs among the meters, and join them to amounts in units by currency. Amounts of 0 are omitted.
     """
@@ -81,7 +81,7 @@ def charges_of(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
     return {currency: units for currency, units in joined.items() if units}
 
 
-def without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
+def drop_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
     """Return the meters without the limbs of amounts."""
     return {name: units for name, units in meters.items() if not is_charge(name)}
 
@@ -103,7 +103,7 @@ def no_rates(_from: str, _to: str, _day: int) -> int | None:
     return None
 
 
-def scaled(rate: Decimal) -> int:
+def scale_rate(rate: Decimal) -> int:
     """Convert a rate to an integer in units of 10 ** -12, rounding half to even."""
     return int(
         rate.quantize(Decimal(1).scaleb(-RATE_DECIMALS), ROUND_HALF_EVEN, _EXACT).scaleb(
@@ -112,7 +112,7 @@ def scaled(rate: Decimal) -> int:
     )
 
 
-def rounded(product: int) -> int:
+def round_product(product: int) -> int:
     """Round a product of amounts and rates to units, half to even."""
     whole, rest = divmod(product, SCALE)
     return whole + int(rest * 2 > SCALE or (rest * 2 == SCALE and whole % 2 == 1))

@@ -81,16 +81,16 @@ class Mount:
         return ""
 
 
-def mount_of(path: Path) -> Mount | None:
+def find_mount(path: Path) -> Mount | None:
     """Return the file system of a path or of its nearest existing parent. Return None if it is unknown."""
-    resolved = nearest(path).resolve()
+    resolved = nearest_existing_path(path).resolve()
     try:
         lines = MOUNTS.read_text("utf-8", "replace").splitlines()
     except OSError:
         return None
     innermost = None
     for line in lines:
-        mount = _parsed(line)
+        mount = _parse_mount(line)
         # If several file systems are mounted at the same point, the last one hides the others.
         if (
             mount
@@ -103,13 +103,13 @@ def mount_of(path: Path) -> Mount | None:
 
 def mount_point(path: Path) -> Path:
     """Return the directory on which the file system of a path is mounted."""
-    point = nearest(path).resolve()
+    point = nearest_existing_path(path).resolve()
     while not os.path.ismount(point):
         point = point.parent
     return point
 
 
-def nearest(path: Path) -> Path:
+def nearest_existing_path(path: Path) -> Path:
     """Return the path, or its nearest existing parent."""
     candidate = path.absolute()
     while not candidate.exists() and candidate != candidate.parent:
@@ -117,7 +117,7 @@ def nearest(path: Path) -> Path:
     return candidate
 
 
-def _parsed(line: str) -> Mount | None:
+def _parse_mount(line: str) -> Mount | None:
     """
     Parse a line such as `36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/root rw`. Return
     None if invalid.
@@ -157,7 +157,7 @@ def says_full(error: BaseException) -> bool:
     )
 
 
-def explains(error: BaseException, directory: Path, *, was_full: bool = False) -> bool:
+def is_disk_full_error(error: BaseException, directory: Path, *, was_full: bool = False) -> bool:
     """
     Return True if a full disk caused an error, even if SQLite reports an input or output error.
 

@@ -24,7 +24,7 @@ __all__ = [
     "POSTGRES",
     "SQLITE",
     "certificate_files",
-    "engine_of",
+    "load_engine",
     "open_storage",
     "problems",
     "recover",
@@ -43,7 +43,7 @@ ENGINES: Mapping[str, str] = {
 EXTRAS = {"psycopg": "postgres"}
 
 
-def engine_of(name: str) -> Engine:
+def load_engine(name: str) -> Engine:
     """Return the engine of a name. Raises SpoolError if its library is not installed."""
     try:
         engine: Engine = import_module(ENGINES[name]).ENGINE
@@ -66,7 +66,7 @@ def problems(settings: StorageSettings) -> Iterator[str]:
             )
         return
     try:
-        administration = engine_of(settings.engine).administration
+        administration = load_engine(settings.engine).administration
     except SpoolError as error:
         yield str(error)
         return
@@ -80,7 +80,7 @@ def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
     configuration has none; see `problems`.
     """
     try:
-        administration = engine_of(settings.engine).administration
+        administration = load_engine(settings.engine).administration
     except SpoolError:
         return
     if administration is not None:
@@ -95,10 +95,10 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     other tables wrote it, and SpoolUnavailable if it cannot be used. A damaged registry raises nothing
     here: see Storage.
     """
-    storage = await engine_of(engine).open(options)
+    storage = await load_engine(engine).open(options)
     storage.ledger.digests = Digests(storage.secret)
     persons = None if storage.registry is None else storage.registry.people.persons
-    storage.ledger.people = People.of_installation(storage.secret, persons=persons)
+    storage.ledger.people = People.for_installation(storage.secret, persons=persons)
     return storage
 
 
@@ -106,4 +106,4 @@ async def recover(options: StorageOptions, file: Path, *, engine: str = SQLITE) 
     """
     Import the records of a damaged file into the log of a data directory. No server may have that directory open.
     """
-    return await engine_of(engine).recover(options, file)
+    return await load_engine(engine).recover(options, file)

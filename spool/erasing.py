@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from spool.clock import Clock
-from spool.devices.device import Device, of_known
+from spool.devices.device import Device, require_known
 from spool.erasure import EVER, NO_RECORDS, Erasure, RenamedRecords, pseudonyms_by_digest
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.ledger.sums import OTHER
 from spool.log.pending_spans import KEPT_S
 from spool.people import People
 from spool.registry.audit import AuditedChange
-from spool.registry.erasing import ErasedRows, name_in
+from spool.registry.erasing import ErasedRows, pseudonym_of_name
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.storage import Storage
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Erased:
+class ErasureResult:
     """What an erasure changed. `remains` says why remains of rows may be left on disk."""
 
     rows: ErasedRows = field(default_factory=ErasedRows)
@@ -53,25 +53,25 @@ async def erase(
     labels: Collection[str] = (),
     is_trial: bool = False,
     overwrites: bool = True,
-) -> Erased:
+) -> ErasureResult:
     """
     Erase a person. `labels` are the names that the console showed, and `revoked` revokes a device.
 
     Raises NotAllowed if the registry refuses it. With `is_trial`, nothing is changed, and only rows are counted.
     Without `overwrites`, call `overwrite` after the last erasure.
     """
-    registry = _registry(storage)
-    devices = devices_of(storage, registry.people, erasure)
-    below = await below_of(storage, registry, erasure, devices)
+    registry = _require_registry(storage)
+    devices = person_devices(storage, registry.people, erasure)
+    below = await concerned_below(storage, registry, erasure, devices)
     erasure = replace(erasure, below=sorted({*erasure.below, *below}))
     rows = await registry.erase(erasure, labels, actor, is_trial=is_trial)
     if is_trial:
-        return Erased(rows=rows, devices=devices, below=below)
-    done = await _finish(storage, registry, erasure, revoked, actor, overwrites=overwrites)
+        return ErasureResult(rows=rows, devices=devices, below=below)
+    done = await _finish_erasure(storage, registry, erasure, revoked, actor, overwrites=overwrites)
     return replace(done, rows=rows, devices=devices, below=below)
 
 
-async def _finish(
+async def _finish_erasure(
     storage: Storage,
     registry: Registry,
     erasure: Erasure,
@@ -79,26 +79,26 @@ async def _finish(
     actor: Actor,
     *,
     overwrites: bool = True,
-) -> Erased:
+) -> ErasureResult:
     """Do what follows after the registry has stored an erasure. It can be repeated."""
     renaming = _renaming(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
     records = partial(storage.rename_records, renaming)
     sums, renamed = await storage.ledger.rename(lambda name: renaming(name, EVER), records)
     if erasure.devices:
-        await _erase_devices(storage, devices_of(storage, registry.people, erasure), revoked, actor)
+        await _erase_devices(storage, person_devices(storage, registry.people, erasure), revoked, actor)
     remains = await overwrite(storage) if overwrites else ()
     await registry.persons.note_pass(erasure)  # at the end, so that a start after a crash repeats everything
-    return Erased(records=renamed, sums=sums, remains=remains)
+    return ErasureResult(records=renamed, sums=sums, remains=remains)
 
 
 async def overwrite(storage: Storage) -> Sequence[str]:
     """Remove the remains of replaced rows from the disk. Return why some may be left."""
-    remains = [await part.overwrite() for part in (_registry(storage), storage.ledger, storage)]
+    remains = [await part.overwrite() for part in (_require_registry(storage), storage.ledger, storage)]
     return [*filter(None, remains)]
 
 
-async def follow(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> None:
+async def run_erasures(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> None:
     """Finish erasures that were interrupted, and look at the records again when no earlier report waits any more."""
     while True:
         try:
@@ -110,7 +110,7 @@ async def follow(storage: Storage, clock: Clock, revoked: Callable[[Device], Dev
 
 async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> int:
     """Return the number of erasures whose records were renamed."""
-    registry = _registry(storage)
+    registry = _require_registry(storage)
     due = [
         erasure
         for erasure in registry.persons.erasures
@@ -118,7 +118,7 @@ async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device]
     ]
     for erasure in due:
         if not erasure.passes:
-            await _finish(storage, registry, erasure, revoked, Actor("erasure", ""))
+            await _finish_erasure(storage, registry, erasure, revoked, Actor("erasure", ""))
             continue
         # its names in the totals may be those of a new person
         if await storage.rename_records(_renaming(registry.people, erasure)) != NO_RECORDS:
@@ -129,22 +129,22 @@ async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device]
 
 async def rename_again(storage: Storage) -> None:
     """Rename all erased people, in records that were imported from elsewhere with the names of that time."""
-    registry = _registry(storage)
+    registry = _require_registry(storage)
     if registry.persons.erasures:
         await storage.rename_records(registry.people.pseudonym)
 
 
-def devices_of(storage: Storage, people: People, erasure: Erasure) -> Sequence[str]:
+def person_devices(storage: Storage, people: People, erasure: Erasure) -> Sequence[str]:
     """Return the ids of the devices whose user is the person."""
     by_digest = pseudonyms_by_digest([erasure])
     return sorted(
         device.id
         for device in storage.devices.all()
-        if device.user and name_in(people, by_digest, device.user) != device.user
+        if device.user and pseudonym_of_name(people, by_digest, device.user) != device.user
     )
 
 
-async def below_of(
+async def concerned_below(
     storage: Storage, registry: Registry, erasure: Erasure, own: Collection[str]
 ) -> Sequence[str]:
     """
@@ -169,16 +169,16 @@ def _renaming(people: People, erasure: Erasure) -> Callable[[str, int], str]:
 async def _erase_devices(
     storage: Storage, ids: Sequence[str], revoked: Callable[[Device], Device], actor: Actor
 ) -> None:
-    def erased(device: Device) -> Device:
+    def erase_device(device: Device) -> Device:
         plain = replace(revoked(device), heartbeat=b"", labels={}, operator_labels={}, fingerprint="")
-        return plain.updated(facts=True, user="", hostname="", serial="")
+        return plain.with_changes(facts=True, user="", hostname="", serial="")
 
     for id in ids:
         change = AuditedChange(actor=actor, action="device.erase", target=id)
-        await storage.devices.update(id, of_known(erased), change)
+        await storage.devices.update(id, require_known(erase_device), change)
 
 
-def _registry(storage: Storage) -> Registry:
+def _require_registry(storage: Storage) -> Registry:
     if storage.registry is None:
         raise SpoolUnavailable(storage.registry_problem)
     return storage.registry

@@ -82,7 +82,7 @@ def rename_person(record: Record, renaming: Renaming, *, unknown: int) -> bool:
     if not isinstance(record, Inference | UsageMetric | UsageEvent):
         return False
     at = record.start_time if record.start_time is not None else unknown
-    fields = _renamed(record, lambda name: renaming(name, at))
+    fields = _rename_fields(record, lambda name: renaming(name, at))
     for name, value in fields.items():
         setattr(record, name, value)
     return bool(fields)
@@ -90,7 +90,7 @@ def rename_person(record: Record, renaming: Renaming, *, unknown: int) -> bool:
 
 def rename_fields(fields: dict[str, Any], renaming: Renaming, at: int) -> bool:
     """Replace names in the fields that a later report added to a record, as `rename_person` does."""
-    changed = _renamed(fields, lambda name: renaming(name, at))
+    changed = _rename_fields(fields, lambda name: renaming(name, at))
     fields.update(changed)
     return bool(changed)
 
@@ -107,7 +107,7 @@ _NAMED = ("user", "subject")  # fields that have any name of a person
 _MAY_NAME = ("team", "api_key")  # fields that name a person only by an address
 
 
-def _renamed(record: object, renamed: Callable[[str], str]) -> dict[str, Any]:
+def _rename_fields(record: object, renamed: Callable[[str], str]) -> dict[str, Any]:
     """Return the fields that change."""
 
     def read(name: str) -> Any:
@@ -140,7 +140,7 @@ NO_RECORDS = RenamedRecords()
 # -- a file with erasures, for the restore of a backup ---------------------------------------------------------
 
 
-def written(erasures: Iterable[Erasure]) -> dict[str, Any]:
+def erasures_to_json(erasures: Iterable[Erasure]) -> dict[str, Any]:
     """Return erasures as the JSON of a file. It has digests and pseudonyms, and no name."""
     return {"format": FORMAT, "erasures": [asdict(replace(erasure, passes=0)) for erasure in erasures]}
 
@@ -151,7 +151,7 @@ def read(text: bytes) -> list[Erasure]:
         raise Invalid(f"the file of erasures has more than {MAX_FILE_BYTES >> 20} MiB")
     try:
         contents = json.loads(text)
-        erasures = [of_json(**erasure) for erasure in contents["erasures"]]
+        erasures = [erasure_from_json(**erasure) for erasure in contents["erasures"]]
         is_known = contents["format"] == FORMAT and all(map(_is_sound, erasures))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Invalid("this is not a file of `tollhouse people erasures`") from error
@@ -160,12 +160,12 @@ def read(text: bytes) -> list[Erasure]:
     return erasures
 
 
-def of_json(*, below: Sequence[str], **fields: Any) -> Erasure:
+def erasure_from_json(*, below: Sequence[str], **fields: Any) -> Erasure:
     """Return an erasure from its fields in JSON."""
     return Erasure(below=tuple(below), **fields)
 
 
-def ordered(erasure: Erasure, key: bytes) -> Erasure:
+def order_for_below(erasure: Erasure, key: bytes) -> Erasure:
     """Return an erasure as an order for agents and gateways below. `key` is the key of this installation."""
     return replace(erasure, below=(), key=erasure.key or key.hex())
 

@@ -22,7 +22,7 @@ from spool.record import NS, Inference
 _PREFIX = re.compile(r"[A-Za-z]+[-_]")
 # Prepared hash objects. Copying one takes half the time of creating one.
 _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
-RESPONSE_PERSON = b"tollhouse-2"  # person of the hash in `of_response`, for the compiled module
+RESPONSE_PERSON = b"tollhouse-2"  # person of the hash in `response_call_id`, for the compiled module
 STAND_IN = b"tollhouse-span"
 # minimum characters of an id after its prefix; shorter ids may be counters of local servers: 0, 1, 2, ...
 LONG_ENOUGH = 16
@@ -142,7 +142,7 @@ class RequestNames(NamedTuple):
     body: bytes
 
 
-def digest(rule: int, *parts: object) -> bytes:
+def hash_parts(rule: int, *parts: object) -> bytes:
     """Hash the parts, joined by NUL, to 128 bits."""
     text = (
         "\0".join(["" if part is None else str(part) for part in parts]) if len(parts) > 1 else str(parts[0])
@@ -152,7 +152,7 @@ def digest(rule: int, *parts: object) -> bytes:
     return hash.digest()
 
 
-def _digest_of(rule: int, text: str) -> bytes:
+def _hash_text(rule: int, text: str) -> bytes:
     """
     Hash one text to 128 bits.
 
@@ -164,9 +164,9 @@ def _digest_of(rule: int, text: str) -> bytes:
 
 
 # first bytes of the names of spans with a short id, under which logs look for them
-_SPAN = digest(3, "span")[:4]
+_SPAN = hash_parts(3, "span")[:4]
 # first bytes of `times_name` by `is_inner`
-_TIMES = {is_inner: digest(3, is_inner, "times")[:4] for is_inner in (False, True)}
+_TIMES = {is_inner: hash_parts(3, is_inner, "times")[:4] for is_inner in (False, True)}
 
 
 def is_long(response_id: str) -> bool:
@@ -191,14 +191,14 @@ def is_sealed(response_id: str | None) -> bool:
     return response_id is not None and len(response_id) > SEALED
 
 
-def form_of(record: Inference) -> str | None:
+def id_prefix(record: Inference) -> str | None:
     """Return the prefix of a record's long id (`msg_`, `req_`, ...), or None. A sealed id identifies no call."""
     id = record.request_id
     prefix = None if id is None or is_sealed(id) or not is_long(id) else _PREFIX.match(id)
     return None if prefix is None else prefix[0]
 
 
-def of_call(
+def call_identity(
     record: Inference,
     *,
     response_id: str | None = None,
@@ -217,28 +217,28 @@ def of_call(
     """
     if record.status != "cached":
         if response_id and is_long(response_id):
-            return _known_by(_digest_of(2, response_id))
+            return _identity_of_id(_hash_text(2, response_id))
         chosen = response_id or shared_id
         if chosen:
             if span and record.trace_id and record.span_id:
-                return _by_own_span(of_span(record.trace_id, record.span_id), record, chosen)
-            return _by_shared_id(record, chosen)
+                return _span_identity(span_call_id(record.trace_id, record.span_id), record, chosen)
+            return _shared_id_identity(record, chosen)
     if span and record.trace_id and record.span_id:
-        return _known_by(of_span(record.trace_id, record.span_id))
+        return _identity_of_id(span_call_id(record.trace_id, record.span_id))
     if own_id:
-        return Identity(digest(5, record.source, own_id))
+        return Identity(hash_parts(5, record.source, own_id))
     if record.session and record.start_time is not None:
         tokens = (record.input_tokens or 0, record.output_tokens or 0)
-        return Identity(digest(6, record.source, record.session, record.start_time, *tokens, sequence))
+        return Identity(hash_parts(6, record.source, record.session, record.start_time, *tokens, sequence))
     return no_identity()
 
 
-def _known_by(id: bytes) -> Identity:
+def _identity_of_id(id: bytes) -> Identity:
     """Make a dedup key that has only an id. Passing the fields by name would take three times as long."""
     return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None, None, None, None))
 
 
-def with_names(
+def add_names(
     identity: Identity,
     also: tuple[bytes, ...],
     links: tuple[tuple[bytes, bytes], ...],
@@ -254,7 +254,7 @@ def with_names(
     )
 
 
-def below(identity: Identity, span: str) -> Identity:
+def add_span_above(identity: Identity, span: str) -> Identity:
     """Add the span above a call to its dedup key. `_replace` would take three times as long."""
     return tuple.__new__(Identity, (*identity[:-2], span, identity[-1]))
 
@@ -264,59 +264,59 @@ def no_identity() -> Identity:
     return Identity(os.urandom(16), certain=False)
 
 
-def of_response(response_id: str) -> bytes:
+def response_call_id(response_id: str) -> bytes:
     """Return the id, or a further name, of a call with a long response id of the provider (rule 2)."""
-    return _digest_of(2, response_id)
+    return _hash_text(2, response_id)
 
 
-def of_provider_request(record: Inference, request_id: str | None) -> tuple[bytes, ...]:
+def provider_request_names(record: Inference, request_id: str | None) -> tuple[bytes, ...]:
     """
     Return a further name of a call, from the id that the provider gave to its HTTP request (`req_...`).
 
-    The name equals the id of a report that knows the call only by this request id (`of_response`). Returns
+    The name equals the id of a report that knows the call only by this request id (`response_call_id`). Returns
     nothing for a short id, or for a cached response, which repeats the id of an earlier call.
     """
     if request_id is None or record.status == "cached" or not is_long(request_id):
         return ()
-    return (of_response(request_id),)
+    return (response_call_id(request_id),)
 
 
-def rule_of(record: Inference) -> str:
+def describe_rule(record: Inference) -> str:
     """Describe in words the id by which a call is recognized, as far as the record shows it."""
     known = record.id
     request_id = record.request_id
     if request_id:
-        if is_long(request_id) and known == digest(2, request_id):
+        if is_long(request_id) and known == hash_parts(2, request_id):
             return "recognized by its response id"
-        if known == _by_shared_id(record, request_id).id:
+        if known == _shared_id_identity(record, request_id).id:
             return (
                 "recognized by its id with outcome, token counts and start time, because the id is short "
                 "or several calls may share it"
             )
-        if known == digest(5, record.source, request_id):
+        if known == hash_parts(5, record.source, request_id):
             return "recognized by its source's own id"
-    if record.trace_id and record.span_id and known == of_span(record.trace_id, record.span_id):
+    if record.trace_id and record.span_id and known == span_call_id(record.trace_id, record.span_id):
         return "recognized by its trace and span id"
     return "recognized by an id that is not stored, or that another Tollhouse assigned"
 
 
-def stated_by(record: Inference) -> Identity | None:
+def identity_from_ids(record: Inference) -> Identity | None:
     """Return the dedup key of a record if the ids in the record determine it, else None."""
     candidates = []
     if record.request_id:
         if is_long(record.request_id):
-            candidates.append(_known_by(of_response(record.request_id)))
-        candidates.append(_by_shared_id(record, record.request_id))
-        candidates.append(Identity(digest(5, record.source, record.request_id)))
+            candidates.append(_identity_of_id(response_call_id(record.request_id)))
+        candidates.append(_shared_id_identity(record, record.request_id))
+        candidates.append(Identity(hash_parts(5, record.source, record.request_id)))
     if record.trace_id and record.span_id:
-        id = of_span(record.trace_id, record.span_id)
+        id = span_call_id(record.trace_id, record.span_id)
         if record.request_id and record.status != "cached":
-            candidates.append(_by_own_span(id, record, record.request_id))
-        candidates.append(_known_by(id))
+            candidates.append(_span_identity(id, record, record.request_id))
+        candidates.append(_identity_of_id(id))
     return next((candidate for candidate in candidates if candidate.id == record.id), None)
 
 
-def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
+def moment_names(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
     """
     Return names for a call, one for each group of calls that share an id. A name contains model, outcome,
     token counts and the exact start.
@@ -326,22 +326,22 @@ def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, .
     """
     if record.start_time is None:
         return ()
-    model = _model(record)
+    model = _model_name(record)
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
     moment = (record.start_time + 500) // 1000
     call = f"{model}\0{record.status == 'error'}\0{tokens}\0at\0{moment}"
-    return tuple([digest(3, f"{group}\0{call}") for group in groups if group is not None])
+    return tuple([hash_parts(3, f"{group}\0{call}") for group in groups if group is not None])
 
 
-def of_call_id(source: str, call_id: str) -> bytes:
+def call_id_name(source: str, call_id: str) -> bytes:
     """
     Return a name for a call from the source's id of the call. For sources whose reports all have another
     id as well.
     """
-    return digest(5, source, "call", call_id)
+    return hash_parts(5, source, "call", call_id)
 
 
-def of_end_alone(call: Identity, name: bytes) -> Identity:
+def end_report_identity(call: Identity, name: bytes) -> Identity:
     """
     Return the dedup key of a report that only states how a call ended.
 
@@ -350,10 +350,10 @@ def of_end_alone(call: Identity, name: bytes) -> Identity:
     """
     if not call.certain:
         return call
-    return Identity(of_derived(call.id, "end"), lookups=(call.id, *call.lookups, *call.also), also=(name,))
+    return Identity(derived_id(call.id, "end"), lookups=(call.id, *call.lookups, *call.also), also=(name,))
 
 
-def of_answer(
+def answer_links(
     record: Inference, chosen: str | None, *, own: str, other: str
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
@@ -365,13 +365,13 @@ def of_answer(
     """
     if chosen is None or record.status != "ok":
         return ()
-    model = _model(record)
+    model = _model_name(record)
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
     call = f"{chosen}\0{model}\0{tokens}\0answer"
-    return ((digest(3, own, call), digest(3, other, call)),)
+    return ((hash_parts(3, own, call), hash_parts(3, other, call)),)
 
 
-def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
+def end_links(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links between two kinds of reports of a call without an id.
 
@@ -380,14 +380,14 @@ def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, byt
     """
     if record.session is None or record.end_time is None:
         return ()
-    model = _model(record)
+    model = _model_name(record)
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
-    return _by_end(
+    return _links_by_end(
         f"{record.session}\0{model}\0{record.status == 'error'}\0{tokens}\0end", record.end_time, own, other
     )
 
 
-def of_relay(
+def build_relay(
     record: Inference,
     *sessions: str | None,
     side: str,
@@ -414,7 +414,7 @@ def of_relay(
         return None
     counts = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
     keys = [f"{session}\0{'failed' if failed else counts}" for session in stated]
-    keys = keys or [f"{_model(record)}\0{counts}\0sealed"]
+    keys = keys or [f"{_model_name(record)}\0{counts}\0sealed"]
     start = None if record.start_time == record.end_time else record.start_time
     return Relay(side, tuple(keys), start, record.end_time, names_request)
 
@@ -424,10 +424,10 @@ def relayed_name(side: str, key: str, step: int, ordinal: int, *, names_request:
     Return a name of a relayed report: the report with this ordinal among those of a side with the same key that end
     in the same step of STEP_NS.
     """
-    return digest(3, side, key, step, ordinal, names_request)
+    return hash_parts(3, side, key, step, ordinal, names_request)
 
 
-def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
+def stream_links(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links between the two reports of a stream.
 
@@ -437,12 +437,14 @@ def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, 
     """
     if record.end_time is None or record.input_tokens is None or record.output_tokens is None:
         return ()
-    model = _model(record)
+    model = _model_name(record)
     tokens = f"{record.input_tokens}\0{record.output_tokens}"
-    return _by_end(f"{record.tags.get('service')}\0{model}\0{tokens}\0stream", record.end_time, own, other)
+    return _links_by_end(
+        f"{record.tags.get('service')}\0{model}\0{tokens}\0stream", record.end_time, own, other
+    )
 
 
-def of_nested(
+def build_nesting(
     record: Inference, places: Sequence[str], start: int | None, end: int | None, *, is_inner: bool
 ) -> Nesting | None:
     """
@@ -454,13 +456,13 @@ def of_nested(
         return None
     if not failed and (record.input_tokens is None or record.output_tokens is None):
         return None
-    inputs = inputs_of(record) if is_inner else [record.input_tokens or 0]
+    inputs = possible_inputs(record) if is_inner else [record.input_tokens or 0]
     call = f"{failed}\0{record.output_tokens or 0}"
     keys = [f"{place}\0{call}\0{count}" for place in places for count in inputs]
     return Nesting(is_inner, tuple(keys), start, end)
 
 
-def from_sender(nesting: Nesting, sender_key: str | None) -> Nesting:
+def limit_to_sender(nesting: Nesting, sender_key: str | None) -> Nesting:
     """
     Return a nesting that fits only reports of the same sender key where it names no more than a service. Two
     machines may run the same service.
@@ -469,7 +471,7 @@ def from_sender(nesting: Nesting, sender_key: str | None) -> Nesting:
     return nesting._replace(keys=tuple(keys))
 
 
-def inputs_of(record: Inference) -> list[int]:
+def possible_inputs(record: Inference) -> list[int]:
     """Return the input of a report, first with and then without its cached parts."""
     whole, read, written = (
         record.input_tokens or 0,
@@ -484,7 +486,7 @@ def nested_name(key: str, step: int, ordinal: int, *, is_inner: bool) -> bytes:
     Return a name of a nested report: the report with this ordinal among those with the same key that end in
     the same step of STEP_NS.
     """
-    return digest(3, key, _INNER if is_inner else _OUTER, step, ordinal)
+    return hash_parts(3, key, _INNER if is_inner else _OUTER, step, ordinal)
 
 
 def times_name(nesting: Nesting) -> bytes:
@@ -502,23 +504,23 @@ def nested_times(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, i
     ]
 
 
-def _model(record: Inference) -> str:
+def _model_name(record: Inference) -> str:
     """Return the model name without the prefix that names its provider or seller."""
     return (record.request_model or record.response_model or "").rpartition("/")[2]
 
 
-def _by_end(call: str, end_time: int, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
+def _links_by_end(call: str, end_time: int, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     step = end_time // STEP_NS
-    own_name = digest(3, own, call, step)
-    return tuple([(own_name, digest(3, other, call, step + shift)) for shift in (0, -1, 1)])
+    own_name = hash_parts(3, own, call, step)
+    return tuple([(own_name, hash_parts(3, other, call, step + shift)) for shift in (0, -1, 1)])
 
 
-def of_span(trace_id: str, span_id: str) -> bytes:
+def span_call_id(trace_id: str, span_id: str) -> bytes:
     """Return the id, or a further name, of a call that a span reports (rule 4)."""
-    return _digest_of(4, f"{trace_id}\0{span_id}")
+    return _hash_text(4, f"{trace_id}\0{span_id}")
 
 
-def of_link(trace_id: str, span_id: str, outcome: str) -> tuple[bytes, bytes]:
+def link_names(trace_id: str, span_id: str, outcome: str) -> tuple[bytes, bytes]:
     """
     Return two names for a call, made from the span that started it: one for the caller's report, and one for
     the server's report.
@@ -530,7 +532,7 @@ def of_link(trace_id: str, span_id: str, outcome: str) -> tuple[bytes, bytes]:
     return both[:16], both[16:]
 
 
-def links_of(
+def call_links(
     record: Inference,
     made_from: tuple[str, str],
     above: tuple[str, str] | None,
@@ -551,58 +553,60 @@ def links_of(
     report no counts at all, so the call is linked under all of these counts.
     """
     if record.status == "error":
-        sides, unnamed = [_sides(made_from, above, (outcome,)) for outcome in (_FAILED, _FAILED_UNNAMED)]
+        sides, unnamed = [
+            _links_by_outcome(made_from, above, (outcome,)) for outcome in (_FAILED, _FAILED_UNNAMED)
+        ]
         if names_request:
             return tuple([(own, other) for (own, _), (_, other) in zip(sides, unnamed, strict=True)])
         # each further name is a pair with itself: it is remembered, but looks nothing up
         return (*sides, *[(own, own) for own, _ in unnamed])
-    return _sides(made_from, above, _counted(record, is_of_provider=is_of_provider))
+    return _links_by_outcome(made_from, above, _count_texts(record, is_of_provider=is_of_provider))
 
 
 _FAILED, _FAILED_UNNAMED = "error", "error without a request id"
 _UNCOUNTED = "0\x000"
 
 
-def _sides(
+def _links_by_outcome(
     made_from: tuple[str, str], above: tuple[str, str] | None, outcomes: tuple[str, ...]
 ) -> tuple[tuple[bytes, bytes], ...]:
     """Return the links by outcome. Only the caller's report may be known by another outcome than the first."""
-    links = [of_link(*made_from, outcomes[0])]
+    links = [link_names(*made_from, outcomes[0])]
     if above is not None:
         for outcome in outcomes:
-            maker_name, answerer_name = of_link(*above, outcome)
+            maker_name, answerer_name = link_names(*above, outcome)
             links.append((answerer_name, maker_name))
     return tuple(links)
 
 
-def _counted(record: Inference, *, is_of_provider: bool) -> tuple[str, ...]:
+def _count_texts(record: Inference, *, is_of_provider: bool) -> tuple[str, ...]:
     """Return the counts of an answered call as names of links have them. The record's own counts are first."""
     input_tokens, output_tokens = record.input_tokens or 0, record.output_tokens or 0
     counts = f"{input_tokens}\0{output_tokens}"
     if not is_of_provider:
         return (counts,)
-    inputs = inputs_of(record)
+    inputs = possible_inputs(record)
     return tuple(dict.fromkeys((*[f"{tokens}\0{output_tokens}" for tokens in inputs], _UNCOUNTED)))
 
 
-def of_point(series: bytes, start_time: int, time: int) -> bytes:
+def point_id(series: bytes, start_time: int, time: int) -> bytes:
     """Return the dedup key of a metric point (rule 7)."""
-    return digest(7, series.hex(), start_time, time)
+    return hash_parts(7, series.hex(), start_time, time)
 
 
-def of_event(source: str, event_id: str) -> bytes:
+def cloud_event_id(source: str, event_id: str) -> bytes:
     """Return the dedup key of a CloudEvent (rule 7)."""
-    return digest(7, source, event_id)
+    return hash_parts(7, source, event_id)
 
 
-def of_derived(record_id: bytes, purpose: str) -> bytes:
+def derived_id(record_id: bytes, purpose: str) -> bytes:
     """
     Return the id of a record that is derived from another record. The same arguments always give the same id.
     """
-    return digest(8, record_id.hex(), purpose)
+    return hash_parts(8, record_id.hex(), purpose)
 
 
-def of_shadow(identity: Identity) -> Identity:
+def shadow_identity(identity: Identity) -> Identity:
     """
     Return the dedup key of a duplicate kept for reference, from a source that does not count.
 
@@ -612,22 +616,22 @@ def of_shadow(identity: Identity) -> Identity:
     """
     sides = [other for own, other in identity.links if is_of_span_side(own) or is_of_span_side(other)]
     call = (identity.id, *identity.lookups, *sides)
-    own, *near = (of_derived(id, "shadow") for id in call)
+    own, *near = (derived_id(id, "shadow") for id in call)
     return Identity(own, lookups=(*near, *call))
 
 
-def of_request(sender: str, path: str, idempotency_key: str, *body: bytes) -> RequestNames:
+def build_request_names(sender: str, path: str, idempotency_key: str, *body: bytes) -> RequestNames:
     """Return the names of a request with an idempotency key. `body` is its whole content, in parts."""
-    key = digest(10, sender, path, idempotency_key)
+    key = hash_parts(10, sender, path, idempotency_key)
     content_hash = blake2b(key, digest_size=32)
     for part in body:
         content_hash.update(len(part).to_bytes(8) + part)
-    return RequestNames(key, digest(11, content_hash.hexdigest()))
+    return RequestNames(key, hash_parts(11, content_hash.hexdigest()))
 
 
-def of_item(request: RequestNames, place: int) -> bytes:
+def request_item_id(request: RequestNames, place: int) -> bytes:
     """Return the id of the item at a position in a request."""
-    return digest(9, request.body.hex(), place)
+    return hash_parts(9, request.body.hex(), place)
 
 
 def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
@@ -641,18 +645,18 @@ def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
     return cut[:16], cut[16:]
 
 
-def in_trace(identity: Identity, record: Inference, chosen: str, scope: str) -> Identity:
+def add_trace_names(identity: Identity, record: Inference, chosen: str, scope: str) -> Identity:
     """
     Add names to the dedup key of a span with a short or shared id. They join it to spans of other scopes in its trace.
     """
     call = f"{record.trace_id}\0{_call_under(record, chosen)}"
-    same, *near = [digest(3, f"{call}{step}\0in trace") for step in _steps(record)]
+    same, *near = [hash_parts(3, f"{call}{step}\0in trace") for step in _start_steps(record)]
     # a pair of equal names is remembered, and looks nothing up
     links = ((same, same), *identity.links)
-    return of_scope(identity._replace(lookups=(same, *near), links=links), scope)
+    return with_scope(identity._replace(lookups=(same, *near), links=links), scope)
 
 
-def of_scope(identity: Identity, scope: str) -> Identity:
+def with_scope(identity: Identity, scope: str) -> Identity:
     """Add the scope of a span, or of an event of a span, to a dedup key made from the span's own ids."""
     return identity._replace(scope=f"scope {scope}")
 
@@ -662,7 +666,7 @@ def span_marks(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
     Return the names of a record that has spans of these scopes, whose own ids identify the call. Every such record
     also has the name of the scope "". If the scopes are unknown, the record has the name of ANY_SCOPE.
     """
-    return tuple([of_derived(record_id, f"span {scope}") for scope in scopes])
+    return tuple([derived_id(record_id, f"span {scope}") for scope in scopes])
 
 
 def is_of_span_side(name: bytes) -> bool:
@@ -670,24 +674,24 @@ def is_of_span_side(name: bytes) -> bool:
     return name.startswith(_SPAN)
 
 
-def _by_own_span(id: bytes, record: Inference, chosen: str) -> Identity:
+def _span_identity(id: bytes, record: Inference, chosen: str) -> Identity:
     """Identify the call of a span by its own ids. Its short or shared id only links it to logs."""
     logged, spans = _sides_of_short_id(record, chosen)
-    links = tuple([(spans[0], name) for name in logged]) + _of_counts(record, chosen, is_span=True)
+    links = tuple([(spans[0], name) for name in logged]) + _count_links(record, chosen, is_span=True)
     return Identity(id, links=links, scope="")
 
 
-def _by_shared_id(record: Inference, chosen: str) -> Identity:
+def _shared_id_identity(record: Inference, chosen: str) -> Identity:
     (id, *near), spans = _sides_of_short_id(record, chosen)
-    links = tuple([(id, name) for name in spans]) + _of_counts(record, chosen, is_span=False)
+    links = tuple([(id, name) for name in spans]) + _count_links(record, chosen, is_span=False)
     return Identity(id, lookups=tuple(near), links=links)
 
 
 def _sides_of_short_id(record: Inference, chosen: str) -> tuple[list[bytes], list[bytes]]:
     """Return the names of a call in logs and in spans: of the step of its start, and of the neighbour steps."""
     call = _call_under(record, chosen)
-    logged = [digest(3, f"{call}{step}") for step in _steps(record)]
-    return logged, [_SPAN + digest(3, f"{call}{step}\0span")[4:] for step in _steps(record)]
+    logged = [hash_parts(3, f"{call}{step}") for step in _start_steps(record)]
+    return logged, [_SPAN + hash_parts(3, f"{call}{step}\0span")[4:] for step in _start_steps(record)]
 
 
 def _call_under(record: Inference, chosen: str) -> str:
@@ -695,14 +699,14 @@ def _call_under(record: Inference, chosen: str) -> str:
     return f"{chosen}\0{failed}\0{record.input_tokens or 0}\0{record.output_tokens or 0}"
 
 
-def _steps(record: Inference) -> list[str]:
+def _start_steps(record: Inference) -> list[str]:
     if record.start_time is None:
         return [""]
     step = record.start_time // STEP_NS
     return [f"\0{near}" for near in (step, step - 1, step + 1)]
 
 
-def _of_counts(record: Inference, chosen: str, *, is_span: bool) -> tuple[tuple[bytes, bytes], ...]:
+def _count_links(record: Inference, chosen: str, *, is_span: bool) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links between a report with token counts and reports of the same call without them: two logs, or a log
     and a span.
@@ -712,10 +716,10 @@ def _of_counts(record: Inference, chosen: str, *, is_span: bool) -> tuple[tuple[
     """
     if record.start_time is None or record.status == "error":
         return ()
-    call = f"{chosen}\0{_model(record)}\0{(record.start_time + 500) // 1000}"
+    call = f"{chosen}\0{_model_name(record)}\0{(record.start_time + 500) // 1000}"
     is_counted = bool(record.input_tokens or record.output_tokens)
     sides = [(AS_SPAN, AS_EVENT)] if is_span else [(AS_EVENT, AS_EVENT), (AS_EVENT, AS_SPAN)]
     return tuple([
-        (digest(3, call, own, other, is_counted), digest(3, call, other, own, not is_counted))
+        (hash_parts(3, call, own, other, is_counted), hash_parts(3, call, other, own, not is_counted))
         for own, other in sides
     ])  # fmt: skip

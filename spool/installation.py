@@ -35,7 +35,7 @@ def installation_secret(directory: Path) -> bytes:
     return secret
 
 
-def derived(secret: bytes, use: str) -> bytes:
+def derive_secret(secret: bytes, use: str) -> bytes:
     """Derive the secret for one purpose."""
     return blake2b(use.encode(), key=secret, digest_size=32).digest()
 
@@ -43,7 +43,7 @@ def derived(secret: bytes, use: str) -> bytes:
 def public_id(secret: bytes) -> str:
     """Return the public id of an installation, which its metrics and data lakes contain."""
     # The text "own telemetry" must not change, because every installation's public id depends on it.
-    return derived(secret, "own telemetry").hex()[:32]
+    return derive_secret(secret, "own telemetry").hex()[:32]
 
 
 def kept_id(file: Path | None) -> str | None:

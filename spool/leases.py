@@ -28,7 +28,7 @@ BILLING = "billing"
 _SHARED = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
 
 
-def lease_of(route: str) -> str:
+def lease_name(route: str) -> str:
     """Return the name of the lease under which a route, or a table that is sent upstream, runs."""
     return _SHARED.get(route, route)
 
@@ -87,7 +87,7 @@ class Leases(Protocol):
         """Return every gateway on this storage, by name. Empty if the storage can have only one gateway."""
         ...
 
-    def tell(self, digests: Mapping[str, str]) -> None:
+    def publish_settings(self, digests: Mapping[str, str]) -> None:
         """
         Publish the settings of this gateway to the other gateways within seconds, as a digest of each setting.
         """
@@ -99,7 +99,7 @@ class Leases(Protocol):
         """
         ...
 
-    async def wake(self, name: str) -> None:
+    async def wake_tasks(self, name: str) -> None:
         """Make the tasks under a lease check for work within a second, on whichever gateway they run."""
         ...
 
@@ -130,13 +130,13 @@ class SoleNode:
     async def nodes(self) -> Sequence[NodeState]:
         return ()
 
-    def tell(self, digests: Mapping[str, str]) -> None:
+    def publish_settings(self, digests: Mapping[str, str]) -> None:
         """Do nothing, because there are no other gateways."""
 
     async def settings(self) -> Sequence[NodeSettings]:
         return ()
 
-    async def wake(self, name: str) -> None:
+    async def wake_tasks(self, name: str) -> None:
         for wake in self._wakes.get(name, ()):
             wake()
 
@@ -164,7 +164,7 @@ class HeldTasks:
         self._failure: Exception | None = None
 
     @property
-    def wanted(self) -> frozenset[str]:
+    def wanted_leases(self) -> frozenset[str]:
         """The leases that the tasks of this process need."""
         return frozenset(self._runs)
 
@@ -186,7 +186,7 @@ class HeldTasks:
                 await self._until_held(name)
                 run.is_asked = False
                 run.task = asyncio.create_task(work(), name=name)
-                error = await self._end_of(run.task)
+                error = await self._wait_for_end(run.task)
                 if error is None and not run.is_asked:
                     return
                 if error is not None and not _is_passing(error):
@@ -204,7 +204,7 @@ class HeldTasks:
             if not self._runs[name]:
                 del self._runs[name]
 
-    def gain(self, name: str) -> None:
+    def gain_lease(self, name: str) -> None:
         """Start the tasks that wait for the lease."""
         self.held.add(name)
         self._look_again()
@@ -220,14 +220,14 @@ class HeldTasks:
 
     def wake_held(self, name: str) -> None:
         """Make the tasks under the lease check for work at once."""
-        for run in self._running(name):
+        for run in self._running_tasks(name):
             if run.wake is not None:
                 run.wake()
 
-    def lose(self, name: str) -> None:
+    def lose_lease(self, name: str) -> None:
         """Cancel the tasks under a lease that another gateway may already hold."""
         self.held.discard(name)
-        for run in self._running(name):
+        for run in self._running_tasks(name):
             self._cancel(run)
 
     async def let_go(self, name: str) -> None:
@@ -236,7 +236,7 @@ class HeldTasks:
         get the lease.
         """
         self.held.discard(name)
-        runs = self._running(name)
+        runs = self._running_tasks(name)
         for run in runs:
             if run.finish is None:
                 self._cancel(run)
@@ -247,7 +247,7 @@ class HeldTasks:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _running(self, name: str) -> list[_Run]:
+    def _running_tasks(self, name: str) -> list[_Run]:
         return [run for run in self._runs.get(name, ()) if run.task is not None]
 
     @staticmethod
@@ -263,7 +263,7 @@ class HeldTasks:
             await self._gained.wait()
 
     @staticmethod
-    async def _end_of(task: asyncio.Task[None]) -> BaseException | None:
+    async def _wait_for_end(task: asyncio.Task[None]) -> BaseException | None:
         """
         Wait for a task and return its error, if any. If the caller is cancelled, the task is cancelled as well.
         """

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from spool.turns.threads import ordered
+from spool.turns.threads import sort_in_steps
 
 Row = TypeVar("Row")
 # sort order: null first, then numbers, then text in the order of `text_rank`
@@ -42,22 +42,22 @@ def small_letters() -> Mapping[str, str]:
     return letters
 
 
-def folded(text: str) -> str:
+def fold_case(text: str) -> str:
     """Return the text with small letters in place of capital letters."""
-    return text.lower() if text.isascii() else text.translate(_table())
+    return text.lower() if text.isascii() else text.translate(_small_letters_table())
 
 
 @cache
-def _table() -> dict[int, str]:
+def _small_letters_table() -> dict[int, str]:
     return {ord(letter): small for letter, small in small_letters().items()}
 
 
 def text_rank(text: str) -> tuple[str, str]:
     """Return the sort key of a text. It ignores case first, and then orders by code point."""
-    return folded(text), text
+    return fold_case(text), text
 
 
-def rank_of(value: SortValue) -> tuple[Any, ...]:
+def sort_rank(value: SortValue) -> tuple[Any, ...]:
     """Return the sort key of a value: null first, then numbers, then text."""
     if value is None:
         return 0, value
@@ -91,7 +91,7 @@ class SortField:
     numeric: bool = False
     is_text: bool = False
 
-    def value_of(self, row: object) -> SortValue:
+    def sort_value(self, row: object) -> SortValue:
         """Return the row's sort value. Return None for a value that is not in `words`."""
         value: Any = getattr(row, self.name)
         if self.words:
@@ -143,7 +143,7 @@ def empty_page(*, total: int) -> ListPage[Any]:
     return ListPage(rows=[], keys=[], before=False, after=False, total=total)
 
 
-def choices(values: Collection[str]) -> list[str]:
+def limited_choices(values: Collection[str]) -> list[str]:
     """Return the sorted values of a field. Return none if there are too many to choose from."""
     return sorted(values, key=text_rank) if len(values) <= MOST_KNOWN else []
 
@@ -158,8 +158,8 @@ def cut_page(
     position: Position | None,
 ) -> ListPage[Row]:
     """Sort rows that passed the filters and cut one page out of them."""
-    keyed_rows = [(rank_of(value_of(row)), identity_of(row), row) for row in rows]
-    ranked = ordered(keyed_rows, key=lambda keyed_row: keyed_row[:2])
+    keyed_rows = [(sort_rank(value_of(row)), identity_of(row), row) for row in rows]
+    ranked = sort_in_steps(keyed_rows, key=lambda keyed_row: keyed_row[:2])
     # The bounds are for ascending order. For a descending list, the bounds are swapped and the rows reversed.
     falling = order == DESCENDING
     backward = position is not None and position.backward
@@ -197,7 +197,7 @@ def page_bounds(
     """
     start, end = 0, len(rows)
     if position is not None:
-        at = (rank_of(position.value), position.identity)
+        at = (sort_rank(position.value), position.identity)
         below = bisect_left(rows, at, key=key)
         through = bisect_right(rows, at, key=key)
         if from_end:

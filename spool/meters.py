@@ -43,14 +43,14 @@ class Meter(NamedTuple):
         return self.unit == TOKENS
 
 
-def _of_modalities() -> Iterator[tuple[str, Meter]]:
+def _modality_meters() -> Iterator[tuple[str, Meter]]:
     for kind in MODALITIES:
         yield f"input_{kind}_tokens", Meter(TOKENS, ("input_tokens",))
         yield f"output_{kind}_tokens", Meter(TOKENS, ("output_tokens",))
         yield f"cache_{kind}_read_tokens", Meter(TOKENS, ("cache_read_tokens", f"input_{kind}_tokens"))
 
 
-def _beside(unit: str, *wholes: str) -> Meter:
+def _bounded_meter(unit: str, *wholes: str) -> Meter:
     return Meter(unit, wholes, _MOST_UNITS)
 
 
@@ -66,40 +66,40 @@ _SIZED: Final[Mapping[str | None, tuple[str, ...]]] = {
 }
 
 
-def _name_of_images(size: str, quality: str | None) -> str:
+def _image_meter_name(size: str, quality: str | None) -> str:
     return f"output_images_{size}" if quality is None else f"output_images_{size}_{quality}"
 
 
-def _of_images() -> Iterator[tuple[str, Meter]]:
+def _image_meters() -> Iterator[tuple[str, Meter]]:
     for quality, sizes in _SIZED.items():
         for size in sizes:
-            yield _name_of_images(size, quality), _beside("images", "output_images")
+            yield _image_meter_name(size, quality), _bounded_meter("images", "output_images")
 
 
 METERS: Final[Mapping[str, Meter]] = {
-    **dict(_of_modalities()),
+    **dict(_modality_meters()),
     "input_tool_tokens": Meter(TOKENS, ("input_tokens",)),
     "output_citation_tokens": Meter(TOKENS, ("output_tokens",)),
     "cache_write_12h_tokens": Meter(TOKENS, ("cache_write_tokens",)),
-    "audio_seconds": _beside(SECONDS),
-    "input_audio_seconds": _beside(SECONDS, "audio_seconds"),
-    "output_audio_seconds": _beside(SECONDS, "audio_seconds"),
-    "input_video_seconds": _beside(SECONDS),
-    "output_video_seconds": _beside(SECONDS),
-    "input_images": _beside("images"),
-    "output_images": _beside("images"),
+    "audio_seconds": _bounded_meter(SECONDS),
+    "input_audio_seconds": _bounded_meter(SECONDS, "audio_seconds"),
+    "output_audio_seconds": _bounded_meter(SECONDS, "audio_seconds"),
+    "input_video_seconds": _bounded_meter(SECONDS),
+    "output_video_seconds": _bounded_meter(SECONDS),
+    "input_images": _bounded_meter("images"),
+    "output_images": _bounded_meter("images"),
     "input_pixels": Meter("pixels", (), 10**12),
-    "input_characters": _beside("characters"),
-    "input_document_pages": _beside("pages"),
-    "input_annotated_document_pages": _beside("pages", "input_document_pages"),
-    "web_searches": _beside("searches"),
-    "storage_searches": _beside("searches"),
-    "social_searches": _beside("searches"),
-    "rerank_searches": _beside("searches"),
-    "web_search_results": _beside("results"),
-    "code_executions": _beside("executions"),
-    "input_classifications": _beside("classifications"),
-    **dict(_of_images()),
+    "input_characters": _bounded_meter("characters"),
+    "input_document_pages": _bounded_meter("pages"),
+    "input_annotated_document_pages": _bounded_meter("pages", "input_document_pages"),
+    "web_searches": _bounded_meter("searches"),
+    "storage_searches": _bounded_meter("searches"),
+    "social_searches": _bounded_meter("searches"),
+    "rerank_searches": _bounded_meter("searches"),
+    "web_search_results": _bounded_meter("results"),
+    "code_executions": _bounded_meter("executions"),
+    "input_classifications": _bounded_meter("classifications"),
+    **dict(_image_meters()),
 }
 _FEE_UNITS: Final = ("searches", "results", "executions")
 # Meters that are charged in addition to the tokens. All other meters that are not tokens measure the same
@@ -114,7 +114,7 @@ APART: Final[Mapping[str, tuple[str, ...]]] = {
 _COVERS: Final = (*APART, "cache_write_tokens")
 
 
-def of_modality(kind: str, modality: object) -> str | None:
+def modality_meter(kind: str, modality: object) -> str | None:
     """
     Return the meter for tokens of a kind (`input`, `output`, `cache_read`) and a modality. Return None for
     text and for unknown kinds.
@@ -128,16 +128,16 @@ def of_modality(kind: str, modality: object) -> str | None:
     }.get(kind)
 
 
-def of_images(size: object, quality: object) -> str | None:
+def image_meter(size: object, quality: object) -> str | None:
     """Return the meter for images of a size and quality. Return None if no price list distinguishes them."""
     if not isinstance(size, str):
         return None
     quality_name = None if quality in (None, "auto") else str(quality)
-    name = _name_of_images(size, quality_name)
+    name = _image_meter_name(size, quality_name)
     return name if name in METERS else None
 
 
-def millionths(quantity: Quantity) -> int:
+def quantity_in_millionths(quantity: Quantity) -> int:
     """Convert a quantity to an integer of millionths of its unit."""
     if isinstance(quantity, int):
         return quantity * SCALE
@@ -145,7 +145,7 @@ def millionths(quantity: Quantity) -> int:
     return int(whole + fraction[:DECIMALS].ljust(DECIMALS, "0"))
 
 
-def quantity_of(units: int) -> Quantity:
+def quantity_from_millionths(units: int) -> Quantity:
     """
     Convert millionths to a quantity in the form that records use: an integer if there is no remainder,
     else decimal text.
@@ -154,7 +154,7 @@ def quantity_of(units: int) -> Quantity:
     return whole if not rest else decimal_text(Decimal(units).scaleb(-DECIMALS))
 
 
-def fitting(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quantity]:
+def fitting_meters(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """
     Return the quantities that fit the record's counts.
 
@@ -165,13 +165,15 @@ def fitting(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quan
     for whole in _COVERS:
         parts = APART.get(whole) or ("cache_write_12h_tokens",)
         present = [name for name in parts if name in fitted]
-        if present and sum(millionths(fitted[name]) for name in present) > _whole(record, fitted, whole):
+        if present and sum(quantity_in_millionths(fitted[name]) for name in present) > _total_in_millionths(
+            record, fitted, whole
+        ):
             for name in present:
                 del fitted[name]
     for name in list(fitted):
         meter = METERS[name]
         if any(
-            millionths(fitted[name]) > _whole(record, fitted, whole)
+            quantity_in_millionths(fitted[name]) > _total_in_millionths(record, fitted, whole)
             for whole in meter.wholes
             if meter.is_part or whole in fitted
         ):
@@ -182,19 +184,23 @@ def fitting(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quan
     return dict(list(fitted.items())[:MOST])
 
 
-def _whole(record: Inference, meters: Mapping[str, Quantity], name: str) -> int:
+def _total_in_millionths(record: Inference, meters: Mapping[str, Quantity], name: str) -> int:
     """
     Return the total's count in millionths. If no report states the total, return a number that no part exceeds.
     """
     count = meters.get(name) if name in METERS else getattr(record, name)
-    return 2**63 if count is None else millionths(count)
+    return 2**63 if count is None else quantity_in_millionths(count)
 
 
 def _is_within(name: str, quantity: Quantity) -> bool:
-    return 0 <= millionths(quantity) <= METERS[name].limit * SCALE
+    return 0 <= quantity_in_millionths(quantity) <= METERS[name].limit * SCALE
 
 
 def keep_fitting(record: Inference) -> int:
     """Remove the record's meters that do not fit. Return how many of them were not 0."""
-    before, record.meters = record.meters, fitting(record, record.meters)
-    return sum(1 for name, quantity in before.items() if name not in record.meters and millionths(quantity))
+    before, record.meters = record.meters, fitting_meters(record, record.meters)
+    return sum(
+        1
+        for name, quantity in before.items()
+        if name not in record.meters and quantity_in_millionths(quantity)
+    )

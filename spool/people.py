@@ -20,9 +20,9 @@ from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple
 
-from spool.caches import remembered
+from spool.caches import cache_by_text
 from spool.errors import Invalid
-from spool.installation import derived
+from spool.installation import derive_secret
 
 # Tag with the address of the user whom a record names by an account. No sender can state a tag of this name.
 USER_EMAIL = "user_email"
@@ -58,7 +58,7 @@ def is_address(text: str) -> bool:
     return _address_of(text) is not None
 
 
-def folded(text: str) -> str:
+def fold_address(text: str) -> str:
     """Return an address as all its spellings are compared, and any other text unchanged."""
     return _address_of(text) or text
 
@@ -68,7 +68,7 @@ def may_be_second(name: str) -> bool:
     return is_hash(name) or is_address(name) or is_pseudonym(name)
 
 
-def names_in(dimension: str, value_of: Callable[[str], str]) -> tuple[str, ...]:
+def values_for_filter(dimension: str, value_of: Callable[[str], str]) -> tuple[str, ...]:
     """Return the values of a dimension by which filters find a call: a person may have two names."""
     value = value_of(dimension)
     second = value_of(SECOND_NAME) if dimension == USER else ""
@@ -126,11 +126,13 @@ class People:
     min_group: int = 0  # the setting `privacy.min_group`, see spool.registry.roles.RoleTable.rights
 
     @classmethod
-    def of_installation(cls, secret: bytes, policy: str = HASH, persons: Persons | None = None) -> People:
+    def for_installation(cls, secret: bytes, policy: str = HASH, persons: Persons | None = None) -> People:
         persons = Persons() if persons is None else persons
-        return cls(policy=policy, secret=derived(secret, "e-mails"), persons=persons)
+        return cls(policy=policy, secret=derive_secret(secret, "e-mails"), persons=persons)
 
-    def link(self, people: Iterable[tuple[str, ...]], erased: Collection[tuple[str, ...]] = ()) -> None:
+    def replace_links(
+        self, people: Iterable[tuple[str, ...]], erased: Collection[tuple[str, ...]] = ()
+    ) -> None:
         """
         Replace all links. Each person is a list of names, with the name that reports show first. `erased` are the
         pseudonyms of each erased person. Reports show ERASED for all of them, but each stays a person of its own.
@@ -151,12 +153,12 @@ class People:
         """
         return _erasure_key(self.secret)
 
-    def digest(self, name: str, key: bytes = b"") -> str:
+    def erasure_digest(self, name: str, key: bytes = b"") -> str:
         """
         Return the digest by which an erasure knows a name. All spellings of an address have the same. `key` is the
         key of an erasure that another Tollhouse ordered.
         """
-        return _digest_of(folded(name), key or self.erasure_key)
+        return _erasure_digest(fold_address(name), key or self.erasure_key)
 
     def pseudonym(self, name: str, at: int, erased: Pseudonyms | None = None) -> str:
         """
@@ -165,12 +167,12 @@ class People:
         """
         erased = self.persons.erased if erased is None else erased
         for key in erased.keys:
-            for until, pseudonym in erased.by_digest.get(self.digest(name, key), ()):
+            for until, pseudonym in erased.by_digest.get(self.erasure_digest(name, key), ()):
                 if at < until:
                     return pseudonym
         return name
 
-    def carried(self, text: str, at: int | None = None) -> str | None:
+    def recorded_form(self, text: str, at: int | None = None) -> str | None:
         """
         Return the value that new records contain: an address in lower case, its hash, or None if
         addresses are dropped.
@@ -191,29 +193,29 @@ class People:
             meets(address, hashed, at)
         return hashed
 
-    def stored(self, name: str) -> str:
+    def linked_form(self, name: str) -> str:
         """Return the form in which links name a person: as records do, and the hash if addresses are dropped."""
-        return self.carried(name) or self.hashed(name)
+        return self.recorded_form(name) or self.hash_address(name)
 
     def carried_values(self, texts: Mapping[str, str], at: int | None = None) -> dict[str, str]:
         """Return a copy of the texts, with the values that new records contain."""
-        carried_texts = {name: self.carried(value, at) for name, value in texts.items()}
+        carried_texts = {name: self.recorded_form(value, at) for name, value in texts.items()}
         return {name: value for name, value in carried_texts.items() if value is not None}
 
-    def hashed(self, text: str) -> str:
+    def hash_address(self, text: str) -> str:
         """Return the hash of an address, and any other text unchanged."""
         address = _address_of(text)
         return text if address is None else self._hash(address)
 
-    def forms(self, name: str) -> tuple[str, ...]:
+    def recorded_forms(self, name: str) -> tuple[str, ...]:
         """
         Return every value that records may contain for a person, under the present or an earlier setting: the
         address and its hash, and all names that are linked with it.
         """
-        linked = chain.from_iterable(map(self._own_forms, self.names_of(name)))
+        linked = chain.from_iterable(map(self._own_forms, self.linked_names(name)))
         return tuple(dict.fromkeys((*self._own_forms(name), *linked)))
 
-    def names_of(self, name: str) -> tuple[str, ...]:
+    def linked_names(self, name: str) -> tuple[str, ...]:
         """Return the names of a person as records contain them, empty if the name is not linked."""
         return self.persons.names.get(self.identity_of_name(name), ())
 
@@ -225,27 +227,27 @@ class People:
         lower = name.strip().lower()
         return (lower,) if is_hash(lower) else (name,)
 
-    def identity(self, name: str) -> str:
+    def person_identity(self, name: str) -> str:
         """Return a text that is the same for every form of a person, and for all names that are linked."""
-        return self.identity_of_name(next(iter(self.names_of(name)), name))
+        return self.identity_of_name(next(iter(self.linked_names(name)), name))
 
     def identity_of_name(self, name: str) -> str:
         """Return a text that is the same for every form of one name. Case does not matter."""
-        return self.hashed(name).strip().casefold()
+        return self.hash_address(name).strip().casefold()
 
-    def shown(self, name: str) -> str:
+    def shown_name(self, name: str) -> str:
         """Return the name that reports show for a name in a record."""
         first = self.persons.first
-        return first.get(name) or (first.get(self.hashed(name), name) if "@" in name else name)
+        return first.get(name) or (first.get(self.hash_address(name), name) if "@" in name else name)
 
-    def matched(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    def expand_filter(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
         """Return a filter by dimension that includes every form of each person and of each branch in it."""
-        return {name: self._matched(name, values) for name, values in filter.items()}
+        return {name: self._expand_values(name, values) for name, values in filter.items()}
 
-    def _matched(self, dimension: str, values: Iterable[str]) -> tuple[str, ...]:
+    def _expand_values(self, dimension: str, values: Iterable[str]) -> tuple[str, ...]:
         if dimension == BRANCH:
             return self._branch_forms(values)
-        return _all(self.forms if dimension in _OF_PEOPLE else self._own_forms, values)
+        return _all(self.recorded_forms if dimension in _OF_PEOPLE else self._own_forms, values)
 
     def carried_branch(self, name: str, policy: str) -> str | None:
         """Return the value that new records contain for the name of a branch, or None if names are dropped."""
@@ -264,14 +266,14 @@ class People:
         ]
         return tuple(dict.fromkeys((*forms, *_all(self._own_forms, filter(None, forms)))))
 
-    def asked(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    def check_and_expand_filter(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
         """
         Return the result of `matched`. If records contain no addresses, raises Invalid for an address,
         because it would match nothing.
         """
         for values in filter.values():
             self.check(values)
-        return self.matched(filter)
+        return self.expand_filter(filter)
 
     def check(self, names: Iterable[str]) -> None:
         """Raise Invalid for an address if records contain no addresses."""
@@ -282,15 +284,15 @@ class People:
         """Return True if no new record contains this name or another name of the person."""
         if self.policy != DROP or _address_of(name) is None:
             return False
-        return not self.names_of(name)
+        return not self.linked_names(name)
 
     def _hash(self, address: str) -> str:
-        return _hash_of(address, self.secret)
+        return _hash_address(address, self.secret)
 
 
 def hash_under(key: bytes, address: str) -> str:
     """Return the hash that a Tollhouse with this key for hashes has for an address."""
-    return _hash_of(folded(address), key)
+    return _hash_address(fold_address(address), key)
 
 
 def _all(forms_of: Callable[[str], Iterable[str]], names: Iterable[str]) -> tuple[str, ...]:
@@ -298,17 +300,17 @@ def _all(forms_of: Callable[[str], Iterable[str]], names: Iterable[str]) -> tupl
 
 
 @lru_cache(maxsize=8192)  # a person makes many calls
-def _hash_of(address: str, secret: bytes) -> str:
+def _hash_address(address: str, secret: bytes) -> str:
     return f"email:{blake2b(address.encode(), key=secret, digest_size=8).hexdigest()}"
 
 
 @lru_cache(maxsize=8)
 def _erasure_key(secret: bytes) -> bytes:
-    return derived(secret, "erasures")
+    return derive_secret(secret, "erasures")
 
 
 @lru_cache(maxsize=8192)
-def _digest_of(name: str, secret: bytes) -> str:
+def _erasure_digest(name: str, secret: bytes) -> str:
     return blake2b(name.encode(errors="replace"), key=secret, person=b"erasure", digest_size=16).hexdigest()
 
 
@@ -317,7 +319,7 @@ def _address_of(text: str) -> str | None:
     return _read_address(text) if "@" in text else None
 
 
-@remembered(8192)
+@cache_by_text(8192)
 def _read_address(text: str) -> str | None:
     stripped = text.strip()
     return stripped.lower() if _ADDRESS.fullmatch(stripped) else None

@@ -21,7 +21,7 @@ import orjson
 _IN_JSON = re.compile("[\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
-def printable(text: str) -> str:
+def replace_unprintable(text: str) -> str:
     """Replace each character that is not printable by a space."""
     return "".join(mark if mark.isprintable() else " " for mark in text)
 
@@ -53,7 +53,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 def csv_lines(rows: Iterable[Iterable[object]]) -> str:
     r"""Encode rows, including the header, as lines that end with \n. None becomes an empty cell."""
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows([_escape_cell(value) for value in row] for row in rows)
     return text.getvalue()
 
 
@@ -64,7 +64,7 @@ def csv_pieces(rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
         yield csv_lines(piece).encode()
 
 
-def _cell(value: object) -> object:
+def _escape_cell(value: object) -> object:
     """
     Replace control characters by spaces. If a spreadsheet would treat the text as a formula, put an
     apostrophe before it.

@@ -20,7 +20,7 @@ _TIER_TAGS = ("service_tier", "openai.response.service_tier", "gen_ai.openai.res
 MARKS = frozenset({*_TIER_TAGS, "processing", "speed"})
 
 
-def mode_of(tags: Mapping[str, str]) -> str:
+def processing_mode(tags: Mapping[str, str]) -> str:
     """
     Return the mode that the tags name, or STANDARD if they name none.
 

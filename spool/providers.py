@@ -101,7 +101,7 @@ _BEGINNINGS = (("google.vertex", "google-vertex"), ("openai.", "openai"), ("anth
 def find(written: str) -> Provider | None:
     """Return the provider for any variant of its name, or None if unknown."""
     name = written.lower()
-    provider = _BY_SPELLING.get(_folded(name))
+    provider = _BY_SPELLING.get(_fold_name(name))
     if provider is None:
         spelling = next((spelling for beginning, spelling in _BEGINNINGS if name.startswith(beginning)), "")
         provider = _BY_SPELLING.get(spelling)
@@ -109,7 +109,7 @@ def find(written: str) -> Provider | None:
 
 
 @lru_cache(maxsize=2048)
-def canonical(written: str) -> str:
+def canonical_name(written: str) -> str:
     """
     Return a provider's name as records have it: OpenTelemetry's name, or else the reported name in lower case.
     """
@@ -120,7 +120,7 @@ def canonical(written: str) -> str:
 def card_name(written: str) -> str:
     """Return a provider's name as rate cards have it. In unknown names, words are joined by `-`."""
     provider = find(written)
-    return _folded(written.lower()) if provider is None else provider.card
+    return _fold_name(written.lower()) if provider is None else provider.card
 
 
 def display_name(written: str) -> str:
@@ -130,7 +130,7 @@ def display_name(written: str) -> str:
 
 
 @lru_cache(maxsize=2048)
-def family(written: str) -> str:
+def company_name(written: str) -> str:
     """
     Return the name of the company that sells a model, the same for all of its services: Google for Vertex AI
     and for the Gemini API.
@@ -141,8 +141,8 @@ def family(written: str) -> str:
 
 def is_self_hosted(written: str) -> bool:
     """Return True if the name is that of a model server, which has no listed price."""
-    return _folded(written.lower()) in _SELF_HOSTED
+    return _fold_name(written.lower()) in _SELF_HOSTED
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return _CALLED.sub("", name).translate(_SEPARATORS)

@@ -254,13 +254,13 @@ def unpack(packed: bytes) -> list[Record]:
     return _decoder.decode(packed)
 
 
-def names_of(record: Record) -> Iterable[bytes]:
+def further_names(record: Record) -> Iterable[bytes]:
     """Return the further names of a call."""
     also = record.also if isinstance(record, Inference) else None
     return () if also is None else (also[at : at + 16] for at in range(0, len(also), 16))
 
 
-def request_names_of(record: Record) -> Iterable[bytes]:
+def request_names(record: Record) -> Iterable[bytes]:
     """Return the names of the request that sent a record, if the record has them."""
     names = record.request if isinstance(record, KeyedRecord) else None
     return () if names is None else (names[:16], names[16:])
@@ -292,19 +292,19 @@ def moment(at: float | None) -> str | None:
     if at is None:
         return None
     seconds, milliseconds = divmod(round(at * 1000), 1000)
-    return f"{_second(seconds)}.{milliseconds:03d}Z"
+    return f"{_format_second(seconds)}.{milliseconds:03d}Z"
 
 
-def border(at: float) -> str:
+def format_to_second(at: float) -> str:
     """Format a time in UTC, to the second."""
-    return f"{_second(int(at))}Z"
+    return f"{_format_second(int(at))}Z"
 
 
-def _second(at: int) -> str:
+def _format_second(at: int) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def as_json(record: Record) -> dict[str, Any]:
+def record_to_json(record: Record) -> dict[str, Any]:
     """
     Return the canonical JSON form, as destinations receive it: ids in hex, times as text, and every
     field except `sender_key` and `reverses_number`, which mean nothing outside the installation.

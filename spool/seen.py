@@ -34,7 +34,7 @@ _seen: ContextVar[Seen | None] = ContextVar("seen", default=None)
 
 
 @contextmanager
-def watching(seen: Seen | None) -> Iterator[None]:
+def note_seen(seen: Seen | None) -> Iterator[None]:
     """Note in `seen` the people whose figures the block reads. With None, nothing that it reads is shown."""
     token = _seen.set(seen)
     try:

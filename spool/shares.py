@@ -105,9 +105,9 @@ class Holdings(Mapping[Owner, int]):
         self._changes -= 1  # if two owners have equal use, the owner that changed last comes first
         heappush(self._heap, (-held, self._changes, owner))
 
-    def fullest(self) -> Owner:
+    def largest_owner(self) -> Owner:
         """Return the owner with the largest use. Raises KeyError if there is no owner."""
-        heap = self._in_order()
+        heap = self._build_heap()
         while heap:
             held, _, owner = heap[0]
             if self._amounts.get(owner) == -held:
@@ -117,7 +117,7 @@ class Holdings(Mapping[Owner, int]):
 
     def fullest_first(self) -> Iterator[Owner]:
         """Yield the owners in descending order of use. The n-th step takes time in proportion to log n."""
-        heap = self._in_order()
+        heap = self._build_heap()
         seen = set[Owner]()
         places = [(heap[0], 0)] if heap else []
         while places:
@@ -129,7 +129,7 @@ class Holdings(Mapping[Owner, int]):
                 seen.add(owner)
                 yield owner
 
-    def _in_order(self) -> list[tuple[int, int, Owner]]:
+    def _build_heap(self) -> list[tuple[int, int, Owner]]:
         if self._heap is None:
             self._heap = [(-held, index, owner) for index, (owner, held) in enumerate(self._amounts.items())]
             heapify(self._heap)
@@ -200,7 +200,7 @@ class Shared(Generic[K]):
         self._places += places
         self.held.add(owner, places)
 
-    def grow(self, owner: str, places: int) -> None:
+    def add_places(self, owner: str, places: int) -> None:
         """Count more places for a name of an owner."""
         self._places += places
         self.held.add(owner, places)
@@ -215,15 +215,15 @@ class Shared(Generic[K]):
         del names[name]
         if not names:
             del self._names_of[owner]
-        self.grow(owner, -places)
+        self.add_places(owner, -places)
 
-    def oldest(self, owner: str) -> K | None:
+    def oldest_name(self, owner: str) -> K | None:
         names = self._names_of.get(owner)
         return next(iter(names)) if names else None
 
-    def surplus(self) -> tuple[K, str] | None:
+    def name_to_remove(self) -> tuple[K, str] | None:
         """Return the name to remove and its owner, or None while there is enough space."""
         if self._places <= self.most:
             return None
-        owner = self.held.fullest()
+        owner = self.held.largest_owner()
         return next(iter(self._names_of[owner])), owner

@@ -193,7 +193,7 @@ _TEXTS = (
 _rows = msgspec.json.Decoder(list[StatementRow])
 
 
-def total(amounts: Iterable[Decimal]) -> Decimal:
+def add_amounts(amounts: Iterable[Decimal]) -> Decimal:
     """Add amounts without rounding."""
     result = Decimal(0)
     for amount in amounts:
@@ -213,43 +213,43 @@ class RowAmounts(NamedTuple):
     amount_effective: Decimal | None = None
 
     @classmethod
-    def of(cls, row: StatementRow) -> RowAmounts:
+    def from_row(cls, row: StatementRow) -> RowAmounts:
         return cls(*(getattr(row, name) for name in cls._fields))
 
     def plus(self, other: RowAmounts) -> RowAmounts:
         """Add two sets of amounts. An amount that is missing on one side is None in the result."""
-        return self.each(_added, other)
+        return self.map_amounts(_add_two_amounts, other)
 
-    def each(self, change: Callable[..., Decimal | None], *others: RowAmounts) -> RowAmounts:
+    def map_amounts(self, change: Callable[..., Decimal | None], *others: RowAmounts) -> RowAmounts:
         """Apply a function to each amount that is not None."""
         return RowAmounts(*map(change, self, *others))  # type: ignore[arg-type]
 
 
-def _added(first: Decimal | None, second: Decimal | None) -> Decimal | None:
+def _add_two_amounts(first: Decimal | None, second: Decimal | None) -> Decimal | None:
     return None if first is None or second is None else EXACT.add(first, second)
 
 
-def summed(rows: Iterable[StatementRow]) -> list[StatementRow]:
+def sum_rows(rows: Iterable[StatementRow]) -> list[StatementRow]:
     """Add up rows with the same cell, in a fixed order. Cells whose amounts are 0 are omitted."""
     cells: dict[tuple[Any, ...], RowAmounts] = {}
     for row in rows:
         cell = tuple(getattr(row, name) for name in _CELL)
-        row_amounts = RowAmounts.of(row)
+        row_amounts = RowAmounts.from_row(row)
         cells[cell] = cells[cell].plus(row_amounts) if cell in cells else row_amounts
-    summed_rows = [_row(cell, amounts) for cell, amounts in cells.items() if any(amounts)]
+    summed_rows = [_statement_row(cell, amounts) for cell, amounts in cells.items() if any(amounts)]
     return sorted(summed_rows, key=msgspec.json.encode)
 
 
-def _row(cell: tuple[Any, ...], amounts: RowAmounts) -> StatementRow:
+def _statement_row(cell: tuple[Any, ...], amounts: RowAmounts) -> StatementRow:
     values: dict[str, Any] = dict(zip(_CELL, cell, strict=True))
-    return StatementRow(**values, **amounts.each(_plain_if_told)._asdict())
+    return StatementRow(**values, **amounts.map_amounts(_plain_if_told)._asdict())
 
 
 def _plain_if_told(amount: Decimal | None) -> Decimal | None:
-    return None if amount is None else plain(amount)
+    return None if amount is None else normalize_amount(amount)
 
 
-def plain(amount: Decimal) -> Decimal:
+def normalize_amount(amount: Decimal) -> Decimal:
     """Return the same number without exponent or trailing zeros, so that equal amounts have equal texts."""
     short = EXACT.normalize(amount)
     return Decimal(format(short, "f"))
@@ -261,12 +261,12 @@ def check(statement: Statement) -> None:
         raise Invalid("a statement must start before it ends")
     if statement.end - statement.start > MAX_DAYS * DAY_S:
         raise Invalid(f"a statement covers at most {MAX_DAYS} days. Import a shorter time range")
-    if not _in_years(statement.start) or not _in_years(statement.end):
+    if not _is_in_years(statement.start) or not _is_in_years(statement.end):
         raise Invalid("a statement must be within the years 2000 to 2999")
     for row in statement.rows:
         if row.source != statement.source:
             raise Invalid(f"a row of {row.source} does not belong to a statement of {statement.source}")
-        if any(amount is not None and _is_too_long(amount) for amount in RowAmounts.of(row)):
+        if any(amount is not None and _is_too_long(amount) for amount in RowAmounts.from_row(row)):
             raise Invalid(
                 f"an amount must be a number of at most {MAX_DIGITS} digits with at most "
                 f"{MAX_DECIMALS} decimals"
@@ -274,7 +274,7 @@ def check(statement: Statement) -> None:
         texts = [getattr(row, name) for name in _TEXTS]
         if any(text is not None and len(text) > MAX_TEXT for text in texts):
             raise Invalid(f"a text of a statement must have at most {MAX_TEXT} characters")
-        if row.start >= row.end or not _in_years(row.start) or not _in_years(row.end):
+        if row.start >= row.end or not _is_in_years(row.start) or not _is_in_years(row.end):
             raise Invalid("a row of a statement must start before it ends, within the years 2000 to 2999")
 
 
@@ -285,15 +285,17 @@ def _is_too_long(amount: Decimal) -> bool:
     return len(digits) + max(0, exponent) > MAX_DIGITS
 
 
-def _in_years(seconds: int) -> bool:
+def _is_in_years(seconds: int) -> bool:
     return 946684800 <= seconds <= 32503680000
 
 
-def by_day(statement: Statement) -> dict[int, list[StatementRow]]:
+def group_by_day(statement: Statement) -> dict[int, list[StatementRow]]:
     """
     Return every day of the span with its rows. A row that starts outside the span is filed under the first day.
     """
-    rows_by_day: dict[int, list[StatementRow]] = {day: [] for day in days(statement.start, statement.end)}
+    rows_by_day: dict[int, list[StatementRow]] = {
+        day: [] for day in day_starts(statement.start, statement.end)
+    }
     first = next(iter(rows_by_day))
     for row in statement.rows:
         if not statement.start <= row.start < statement.end:
@@ -302,20 +304,20 @@ def by_day(statement: Statement) -> dict[int, list[StatementRow]]:
                 {"corrects": row.start, "corrects_until": row.end} if row.corrects is None else {}
             )
             row = msgspec.structs.replace(row, **edges, **corrected_time)
-        rows_by_day[day_of(row.start)].append(row)
+        rows_by_day[day_start(row.start)].append(row)
     return rows_by_day
 
 
-def outside(rows: Iterable[StatementRow], start: int, end: int) -> Iterator[StatementRow]:
+def rows_outside(rows: Iterable[StatementRow], start: int, end: int) -> Iterator[StatementRow]:
     """Yield the rows that start outside this span, which a statement of the span leaves unchanged."""
     return (row for row in rows if not start <= row.start < end)
 
 
-def days(start: int, end: int) -> Iterator[int]:
-    return iter(range(day_of(start), end, DAY_S))
+def day_starts(start: int, end: int) -> Iterator[int]:
+    return iter(range(day_start(start), end, DAY_S))
 
 
-def day_of(seconds: int) -> int:
+def day_start(seconds: int) -> int:
     return seconds // DAY_S * DAY_S
 
 
@@ -323,7 +325,7 @@ def day_text(day: int) -> str:
     return datetime.fromtimestamp(day, UTC).date().isoformat()
 
 
-def day_from(text: str) -> int:
+def parse_day(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
 
 
@@ -333,19 +335,19 @@ def statement_id(source: str, account: str, month: str) -> str:
     return f"st_{sha256(encoded).hexdigest()[:20]}"
 
 
-def billed(rows: Iterable[StatementRow]) -> Decimal:
-    return total(row.amount for row in rows if row.unit == USD)
+def billed_total(rows: Iterable[StatementRow]) -> Decimal:
+    return add_amounts(row.amount for row in rows if row.unit == USD)
 
 
-def tokens(rows: Iterable[StatementRow]) -> Decimal:
-    return total(row.amount for row in rows if row.unit == TOKENS)
+def token_total(rows: Iterable[StatementRow]) -> Decimal:
+    return add_amounts(row.amount for row in rows if row.unit == TOKENS)
 
 
-def packed(rows: Sequence[StatementRow]) -> str:
+def pack_rows(rows: Sequence[StatementRow]) -> str:
     return base64.b64encode(zlib.compress(msgspec.json.encode(rows), 6)).decode()
 
 
-def unpacked(body: Mapping[str, Any] | None) -> list[StatementRow]:
+def unpack_rows(body: Mapping[str, Any] | None) -> list[StatementRow]:
     """Decode the rows of a day's document. Raises RegistryDamaged if it is invalid."""
     if body is None:
         return []
@@ -355,7 +357,7 @@ def unpacked(body: Mapping[str, Any] | None) -> list[StatementRow]:
         raise RegistryDamaged(f"a stored day of a statement is unreadable: {error}") from error
 
 
-def digest(rows: Sequence[StatementRow]) -> str:
+def rows_digest(rows: Sequence[StatementRow]) -> str:
     return sha256(msgspec.json.encode(rows)).hexdigest()
 
 
@@ -376,7 +378,7 @@ class Statements(Protocol):
         """
         ...
 
-    async def rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
+    async def statement_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
         """Return the rows whose buckets overlap the span."""
         ...
 

@@ -88,7 +88,7 @@ class TotalsPart:
     until: int | None = None
     dimensions: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def holds(self, total: Total) -> bool:
+    def has_total(self, total: Total) -> bool:
         if self.since is not None and total.start_time < self.since:
             return False
         if self.until is not None and total.start_time >= self.until:
@@ -104,7 +104,7 @@ ALL_TOTALS = TotalsPart()
 class StreamRows(Protocol):
     """The rows of streams and totals, within one transaction."""
 
-    def stream(self, name: str) -> Stream | None: ...
+    def find_stream(self, name: str) -> Stream | None: ...
 
     def put_stream(self, stream: Stream) -> None: ...
 
@@ -116,7 +116,7 @@ class StreamRows(Protocol):
         """Read totals that will be needed, by stream and key, with few statements."""
         ...
 
-    def total(self, stream: str, key: str) -> Total | None: ...
+    def find_total(self, stream: str, key: str) -> Total | None: ...
 
     def put_total(self, total: Total) -> None: ...
 
@@ -140,16 +140,18 @@ class StreamReader(Protocol):
         """Return a page of the totals of a stream, or of a part of them."""
         ...
 
-    async def sizes(self) -> Sequence[StreamSize]:
+    async def stream_sizes(self) -> Sequence[StreamSize]:
         """Return the size of each stream's totals, and the key that created the stream."""
         ...
 
-    async def own(self, stream: str, key: str) -> None:
+    async def set_owner(self, stream: str, key: str) -> None:
         """Store the key that created a stream, unless a key is already stored."""
         ...
 
 
-def apply(rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: float, since: float) -> None:
+def apply_operations(
+    rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: float, since: float
+) -> None:
     """
     Apply operations in order.
 
@@ -157,7 +159,7 @@ def apply(rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: flo
     operations may have been made elsewhere.
     """
     keyed = [
-        (operation, key_of(operation) if operation.operation in (SUM, REPLACE) else "")
+        (operation, operation_key(operation) if operation.operation in (SUM, REPLACE) else "")
         for operation in operations
     ]
     rows.read_ahead((operation.stream, key) for operation, key in keyed if key)
@@ -172,7 +174,7 @@ def apply(rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: flo
             _delete(rows, operation)
 
 
-def stream_of(operation: UnitCostOperation) -> Stream:
+def described_stream(operation: UnitCostOperation) -> Stream:
     """Return the stream as an operation describes it."""
     names_keys = operation.operation in (SUM, REPLACE) or bool(operation.dimensions)
     return Stream(
@@ -183,7 +185,7 @@ def stream_of(operation: UnitCostOperation) -> Stream:
     )
 
 
-def key_of(operation: UnitCostOperation) -> str:
+def operation_key(operation: UnitCostOperation) -> str:
     """Return a key in hex. Records that differ only in their value have the same key."""
     facts = [
         period_start(operation.start_time or 0, operation.granularity),
@@ -247,10 +249,10 @@ class StreamBook:
             if users > 1:
                 self._claimed[name] = now, users - 1
 
-    def forget(self, name: str) -> None:
+    def forget_stream(self, name: str) -> None:
         self._known.pop(name, None)
 
-    def follow(self, streams: Sequence[Stream]) -> None:
+    def replace_known(self, streams: Sequence[Stream]) -> None:
         """
         Replace the known streams by the stored streams, which any process may have changed.
 
@@ -258,18 +260,18 @@ class StreamBook:
         """
         names = frozenset(stream.name for stream in streams)
         for name in self._kept - names:
-            self.forget(name)
+            self.forget_stream(name)
         self._known.update({stream.name: stream for stream in streams})
         self._kept = names
 
-    def learn(self, operations: Iterable[UnitCostOperation]) -> None:
+    def learn_streams(self, operations: Iterable[UnitCostOperation]) -> None:
         """Learn the streams of operations that were committed without a claim."""
         for operation in operations:
             known = self._known.get(operation.stream)
-            self._known[operation.stream] = merged(known, stream_of(operation))
+            self._known[operation.stream] = merge_streams(known, described_stream(operation))
 
 
-def merged(known: Stream | None, described: Stream) -> Stream:
+def merge_streams(known: Stream | None, described: Stream) -> Stream:
     """Return the known stream. Fields that it does not have are filled in from the description."""
     if known is None:
         return described
@@ -288,15 +290,15 @@ def is_same_stream(known: Stream | None, described: Stream) -> bool:
 
 
 def _define(rows: StreamRows, operation: UnitCostOperation, now: float) -> None:
-    known = rows.stream(operation.stream)
-    stream = merged(known, stream_of(operation))
+    known = rows.find_stream(operation.stream)
+    stream = merge_streams(known, described_stream(operation))
     if stream != known:
         rows.put_stream(stream if known else replace(stream, created_at=now))
 
 
 def _put(rows: StreamRows, operation: UnitCostOperation, key: str, now: float, since: float) -> None:
     start = period_start(operation.start_time or 0, operation.granularity)
-    before = rows.total(operation.stream, key)
+    before = rows.find_total(operation.stream, key)
     value = Decimal(operation.value or "0")
     replaces = operation.operation == REPLACE
     if before is not None and not replaces:
@@ -320,7 +322,7 @@ def _put(rows: StreamRows, operation: UnitCostOperation, key: str, now: float, s
 
 def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
     """Delete every total of the operation's period that has the element and dimensions of the operation."""
-    known = rows.stream(operation.stream)
+    known = rows.find_stream(operation.stream)
     granularity = operation.granularity or (known.granularity if known else None)
     start = period_start(operation.start_time or 0, granularity)
     for total in rows.totals_at(operation.stream, start):
@@ -348,7 +350,7 @@ NEARLY_FULL, ROOM = (
 )
 
 
-def size_of(total: Total) -> int:
+def estimated_bytes(total: Total) -> int:
     """Estimate the bytes of a total on disk."""
     dimensions = json.dumps({name: list(values) for name, values in total.dimensions.items()})
     texts = len(total.element_name or "") + len(dimensions) + len(total.value)
@@ -370,10 +372,10 @@ class TotalsInHand:
     def __getitem__(self, place: tuple[str, str]) -> Total | None:
         return self._totals[place]
 
-    def note(self, place: tuple[str, str], total: Total | None) -> None:
+    def note_total(self, place: tuple[str, str], total: Total | None) -> None:
         """Note the stored state of a total. None means that it is not stored."""
         self._totals[place] = total
-        self._sizes[place] = size_of(total) if total else 0
+        self._sizes[place] = estimated_bytes(total) if total else 0
 
     def put(self, total: Total) -> None:
         """Replace a total that was noted before, even if it was noted as None."""
@@ -396,7 +398,7 @@ class TotalsInHand:
         ]
         for total in changed:
             stream_key = (total.stream, total.key)
-            size = size_of(total)
+            size = estimated_bytes(total)
             self._growth[total.stream] += size - self._sizes.get(stream_key, 0)
             self._sizes[stream_key] = size
         growth = [(name, n) for name, n in sorted(self._growth.items()) if n]
@@ -412,7 +414,7 @@ class TotalsInHand:
 
 def has_room(sizes: Sequence[StreamSize], key: str, max_bytes: int) -> bool:
     """Return True if totals may be added to the streams of a key."""
-    held, total = _held(sizes)
+    held, total = _bytes_by_key(sizes)
     return held[key] < max_bytes - total
 
 
@@ -421,12 +423,12 @@ def may_create(sizes: Sequence[StreamSize], key: str, n: int, max_streams: int) 
     return may_add(sum(size.created_by == key for size in sizes), len(sizes), n, max_streams)
 
 
-def to_free(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
+def plan_freed_bytes(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
     """
     Return the bytes to free by stream, for keys that nearly use up their share. Of a key's streams, the
     largest come first.
     """
-    held, total = _held(sizes)
+    held, total = _bytes_by_key(sizes)
     bytes_by_stream: dict[str, int] = {}
     for key, own in held.items():
         allowed = max_bytes - total
@@ -441,7 +443,7 @@ def to_free(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
     return bytes_by_stream
 
 
-def _held(sizes: Sequence[StreamSize]) -> tuple[Counter[str], int]:
+def _bytes_by_key(sizes: Sequence[StreamSize]) -> tuple[Counter[str], int]:
     held: Counter[str] = Counter()
     for size in sizes:
         held[size.created_by] += size.bytes

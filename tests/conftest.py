@@ -103,7 +103,7 @@ def cheap_passwords() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(operators, "SCRYPT_N", 2)
         patch.setattr(operators, "SCRYPT_P", 1)
-        patch.setattr(operator_table, "NOBODY", operators.hashed("nobody has this one"))
+        patch.setattr(operator_table, "NOBODY", operators.hash_password("nobody has this one"))
         yield
 
 

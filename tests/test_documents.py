@@ -35,7 +35,7 @@ FILES = (".sqlite", ".json", ".mjs", ".yaml", ".damaged")
 # Words in pages that look like settings, and what they are.
 NO_SETTINGS = {
     "server.address": "an attribute of the OpenTelemetry conventions",
-    "spool.identity.of_call": "a function",
+    "spool.identity.call_identity": "a function",
     "storage.maxBytes": "a value of the Helm chart",
     "storage.objects.create": "a permission of Google Cloud",
     "upstream.held": "a field of a device",

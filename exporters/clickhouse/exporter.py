@@ -50,7 +50,7 @@ class ClickHouseExporter:
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
         """Store the delivery's mark. Then insert its rows, unless the table has them."""
-        editions = await self._landings.editions(delivery.route, delivery.first)
+        editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
         body = _InsertBody(editions[0], self._leave_out)
         async for entry in entries:
             for part in entry.split(TURN):

@@ -18,7 +18,7 @@ from exporters.settings import DestinationSettings
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
-from spool.record import Record, as_json
+from spool.record import Record, record_to_json
 
 
 async def encode_delivery(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
@@ -29,7 +29,7 @@ async def encode_delivery(delivery: Delivery, entries: Sequence[Entry]) -> tuple
 
 
 def _encode_records(records: Sequence[tuple[Record, float]]) -> list[bytes]:
-    return [orjson.dumps(as_json(record), option=orjson.OPT_APPEND_NEWLINE) for record, _ in records]
+    return [orjson.dumps(record_to_json(record), option=orjson.OPT_APPEND_NEWLINE) for record, _ in records]
 
 
 def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> FileExporter:

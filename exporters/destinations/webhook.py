@@ -32,7 +32,7 @@ from exporters.settings import DestinationSettings
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
-from spool.record import Record, as_json
+from spool.record import Record, record_to_json
 
 TIMESTAMP = "Tollhouse-Timestamp"
 SIGNATURE = "Tollhouse-Signature"
@@ -91,7 +91,7 @@ class WebhookExporter:
 
 
 def _encode_records(records: Sequence[tuple[Record, float]]) -> bytes:
-    return b",".join([orjson.dumps(as_json(record)) for record, _ in records])
+    return b",".join([orjson.dumps(record_to_json(record)) for record, _ in records])
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:

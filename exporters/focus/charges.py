@@ -23,7 +23,7 @@ from spool.ledger import money
 from spool.ledger.repricing import LinesOf, SumLine, joined, lines_of_row
 from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, hour_of
 from spool.log.values import Entry
-from spool.meters import METERS, quantity_of
+from spool.meters import METERS, quantity_from_millionths
 from spool.printable import csv_lines
 from spool.providers import display_name
 from spool.record import CURRENCY, Correction, Record, UsageMetric
@@ -326,9 +326,9 @@ def _separate_key(record: Record | None, committed_at: float) -> _SeparateKey:
 
 
 def _foreign_charges(meters: Mapping[str, int]) -> Mapping[str, str]:
-    from spool.currencies import charges_of  # imported late, because most charges have no meters
+    from spool.currencies import join_charges  # imported late, because most charges have no meters
 
-    return {currency: money.text(units) for currency, units in charges_of(meters.items()).items()}
+    return {currency: money.text(units) for currency, units in join_charges(meters.items()).items()}
 
 
 def _sort_key(charge: Charge) -> tuple[datetime, str, str, str, str]:
@@ -404,7 +404,7 @@ def split_by_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator
     """
     totals: Mapping[str, str] = {}
     for line in lines:
-        quantity, unit = str(quantity_of(line.quantity)), focus_unit(line.meter)
+        quantity, unit = str(quantity_from_millionths(line.quantity)), focus_unit(line.meter)
         costs = dict.fromkeys(_COSTS, money.text(line.amount))
         of_line = {
             "ChargeDescription": f"{row['ChargeDescription']}: {line.meter}",

@@ -39,7 +39,7 @@ from exporters.focus.charges import (
 )
 from spool.ledger import money
 from spool.ledger.repricing import SumLine
-from spool.meters import METERS, millionths, quantity_of
+from spool.meters import METERS, quantity_from_millionths, quantity_in_millionths
 from spool.printable import csv_lines
 from spool.record import decimal_text
 
@@ -125,7 +125,7 @@ def _priced_fields(charged: Mapping[str, Any]) -> dict[str, Any]:
     cost = str(charged["cost"])
     lines = []
     for line in charged["lines"]:
-        quantity = millionths(line["quantity"])
+        quantity = quantity_in_millionths(line["quantity"])
         lines.append(SumLine(line["meter"], quantity, money.units(line["amount"])))
     return {"cost": cost, "list_cost": cost, "lines": tuple(lines)}
 
@@ -380,7 +380,7 @@ def _other_usage(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]
         for line in lines:
             meter = line["meter"]
             if meter in METERS and not METERS[meter].is_part:
-                usage[_group_values(day, row)][meter] += millionths(line["quantity"])
+                usage[_group_values(day, row)][meter] += quantity_in_millionths(line["quantity"])
     return usage
 
 
@@ -389,7 +389,7 @@ def _meter_columns(key: _RowKey, used: Mapping[str, int]) -> Mapping[str, str]:
     if key.charge != _OTHER or len(used) != 1:
         return {}
     [(meter, units)] = used.items()
-    quantity, unit = str(quantity_of(units)), focus_unit(meter)
+    quantity, unit = str(quantity_from_millionths(units)), focus_unit(meter)
     of_row = dict(zip(_ONE, (quantity, unit) * 2, strict=True))
     return {**of_row, "SkuMeter": meter}
 

@@ -186,7 +186,7 @@ class KafkaExporter:
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
         """Store the delivery's mark. Then send the delivery, unless it is already in the topic."""
-        editions = await self._landings.editions(delivery.route, delivery.first)
+        editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
         messages = await _encode_messages(entries, delivery.route, editions[0])
         progress = TopicProgress(delivery.first, delivery.last, ids_digest(messages))
         await keep_or_compare(delivery, f"{LAKE_MARK}kafka=1;digest={progress.digest}", keep_mark)

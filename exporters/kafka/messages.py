@@ -10,7 +10,7 @@ import msgspec
 import orjson
 
 from spool.log.values import Entry
-from spool.record import Correction, Record, as_json
+from spool.record import Correction, Record, record_to_json
 
 # maximum records per transaction, because all its records stay in memory while it is open
 MOST_RECORDS: Final = 10_000
@@ -91,7 +91,7 @@ def _encode_record(
     return TopicMessage(
         key=key,
         partition_key=corrects,
-        value=orjson.dumps(as_json(record)),
+        value=orjson.dumps(record_to_json(record)),
         timestamp_ms=int(committed_at * 1000),
         headers=[
             ("tollhouse-kind", record.kind.encode()),

@@ -2,7 +2,7 @@
 The columns of the AI telemetry table, version 1, and the row of a record. Pure.
 
 New columns are only appended, and are null in older files. The type and the meaning of a column never change.
-Any other change needs a new version under another path. The fields come from `spool.record.as_json`.
+Any other change needs a new version under another path. The fields come from `spool.record.record_to_json`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from spool.ledger import money
-from spool.ledger.verdicts import Verdict, time_of, verdict_of
-from spool.meters import millionths
+from spool.ledger.verdicts import Verdict, counted_time_us, verdict_of
+from spool.meters import quantity_in_millionths
 from spool.record import CALL_UNIT, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 VERSION: Final = 1
@@ -116,7 +116,7 @@ _OF_CALL: Final = (
 def row_of(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
     """Return the row of a record of AI telemetry. An imported record has neither number nor edition."""
     verdict = verdict_of(record)
-    at = time_of(record, committed_at)
+    at = counted_time_us(record, committed_at)
     committed = int(committed_at * 1_000_000)
     if isinstance(record, Inference):
         return LakeRow(at // _DAY_US, _call_values(record, verdict, number, at, committed, edition))
@@ -212,7 +212,7 @@ def _call_values(
         None,
         None,
         None,  # a call has no values in the columns of counters
-        [(name, millionths(quantity)) for name, quantity in meters.items()] if meters else None,
+        [(name, quantity_in_millionths(quantity)) for name, quantity in meters.items()] if meters else None,
         None,
         None,
         None,  # a call has no values in the columns of corrections
@@ -242,7 +242,7 @@ def _add_metric(row: dict[str, Any], metric: UsageMetric) -> None:
     else:
         row["value"] = _fitting_count(int(metric.value))
         if metric.meter is not None:
-            row["meters"] = [(metric.meter, millionths(int(metric.value)))]
+            row["meters"] = [(metric.meter, quantity_in_millionths(int(metric.value)))]
     row["user"] = metric.user
     row["team"] = metric.team
     row["session"] = metric.session
@@ -258,7 +258,8 @@ def _add_correction(row: dict[str, Any], record: Correction) -> None:
     """
     before = dict(record.before.meters)
     differences = {
-        name: millionths(record.after.meters.get(name, 0)) - millionths(before.get(name, 0))
+        name: quantity_in_millionths(record.after.meters.get(name, 0))
+        - quantity_in_millionths(before.get(name, 0))
         for name in {**record.after.meters, **before}
     }
     row["meters"] = [(name, units) for name, units in differences.items() if units] or None

@@ -103,7 +103,7 @@ class LakeExporter:
         the manifest last.
         """
         await asyncio.to_thread(make_directory, self._context.directory, 0o700)
-        editions = await self._context.landings.editions(delivery.route, delivery.first)
+        editions = await self._context.landings.find_or_begin_editions(delivery.route, delivery.first)
         series = names.DeliveryRange(self._destination, editions[0], delivery.first, delivery.last)
         await self._check_foreign_numbers(delivery, editions)
         directory = self._context.directory / delivery.route.replace("/", "_")
@@ -212,7 +212,7 @@ async def store_manifest(
     Store the manifest of a delivery, linked to the previous manifest of its route. Return the bytes of
     the stored manifest.
     """
-    before = await landings.before(contents.route, contents.first)
+    before = await landings.landing_before(contents.route, contents.first)
     body = manifest.encode_manifest(
         replace(
             contents,

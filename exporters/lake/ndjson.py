@@ -18,7 +18,7 @@ import orjson
 
 from exporters.lake.columns import COLUMNS, METERS, MONEY, TAGS, TIME
 from spool.ledger import money
-from spool.meters import quantity_of
+from spool.meters import quantity_from_millionths
 from spool.printable import csv_lines
 from spool.record import NS, rfc3339
 
@@ -121,5 +121,5 @@ def _json_value(type: str, value: Any) -> Any:
     if type == TAGS:
         return dict(value)
     if type == METERS:
-        return {name: quantity_of(units) for name, units in value}
+        return {name: quantity_from_millionths(units) for name, units in value}
     return value

@@ -64,7 +64,7 @@ class LakeRepair:
             async for stored_object in self.store.names(names.data_prefix(self._table.name))
         }
         after, route = 0, f"{self.destination}/{self.topic}"
-        while page := await self.landings.landed(route, after=after, most=_PAGE):
+        while page := await self.landings.landings_after(route, after=after, most=_PAGE):
             for landing in page:
                 contents = await asyncio.to_thread(manifest.decode_manifest, landing.body)
                 missing = [

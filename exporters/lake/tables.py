@@ -33,7 +33,7 @@ from exporters.lake.columns import (
 from exporters.problems import problems_of_choice
 from spool import record
 from spool.ledger import money
-from spool.ledger.verdicts import time_of
+from spool.ledger.verdicts import counted_time_us
 from spool.record import NS, BillingDrop, Record, UnitCostOperation, UsageEvent
 
 _US: Final = NS // 1_000_000
@@ -122,7 +122,7 @@ def _build_table(
     name: str, columns: Mapping[str, str], fields_of: Callable[[Any], dict[str, Any]]
 ) -> LakeTable:
     def row_of(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
-        at = time_of(record, committed_at)
+        at = counted_time_us(record, committed_at)
         row: dict[str, Any] = {
             **dict.fromkeys(columns),
             "edition": edition,

@@ -240,7 +240,7 @@ class _StoredManifests:
                 # The restored copy never had these record numbers, so it has no manifest for them.
                 yield await self._read_original(lake_manifest.manifest, scratch)
         after = 0
-        while page := await self._landings.landed(self._route, after=after, most=_PAGE):
+        while page := await self._landings.landings_after(self._route, after=after, most=_PAGE):
             for landing in page:
                 difference = await self._compare_landing(landing)
                 if difference is not None:
@@ -271,12 +271,12 @@ class _StoredManifests:
 
     async def find_unsettled_edition(self) -> str:
         """Return the edition of the record numbers that are not settled yet."""
-        return (await self._landings.editions(self._route, self._last + 1))[0]
+        return (await self._landings.find_or_begin_editions(self._route, self._last + 1))[0]
 
     async def find_unknown(self) -> list[LakeDifference]:
         """Return the manifests in the store that belong to no delivery of the route."""
         description = "no delivery of this installation wrote it"
-        editions = await self._landings.editions(self._route, _ANY)
+        editions = await self._landings.find_or_begin_editions(self._route, _ANY)
         differences = []
         for name in sorted(self._listed):
             numbers = names.record_range_in(name)

@@ -17,7 +17,7 @@ from exporters.problems import problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
-from spool.printable import printable
+from spool.printable import replace_unprintable
 from spool.registry.notices import REPORT, Notice
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ def escape_for_header(text: str) -> str:
 
     A line break in an encoded word could begin another header.
     """
-    return printable(text).replace("=?", "=\u200b?")
+    return replace_unprintable(text).replace("=?", "=\u200b?")
 
 
 def escape_for_chat(text: str) -> str:

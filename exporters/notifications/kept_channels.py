@@ -18,7 +18,7 @@ from exporters.notifications.channel import StoredChannelSettings
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.errors import Invalid
-from spool.installation import derived
+from spool.installation import derive_secret
 from spool.registry.tables.kept_channels import MAX_SECRET, ChannelDraft, KeptChannel
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class ChannelSeal:
         # imported late, because it is needed only if such a channel exists
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        return AESGCM(derived(self.secret, "channels"))
+        return AESGCM(derive_secret(self.secret, "channels"))
 
 
 def _build_settings(draft: ChannelDraft, secret: str) -> StoredChannelSettings:

@@ -109,10 +109,10 @@ class ChannelSender:
         while True:
             now = self._clock.now()
             self._seen = self._table.version
-            self._changes = await self._table.changes(self.name)
+            self._changes = await self._table.change_count(self.name)
             waiting = [
                 notification
-                for notification in await self._table.waiting()
+                for notification in await self._table.waiting_notifications()
                 if notification.channel == self.name
             ]
             if self._is_eager or self._has_new_files():
@@ -138,7 +138,7 @@ class ChannelSender:
         if self._table.version == self._seen:
             return False
         self._seen = self._table.version
-        return await self._table.changes(self.name) != self._changes
+        return await self._table.change_count(self.name) != self._changes
 
     def _has_new_files(self) -> bool:
         """Return True if the channel is paused and one of its files changed."""
@@ -149,7 +149,7 @@ class ChannelSender:
         if first.message is None:
             group = [replace(notification, message=first.number) for notification in group]
             await self._table.update(group)
-        await self._table.confirm()
+        await self._table.wait_until_durable()
         self._stamp = self._channel.stamp()
         try:
             details = await self._channel.send(
@@ -335,9 +335,9 @@ class Notifier:
         Return the states of the current channels in their order, then the states of removed channels
         with waiting notifications.
         """
-        counts = await self._table.counts()
+        counts = await self._table.channel_counts()
         waiting: dict[str, list[Notification]] = defaultdict(list)
-        for notification in await self._table.waiting():
+        for notification in await self._table.waiting_notifications():
             waiting[notification.channel].append(notification)
         states = [
             _with_waiting(
@@ -402,7 +402,7 @@ class Notifier:
     async def _trim_periodically(self) -> None:
         while True:
             try:
-                await self._table.trim()
+                await self._table.delete_old()
             except SpoolError as error:
                 extra = {"action": "notifications_not_trimmed"}
                 _log.warning("old notifications were not deleted: %s", error, extra=extra)

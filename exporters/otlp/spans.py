@@ -28,7 +28,7 @@ from spool.caches import make_room
 from spool.deliveries.values import Delivery
 from spool.log.values import Entry
 from spool.meters import METERS, MODALITIES
-from spool.packed.native import Native, SpanWriter, place
+from spool.packed.native import Native, SpanWriter, field_position
 from spool.packed.records import PackedRecords
 from spool.record import CURRENCY, NS, Inference
 
@@ -443,7 +443,7 @@ class PackedSpans:
         """
         Append one span that Python encodes. Return False for a duplicate kept for reference, which is omitted.
         """
-        record = records.record(index)
+        record = records.decode_record(index)
         assert isinstance(record, Inference)
         if record.shadow:
             return False
@@ -456,21 +456,21 @@ class PackedSpans:
 
 def _build_span_writer(native: Native) -> SpanWriter:
     mark = wire.encode_varint(ATTRIBUTES << 3 | 2)
-    numbers = [(place(field), True, (mark, name.encode())) for field, name in NUMBERS.items()]
-    texts = [(place(field), False, (mark, name.encode())) for field, name in TEXTS.items()]
+    numbers = [(field_position(field), True, (mark, name.encode())) for field, name in NUMBERS.items()]
+    texts = [(field_position(field), False, (mark, name.encode())) for field, name in TEXTS.items()]
     return native.span_writer(
         span=SPAN,
-        trace_id=(place("trace_id"), TRACE_ID),
-        span_id=(place("span_id"), SPAN_ID),
-        start=(place("start_time"), START),
-        end=(place("end_time"), END),
+        trace_id=(field_position("trace_id"), TRACE_ID),
+        span_id=(field_position("span_id"), SPAN_ID),
+        start=(field_position("start_time"), START),
+        end=(field_position("end_time"), END),
         times=(NO_TIME, START_ALONE, END_ALONE),
-        shadow=place("shadow"),
-        combination=[place(field) for field in COMBINED],
-        id=(place("id"), (mark, ID.encode())),
-        response_id=(place("request_id"), (mark, RESPONSE_ID.encode())),
+        shadow=field_position("shadow"),
+        combination=[field_position(field) for field in COMBINED],
+        id=(field_position("id"), (mark, ID.encode())),
+        response_id=(field_position("request_id"), (mark, RESPONSE_ID.encode())),
         long_enough=identity.LONG_ENOUGH,
         attributes=[*numbers, *texts],
-        tags=(place("tags"), (mark, TAG.encode())),
+        tags=(field_position("tags"), (mark, TAG.encode())),
         stand_in=identity.STAND_IN,
     )

@@ -37,11 +37,11 @@ from exporters.http.answers import HttpAnswer, refuse_page, rejected_by_receipt
 from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
 from exporters.otlp.spans import PackedSpans, SpanEncoder, join_request, shared_native
 from spool.deliveries.values import Delivery, Settlement
-from spool.identity import of_derived
+from spool.identity import derived_id
 from spool.ledger.cost_kinds import counted_source, kind_of
 from spool.ledger.sums import OUTCOME_TAGS
 from spool.log.values import Entry
-from spool.meters import METERS, SCALE, millionths
+from spool.meters import METERS, SCALE, quantity_in_millionths
 from spool.record import (
     CALL_UNIT,
     CORRECTED_COUNTS,
@@ -287,7 +287,7 @@ def correction_counters(record: Correction) -> Iterable[UsageMetric]:
     for cost_source, amount in cost_differences(record).items():
         counter = _correction_counter(record, "cost", None, decimal_text(amount), CURRENCY)
         if cost_source != "reported":
-            counter.id = of_derived(record.id, f"cost {cost_source}")
+            counter.id = derived_id(record.id, f"cost {cost_source}")
         counter.tags = {**counter.tags, OUTCOME_TAGS[1]: cost_source}
         yield counter
     for currency, amount in charge_differences(record).items():
@@ -304,7 +304,7 @@ def correction_counters(record: Correction) -> Iterable[UsageMetric]:
 def _call_counter(record: Correction, call: Inference, value: int) -> UsageMetric:
     counter = _correction_counter(record, "calls", None, value, CALL_UNIT)
     if value > 0:
-        counter.id = of_derived(record.id, f"calls {CALL_UNIT} again")
+        counter.id = derived_id(record.id, f"calls {CALL_UNIT} again")
     outcome = zip(OUTCOME_TAGS, (call.status, counted_source(call)), strict=True)
     counter.tags = {**counter.tags, **dict(outcome)}
     return counter
@@ -318,7 +318,10 @@ def _meter_differences(record: Correction) -> dict[str, int]:
     before = record.before.meters
     after = record.after.meters
     names = [name for name in {**before, **after} if name in METERS and METERS[name].is_part]
-    differences = {name: millionths(after.get(name, 0)) - millionths(before.get(name, 0)) for name in names}
+    differences = {
+        name: quantity_in_millionths(after.get(name, 0)) - quantity_in_millionths(before.get(name, 0))
+        for name in names
+    }
     return {name: difference // SCALE for name, difference in differences.items() if difference}
 
 
@@ -334,7 +337,7 @@ def _correction_counter(
     call = record.after
     own_name = of if unit == CURRENCY else f"{of} {unit}"
     return UsageMetric(
-        id=of_derived(record.id, meter or token_type or own_name),
+        id=derived_id(record.id, meter or token_type or own_name),
         meter=meter,
         source=record.source,
         name=f"tollhouse.correction.{of}",

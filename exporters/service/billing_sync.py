@@ -272,7 +272,9 @@ class BillingSync:
         """Return the sent hours in the month of a day."""
         first = day.replace(day=1, hour=0)
         end = (first + timedelta(days=32)).replace(day=1)
-        return dict(await self._hours.sent(self._connection, int(first.timestamp()), int(end.timestamp())))
+        return dict(
+            await self._hours.sent_hours(self._connection, int(first.timestamp()), int(end.timestamp()))
+        )
 
     async def _fetch_costs(
         self, since: datetime, until: datetime, by: Sequence[str]
@@ -304,7 +306,7 @@ class BillingSync:
         for batch in cbf.batch_hours(hours, max_bytes=self._max_bytes):
             await self._send_batch(batch)
             now = self._clock.now()
-            await self._hours.keep(self._connection, [_sent_hour(hour, now) for hour in batch])
+            await self._hours.store_hours(self._connection, [_sent_hour(hour, now) for hour in batch])
             self._sent += len(batch)
         return len(hours)
 

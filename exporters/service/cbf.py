@@ -17,7 +17,7 @@ import msgspec
 
 from spool.ledger import money
 from spool.ledger.queries import CostRow
-from spool.meters import quantity_of
+from spool.meters import quantity_from_millionths
 
 # maximum bytes per request; below the service's limit of 5 MB, whether a MB means 10^6 or 2^20 bytes
 MAX_BYTES = 4_900_000
@@ -141,7 +141,11 @@ def _cost_row(cost: CostRow, dimensions: Mapping[str, str | None]) -> Row:
     if cost.without_usage:
         tags["calls_without_usage"] = str(cost.without_usage)
     tags |= {f"unconverted_{currency}": amount for currency, amount in cost.unconverted.items()}
-    tags |= {f"meter_{name}": str(quantity_of(units)) for name, units in sorted(cost.meters.items()) if units}
+    tags |= {
+        f"meter_{name}": str(quantity_from_millionths(units))
+        for name, units in sorted(cost.meters.items())
+        if units
+    }
     for name, value in tags.items():
         if value and _is_tag_value(value):
             row[f"resource/tag:{name}"] = value[:MAX_TAG]

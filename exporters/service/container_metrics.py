@@ -102,7 +102,7 @@ class ContainerSync:
         Return the state of the sync in the form of a route's state. `queued` counts files, bodies and statuses.
         """
         sums = self._files.sums
-        queued = sums.number(UPLOADED, *KINDS)
+        queued = sums.sum_term(UPLOADED, *KINDS)
         reasons = [f"{stream}: {lane.reason}" for stream, lane in self._lanes.items() if lane.reason]
         oldest = min(self._oldest.values(), default=None) if queued else None
         return RouteState(
@@ -114,7 +114,7 @@ class ContainerSync:
             progress=0,
             queued=queued,
             oldest_age_s=None if oldest is None else max(0.0, self._clock.now() - oldest),
-            delivered=sums.number(DELIVERED, *KINDS),
+            delivered=sums.sum_term(DELIVERED, *KINDS),
             refused=min(len(self._held), queued),
             dead=0,
             stuck=0,
@@ -226,7 +226,7 @@ class ContainerSync:
                 await self._upload_file(file, address)
         requested = _requested_references(answer)
         if requested:
-            await self._files.ask(identity, requested, by)
+            await self._files.request_again(identity, requested, by)
         return True
 
     async def _upload_file(self, file: ContainerFile, address: str) -> None:
@@ -269,7 +269,7 @@ class ContainerSync:
         return "" if sum.hexdigest() == file.sha256 else "the file on disk differs from the received one"
 
     async def _report_abandoned(self) -> bool:
-        unreported = await self._files.untold(limit=AT_ONCE)
+        unreported = await self._files.unreported_files(limit=AT_ONCE)
         if not unreported:
             return False
         identity = unreported[0].identity
@@ -279,7 +279,7 @@ class ContainerSync:
         )
         by = ContainerSender(key="", shipper=files[0].shipper, agent_version=files[0].agent_version)
         await self._upstream.post(ABANDON, body, query=_cluster_query(identity), headers=_agent_headers(by))
-        await self._files.told(files)
+        await self._files.mark_reported(files)
         self._reset_lane(ABANDON)
         return True
 
@@ -316,7 +316,7 @@ class ContainerSync:
         await self._settle(LEGACY, [file])
 
     async def _load_due_files(self, kind: str) -> Sequence[ContainerFile]:
-        due = await self._files.due(kind, limit=AT_ONCE)
+        due = await self._files.due_files(kind, limit=AT_ONCE)
         if due:
             self._oldest[kind] = due[0].uploaded_at or self._clock.now()
         else:
@@ -343,7 +343,7 @@ class ContainerSync:
 
     async def _wait_for_change(self, rest_s: float) -> None:
         """Wait until something new arrives, until `poke` is called, or until the time is over."""
-        waits = [asyncio.create_task(self._poked.wait()), asyncio.create_task(self._files.changes())]
+        waits = [asyncio.create_task(self._poked.wait()), asyncio.create_task(self._files.wait_for_changes())]
         try:
             await asyncio.wait(waits, timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)
         finally:

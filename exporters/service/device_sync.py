@@ -24,7 +24,7 @@ from exporters.pace import Backoff
 from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState
-from spool.devices.device import ENROLLED, REVOKED, REVOKED_UPSTREAM, Device, of_known
+from spool.devices.device import ENROLLED, REVOKED, REVOKED_UPSTREAM, Device, require_known
 from spool.devices.table import DeviceTable
 from spool.errors import NotThere, SpoolError
 
@@ -152,7 +152,7 @@ class DeviceSync:
 
     async def _wait_for_news(self) -> None:
         poked = asyncio.create_task(self._poked.wait())
-        changed = asyncio.create_task(self._table.changes())
+        changed = asyncio.create_task(self._table.wait_for_changes())
         try:
             await asyncio.wait({poked, changed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -249,13 +249,15 @@ class DeviceSync:
         self._note_success()
         self._reported_at[device.id] = device.last_seen
         # The change is not awaited. If a crash loses it, the same heartbeat is sent again and changes nothing.
-        self._table.touch(device.id, lambda known: replace(known, sent_version=device.version, held=None))
+        self._table.change_soon(
+            device.id, lambda known: replace(known, sent_version=device.version, held=None)
+        )
 
     async def _update_device(self, id: str, **changes: Any) -> None:
         """Change a device, unless it was deleted meanwhile."""
         if self._table.find(id) is not None:
             with suppress(NotThere):
-                await self._table.update(id, of_known(lambda known: replace(known, **changes)))
+                await self._table.update(id, require_known(lambda known: replace(known, **changes)))
 
     def _note_success(self) -> None:
         if self._state != RUNNING:

@@ -107,7 +107,7 @@ class PeopleAbove:
             if len(self._known) >= MAX_KNOWN or self._clock.monotonic() >= self._known_since + AGAIN_S:
                 self._known.clear()
                 self._known_since = self._clock.monotonic()
-            self._known.update(map(self._people.hashed, some))
+            self._known.update(map(self._people.hash_address, some))
             for address in some:
                 self._waiting.pop(address, None)
 

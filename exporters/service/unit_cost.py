@@ -29,7 +29,7 @@ from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 from spool.record import NS, UnitCostOperation, rfc3339
-from spool.streams import DELETE, DROP, METRIC, REPLACE, SUM, StreamReader, Total, key_of, rounded_text
+from spool.streams import DELETE, DROP, METRIC, REPLACE, SUM, StreamReader, Total, operation_key, rounded_text
 
 STREAM = "unit-cost"
 DROPS = "unit-cost-streams"
@@ -120,7 +120,7 @@ class UnitCostExporter:
         if self._to_tollhouse:
             return {}
         places = {
-            (record.stream, key_of(record))
+            (record.stream, operation_key(record))
             for record in records
             if record.stream in self._single_writer and record.operation in (SUM, REPLACE)
         }
@@ -150,7 +150,7 @@ class UnitCostExporter:
         if self._to_tollhouse or record.operation not in (SUM, REPLACE):
             return record.operation, False
         if record.stream in self._single_writer:
-            total = totals.get((record.stream, key_of(record)))
+            total = totals.get((record.stream, operation_key(record)))
             if total is None or total.whole:  # None means that a later operation deletes the record
                 return REPLACE, False
         return record.operation, record.operation == SUM
@@ -214,7 +214,7 @@ class UnitCostExporter:
 
 def _as_totals(records: Sequence[UnitCostOperation], totals: Totals) -> list[UnitCostOperation]:
     """Return each record once, with its present total."""
-    places = dict.fromkeys((record.stream, key_of(record)) for record in records)
+    places = dict.fromkeys((record.stream, operation_key(record)) for record in records)
     return [_total_operation(totals[key], records[0].stream_type) for key in places if key in totals]
 
 

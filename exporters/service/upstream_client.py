@@ -30,7 +30,7 @@ class KeyringEntry:
         """
         Return the scopes of the key. This is computed for each call, because the catalogue of use cases may change.
         """
-        return scopes.granted(scopes=self.settings.scopes, use_cases=self.settings.use_cases)
+        return scopes.resolve_scopes(scopes=self.settings.scopes, use_cases=self.settings.use_cases)
 
 
 class Keyring:

@@ -19,7 +19,7 @@ import click
 from click.exceptions import NoSuchCommand
 from click.shell_completion import CompletionItem
 
-from spool.printable import printable
+from spool.printable import replace_unprintable
 
 if TYPE_CHECKING:
     from gateway.configuration.sections import Config
@@ -319,7 +319,7 @@ def configured(config: Path | None, flags: dict[str, Any] | None = None) -> Conf
         return load(config, flags=flags)
     except ConfigError as error:
         for problem in error.problems:
-            click.echo(f"tollhouse: {printable(problem)}", err=True)
+            click.echo(f"tollhouse: {replace_unprintable(problem)}", err=True)
         sys.exit(2)
 
 
@@ -327,7 +327,7 @@ def fail(message: str, code: int = 1) -> NoReturn:
     """
     Print an error and exit. The message may quote a file or a response, so control characters are escaped.
     """
-    lines = "\n".join(map(printable, message.split("\n")))
+    lines = "\n".join(map(replace_unprintable, message.split("\n")))
     click.echo(f"tollhouse: {lines}", err=True)
     sys.exit(code)
 

@@ -113,14 +113,14 @@ async def _restore(backup: Path, config: Config, queued: str | None, later: Sequ
                 raise NotAllowed(_question(routes, manifest))
             reason = f"restored from a backup of {manifest.made_at}: may have been sent since"
             await storage.deliveries.reopen_restored(hold_back=reason if queued == HOLD else None)
-            await storage.small.of(LANDINGS).begin_edition()
+            await storage.small.open_table(LANDINGS).begin_edition()
             actor = Actor(local_address(config), "command line")
             after = {"backup": str(backup.absolute()), "made_at": manifest.made_at, "queued": queued}
-            await storage.registry.note(actor, "restore", "data", after=after)
+            await storage.registry.note_change(actor, "restore", "data", after=after)
             count = await _repeat_later_erasures(storage, storage.registry, later, actor)
         backups.put_in_place(draft, directory)
     except BaseException:
-        backups.discard(draft)
+        backups.delete_draft(draft)
         raise
     click.echo(f"restored {directory} as of {manifest.made_at}")
     if later:

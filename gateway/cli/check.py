@@ -37,7 +37,7 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.service.assembly.sent_secrets import secret_problems
 from spool.clock import SystemClock
 from spool.deliveries.values import RUNNING
-from spool.disks import mount_of
+from spool.disks import find_mount
 from spool.installation import FILE, kept_id
 from spool.printable import json_for_people
 from spool.registry.notices import CRITICAL
@@ -284,7 +284,7 @@ def _rate_problems(path: Path, most_bytes: int) -> Iterator[str]:
 
 
 def _warnings(config: Config) -> Iterator[str]:
-    mount = mount_of(config.data_dir)
+    mount = find_mount(config.data_dir)
     if mount and mount.warning:
         yield f"data_dir: {mount.warning}"
     yield from warnings(config)

@@ -79,6 +79,6 @@ def _is_foreign(settings: Config) -> bool:
     """
     Return True if the directory has no Tollhouse data. If it also has no lock file, its files are not Tollhouse's.
     """
-    from spool.engines import engine_of
+    from spool.engines import load_engine
 
-    return engine_of(settings.storage.engine).is_new(settings.data_dir)
+    return load_engine(settings.storage.engine).is_new(settings.data_dir)

@@ -43,11 +43,11 @@ from gateway.cli.output import show_json
 from gateway.configuration.sections import Config, ConfigError
 from gateway.service.demo.note import read_note
 from spool.clock import EARLIEST, SystemClock
-from spool.disks import mount_of, nearest
-from spool.engines import engine_of
+from spool.disks import find_mount, nearest_existing_path
+from spool.engines import load_engine
 from spool.errors import SpoolError
-from spool.packed.native import use
-from spool.printable import printable
+from spool.packed.native import load_if_enabled
+from spool.printable import replace_unprintable
 from spool.registry.keys import ENABLED
 from spool.registry.notices import CRITICAL
 from spool.settings import DAY_S, GIB, LOCAL, MIB, SpoolSettings
@@ -121,7 +121,9 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
         show_json({"doctor": {"problems": problems, "found": [asdict(diagnosis) for diagnosis in diagnoses]}})
     else:
         for diagnosis in diagnoses:
-            click.echo(f"{MARKS[diagnosis.status]:8} {diagnosis.about:24} {printable(diagnosis.words)}")
+            click.echo(
+                f"{MARKS[diagnosis.status]:8} {diagnosis.about:24} {replace_unprintable(diagnosis.words)}"
+            )
     if bundle is not None:
         try:
             write_bundle(bundle, settings, diagnoses, state)
@@ -146,7 +148,7 @@ def machine(config: Config) -> Iterator[Diagnosis]:
 
 
 def _versions(config: Config) -> Iterator[Diagnosis]:
-    engine = engine_of(config.storage.engine)
+    engine = load_engine(config.storage.engine)
     message = (
         f"tollhouse {installed('tollhouse')}, python {platform.python_version()}, {engine.version()}, "
         f"{platform.system().lower()} {platform.release()} {platform.machine()}"
@@ -154,7 +156,7 @@ def _versions(config: Config) -> Iterator[Diagnosis]:
     yield Diagnosis(about="versions", status=OK, words=message)
     for fault in engine.known_faults():
         yield Diagnosis(about="engine", status=NOTE, words=fault)
-    native = use(config.server.native)
+    native = load_if_enabled(config.server.native)
     message = (
         native.words if native.is_on else f"{native.words}; with it the same work takes a third less time"
     )
@@ -164,13 +166,15 @@ def _versions(config: Config) -> Iterator[Diagnosis]:
 def _place(config: Config) -> Iterator[Diagnosis]:
     directory = config.data_dir
     exists = directory.exists()
-    if not os.access(nearest(directory), os.W_OK | os.X_OK):
-        yield Diagnosis(about="data_dir", status=PROBLEM, words=f"{nearest(directory)} is not writable")
+    if not os.access(nearest_existing_path(directory), os.W_OK | os.X_OK):
+        yield Diagnosis(
+            about="data_dir", status=PROBLEM, words=f"{nearest_existing_path(directory)} is not writable"
+        )
     else:
         yield Diagnosis(
             about="data_dir", status=OK, words=f"{directory}{'' if exists else ' (not created yet)'}"
         )
-    mount = mount_of(directory)
+    mount = find_mount(directory)
     if mount is None:
         yield Diagnosis(
             about="mount",
@@ -187,7 +191,7 @@ def _place(config: Config) -> Iterator[Diagnosis]:
 
 
 def _room(config: Config) -> Diagnosis:
-    usage = shutil.disk_usage(nearest(config.data_dir))
+    usage = shutil.disk_usage(nearest_existing_path(config.data_dir))
     message = (
         f"{usage.free / GIB:.1f} GiB are free, spool.max_bytes is {config.spool.max_bytes / GIB:.1f} GiB"
     )
@@ -205,7 +209,7 @@ def _room(config: Config) -> Diagnosis:
 def _flushes(directory: Path) -> Diagnosis:
     """Measure how long flushes of a temporary file take, because every commit waits for a flush."""
     try:
-        times = flush_times(nearest(directory))
+        times = flush_times(nearest_existing_path(directory))
     except OSError as error:
         return Diagnosis(about="flush", status=PROBLEM, words=f"cannot be measured: {error.strerror}")
     worst = max(times)
@@ -341,7 +345,7 @@ def read_state(config: Config) -> tuple[State, str]:
     and why some are missing, or "".
     """
     try:
-        engine = engine_of(config.storage.engine)
+        engine = load_engine(config.storage.engine)
         if engine.administration is None and engine.is_new(config.data_dir):
             return {}, ""
     except OSError as error:
@@ -377,7 +381,7 @@ def read_state(config: Config) -> tuple[State, str]:
 
 def shared_storage(config: Config) -> Iterator[Diagnosis]:
     """Inspect the database that several nodes share. Yields nothing for a data directory."""
-    administration = engine_of(config.storage.engine).administration
+    administration = load_engine(config.storage.engine).administration
     if administration is None:
         return
 

@@ -48,11 +48,11 @@ from gateway.normalise.outcome import (
 from gateway.people.authentication.access import Bearer
 from spool.clock import SystemClock
 from spool.engines import MEMORY, open_storage
-from spool.identity import rule_of
+from spool.identity import describe_rule
 from spool.log.books import LEFT_OUT
 from spool.log.counters import BASE_LINE, FORGOTTEN, LATE, NOT_FINITE, UNCHANGED
 from spool.printable import json_for_people
-from spool.record import AiRecord, Inference, Record, as_json
+from spool.record import AiRecord, Inference, Record, record_to_json
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
 
@@ -188,7 +188,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     records = [record for entry in entries for record in entry.records if record is not None]
     result: dict[str, Any] = {
         "format": format_name,
-        "records": [as_json(record) for record in records],
+        "records": [record_to_json(record) for record in records],
         "ignored": _ignored(books),
         "rejected": [reject._asdict() for reject in outcome.rejects],
     }
@@ -247,7 +247,7 @@ def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
         if isinstance(first, Inference):
             rule = "both have another id in common, or are the client and server side of one call in a trace"
             if first.id == record.id:
-                rule = f"that record is {rule_of(first)}"
+                rule = f"that record is {describe_rule(first)}"
         yield Dropped(_item(record), f"dropped: repeats record {first.id.hex()}, because {rule}")
 
 

@@ -10,7 +10,7 @@ import click
 import orjson
 
 from gateway.cli.amounts import in_money
-from spool.printable import csv_lines, json_for_people, printable
+from spool.printable import csv_lines, json_for_people, replace_unprintable
 from spool.record import CURRENCY, moment
 
 JsonObject = dict[str, Any]  # a request or a response of the operator API
@@ -135,7 +135,7 @@ def show_table(
     aligned to the right.
     """
     known = titles or {}
-    heads = [printable(known.get(name) or title(name)).upper() for name in columns]
+    heads = [replace_unprintable(known.get(name) or title(name)).upper() for name in columns]
     cells = [[_cell(name, row.get(name)) for row in rows] for name in columns]
     aligned = [_aligned(head, column) for head, column in zip(heads, cells, strict=True)]
     for line in zip(*aligned, strict=True):
@@ -154,7 +154,7 @@ def _aligned(head: str, cells: Sequence[str]) -> Sequence[str]:
 def _cell(field: str, value: object) -> str:
     if isinstance(value, str) and _TIME_FIELD.fullmatch(field) and _EPOCH.fullmatch(value):
         return moment(float(value))
-    return printable(_text(in_words(field, value))) or _NO_VALUE
+    return replace_unprintable(_text(in_words(field, value))) or _NO_VALUE
 
 
 def _text(value: object) -> str:

@@ -28,7 +28,7 @@ from gateway.http.listening.sockets import ListeningSockets
 from gateway.monitoring import logs
 from gateway.monitoring.memory import settle_after_start
 from gateway.monitoring.service_manager import ServiceManager
-from spool.engines import engine_of
+from spool.engines import load_engine
 from spool.errors import OtherSchema, SpoolError, UnfinishedCopy
 from spool.registry.operators import Actor
 
@@ -124,7 +124,7 @@ def _check_files(config: Config) -> None:
     if problems:
         fail("; ".join(problems), code=2)
     try:
-        engine_of(config.storage.engine).check_schema(config.data_dir)
+        load_engine(config.storage.engine).check_schema(config.data_dir)
     except OtherSchema as error:
         fail(str(error), code=2)
 

@@ -18,7 +18,7 @@ from gateway.cli.output import show_fields, show_json
 from gateway.configuration.sections import Config
 from gateway.configuration.values import read_quantity, written
 from spool.clock import SystemClock
-from spool.engines import SQLITE, engine_of
+from spool.engines import SQLITE, load_engine
 from spool.errors import SpoolError
 from spool.record import moment
 from spool.settings import SHARED, SpoolSettings, StorageSettings
@@ -145,7 +145,7 @@ def copy(directory: Path | None, source_config: Path | None, config: Path, as_js
         need_data(configured(source_config), source_config)
         source = _storage_of(source_config)
     else:
-        source = replace(target[0], directory=directory, storage=StorageSettings()), engine_of(SQLITE)
+        source = replace(target[0], directory=directory, storage=StorageSettings()), load_engine(SQLITE)
     _show_copied(_run(copy_storage(*source, *target, _Progress().show)), as_json)
 
 
@@ -196,7 +196,7 @@ def _storage_of(config: Path | None) -> tuple[StorageOptions, Engine]:
     from gateway.service.assembly.storage import options_of
 
     settings = configured(config)
-    return options_of(settings, clock=SystemClock()), engine_of(settings.storage.engine)
+    return options_of(settings, clock=SystemClock()), load_engine(settings.storage.engine)
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
@@ -234,7 +234,7 @@ class _Progress:
 def _done(
     settings: Config, ask: Callable[[Administration], Awaitable[Mapping[str, Any]]]
 ) -> Mapping[str, Any]:
-    shared = engine_of(settings.storage.engine).administration
+    shared = load_engine(settings.storage.engine).administration
     if shared is None:
         fail(
             'storage.engine is "sqlite": its files belong to one node and are created when the '

@@ -92,7 +92,7 @@ class Clusters:
         if self._configs is not None:
             wanted_version = version_of(cluster.config)
             cluster_ids = [known_cluster.id for known_cluster in self.table.all()]
-            await self._configs.report(
+            await self._configs.store_report(
                 cluster.id, applied=applied, failed=failed, wanted=wanted_version, there=cluster_ids
             )
 
@@ -152,7 +152,7 @@ class Clusters:
 
         If the row cannot be written, the data is still accepted.
         """
-        cluster = self.table.named(account, region, name)
+        cluster = self.table.find_by_name(account, region, name)
         if cluster is not None and not cluster.enabled:
             raise Refusal(403, "cluster_disabled", "this cluster is disabled; an operator can enable it")
         if cluster is None or elapsed_s(cluster.last_seen, self._clock.now()) >= HEARD_EVERY_S:
@@ -160,7 +160,7 @@ class Clusters:
 
     async def _note(self, reported: ReportedCluster, bearer: Bearer) -> None:
         try:
-            await self.table.report(reported, expects=bearer.expects, key=bearer.name)
+            await self.table.store_report(reported, expects=bearer.expects, key=bearer.name)
         except KeyEnded:
             raise
         except SpoolError as error:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from gateway.configuration.sections import Config, ServerSettings, settings_of
-from spool.installation import derived
+from spool.installation import derive_secret
 
 # Sections and settings that a reload applies. All other settings take effect only when the server starts.
 LIVE = frozenset({
@@ -90,7 +90,7 @@ def digests(config: Config, *, prices: str, secret: bytes) -> Mapping[str, str]:
     """
     Hash each shared setting under its name, keyed with the installation's `secret`. Equal values have equal hashes.
     """
-    keyed = hmac.new(derived(secret, "digests of settings"), digestmod=blake2b)
+    keyed = hmac.new(derive_secret(secret, "digests of settings"), digestmod=blake2b)
     values = {name: value for name, _, _, value in settings_of(config) if is_shared(name)}
     return {name: _digest(keyed.copy(), name, value) for name, value in {**values, PRICES: prices}.items()}
 

@@ -41,7 +41,7 @@ class Buckets:
 
     def charge(self, name: str, amount: float = 1) -> None:
         bucket = self._bucket_of(name)
-        bucket.charge(amount)
+        bucket.remove_tokens(amount)
         self._buckets[name] = bucket
         self._buckets.move_to_end(name)
         if len(self._buckets) > self._size:

@@ -68,7 +68,7 @@ class Visible:
         An insight that a person wrote does not name its calls, so only people with access to all calls
         may see it.
         """
-        about = insight.concerned
+        about = insight.decoded_concerns
         return self.is_whole or (about is not None and self.contains(about.include, about.exclude))
 
     def recommendation(self, recommendation: Recommendation) -> bool:
@@ -106,7 +106,7 @@ EVERYTHING = Visible(True, lambda include, exclude: True, lambda id: None)
 
 def check_usable(dimensions: Collection[str], view: View) -> View:
     """Return the view. Raises Refusal 400 if it is broken."""
-    reason = view.broken(dimensions)
+    reason = view.broken_reason(dimensions)
     if reason:
         raise Refusal(400, "invalid_parameter", f"the view {view.name} is broken: {reason}")
     return view

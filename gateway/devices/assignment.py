@@ -189,8 +189,8 @@ def _treat_as_reports(outcome: Outcome, device: str) -> None:
     """
     for position in outcome.forwarded:
         record = outcome.records[position]
-        stated = identity.stated_by(record) if isinstance(record, Inference) else None
-        record_identity = stated or Identity(identity.of_derived(record.id, f"device {device}"))
+        stated = identity.identity_from_ids(record) if isinstance(record, Inference) else None
+        record_identity = stated or Identity(identity.derived_id(record.id, f"device {device}"))
         record.id, outcome.identities[position] = record_identity.id, record_identity
     # The device's Tollhouse has already decided which counters repeat calls.
     outcome.forwarded = {

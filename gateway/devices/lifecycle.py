@@ -41,11 +41,11 @@ from spool.devices.device import (
     TokenUsedUp,
     TooManyDevices,
     is_device_id,
-    of_known,
+    require_known,
 )
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, SpoolError
-from spool.installation import derived
+from spool.installation import derive_secret
 from spool.log.partial_reports import Expectation
 from spool.people import People
 from spool.registry.audit import AuditedChange
@@ -105,7 +105,7 @@ class DeviceLifecycle:
         self._quiet = QuietDevices()
         self.listening_since = clock.now()
         self._clock = clock
-        self._people = people or People.of_installation(secret)
+        self._people = people or People.for_installation(secret)
         self._began = clock.monotonic()
         self._limits = Buckets(clock, burst=ENROLMENTS, per_s=ENROLMENTS_PER_S)
         self._token_limits = Buckets(clock, burst=TOKEN_ENROLMENTS_PER_S, per_s=TOKEN_ENROLMENTS_PER_S)
@@ -209,7 +209,7 @@ class DeviceLifecycle:
             is_moved = abs((offset or 0.0) - (device.clock_offset_s or 0.0)) > CLOCK_MOVED_S
             device = replace(device, clock_offset_s=offset)
             uses = remembered(device, heartbeat, now=now, is_clock_moved=is_moved)
-            device = device.updated(last_heartbeat=now, last_seen=now, heartbeat=heartbeat, uses=uses)
+            device = device.with_changes(last_heartbeat=now, last_seen=now, heartbeat=heartbeat, uses=uses)
             return states.left(device, report.leaving, now) if is_own and report.leaving else device
 
         device = await self._keep(report.id, beaten, bearer, audited)
@@ -221,11 +221,11 @@ class DeviceLifecycle:
         """Record that a heartbeat returned an older word. Nothing is refused, because the copy may be either one."""
         now = self._clock.now()
         change = AuditedChange(actor=_actor(bearer, address), action="device.copied", target=device.id)
-        copied = of_known(lambda known: replace(known, copied_at=now))
+        copied = require_known(lambda known: replace(known, copied_at=now))
         return await self.table.update(device.id, copied, change, expects=bearer.expects)
 
     def _private(self, report: DeviceReport) -> DeviceReport:
-        user = self._people.carried(report.user)
+        user = self._people.recorded_form(report.user)
         labels = self._people.carried_values(report.labels)
         return replace(report, user=user or "", labels=labels)
 
@@ -235,7 +235,7 @@ class DeviceLifecycle:
         """
         now = self._clock.now()
         if elapsed_s(device.last_seen, now) >= HEARD_EVERY_S:
-            self.table.touch(device.id, states.seen(now), expects=bearer.expects)
+            self.table.change_soon(device.id, states.seen(now), expects=bearer.expects)
         return reports.revoked()
 
     def ping(self, id: str, bearer: Bearer) -> None:
@@ -254,7 +254,7 @@ class DeviceLifecycle:
             reports.check_speaks_for(newest, bearer)
             return states.seen(now)(newest)
 
-        self.table.touch(id, pinged, expects=bearer.expects)
+        self.table.change_soon(id, pinged, expects=bearer.expects)
 
     async def first_contact(self, id: str, bearer: Bearer) -> Device | None:
         """
@@ -311,7 +311,7 @@ class DeviceLifecycle:
         is_new = any(name not in newest or ended - newest[name] >= rest_s for name, ended in ends.items())
         is_known = device.last_telemetry is not None and elapsed_s(device.last_telemetry, now) < rest_s
         if is_new or not is_known:
-            self.table.touch(device.id, states.heard(now, ends), expects=bearer.expects)
+            self.table.change_soon(device.id, states.heard(now, ends), expects=bearer.expects)
 
     def _new(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy
@@ -349,7 +349,7 @@ class DeviceLifecycle:
         """Return the ids of devices that this device replaced, and of other devices with its hardware id."""
         replaced = [
             earlier.id
-            for earlier in self.table.of_hardware(device.hardware_id)
+            for earlier in self.table.devices_with_hardware(device.hardware_id)
             if earlier.replaced_by == device.id
         ]
         same = [other.id for other in self._same_hardware(device.hardware_id, device.id)]
@@ -357,7 +357,7 @@ class DeviceLifecycle:
 
     def _same_hardware(self, hardware_id: str, id: str) -> list[Device]:
         """Return the other devices, which are neither revoked nor left, with this hardware id."""
-        devices = self.table.of_hardware(hardware_id)
+        devices = self.table.devices_with_hardware(hardware_id)
         here = (device for device in devices if device.state != REVOKED and device.left_at is None)
         return [device for device in here if device.id != id]
 
@@ -407,7 +407,7 @@ class DeviceLifecycle:
                 "tollhouse devices tokens create"
             )
             raise Refusal(403, "token_required", message)
-        if not may_add(self.table.enrolled_by(bearer.name), len(self.table), 1, self.settings.max):
+        if not may_add(self.table.count_enrolled(bearer.name), len(self.table), 1, self.settings.max):
             raise reports.full()
 
     def _check_token(self, device: Device | None, report: DeviceReport, bearer: Bearer) -> None:
@@ -449,7 +449,7 @@ class DeviceLifecycle:
             raise self.refused(device_before, bearer)
         if is_another(device_before, report):
             await self._flag(device_before, bearer, address)
-        return of_known(lambda newest: self._reported(newest, report, bearer)), None
+        return require_known(lambda newest: self._reported(newest, report, bearer)), None
 
     def _reported(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
         """
@@ -472,7 +472,7 @@ class DeviceLifecycle:
         if (device.fingerprint or device.has_key) and not is_from(device, report, bearer):
             return device
         facts = {name: value for name, value in report.facts().items() if getattr(device, name) != value}
-        return device.updated(facts=True, **facts) if facts else device
+        return device.with_changes(facts=True, **facts) if facts else device
 
     async def _follow(
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
@@ -505,7 +505,7 @@ class DeviceLifecycle:
             actor = Actor(f"key {bearer.name}", address)
             change = AuditedChange(actor=actor, action="device.second_fingerprint", target=device.id)
         now = self._clock.now()
-        flagged = of_known(lambda known: replace(known, flagged_at=now))
+        flagged = require_known(lambda known: replace(known, flagged_at=now))
         await self.table.update(device.id, flagged, change, expects=bearer.expects)
 
     def _may_have_key(self, device: Device, report: DeviceReport) -> bool:
@@ -552,7 +552,7 @@ class DeviceLifecycle:
         """Keep the uses of tokens counted for devices that are about to be deleted or reset."""
         uses = Counter(device.token for device in devices if device.token)
         if uses and self._tokens is not None:
-            await self._tokens.spend(uses, actor=actor)
+            await self._tokens.count_spent_uses(uses, actor=actor)
 
     async def forget_silent(self) -> int:
         """
@@ -562,7 +562,7 @@ class DeviceLifecycle:
         if not after_s or self._clock.monotonic() - self._began < min(GRACE_S, after_s):
             return 0
         if self.table.is_shared:
-            await self.table.follow(None)  # another gateway may have received a report meanwhile
+            await self.table.catch_up(None)  # another gateway may have received a report meanwhile
         silent_since = self._clock.now() - after_s
         silent = [device for device in self.table.all() if device.quiet_since < silent_since]
         actor = Actor("devices.forget_after", "")
@@ -597,7 +597,7 @@ class DeviceLifecycle:
             if states.newest_word(device) == state.word:
                 self._quiet.add(device, state)
             else:
-                self.table.touch(device.id, self._noted)
+                self.table.change_soon(device.id, self._noted)
             if number % DEVICES_PER_TURN == 0:
                 await pause_when_due()
 
@@ -663,7 +663,7 @@ class DeviceLifecycle:
         if not devices:
             return len(ids), 0
         if self.table.is_shared:
-            await self.table.follow(
+            await self.table.catch_up(
                 None
             )  # another gateway may have enrolled a device just before the revocation
         enrolled = [device for device in self.table.all() if device.token in ids and device.state != REVOKED]
@@ -686,11 +686,11 @@ class DeviceLifecycle:
             checked_labels = check_labels(
                 {name: value for name, value in merged.items() if value is not None}
             )
-            return device.updated(facts=True, operator_labels=checked_labels)
+            return device.with_changes(facts=True, operator_labels=checked_labels)
 
         device = self._named(id)
         if labelled(device).operator_labels == device.operator_labels:
-            return await self.table.update(id, of_known(lambda known: known))
+            return await self.table.update(id, require_known(lambda known: known))
         return await self._change(id, labelled, "device.label", actor)
 
     async def _change(
@@ -707,7 +707,7 @@ class DeviceLifecycle:
         audited = AuditedChange(
             actor=actor, action=action, target=id, before=descriptions[0], after=descriptions[1]
         )
-        return await self.table.update(id, of_known(change), audited, expects=expects)
+        return await self.table.update(id, require_known(change), audited, expects=expects)
 
     def _named(self, id: str) -> Device:
         device = self.table.find(id)
@@ -752,7 +752,7 @@ class DeviceKeys:
     def __init__(self, table: DeviceTable, *, secret: bytes, clock: Clock) -> None:
         self._table = table
         self._clock = clock
-        self._secret = derived(secret, "device keys")
+        self._secret = derive_secret(secret, "device keys")
 
     def key_of(self, device: Device) -> str:
         return f"{PREFIX}{device.id}_{device.generation}_{self._mac(device.id, device.generation)}"
@@ -785,7 +785,7 @@ class DeviceKeys:
             )
         expects = (device_is_good(id, int(number)),) if self._table.is_shared else ()
         if not device.key_used:
-            self._table.touch(id, lambda known: replace(known, key_used=True), expects=expects)
+            self._table.change_soon(id, lambda known: replace(known, key_used=True), expects=expects)
         return Bearer(f"device {id}", SCOPES, device=id, expects=expects)
 
     def _is_newer(self, device: Device | None, generation: int) -> bool:

@@ -35,7 +35,9 @@ def approved(device: Device, now: float) -> Device:
         **dict.fromkeys(("cause", "replaced_by", "words"), ""),
         **dict.fromkeys(("copied_at", "left_at")),
     }
-    return device.updated(facts=True, state=ENROLLED, revoked_by="", held=None, enrolled_at=now, **settled)
+    return device.with_changes(
+        facts=True, state=ENROLLED, revoked_by="", held=None, enrolled_at=now, **settled
+    )
 
 
 def reset(device: Device, now: float) -> Device:
@@ -54,7 +56,7 @@ def reset(device: Device, now: float) -> Device:
 
 def _without_key(device: Device, **changes: Any) -> Device:
     generation = device.generation + device.has_key
-    return device.updated(facts=True, generation=generation, has_key=False, key_used=False, **changes)
+    return device.with_changes(facts=True, generation=generation, has_key=False, key_used=False, **changes)
 
 
 def left(device: Device, leaving: str, now: float) -> Device:

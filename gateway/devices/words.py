@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gateway.devices.reports import DeviceReport
 from spool.devices.device import Device
-from spool.installation import derived
+from spool.installation import derive_secret
 
 _MAC_DIGITS = 32
 _MAX_DIGITS = 15  # digits of a word's number
@@ -49,7 +49,7 @@ class WordTurn(NamedTuple):
 
 class DeviceWords:
     def __init__(self, secret: bytes) -> None:
-        self._secret = derived(secret, "device words")
+        self._secret = derive_secret(secret, "device words")
 
     def turn(self, device: Device, report: DeviceReport) -> WordTurn:
         """Apply a heartbeat. A device that never returned a word is not checked."""

@@ -132,7 +132,7 @@ async def _confirmed(work: Awaitable[T], registry: Registry, statuses: Sequence[
         return await work
     except (NotThere, NotAllowed, Refusal) as error:
         if _status(error) in statuses:
-            await registry.confirm()
+            await registry.wait_until_durable()
         raise
 
 

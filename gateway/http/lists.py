@@ -31,8 +31,8 @@ from spool.listing import (
     Position,
     SortField,
     SortValue,
-    choices,
     cut_page,
+    limited_choices,
 )
 from spool.people import People
 from spool.seen import note_people
@@ -294,7 +294,7 @@ def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]
             field_values.update(filter_.values(row))
             if len(field_values) > MOST_KNOWN:
                 break
-        known[name] = choices(field_values)
+        known[name] = limited_choices(field_values)
     return known
 
 
@@ -363,7 +363,7 @@ def _with_people(
     matches no record.
     """
     people_filters = {name: values for name, values in filters.items() if listed.filters[name].names_people}
-    return {**filters, **people.asked(people_filters)}
+    return {**filters, **people.check_and_expand_filter(people_filters)}
 
 
 def _with_times(

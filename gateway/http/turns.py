@@ -22,7 +22,7 @@ from aiohttp import web
 from gateway.configuration.sections import AnswerSettings
 from gateway.core.errors import Refusal
 from gateway.http.answers import Pieces, encoded, give
-from spool.ledger.queries import QuestionLimit, limited, took_too_long
+from spool.ledger.queries import QuestionLimit, apply_limit, too_long_error
 from spool.turns.fair_turns import ALONE_S, Party, current_work, others_are_there, pause_when_due
 from spool.turns.threads import lower_priority
 
@@ -90,7 +90,7 @@ class Together:
                 result.set_exception(error)
             ended = time.perf_counter()
             if party is not None:
-                party.spend(ended - began)
+                party.charge_time(ended - began)
             if self._waiting and ended > until:
                 asyncio.get_running_loop().call_soon(self._run_waiting)
                 return
@@ -146,7 +146,7 @@ async def _on_thread(job: Callable[[Party | None], T]) -> T:
     loop, work = asyncio.get_running_loop(), current_work()
     if work is None:
         return await loop.run_in_executor(_THREAD, job, None)
-    async with work.aside() as party:
+    async with work.hold_thread() as party:
         return await loop.run_in_executor(_THREAD, _charged, job, party)
 
 
@@ -155,7 +155,7 @@ def _charged(job: Callable[[Party | None], T], party: Party) -> T:
     try:
         return job(party)
     finally:
-        party.spend(time.thread_time() - began)
+        party.charge_time(time.thread_time() - began)
 
 
 def _stint(
@@ -330,12 +330,12 @@ async def _in_time(work: Callable[[], Awaitable[T]], section: AnswerSettings) ->
     limit = QuestionLimit(max_rows=section.max_summed_rows, until=until, max_time_s=section.max_time)
     allowed = asyncio.timeout(section.max_time)
     try:
-        with limited(limit):
+        with apply_limit(limit):
             async with allowed:
                 return await work()
     except TimeoutError:
         if allowed.expired():
-            raise took_too_long(section.max_time) from None
+            raise too_long_error(section.max_time) from None
         raise
 
 

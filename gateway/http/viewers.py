@@ -17,9 +17,9 @@ from spool.ledger.sums import OTHER
 from spool.people import ERASED, USER, People, is_pseudonym
 from spool.registry.registry import Registry
 from spool.registry.roles import IS, Rights, RoleFilter
-from spool.registry.texts import storable
+from spool.registry.texts import storable_text
 from spool.registry.viewings import Viewing
-from spool.seen import SEVERAL, Seen, watching
+from spool.seen import SEVERAL, Seen, note_seen
 from spool.statements import day_text
 
 COMMAND, CONSOLE, API, MCP = "command", "console", "api", "mcp"
@@ -67,7 +67,7 @@ async def watched(answer: Awaitable[T], viewer: Viewer, registry: Registry | Non
             _log.exception("who looked could not be stored", extra={"action": "viewing_lost"})
 
     seen = Seen(save)
-    with watching(seen):
+    with note_seen(seen):
         result = await answer
     await save(seen)
     return result
@@ -77,12 +77,12 @@ def _viewings(seen: Seen, viewer: Viewer, people: People) -> Iterator[Viewing]:
     """Return a row for each person. The viewer's own figures need none."""
     if viewer.is_own_only or seen.is_own_only:
         return
-    own = people.identity(viewer.name)
+    own = people.person_identity(viewer.name)
     named = {_first_name(people, name) for name in seen.people - _NOBODY if not is_pseudonym(name)}
     if len(named) > MAX_NAMED or any(len(name) > _MAX_NAME for name in named):
         named = {SEVERAL}
     for person in sorted(named):
-        if people.identity(person) != own:
+        if people.person_identity(person) != own:
             yield Viewing(
                 day=day_text(int(viewer.at)),
                 viewer=viewer.name,
@@ -94,15 +94,15 @@ def _viewings(seen: Seen, viewer: Viewer, people: People) -> Iterator[Viewing]:
 
 
 def _first_name(people: People, name: str) -> str:
-    return next(iter(people.names_of(name)), people.stored(storable(name.replace("\0", ""))))
+    return next(iter(people.linked_names(name)), people.linked_form(storable_text(name.replace("\0", ""))))
 
 
 def is_own_only(rights: Rights, name: str, people: People) -> bool:
     """Return whether a person with these rights may see no calls but the own ones."""
-    own = {people.identity(name)}
+    own = {people.person_identity(name)}
 
     def is_own(part: Iterable[RoleFilter]) -> bool:
         named = [each.values for each in part if each.dimension == USER and each.mode == IS]
-        return any(own == set(map(people.identity, values)) for values in named)
+        return any(own == set(map(people.person_identity, values)) for values in named)
 
     return all(map(is_own, rights.slice.parts))

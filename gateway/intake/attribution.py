@@ -17,7 +17,7 @@ from gateway.normalise.reading.tags import put_label
 from gateway.people.authentication.access import NO_LABELS, Labels
 from spool.erasure import NEVER, rename_person
 from spool.log.pending_spans import GivenValues, SpanStep
-from spool.people import BRANCH, KEEP, USER_EMAIL, People, Persons, folded, is_address, may_be_second
+from spool.people import BRANCH, KEEP, USER_EMAIL, People, Persons, fold_address, is_address, may_be_second
 from spool.record import AiRecord, Inference, UsageEvent
 
 _IDS = ("user", "api_key", "session", "team", "run", "parent_run")
@@ -39,7 +39,7 @@ class Attribution:
     def configure(self, config: Config) -> None:
         """Use these settings from the next record on."""
         self._config = config
-        self._people = People.of_installation(self._secret, config.privacy.emails, self._persons)
+        self._people = People.for_installation(self._secret, config.privacy.emails, self._persons)
         self._rules = [_Rule(rule, self._people) for rule in config.attribution]
         self._shadows = frozenset(name for name, source in config.sources.items() if not source.count)
         self._branches = config.work.branch
@@ -104,7 +104,7 @@ class Attribution:
             return None
         rules = (rule.set["user"] for rule in self._rules if "user" in rule.set and rule.matches(record))
         user = labels.get("user", device_labels.get("user")) or next(rules, None)
-        return None if user is None else self._people.carried(user, _start_time_ns(record))
+        return None if user is None else self._people.recorded_form(user, _start_time_ns(record))
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
         """Add labels as tags that the event lacks, and apply `privacy.emails` and `work.branch` to its texts."""
@@ -115,7 +115,7 @@ class Attribution:
             event.shadow = True
         at = _start_time_ns(event)
         if event.subject is not None:
-            event.subject = self._people.carried(event.subject, at)
+            event.subject = self._people.recorded_form(event.subject, at)
         event.tags = self._people.carried_values(event.tags, at)
         texts = {name: value for name, value in event.data.items() if isinstance(value, str)}
         protected = self._people.carried_values(texts, at)
@@ -154,9 +154,9 @@ class Attribution:
         for name in _IDS:
             value = getattr(record, name, None)
             if value is not None and "@" in value:
-                setattr(record, name, self._people.carried(value, at))
+                setattr(record, name, self._people.recorded_form(value, at))
         if ancestors is not None and isinstance(record, Inference):
-            carried = (self._people.carried(name, at) for name in ancestors.split())
+            carried = (self._people.recorded_form(name, at) for name in ancestors.split())
             record.ancestors = " ".join(filter(None, carried)) or None
         if any("@" in value for value in record.tags.values()):
             record.tags = self._people.carried_values(record.tags, at)
@@ -169,7 +169,7 @@ class _Rule:
         match = rule.match
         patterns = {"api_key": match.api_key, "device": match.device}
         self._fields = [(name, _test(value, people)) for name, value in patterns.items() if value]
-        self._user = _test(match.user, people, people.names_of(match.user)) if match.user else None
+        self._user = _test(match.user, people, people.linked_names(match.user)) if match.user else None
         self._model = _test(match.model, people) if match.model else None
         self._tags = [(name, _test(value, people)) for name, value in match.tag.items()]
         self.set: Mapping[str, str] = dict(rule.set.tags)
@@ -219,12 +219,12 @@ def _test(pattern: str, people: People, linked: Collection[str] = ()) -> Callabl
         beginning = pattern[:-1]
         lower = beginning.lower()
         return lambda value: (
-            value.startswith(beginning) or (is_address(value) and folded(value).startswith(lower))
+            value.startswith(beginning) or (is_address(value) and fold_address(value).startswith(lower))
         )
     if not (linked or may_be_second(pattern)):
         return pattern.__eq__
-    wanted = people.identity(pattern)
-    return lambda value: people.identity(value) == wanted
+    wanted = people.person_identity(pattern)
+    return lambda value: people.person_identity(value) == wanted
 
 
 def _passes(test: Callable[[str], bool], value: str | None) -> bool:

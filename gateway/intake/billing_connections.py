@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from gateway.configuration.sections import BillingSettings
 from gateway.core.errors import Refusal
-from spool.billing import REPLACE_DROP, REPLACE_HOURLY, BillingDrops, MonthSize, hours_of
+from spool.billing import REPLACE_DROP, REPLACE_HOURLY, BillingDrops, MonthSize, split_by_hour
 from spool.clock import Clock
 from spool.errors import NotAllowed, SpoolUnavailable
 from spool.record import BillingDrop
@@ -93,17 +93,17 @@ class BillingConnections:
             return
         if self._configured:
             draft = configured_draft(self._configured)
-            await self.table.establish(self._configured, draft, actor=CONFIGURATION)
+            await self.table.add_configured(self._configured, draft, actor=CONFIGURATION)
         await self.forget_deleted()
 
     async def forget_deleted(self) -> None:
         """Delete the rows of connections that no longer exist."""
-        with_rows = await self.drops.newest()
-        existing_ids = await self.table.ids()
+        with_rows = await self.drops.last_drop_by_connection()
+        existing_ids = await self.table.current_ids()
         for id in with_rows:
             if id not in existing_ids:
                 async with self._turn(id):
-                    await self.drops.forget(id)
+                    await self.drops.delete_connection(id)
 
     def of(self, registry: Registry) -> BillingConnections:
         """Return the connections of a draft of the registry."""
@@ -134,7 +134,7 @@ class BillingConnections:
         return connection is None or connection.is_enabled
 
     async def shown(self, *connections: BillingConnection) -> list[ShownConnection]:
-        newest = await self.drops.newest()
+        newest = await self.drops.last_drop_by_connection()
         return [
             ShownConnection(connection, _state(connection, newest), self.is_in_costs(connection.id))
             for connection in connections
@@ -178,7 +178,7 @@ class BillingConnections:
         """Delete a connection and its rows. Files that wait for delivery are still sent upstream."""
         async with self._turn(id):
             await self.leave(id, actor=actor)
-            await self.drops.forget(id)
+            await self.drops.delete_connection(id)
 
     async def leave(self, id: str, *, actor: Actor) -> None:
         """Delete a connection, but not its rows."""
@@ -210,14 +210,14 @@ class BillingConnections:
         settings = self._settings
         month = drop.month or ""
         replaces_all = (drop.operation or REPLACE_DROP) == REPLACE_DROP
-        size = MonthSize() if replaces_all else await self.drops.size(drop.connection_id, month)
+        size = MonthSize() if replaces_all else await self.drops.month_size(drop.connection_id, month)
         if not self._fits(size, drop) and drop.operation == REPLACE_HOURLY:
-            replaced = [hour.hour for hour in hours_of(drop.body)]
-            size = await self.drops.size(drop.connection_id, month, replaced)
-        is_full = await self.drops.stored() >= settings.max_bytes
+            replaced = [hour.hour for hour in split_by_hour(drop.body)]
+            size = await self.drops.month_size(drop.connection_id, month, replaced)
+        is_full = await self.drops.stored_bytes() >= settings.max_bytes
         if self._fits(size, drop) and not is_full:
             return
-        if await self.drops.has(drop.connection_id, month, drop.id.hex()):
+        if await self.drops.has_drop(drop.connection_id, month, drop.id.hex()):
             return  # a repeated file adds no rows
         if is_full:
             message = (
@@ -238,7 +238,7 @@ class BillingConnections:
         """
         oldest_kept = datetime.fromtimestamp(self._clock.now() - self._settings.retention, UTC)
         try:
-            deleted_months = await self.drops.trim(f"{oldest_kept:%Y-%m}")
+            deleted_months = await self.drops.delete_old_months(f"{oldest_kept:%Y-%m}")
         except SpoolUnavailable as error:
             _log.error(
                 "cannot delete old months of billing rows: %s", error, extra={"action": "billing_months_kept"}

@@ -140,7 +140,7 @@ class Callers:
                 places, known = entry.places, {**entry.earlier, **entry.times}
                 entry.earlier = {kind: at for kind, at in known.items() if when - at <= KNOWN_S}
                 entry.times = {}
-                self._queue.grow(entry.key, entry.places - places)
+                self._queue.add_places(entry.key, entry.places - places)
         entry.due_at = min(when + PLACED_S, entry.kept_at + KEEP_EVERY_S)
 
     def _renew(self, entry: ReportedCalls, when: float) -> None:
@@ -171,7 +171,7 @@ class Callers:
                 too_many.append(kind)
         entry.at = max(entry.at, when)
         if entry.places > places:
-            self._queue.grow(entry.key, entry.places - places)
+            self._queue.add_places(entry.key, entry.places - places)
             self._make_room()
         for kind in too_many:
             if self._hear_facts(entry.name, kind, when, entry.key):
@@ -218,7 +218,7 @@ class Callers:
 
     def _make_room(self) -> None:
         chances = SECOND_CHANCES
-        while (surplus := self._queue.surplus()) is not None:
+        while (surplus := self._queue.name_to_remove()) is not None:
             entry = self._find(*surplus)
             assert entry is not None
             if chances and entry.at > entry.placed_at:
@@ -232,7 +232,7 @@ class Callers:
         """Remove at most `most` entries without calls since `before`. Return their number."""
         forgotten = 0
         for key in list(self._queue.held):
-            while forgotten < most and (name := self._queue.oldest(key)) is not None:
+            while forgotten < most and (name := self._queue.oldest_name(key)) is not None:
                 entry = self._find(name, key)
                 if entry is None or entry.at >= before:
                     break

@@ -20,7 +20,7 @@ from gateway.normalise.outcome import PART, TEST_SPAN, Outcome, Reject
 from gateway.people.authentication.access import NO_LABELS, Bearer, key_ended
 from spool.clock import SteadyClock
 from spool.errors import KeyEnded
-from spool.identity import of_shadow
+from spool.identity import shadow_identity
 from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
@@ -154,7 +154,7 @@ class Intake:
         if self._clock is None:
             return self._shadows.now()
         began = outcome.records[-1].start_time if outcome.records else None
-        return self._clock.witness(began) if began else self._clock.now()
+        return self._clock.add_witness(began) if began else self._clock.now()
 
     async def _attribute(self, outcome: Outcome, bearer: Bearer) -> Sequence[str | None]:
         """
@@ -291,5 +291,5 @@ def _give_own_identity(outcome: Outcome, position: int) -> None:
     """
     identity = outcome.identities[position]
     if identity.certain:
-        outcome.identities[position] = of_shadow(identity)
+        outcome.identities[position] = shadow_identity(identity)
         outcome.records[position].id = outcome.identities[position].id

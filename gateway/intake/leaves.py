@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from gateway.intake.rate_cards.card import Amounts
 from spool.ledger.repricing import TokenSum
-from spool.meters import DECIMALS, FEES, METERS, MODALITIES, millionths, quantity_of
+from spool.meters import DECIMALS, FEES, METERS, MODALITIES, quantity_from_millionths, quantity_in_millionths
 from spool.record import Inference, decimal_text
 
 # Reasons why a call has no estimate.
@@ -187,7 +187,7 @@ def quantities_of(record: Inference) -> dict[str, int | None]:
         quantities[name] = None if count is None else count * 10**DECIMALS
     for name, quantity in record.meters.items():
         if name in UNITS:
-            quantities[name] = millionths(quantity)
+            quantities[name] = quantity_in_millionths(quantity)
     return quantities
 
 
@@ -250,7 +250,7 @@ def shown_amount(rate: PartRate, leaf: Leaf) -> str:
 
 
 def shown_quantity(leaf: Leaf) -> int | str:
-    return quantity_of(leaf.quantity)
+    return quantity_from_millionths(leaf.quantity)
 
 
 def words_of(problem: Unpriced) -> str:

@@ -116,7 +116,7 @@ def covering(
     Return the terms that cover a call at some time. `models` are the names of its model; of a kind, the terms of the
     first name that has any apply.
     """
-    seller = providers.canonical(provider) if provider else None
+    seller = providers.canonical_name(provider) if provider else None
     found: list[PriceTerm] = []
     for kind in KINDS:
         of_kind = [term for term in terms if (term.kind, term.provider) == (kind, seller)]

@@ -66,7 +66,7 @@ from gateway.normalise.reading.credits import UNSCALED_CREDITS, scale_credits
 from spool import providers
 from spool.caches import make_room
 from spool.ledger.repricing import TokenSum
-from spool.processing import MARKS, PROVISIONED, STANDARD, STANDARD_TIER, mode_of
+from spool.processing import MARKS, PROVISIONED, STANDARD, STANDARD_TIER, processing_mode
 from spool.record import Inference
 
 # Endings of the name of a price list that lacks a price of the call: `+batch-at-standard`.
@@ -168,7 +168,7 @@ class PriceBook:
     def _estimated(self, record: Inference) -> tuple[str | None, Quote]:
         """Return the cost of a call, with the prices for calls of its model and mode."""
         tags = record.tags
-        mode = STANDARD if not tags or MARKS.isdisjoint(tags) else mode_of(tags)
+        mode = STANDARD if not tags or MARKS.isdisjoint(tags) else processing_mode(tags)
         key = (record.provider, record.response_model, record.request_model, mode)
         time = record.start_time
         if time is None:
@@ -201,7 +201,7 @@ class PriceBook:
     def quote(self, record: Inference) -> Quote:
         """Return the prices that apply to a call."""
         time = NO_TIME if record.start_time is None else record.start_time
-        mode = mode_of(record.tags)
+        mode = processing_mode(record.tags)
         return self._quoted((record.provider, record.response_model, record.request_model, mode), time)
 
     def quote_of(self, provider: str | None, model: str, mode: str, time: int) -> Quote:

@@ -30,10 +30,10 @@ from spool.streams import (
     REPLACE,
     StreamBook,
     StreamReader,
-    key_of,
-    merged,
+    described_stream,
+    merge_streams,
+    operation_key,
     rounded_text,
-    stream_of,
 )
 
 PUBLISH_EVERY_S = 60.0
@@ -86,10 +86,12 @@ class Publisher:
         complete_since = await self._ledger.whole_since()
         sums = await self._sums(rule)
         operations = await asyncio.to_thread(lambda: list(self._operations(rule, sums)))
-        totals = await self._streams.find([(rule.stream, key_of(operation)) for operation in operations])
+        totals = await self._streams.find(
+            [(rule.stream, operation_key(operation)) for operation in operations]
+        )
         changed = []
         for operation in operations:
-            total = totals.get((rule.stream, key_of(operation)))
+            total = totals.get((rule.stream, operation_key(operation)))
             if total is not None and (operation.start_time or 0) < complete_since * NS:
                 continue  # skip this value, because the ledger no longer has all records that were published
             if operation.operation == DELETE:
@@ -138,9 +140,9 @@ class Publisher:
     async def _keep(self, operations: Sequence[UnitCostOperation]) -> None:
         if not operations:
             return
-        first = stream_of(operations[0])
+        first = described_stream(operations[0])
         existing = self._book.find(first.name)
-        stream = merged(existing, first)
+        stream = merge_streams(existing, first)
         if (stream.type, stream.granularity, stream.keys) != (first.type, first.granularity, first.keys):
             message = "%s is already another stream: its type, granularity or dimensions differ"
             _log.error(message, first.name, extra={"action": "not_published", "stream": first.name})

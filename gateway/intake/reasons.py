@@ -23,7 +23,7 @@ _COUNTS = {
 def reasons(record: Record, book: PriceBook) -> dict[str, str]:
     """Return the rule behind each field. `book` is today's price list."""
     if isinstance(record, Inference):
-        why = {"id": identity.rule_of(record), **_of_cost(record, book)}
+        why = {"id": identity.describe_rule(record), **_of_cost(record, book)}
         if record.status == "cached":
             why["status"] = "served from a cache: counted as a call and as savings, never as cost"
         if record.shadow:

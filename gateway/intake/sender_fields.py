@@ -128,7 +128,7 @@ class KeptSenderFields(KeptCounts[SenderDay]):
     async def recent(self) -> Mapping[int, SenderDay]:
         """Return the counts of the stored days from all processes."""
         await self.keep()
-        return await self._table.since(self.counter.today - DAYS + 1)
+        return await self._table.days_since(self.counter.today - DAYS + 1)
 
     async def store(self, counts_by_day: Mapping[int, SenderDay]) -> None:
         await self._table.add(counts_by_day, today=self.counter.today)

@@ -450,7 +450,7 @@ class Shadows:
         """Delete stored callers that are too old to matter. Runs until it is cancelled."""
         while self._heard is not None:
             try:
-                await self._heard.forget(self._clock.now() - KEPT_S)
+                await self._heard.delete_old(self._clock.now() - KEPT_S)
             except SpoolError as error:
                 _log.warning(
                     "old senders of calls cannot be deleted now: %s",

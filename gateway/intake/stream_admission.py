@@ -17,8 +17,8 @@ from spool.streams import (
     StreamReader,
     StreamSize,
     has_room,
-    key_of,
     may_create,
+    operation_key,
 )
 
 FRESH_S: Final = 1.0  # seconds before the sizes are read again
@@ -69,19 +69,19 @@ class StreamAdmission:
     async def created(self, names: Iterable[str], key: str) -> None:
         """Store which key created the streams."""
         for name in names:
-            await self._reader.own(name, key)
+            await self._reader.set_owner(name, key)
 
     def _has_room(self, sizes: Mapping[str, StreamSize], key: str, stream: str) -> bool:
         owner = sizes[stream].created_by if stream in sizes else key
         return has_room(list(sizes.values()), owner, self._settings.max_stream_bytes)
 
     async def _has_new(self, operations: Sequence[UnitCostOperation]) -> bool:
-        places = {(operation.stream, key_of(operation)) for operation in operations}
+        places = {(operation.stream, operation_key(operation)) for operation in operations}
         return len(await self._reader.find(sorted(places))) < len(places)
 
     async def _fresh(self) -> dict[str, StreamSize]:
         if self._clock.monotonic() >= self._good_until:
-            self._sizes = {size.name: size for size in await self._reader.sizes()}
+            self._sizes = {size.name: size for size in await self._reader.stream_sizes()}
             self._good_until = self._clock.monotonic() + FRESH_S
         return self._sizes
 

@@ -21,7 +21,7 @@ from gateway.intake.callers import WINDOW_S
 from gateway.intake.shadows import Reporter, Reporters, Shadows, reporters_of
 from spool.clock import Clock
 from spool.errors import EntryUnreadable, NotThere
-from spool.identity import Identity, of_derived, of_point
+from spool.identity import Identity, derived_id, point_id
 from spool.log.partial_reports import COUNTED, NOTHING, Expectation, PartialReport, version_of
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Entry, Receipt, Submission
@@ -85,7 +85,7 @@ class _Members:
         end = record.end_time or 0
         span_ids = self._of_span.get((begin, end))
         if span_ids is None:
-            span_ids = {of_point(series, begin, end) for series in self._series.get(end, ())}
+            span_ids = {point_id(series, begin, end) for series in self._series.get(end, ())}
             self._of_span[begin, end] = span_ids
         return record.id in span_ids
 
@@ -305,7 +305,7 @@ def correction(record: UsageMetric, number: int, committed_at: float) -> UsageMe
     if start is None or not 0 < start < arrived + _BELIEVED_NS:
         start = arrived
     value = -record.value if isinstance(record.value, int) else f"-{record.value}"
-    id = of_derived(record.id, "taken back")
+    id = derived_id(record.id, "taken back")
     return msgspec.structs.replace(record, id=id, value=value, start_time=start, reverses_number=number)
 
 

@@ -130,7 +130,9 @@ async def set_assistant_tool(request: OperatorRequest[OperatorServices, ToolChan
     name = request.word("name")
     if name not in TOOLS:
         raise NotThere(f"there is no such tool; the tools are {', '.join(TOOLS)}")
-    await request.registry.assistant_tools.decide(name, enabled=request.body.enabled, actor=request.actor)
+    await request.registry.assistant_tools.set_enabled(
+        name, enabled=request.body.enabled, actor=request.actor
+    )
     return {"assistant_tool": describe_tool(_tool(request.services, name))}
 
 

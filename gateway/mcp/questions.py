@@ -31,7 +31,7 @@ from spool.ledger.queries import (
 from spool.ledger.work import UNITS
 from spool.people import SECOND_NAME, USER, People
 from spool.registry.roles import COUNTED_TYPES
-from spool.seen import watching
+from spool.seen import note_seen
 
 Filters = Annotated[
     dict[str, list[str | None]],
@@ -114,7 +114,7 @@ async def question(
             chosen = exclude if name.startswith("!") else include
             chosen[dimension] = tuple(value or "" for value in values)
             continue
-        with watching(None):
+        with note_seen(None):
             known_values = await _values(asking, replace(everything, group_by=[dimension]), cost_type)
         matched_values, value_notes = await look(known_values, values, asking.shared.people)
         notes += value_notes
@@ -199,7 +199,7 @@ async def _containing(
     matched: list[str] = []
     notes = []
     for wanted_value in wanted_values:
-        texts = [clean(form).casefold() for form in people.forms(wanted_value or "")]
+        texts = [clean(form).casefold() for form in people.recorded_forms(wanted_value or "")]
         if not all(texts):
             raise Invalid(
                 f"a filter with & before {dimension} needs a text to search for; use null in a filter "
@@ -238,7 +238,7 @@ async def _exact(
     notes = []
     for wanted_value in wanted_values:
         value = wanted_value or ""
-        forms = people.forms(value)
+        forms = people.recorded_forms(value)
         if not value:
             matched.append(value)
         elif known := [form for form in forms if form in range_values]:

@@ -18,7 +18,7 @@ from gateway.core.mounts import page_link
 from gateway.mcp.tool import Asking
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.costs.question import CostQuestion
-from spool.currencies import code_of
+from spool.currencies import read_currency_code
 from spool.ledger.queries import end_of_hour
 
 MAX_TABLE_ROWS = 20
@@ -101,7 +101,7 @@ def amount_text(amount: str | None, unit: str) -> str:
         return "-"
     if unit.startswith(CURRENCY_UNIT):
         return money_text(amount)
-    return f"{Decimal(amount):,.2f}" if code_of(unit) else f"{Decimal(amount):,f}"
+    return f"{Decimal(amount):,.2f}" if read_currency_code(unit) else f"{Decimal(amount):,f}"
 
 
 def percent_of(part: int, whole: int) -> str | None:

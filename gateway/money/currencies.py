@@ -33,7 +33,7 @@ from typing import Any, Final, NamedTuple
 
 from gateway.configuration.sections import CurrencySettings
 from spool.bounded_reading import BoundedLines
-from spool.currencies import SCALE, code_of
+from spool.currencies import SCALE, read_currency_code
 from spool.errors import Invalid
 from spool.ledger.sums import DAY_S
 from spool.record import CURRENCY
@@ -162,7 +162,7 @@ def _of_euros(day: int, quoted: Iterable[tuple[str, str]]) -> Iterator[Quotation
         return
     yield Quotation(day, _EURO, dollars, ECB)
     for name, rate in per_euro.items():
-        if name != "USD" and code_of(name) is not None:
+        if name != "USD" and read_currency_code(name) is not None:
             yield Quotation(day, name, dollars / rate, ECB)
 
 
@@ -172,7 +172,7 @@ def _own(rows: Iterable[list[str]]) -> Iterator[Quotation]:
             continue
         try:
             day, currency, usd = (cell.strip() for cell in row)
-            code = code_of(currency)
+            code = read_currency_code(currency)
             if code is None or code == "USD":
                 raise ValueError(f"{currency[:10]} is not the code of a currency other than USD")
             yield Quotation(_day(day), code, _number(usd), OWN)

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from spool.clock import Clock, doubts
+from spool.clock import Clock, clock_doubts
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import ORPHANED, PARKED, RouteState
 from spool.errors import SpoolError
@@ -82,7 +82,7 @@ class Health:
         obstacles = self._obstacles(stats)
         routes = await self._routes() if stats else []
         now = self._clock.now()
-        step_s, held_s = doubts(self._clock)
+        step_s, held_s = clock_doubts(self._clock)
         return {
             "ready": not obstacles,
             "reasons": obstacles,

@@ -69,7 +69,7 @@ class KeptLateReports(KeptCounts[Counts]):
     async def recent(self) -> Sequence[LateReports]:
         """Return the counts of the last seven days from all processes."""
         await self.keep()
-        sums = Counter(await self._table.since(self._oldest))
+        sums = Counter(await self._table.sums_since(self._oldest))
         sources = sorted({source for _, source in sums})
         return [
             LateReports(source, sums[AMENDED_LATE, source], sums[UNCOMPARED, source]) for source in sources

@@ -19,7 +19,7 @@ import orjson
 
 from gateway.core.attempts import Buckets, neighbourhood
 from spool.clock import Clock, SystemClock
-from spool.printable import json_for_people, printable
+from spool.printable import json_for_people, replace_unprintable
 
 FRAMES = 12
 LINES_PER_MINUTE = 60
@@ -115,7 +115,7 @@ class TerminalFormatter(logging.Formatter):
             if name != "action" and str(value) not in message
         ]
         shown = f" ({', '.join(fields)})" if fields else ""
-        return printable(f"{time} {level}{message}{shown}")
+        return replace_unprintable(f"{time} {level}{message}{shown}")
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class KeptSenderHours:
         current = dict(self._stored)
         for pair, hours in self._arrivals.items():
             stored = current.get(pair)
-            current[pair] = first_hours(pair, hours) if stored is None else stored.with_arrivals(hours)
+            current[pair] = first_hours(pair, hours) if stored is None else stored.add_arrivals(hours)
         return [*current.values()]
 
     async def newest_of_sources(self) -> Mapping[str, float]:

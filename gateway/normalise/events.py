@@ -27,7 +27,7 @@ from gateway.normalise.payload.large_items import LARGE, SmallValues
 from gateway.normalise.reading import tags
 from gateway.normalise.reading.content import is_content
 from gateway.normalise.reading.times import instant
-from spool.identity import Identity, no_identity, of_event
+from spool.identity import Identity, cloud_event_id, no_identity
 from spool.record import Scalar, UsageEvent
 
 # Limit in characters for an id or a source. A longer one is rejected, because cutting it would change
@@ -191,7 +191,7 @@ def _identity(source: str | None, event_id: str | None, stated_id: Any) -> Ident
     if isinstance(stated_id, str) and _HEX_ID.fullmatch(stated_id):
         return Identity(bytes.fromhex(stated_id))
     if source and event_id:
-        return Identity(of_event(source, event_id))
+        return Identity(cloud_event_id(source, event_id))
     return no_identity()
 
 

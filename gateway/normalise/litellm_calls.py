@@ -11,7 +11,7 @@ import msgspec
 from gateway.normalise.reading.operations import EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
 from gateway.normalise.reading.request_ids import RequestIdHeaders, names_of_request
 from gateway.normalise.reading.values import Other, nested, of_json
-from spool.identity import AS_CALL, AS_COUNT, Identity, of_answer, of_call, of_moment
+from spool.identity import AS_CALL, AS_COUNT, Identity, answer_links, call_identity, moment_names
 from spool.record import Inference
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -54,8 +54,8 @@ def identity_of(record: Inference, call_id: str | None = None) -> Identity:
     """
     own = record.request_id
     if own is None or own == call_id or (len(own) == _UUID_LENGTH and _stands_for_id(record, own, call_id)):
-        return of_call(record, shared_id=own or call_id, own_id=own)
-    return of_call(record, response_id=own, own_id=own)
+        return call_identity(record, shared_id=own or call_id, own_id=own)
+    return call_identity(record, response_id=own, own_id=own)
 
 
 def names_of(
@@ -69,7 +69,7 @@ def names_of(
     """
     if not _needs_names(record, call_type):
         return ()
-    return of_moment(record, dict.fromkeys((*trace_ids, call_id)))
+    return moment_names(record, dict.fromkeys((*trace_ids, call_id)))
 
 
 def links_to_count(
@@ -78,7 +78,9 @@ def links_to_count(
     """
     Return links to the event of a response in the integration for OpenMeter, which has the call id and no start.
     """
-    return of_answer(record, call_id, own=AS_CALL, other=AS_COUNT) if _needs_names(record, call_type) else ()
+    return (
+        answer_links(record, call_id, own=AS_CALL, other=AS_COUNT) if _needs_names(record, call_type) else ()
+    )
 
 
 def names_of_provider_headers(record: Inference, hidden_params: Any) -> tuple[bytes, ...]:

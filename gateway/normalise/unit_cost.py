@@ -29,9 +29,9 @@ from spool.streams import (
     DELETE,
     GRANULARITIES,
     Stream,
-    merged,
+    described_stream,
+    merge_streams,
     rounded_text,
-    stream_of,
 )
 
 MAX_BYTES: Final = 5 * 1024**2
@@ -169,7 +169,7 @@ def created(body: bytes, *, type: str, stream: str, find: Find) -> tuple[UnitCos
         _agree(known, operation)
     except _Bad as error:
         raise Refusal(409, "stream_exists", f"The stream already exists, and {error}.") from error
-    return operation, merged(known, stream_of(operation))
+    return operation, merge_streams(known, described_stream(operation))
 
 
 def forced(body: bytes) -> bool:
@@ -221,7 +221,7 @@ def _take(
     if operation == DELETE and known is None:
         raise _Bad("the stream does not exist")
     _agree(known, operation_record)
-    operations.streams[name] = merged(known, stream_of(operation_record))
+    operations.streams[name] = merge_streams(known, described_stream(operation_record))
     operations.records.append(operation_record)
     operations.ids.append(
         bytes.fromhex(hex_id) if isinstance(hex_id, str) and _HEX_ID.fullmatch(hex_id) else None

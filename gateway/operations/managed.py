@@ -19,7 +19,7 @@ from gateway.core.visible import EVERYTHING, WHOLE, Visible
 from gateway.http.lists import List, MemoryRows, Rows
 from gateway.operations.files.declared import InFiles, NotInFiles
 from spool.errors import Invalid, NotThere
-from spool.registry.document_table import ManagedDocument, ManagedTable, NamedTable, Sees, everything
+from spool.registry.document_table import ManagedDocument, ManagedTable, NamedTable, Sees, sees_everything
 from spool.registry.views import NO_VIEW, View
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class ManagedResource(Generic[Row]):
 
     async def sees(self, asking: Asker[Any]) -> Sees[Row]:
         """Return a test for the rows that the caller may see."""
-        return everything
+        return sees_everything
 
     async def shown(self, asking: Asker[Any], row: Row) -> Any:
         """Convert a row to its form in lists."""

@@ -38,7 +38,7 @@ from spool.log.protocols import Observer
 from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import POSTGRES
-from spool.turns.fair_turns import in_background
+from spool.turns.fair_turns import run_in_background
 from spool.turns.threads import lower_priority, shorten_slices
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class App:
             self._stack.push_async_callback(self._supervisor.stop)
             turns = services.receivers.turns
             for name, run in services.background.items():
-                self._supervisor.start(name, in_background(turns, run()))
+                self._supervisor.start(name, run_in_background(turns, run()))
             certificate = self._certificate
             if certificate is not None:
                 self._supervisor.start("certificate", certificate.watch())
@@ -196,7 +196,7 @@ class App:
         services = self.services.operators
         if services.installation.registry is None:
             return None
-        secret = await services.installation.registry.operators.link(role=ADMIN, actor=actor)
+        secret = await services.installation.registry.operators.create_link(role=ADMIN, actor=actor)
         return console_link(services.installation.urls().console, secret)
 
     async def reload(self, actor: Actor) -> Reloaded:
@@ -287,7 +287,7 @@ class App:
             return "the storage is being upgraded"
         if self.config.storage.engine == POSTGRES and isinstance(error, SpoolUnavailable):
             return "the storage cannot be reached"
-        is_full = disks.explains(error, self.config.data_dir, was_full=was_full)
+        is_full = disks.is_disk_full_error(error, self.config.data_dir, was_full=was_full)
         return f"the disk of {self.config.data_dir} is full" if is_full else ""
 
     async def _refuse(self, reason: str, error: Exception) -> RefusingListeners:

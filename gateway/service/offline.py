@@ -60,7 +60,7 @@ async def _declare(storage: Storage, config: Config) -> None:
     declared = [state for state in states if state.name in declared_names]
     if len(declared) < len(states):
         specs = [RouteSpec(name=state.name, topic=state.topic, required=state.required) for state in declared]
-        await storage.deliveries.declare(specs)
+        await storage.deliveries.set_routes(specs)
 
 
 def _console_url(config: Config) -> str:

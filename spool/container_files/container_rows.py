@@ -55,13 +55,13 @@ class ContainerRows(Protocol):
 
     async def find(self, id: str) -> ContainerFile | None: ...
 
-    async def named(
+    async def files_by_reference(
         self, kind: str, identity: ClusterIdentity, references: Sequence[str]
     ) -> Mapping[str, ContainerFile]:
         """Return the files of a cluster with these references, by reference."""
         ...
 
-    async def select(
+    async def select_files(
         self,
         which: str,
         *,
@@ -74,7 +74,7 @@ class ContainerRows(Protocol):
         """Return the oldest rows of one of SELECTIONS."""
         ...
 
-    async def confirm(self) -> None:
+    async def wait_until_durable(self) -> None:
         """
         Return once everything read so far is durable. Call it before sending files.
 
@@ -100,7 +100,7 @@ class ContainerRows(Protocol):
         """
         ...
 
-    async def books(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+    async def counts_by_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         """
         Return two counts for each (kind, term): the total, and the part of the total whose rows are deleted.
         """
@@ -110,15 +110,15 @@ class ContainerRows(Protocol):
         """Return the number of rows by (kind, state)."""
         ...
 
-    async def clusters(self) -> Sequence[ClusterFiles]:
+    async def cluster_files(self) -> Sequence[ClusterFiles]:
         """Return the sums of the files of each cluster, by its identity."""
         ...
 
-    async def waiting(self) -> WaitingFiles:
+    async def waiting_files(self) -> WaitingFiles:
         """Add up the files of all clusters that wait to be sent."""
         ...
 
-    async def held(self) -> Sequence[HeldFiles]:
+    async def held_files(self) -> Sequence[HeldFiles]:
         """Add up the files by key and cluster."""
         ...
 
@@ -134,11 +134,11 @@ class ContentDraft(Protocol):
         """Flush the draft to disk. It remains a draft."""
         ...
 
-    async def keep(self) -> None:
+    async def store_draft(self) -> None:
         """Store the draft under its id, so that it survives a power cut."""
         ...
 
-    async def drop(self) -> None: ...
+    async def delete_draft(self) -> None: ...
 
 
 class ContainerContents(Protocol):
@@ -156,7 +156,7 @@ class ContainerContents(Protocol):
 
     async def remove(self, ids: Sequence[str]) -> None: ...
 
-    async def heads(self) -> Mapping[str, bytes]:
+    async def stored_heads(self) -> Mapping[str, bytes]:
         """Return every stored id and its head."""
         ...
 
@@ -194,17 +194,17 @@ class ContainerUsage(Protocol):
 
     async def document(self, identity: ClusterIdentity, day: int) -> UsageDocument | None: ...
 
-    async def days(self, since: int) -> Sequence[UsageDay]:
+    async def days_since(self, since: int) -> Sequence[UsageDay]:
         """Return the stored days from `since` on, by day and cluster."""
         ...
 
-    async def keep(self, documents: Sequence[UsageDocument]) -> None:
+    async def store_documents(self, documents: Sequence[UsageDocument]) -> None:
         """
         Store documents, or none of them if one fails. They replace documents of the same cluster and day.
         """
         ...
 
-    async def trim(self, before: int) -> None:
+    async def delete_old_days(self, before: int) -> None:
         """Delete the days before `before` (epoch seconds)."""
         ...
 

@@ -24,7 +24,7 @@ from spool.container_files.container_rows import (
     ContainerRows,
     ContentDraft,
 )
-from spool.container_files.kept import ContainerSums, KeptFiles, Place, recounted
+from spool.container_files.kept import ContainerSums, KeptFiles, Place, recount_books
 from spool.container_files.values import (
     ABANDONED,
     ANNOUNCED,
@@ -44,8 +44,8 @@ from spool.container_files.values import (
     ContainerFile,
     ContainerSender,
     WaitingFiles,
-    file_of,
-    head_of,
+    decode_head,
+    encode_head,
 )
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.listing import ListPage, ListQuery
@@ -91,7 +91,7 @@ class RepeatedUpload:
         check_same(self._file, self._sum.hexdigest())
         return False
 
-    async def drop(self) -> None:
+    async def discard_upload(self) -> None:
         """Do nothing, because a repeated upload stores no bytes."""
 
 
@@ -142,9 +142,9 @@ class ContainerUpload:
         self._room.give_back(self._place, self.size)
         return is_new
 
-    async def drop(self) -> None:
+    async def discard_upload(self) -> None:
         self._room.give_back(self._place, self.size)
-        await self.draft.drop()
+        await self.draft.delete_draft()
 
 
 def check_same(file: ContainerFile, sha256: str) -> None:
@@ -165,8 +165,8 @@ _log = logging.getLogger(__name__)
 async def take_up(kept: KeptFiles, clock: Clock) -> None:
     """Queue files on disk that have no row, and delete the bytes of finished files."""
     gone = []
-    for id, head in (await kept.contents.heads()).items():
-        row, restored = await kept.rows.find(id), file_of(head)
+    for id, head in (await kept.contents.stored_heads()).items():
+        row, restored = await kept.rows.find(id), decode_head(head)
         if row is not None and row.kept:
             continue
         if row is not None and not row.is_missing:
@@ -179,11 +179,11 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
             )
             continue
         try:
-            size, sum = await _measured(kept.contents.read(id))
+            size, sum = await _measure_pieces(kept.contents.read(id))
         except FileNotFoundError:  # another process has deleted the file since
             continue
         name = sum if restored.kind == REMOTE_WRITE else restored.reference
-        same = row or (await kept.rows.named(restored.kind, restored.identity, [name])).get(name)
+        same = row or (await kept.rows.files_by_reference(restored.kind, restored.identity, [name])).get(name)
         if same is not None and same.id != id:
             gone.append(id)
             continue
@@ -194,7 +194,7 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
     await kept.contents.remove(gone)
 
 
-async def _measured(pieces: AsyncIterator[bytes]) -> tuple[int, str]:
+async def _measure_pieces(pieces: AsyncIterator[bytes]) -> tuple[int, str]:
     size = 0
     sum = hashlib.sha256()
     async for piece in pieces:
@@ -239,17 +239,19 @@ class ContainerFiles:
     ) -> Sequence[ContainerFile]:
         """Announce files. Return their rows in order. Raises SpoolFull if there is no space for new rows."""
         async with self._kept.lock:
-            known_files = await self.rows.named(FILE, identity, [file.reference for file in announced])
+            known_files = await self.rows.files_by_reference(
+                FILE, identity, [file.reference for file in announced]
+            )
             files = {}
             for file in announced:
-                row = self._announced(known_files.get(file.reference), file, identity, by)
+                row = self._announce_file(known_files.get(file.reference), file, identity, by)
                 files[file.reference] = replace(row, expires_at=expires_at)
             await self._kept.make_room_for_rows(by.key, sum(name not in known_files for name in files))
             pairs = [(known_files.get(name), file) for name, file in files.items()]
             await self._kept.write(pairs, expects=by.expects, is_bounded=True)
         return [files[file.reference] for file in announced]
 
-    def _announced(
+    def _announce_file(
         self,
         before: ContainerFile | None,
         file: AnnouncedFile,
@@ -257,7 +259,7 @@ class ContainerFiles:
         by: ContainerSender,
     ) -> ContainerFile:
         if before is None:
-            before = self._new(FILE, identity, file.reference, by)
+            before = self._new_file(FILE, identity, file.reference, by)
         if before.is_missing or before.state == ABANDONED:
             facts: dict[str, Any] = {
                 "announced_size": file.size,
@@ -269,7 +271,9 @@ class ContainerFiles:
             return replace(before, state=state, **facts)
         return before
 
-    async def begin(self, id: str, expects: Collection[Expectation] = ()) -> ContainerUpload | RepeatedUpload:
+    async def begin_upload(
+        self, id: str, expects: Collection[Expectation] = ()
+    ) -> ContainerUpload | RepeatedUpload:
         """
         Begin the upload of an announced file. Raises NotThere if the file was not announced.
 
@@ -281,24 +285,24 @@ class ContainerFiles:
             raise NotThere("this file is not expected. Announce it first")
         if not file.is_missing:
             return RepeatedUpload(file)
-        draft = await self.contents.begin(id, head_of(file))
-        return ContainerUpload(self._kept, self.take, file, draft, expects)
+        draft = await self.contents.begin(id, encode_head(file))
+        return ContainerUpload(self._kept, self.store_upload, file, draft, expects)
 
     async def begin_remote_write(
         self, identity: ClusterIdentity, by: ContainerSender, *, request: str
     ) -> ContainerUpload:
         """Begin the upload of a remote-write body, which is identified by its checksum."""
-        file = replace(self._new(REMOTE_WRITE, identity, "", by), request=request)
-        draft = await self.contents.begin(file.id, head_of(file))
-        return ContainerUpload(self._kept, self.take, file, draft, by.expects)
+        file = replace(self._new_file(REMOTE_WRITE, identity, "", by), request=request)
+        draft = await self.contents.begin(file.id, encode_head(file))
+        return ContainerUpload(self._kept, self.store_upload, file, draft, by.expects)
 
-    async def take(self, upload: ContainerUpload) -> bool:
+    async def store_upload(self, upload: ContainerUpload) -> bool:
         """Store a complete and flushed upload. Return False if the same bytes were already stored."""
         now = self._clock.now()
         async with self._kept.lock:
             file = upload.file
             if file.kind == REMOTE_WRITE:
-                earlier = await self.rows.named(REMOTE_WRITE, file.identity, [upload.sha256])
+                earlier = await self.rows.files_by_reference(REMOTE_WRITE, file.identity, [upload.sha256])
                 before = earlier.get(upload.sha256)
                 is_known = before is not None
                 file = replace(file, reference=upload.sha256)
@@ -311,9 +315,9 @@ class ContainerFiles:
             if is_known:
                 if before is not None:
                     check_same(before, upload.sha256)
-                await upload.draft.drop()
+                await upload.draft.delete_draft()
                 return False
-            await upload.draft.keep()
+            await upload.draft.store_draft()
             facts: dict[str, Any] = {
                 "size": upload.size,
                 "sha256": upload.sha256,
@@ -331,11 +335,11 @@ class ContainerFiles:
         """Store a status of a cluster under `name`. It replaces the earlier status with that name."""
         now = self._clock.now()
         async with self._kept.lock:
-            before = (await self.rows.named(STATUS, identity, [name])).get(name)
+            before = (await self.rows.files_by_reference(STATUS, identity, [name])).get(name)
             if before is None:
                 await self._kept.make_room_for_rows(by.key, 1)
             status = replace(
-                self._new(STATUS, identity, name, by),
+                self._new_file(STATUS, identity, name, by),
                 state=UPLOADED,
                 request=request,
                 body=body,
@@ -345,9 +349,9 @@ class ContainerFiles:
             gone = [] if before is None else [before]
             await self._kept.write([(None, status)], gone=gone, expects=by.expects, is_bounded=True)
 
-    async def status_taken(self, identity: ClusterIdentity, *, key: str) -> bool:
+    async def has_newest_status(self, identity: ClusterIdentity, *, key: str) -> bool:
         """Return True if the newest stored status of a cluster came from this key."""
-        statuses = await self.rows.named(STATUS, identity, ["status", "config"])
+        statuses = await self.rows.files_by_reference(STATUS, identity, ["status", "config"])
         return any(status.key == key for status in statuses.values())
 
     async def abandon(
@@ -358,22 +362,26 @@ class ContainerFiles:
         unknown names are ignored. Return the number of marked files.
         """
         async with self._kept.lock:
-            known_files = await self.rows.named(FILE, identity, list(reasons))
+            known_files = await self.rows.files_by_reference(FILE, identity, list(reasons))
             missing = [file for file in known_files.values() if file.key == by.key and file.is_missing]
-            abandoned = [(file, self._abandoned(file, reasons[file.reference])) for file in missing]
+            abandoned = [(file, self._abandon_file(file, reasons[file.reference])) for file in missing]
             await self._kept.write(abandoned, expects=by.expects)
         return len(missing)
 
-    def _abandoned(self, file: ContainerFile, reason: str) -> ContainerFile:
+    def _abandon_file(self, file: ContainerFile, reason: str) -> ContainerFile:
         state = file.state if file.state == DELIVERED else ABANDONED
         now = self._clock.now()
         return replace(file, state=state, asked=False, untold=file.asked, problem=reason or None, done_at=now)
 
-    async def missing(self, identity: ClusterIdentity, *, key: str, limit: int) -> Sequence[ContainerFile]:
+    async def missing_files(
+        self, identity: ClusterIdentity, *, key: str, limit: int
+    ) -> Sequence[ContainerFile]:
         """Return the files of a key whose bytes are requested again and not stored."""
-        return await self.rows.select(container_rows.MISSING, identity=identity, key=key, limit=limit)
+        return await self.rows.select_files(container_rows.MISSING, identity=identity, key=key, limit=limit)
 
-    async def ask(self, identity: ClusterIdentity, references: Iterable[str], by: ContainerSender) -> None:
+    async def request_again(
+        self, identity: ClusterIdentity, references: Iterable[str], by: ContainerSender
+    ) -> None:
         """
         Record that the cost service requests files again. For unknown or deleted files, the cost service will
         be informed that they are abandoned.
@@ -381,12 +389,12 @@ class ContainerFiles:
         names = list(dict.fromkeys(references))
         now = self._clock.now()
         async with self._kept.lock:
-            files = await self.rows.named(FILE, identity, names)
+            files = await self.rows.files_by_reference(FILE, identity, names)
             changed: list[tuple[ContainerFile | None, ContainerFile]] = []
             for name in names:
                 file = files.get(name)
                 if file is None:
-                    new = self._new(FILE, identity, name, by)
+                    new = self._new_file(FILE, identity, name, by)
                     facts: dict[str, Any] = {"untold": True, "problem": UNKNOWN_HERE, "done_at": now}
                     changed.append((None, replace(new, state=ABANDONED, **facts)))
                 elif file.state in (ABANDONED, DISCARDED):
@@ -396,25 +404,27 @@ class ContainerFiles:
             await self._kept.make_room_for_rows(by.key, sum(before is None for before, _ in changed))
             await self._kept.write(changed, is_bounded=True)
 
-    async def due(self, kind: str, *, limit: int) -> Sequence[ContainerFile]:
+    async def due_files(self, kind: str, *, limit: int) -> Sequence[ContainerFile]:
         """Return the files to send now. Raises SpoolUnavailable if their states are not yet durable."""
-        return await self._confirmed(
-            await self.rows.select(container_rows.DUE, kind=kind, now=self._clock.now(), limit=limit)
+        return await self._wait_until_files_durable(
+            await self.rows.select_files(container_rows.DUE, kind=kind, now=self._clock.now(), limit=limit)
         )
 
-    async def untold(self, *, limit: int) -> Sequence[ContainerFile]:
+    async def unreported_files(self, *, limit: int) -> Sequence[ContainerFile]:
         """
         Return the files whose final state the cost service does not know yet. Raises SpoolUnavailable if
         these states are not yet durable.
         """
-        return await self._confirmed(await self.rows.select(container_rows.UNTOLD, limit=limit))
+        return await self._wait_until_files_durable(
+            await self.rows.select_files(container_rows.UNTOLD, limit=limit)
+        )
 
-    async def _confirmed(self, files: Sequence[ContainerFile]) -> Sequence[ContainerFile]:
+    async def _wait_until_files_durable(self, files: Sequence[ContainerFile]) -> Sequence[ContainerFile]:
         if files:
-            await self.rows.confirm()
+            await self.rows.wait_until_durable()
         return files
 
-    async def told(self, files: Sequence[ContainerFile]) -> None:
+    async def mark_reported(self, files: Sequence[ContainerFile]) -> None:
         """Record that the cost service has been informed that these files are abandoned."""
         await self._kept.change(files, lambda file: replace(file, untold=False))
 
@@ -429,16 +439,16 @@ class ContainerFiles:
             current = [await self.rows.find(file.id) for file in files]
             due_files = [file for file in current if file is not None and file.is_due]
             bodies = [file for file in due_files if file.kind == REMOTE_WRITE]
-            gone = [file.id for file in bodies if not self._stays(file)]
+            gone = [file.id for file in bodies if not self._is_kept_after_delivery(file)]
             replays = [BookChange(kind=file.kind, term=REPLAYED, n=1) for file in due_files if file.asked]
-            await self._kept.write([(file, self._delivered(file)) for file in due_files], changes=replays)
+            await self._kept.write([(file, self._deliver_file(file)) for file in due_files], changes=replays)
             await self.contents.remove(gone)
 
-    def _stays(self, file: ContainerFile) -> bool:
+    def _is_kept_after_delivery(self, file: ContainerFile) -> bool:
         return file.kind == FILE or (file.kind == REMOTE_WRITE and bool(self.settings.price))
 
-    def _delivered(self, file: ContainerFile) -> ContainerFile:
-        is_kept = file.kept and self._stays(file)
+    def _deliver_file(self, file: ContainerFile) -> ContainerFile:
+        is_kept = file.kept and self._is_kept_after_delivery(file)
         delivered_fields: dict[str, Any] = {
             "asked": False,
             "problem": None,
@@ -495,34 +505,34 @@ class ContainerFiles:
             await self.contents.remove([id])
         return discarded
 
-    async def retain(self, *, has_upstream: bool) -> None:
+    async def delete_expired(self, *, has_upstream: bool) -> None:
         """Delete files that have expired."""
-        await self._kept.retain(has_upstream=has_upstream)
+        await self._kept.delete_expired(has_upstream=has_upstream)
 
-    async def follow(self) -> None:
+    async def catch_up(self) -> None:
         """Update the sums in memory with rows that other processes wrote."""
-        await self._kept.follow()
+        await self._kept.catch_up()
 
-    async def stats(self) -> Sequence[ClusterFiles]:
-        return await self.rows.clusters()
+    async def cluster_files(self) -> Sequence[ClusterFiles]:
+        return await self.rows.cluster_files()
 
-    async def waiting(self) -> WaitingFiles:
-        return await self.rows.waiting()
+    async def waiting_files(self) -> WaitingFiles:
+        return await self.rows.waiting_files()
 
     async def verify(self) -> ContainerBooks:
         """Recount the accounting from the rows, and compare it with the running counts."""
         async with self._kept.lock:
-            books = await self.rows.books()
-            return recounted(books, await self.rows.count())
+            books = await self.rows.counts_by_term()
+            return recount_books(books, await self.rows.count())
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
         return await self.rows.page(query)
 
-    async def changes(self) -> None:
+    async def wait_for_changes(self) -> None:
         """Wait until something has become due since the last call. Only one reader may call it."""
-        await self._kept.changes()
+        await self._kept.wait_for_changes()
 
-    def _new(
+    def _new_file(
         self, kind: str, identity: ClusterIdentity, reference: str, by: ContainerSender
     ) -> ContainerFile:
         return ContainerFile(

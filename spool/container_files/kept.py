@@ -46,7 +46,7 @@ ROW_TERMS = frozenset(STATES)  # terms that count stored rows
 Kept = Mapping[tuple[str, str], tuple[int, int]]
 
 
-def changes_of(
+def book_changes(
     pairs: Sequence[tuple[ContainerFile | None, ContainerFile]], gone: Sequence[ContainerFile]
 ) -> list[BookChange]:
     """
@@ -70,14 +70,14 @@ def changes_of(
     return changes
 
 
-def terms_of(kept: Kept) -> Mapping[str, Mapping[str, int]]:
+def terms_by_kind(kept: Kept) -> Mapping[str, Mapping[str, int]]:
     counts: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
     for (kind, term), (n, _) in kept.items():
         counts[kind][term] = n
     return counts
 
 
-def recounted(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks:
+def recount_books(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks:
     """Recount the accounting terms from stored and deleted rows. Describe each running count that differs."""
     terms: defaultdict[str, dict[str, int]] = defaultdict(dict)
     imbalances = []
@@ -124,16 +124,16 @@ class ContainerSums:
         return sums
 
     async def _read(self, rows: ContainerRows) -> None:
-        self._books = dict(await rows.books())
+        self._books = dict(await rows.counts_by_term())
         self.open, self._bytes, self._waiting = Counter(), Counter(), Counter()
-        for held_files in await rows.held():
+        for held_files in await rows.held_files():
             self.open[held_files.key] += held_files.open
             self._bytes[held_files.identity, held_files.key] += held_files.bytes
             self._waiting[held_files.key] += held_files.waiting_bytes
 
     async def read_again(self, rows: ContainerRows) -> bool:
         """Read the sums again if the accounting has changed. Return False if not."""
-        if self._books == await rows.books():
+        if self._books == await rows.counts_by_term():
             return False
         await self._read(rows)
         return True
@@ -144,26 +144,26 @@ class ContainerSums:
         return self._bytes.total() + self.arriving.total()
 
     @property
-    def known(self) -> int:
+    def row_count(self) -> int:
         """The number of stored rows."""
         return sum(n - carried for (_, term), (n, carried) in self._books.items() if term in ROW_TERMS)
 
-    def number(self, term: str, *kinds: str) -> int:
+    def sum_term(self, term: str, *kinds: str) -> int:
         """Return the sum of the current counts of a term, over some kinds."""
         return sum(self._books.get((kind, term), (0, 0))[0] for kind in kinds)
 
     def books(self) -> ContainerBooks:
-        return ContainerBooks(terms=terms_of(self._books))
+        return ContainerBooks(terms=terms_by_kind(self._books))
 
     @property
-    def waiting(self) -> Mapping[str, int]:
+    def waiting_bytes(self) -> Mapping[str, int]:
         """For each key, the bytes that wait for delivery or are arriving."""
         waiting_by_key = Counter(self._waiting)
         for (_, key), n in self.arriving.items():
             waiting_by_key[key] += n
         return waiting_by_key
 
-    def over(self, place: Place) -> str:
+    def exceeded_limit(self, place: Place) -> str:
         """Return the name of the setting whose limit is exceeded, or "" if none is."""
         if self._bytes[place] + self.arriving[place] > self._settings.max_cluster_bytes:
             return MAX_CLUSTER_BYTES
@@ -174,7 +174,7 @@ class ContainerSums:
         Return True if a key may send `n` more bytes. The waiting bytes of a key
         get at most half of what other keys leave free.
         """
-        waiting = self.waiting
+        waiting = self.waiting_bytes
         return may_add(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
 
     def fullest_spent(self) -> str:
@@ -194,7 +194,7 @@ class ContainerSums:
         """
         return may_add(self.open[key], self.open.total() + n, n, self._settings.max_files)
 
-    def follow(
+    def apply_write(
         self,
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
         gone: Sequence[ContainerFile],
@@ -254,9 +254,9 @@ class KeptFiles:
                     f"{why}, which is half of what other keys leave free. Retry later",
                     retry_after_s=RETRY_AFTER_S,
                 )
-            if self.sums.over(place):
+            if self.sums.exceeded_limit(place):
                 await self._remove_spent(place)
-            over = self.sums.over(place)
+            over = self.sums.exceeded_limit(place)
             if over:
                 raise SpoolFull(
                     f"files that wait for delivery use up {over}. Retry later", retry_after_s=RETRY_AFTER_S
@@ -280,8 +280,8 @@ class KeptFiles:
                 "this key has too many waiting files for the limit container.max_files. Retry later",
                 retry_after_s=RETRY_AFTER_S,
             )
-        while self.sums.known + n > max_rows:
-            forgettable = await self.rows.select(container_rows.FORGETTABLE, limit=max(MANY, n))
+        while self.sums.row_count + n > max_rows:
+            forgettable = await self.rows.select_files(container_rows.FORGETTABLE, limit=max(MANY, n))
             if not forgettable:
                 raise SpoolFull(
                     "all files within the limit container.max_files are waiting. Retry later",
@@ -295,20 +295,20 @@ class KeptFiles:
         with the most stored bytes are deleted first.
         """
         async with self.lock:
-            while over := self.sums.over(place):
+            while over := self.sums.exceeded_limit(place):
                 identity, key = place if over == MAX_CLUSTER_BYTES else (None, self.sums.fullest_spent())
-                spent = await self.rows.select(
+                spent = await self.rows.select_files(
                     container_rows.SPENT, now=inf, identity=identity, key=key, limit=1
                 )
                 # another process deleted files that still count in this process
                 if not spent and identity is None:
-                    spent = await self.rows.select(container_rows.SPENT, now=inf, limit=1)
+                    spent = await self.rows.select_files(container_rows.SPENT, now=inf, limit=1)
                 if not spent:
                     return
                 await self._remove(spent, DELIVERED)
 
     async def _remove_all(self, which: str, before: float, state: str) -> None:
-        while files := await self.rows.select(which, now=before, limit=MANY):
+        while files := await self.rows.select_files(which, now=before, limit=MANY):
             async with self.lock:
                 current = [await self.rows.find(file.id) for file in files]
                 await self._remove([file for file in current if file is not None], state)
@@ -346,31 +346,31 @@ class KeptFiles:
         Raises KeyEnded if the sender's key has ended, and TooManyFiles if new rows would exceed the limit.
         """
         pairs = [(before, after) for before, after in files if before != after]
-        all_changes = [*changes, *changes_of(pairs, gone)]
+        all_changes = [*changes, *book_changes(pairs, gone)]
         if not (pairs or gone or all_changes):
             return
         max_rows = self.settings.max_files if is_bounded else None
         await self.rows.write(pairs, gone, all_changes, expects=expects, most=max_rows)
-        self.sums.follow(pairs, gone, all_changes)
+        self.sums.apply_write(pairs, gone, all_changes)
         self._news.set()
 
-    async def follow(self) -> None:
+    async def catch_up(self) -> None:
         """Read the sums again if other processes wrote rows."""
         async with self.lock:
             if await self.sums.read_again(self.rows):
                 self._news.set()
 
-    async def retain(self, *, has_upstream: bool) -> None:
+    async def delete_expired(self, *, has_upstream: bool) -> None:
         """Delete files that have expired."""
         now = self._clock.now()
         before = now - self.settings.retention
-        while files := await self.rows.select(container_rows.OVERDUE, now=now, limit=MANY):
+        while files := await self.rows.select_files(container_rows.OVERDUE, now=now, limit=MANY):
             await self.change(files, lambda file: replace(file, state=UNUSED, done_at=now))
         await self._remove_all(container_rows.SPENT, before, DELIVERED)
         if not has_upstream:
             await self._remove_all(container_rows.UNSENT, before, EXPIRED)
 
-    async def changes(self) -> None:
+    async def wait_for_changes(self) -> None:
         """Wait until something has been written since the last call. Only one reader may call it."""
         await self._news.wait()
         self._news.clear()

@@ -189,13 +189,13 @@ _NAMES = (
 MAX_HEAD_BYTES = 64 * 1024
 
 
-def head_of(file: ContainerFile) -> bytes:
+def encode_head(file: ContainerFile) -> bytes:
     """Encode the metadata of a file as one line of JSON, which precedes the file's bytes."""
     known = asdict(file)
     return json.dumps({name: known[name] for name in _NAMES}, separators=(",", ":")).encode() + b"\n"
 
 
-def file_of(head: bytes) -> ContainerFile | None:
+def decode_head(head: bytes) -> ContainerFile | None:
     """
     Restore a row from a head, without size and checksum of the bytes. Return None if the head is invalid.
     """

@@ -39,7 +39,7 @@ class Deliveries(Protocol):
     dead_version: int  # increases with every change of a rejected record
     fenced: int  # number of results that were ignored, because another worker had taken the delivery
 
-    async def declare(self, routes: Sequence[RouteSpec], *, at_start: bool = True) -> None:
+    async def set_routes(self, routes: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         """
         Set the configured routes. New routes begin at the position that `start` names. Routes that are no
         longer configured become orphaned.
@@ -50,7 +50,7 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def due(
+    async def take_due(
         self, route: str, *, now: float, max_records: int, below: int | None = None
     ) -> Delivery | None:
         """
@@ -61,7 +61,7 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
+    async def take_probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         """
         Return a delivery of a single record to try on a route whose destination rejects everything, or None.
 
@@ -146,26 +146,26 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def unknown(self, delivery: Delivery, *, reason: str) -> None:
+    async def mark_unknown(self, delivery: Delivery, *, reason: str) -> None:
         """
         Mark a delivery whose outcome is unknown and that must not be sent twice. An operator settles it.
         """
         ...
 
-    async def unknowns(self) -> Sequence[UnknownDelivery]:
+    async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
         """
         Return the deliveries that an operator must settle, oldest first. Their entries are retained until then.
         """
         ...
 
-    async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
+    async def settle_unknown(self, id: int, *, sent: bool) -> UnknownDelivery:
         """
         Settle a delivery as received, or make it due again. Raises NotThere if no delivery with this id waits
         for an operator.
         """
         ...
 
-    async def unsettled(self) -> Sequence[UnsettledDelivery]:
+    async def unsettled_deliveries(self) -> Sequence[UnsettledDelivery]:
         """
         Return every delivery that is not settled, by id, including replays and those with unknown outcome.
         """
@@ -181,14 +181,14 @@ class Deliveries(Protocol):
         """Return every route, by name."""
         ...
 
-    async def drop(self, route: str) -> int:
+    async def delete_route(self, route: str) -> int:
         """
         Delete an orphaned route. Its waiting records are counted as discarded. Raises NotAllowed if the
         route is configured.
         """
         ...
 
-    async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]:
+    async def dead_letters(self, *, route: str | None = None) -> Sequence[DeadLetter]:
         """Return the rejected records of one or all routes, oldest first, including those of deleted routes."""
         ...
 
@@ -229,7 +229,7 @@ class Deliveries(Protocol):
 class Landings(Protocol):
     """Files in data lakes. `Deliveries.settle` adds a row in its transaction."""
 
-    async def editions(self, route: str, first: int) -> Sequence[str]:
+    async def find_or_begin_editions(self, route: str, first: int) -> Sequence[str]:
         """
         Return the editions of a route, beginning with the edition of the delivery that starts with `first`,
         then earlier ones.
@@ -247,15 +247,15 @@ class Landings(Protocol):
         """
         ...
 
-    async def before(self, route: str, first: int) -> Landing | None:
+    async def landing_before(self, route: str, first: int) -> Landing | None:
         """Return the landed delivery that directly precedes a number on a route."""
         ...
 
-    async def landed(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
+    async def landings_after(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
         """Return landed deliveries of a route that begin after a number, in order."""
         ...
 
-    async def routes(self) -> Sequence[tuple[str, int]]:
+    async def routes_with_counts(self) -> Sequence[tuple[str, int]]:
         """Return the routes with landed deliveries, by name, with their counts."""
         ...
 
@@ -283,7 +283,7 @@ class PastDates(NamedTuple):
 
 
 class PastRecords(Protocol):
-    def lacks(self, dimensions: Collection[str]) -> bool:
+    def has_unstored(self, dimensions: Collection[str]) -> bool:
         """
         Return True if the lake does not store the values of one of these dimensions, so that all appear unknown.
         """
@@ -342,7 +342,7 @@ async def keep_verdict(table: Statements, verdict: LakeVerdict) -> None:
     await table.keep_pull_state(_KEPT_AS + verdict.route, state)
 
 
-async def kept_landed(table: Statements, route: str) -> float | None:
+async def stored_landing_time(table: Statements, route: str) -> float | None:
     """Return when a delivery of a topic or a table last landed, to the minute, or None."""
     stored = await table.pull_state(_LANDED_AS + route)
     return None if stored is None else float(stored["at"])

@@ -11,14 +11,14 @@ def count(span: Range) -> int:
     return span[1] - span[0] + 1
 
 
-def clipped(ranges: Iterable[Range], to: Range) -> Iterator[Range]:
+def clip_ranges(ranges: Iterable[Range], to: Range) -> Iterator[Range]:
     """Cut each range to the part inside `to`. Ranges outside are left out."""
     for first, last in ranges:
         if first <= to[1] and last >= to[0]:
             yield max(first, to[0]), min(last, to[1])
 
 
-def without(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator[Range]:
+def subtract_ranges(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator[Range]:
     """Yield the ranges without the holes, in order."""
     remaining = sorted(holes)
     for first, last in sorted(ranges):
@@ -32,7 +32,7 @@ def without(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator[Range]:
             yield first, last
 
 
-def joined(ranges: Iterable[Range]) -> Iterator[Range]:
+def merge_ranges(ranges: Iterable[Range]) -> Iterator[Range]:
     """Merge adjacent ranges. The input must be sorted."""
     current: Range | None = None
     for first, last in ranges:
@@ -46,7 +46,7 @@ def joined(ranges: Iterable[Range]) -> Iterator[Range]:
         yield current
 
 
-def chunks(span: Range, size: int) -> Iterator[Range]:
+def split_range(span: Range, size: int) -> Iterator[Range]:
     """Split a range into pieces of at most `size`."""
     for first in range(span[0], span[1] + 1, size):
         yield first, min(first + size - 1, span[1])

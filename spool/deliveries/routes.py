@@ -28,7 +28,7 @@ class Backlog(NamedTuple):
     unknown: int  # records with unknown outcome, including those of replays
 
 
-def begin(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
+def new_route(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
     """
     Create a route. `accepted` is the last number assigned in its topic, `oldest` is the lowest stored number.
     """
@@ -37,7 +37,7 @@ def begin(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
     return StoredRoute(name=spec.name, topic=spec.topic, required=spec.required, counts=counts)
 
 
-def known(route: StoredRoute | None, name: str) -> StoredRoute:
+def require_route(route: StoredRoute | None, name: str) -> StoredRoute:
     if route is None:
         raise NotThere(f"there is no route {name}")
     return route
@@ -48,7 +48,7 @@ def check_drop(route: StoredRoute) -> None:
         raise NotAllowed(f"{route.name} is in the configuration. Remove its destination there first")
 
 
-def backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
+def sum_backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
     """Add up the records that a route still has to deliver."""
     stored = list(deliveries)
     open_deliveries = [delivery for delivery in stored if delivery.state == OPEN]
@@ -65,23 +65,23 @@ def backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
     )
 
 
-def queued(route: StoredRoute, backlog: Backlog, *, accepted: int) -> int:
+def queued_count(route: StoredRoute, backlog: Backlog, *, accepted: int) -> int:
     """Return the number of records that wait, including records that are not in a delivery yet."""
     return backlog.records + accepted + 1 - route.next
 
 
-def terms(route: StoredRoute, backlog: Backlog, *, accepted: int) -> dict[str, int]:
+def route_terms(route: StoredRoute, backlog: Backlog, *, accepted: int) -> dict[str, int]:
     """Return the terms of a route for the accounting."""
     counted = {term: route.counts[term] for term in TERMS}
-    return {**counted, "queued": queued(route, backlog, accepted=accepted)}
+    return {**counted, "queued": queued_count(route, backlog, accepted=accepted)}
 
 
-def progress(route: StoredRoute, backlog: Backlog) -> int:
+def lowest_unsettled(route: StoredRoute, backlog: Backlog) -> int:
     """Return the lowest number that is not settled."""
     return route.next if backlog.oldest is None else min(backlog.oldest, route.next)
 
 
-def state(
+def route_state(
     route: StoredRoute,
     backlog: Backlog,
     *,
@@ -92,7 +92,7 @@ def state(
     """
     Return the state of a route for operators. `committed_at` is the commit time of the record at its progress.
     """
-    waiting = queued(route, backlog, accepted=accepted)
+    waiting = queued_count(route, backlog, accepted=accepted)
     times = [at for at in (backlog.kept_at, committed_at) if at is not None]
     return RouteState(
         name=route.name,
@@ -100,7 +100,7 @@ def state(
         required=route.required,
         state=ORPHANED if route.orphaned else route.state,
         reason=route.reason,
-        progress=progress(route, backlog),
+        progress=lowest_unsettled(route, backlog),
         queued=waiting,
         oldest_age_s=max(0.0, now - min(times)) if waiting and times else None,
         delivered=route.counts["delivered"],
@@ -130,10 +130,10 @@ async def routes_with_refusals(deliveries: Deliveries, now: float) -> list[Route
     for refusal in await deliveries.partial_refusals():
         if refusal.at > now - RECENT_S:
             recent.setdefault(refusal.route, []).append(refusal)
-    return [_with_refusals(route, recent.get(route.name, ())) for route in await deliveries.routes()]
+    return [_add_refusals(route, recent.get(route.name, ())) for route in await deliveries.routes()]
 
 
-def _with_refusals(route: RouteState, refusals: Sequence[PartialRefusal]) -> RouteState:
+def _add_refusals(route: RouteState, refusals: Sequence[PartialRefusal]) -> RouteState:
     if not refusals:
         return route
     newest = max(refusals, key=lambda refusal: refusal.at)

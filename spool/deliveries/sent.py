@@ -109,5 +109,5 @@ class SentDeliveries(ABC):
     async def give_back(self, delivery: Delivery, *, reason: str, not_before: float) -> None:
         await self._finish(delivery, partial(transitions.give_back, reason=reason, not_before=not_before))
 
-    async def unknown(self, delivery: Delivery, *, reason: str) -> None:
+    async def mark_unknown(self, delivery: Delivery, *, reason: str) -> None:
         await self._finish(delivery, partial(transitions.become_unknown, reason=reason))

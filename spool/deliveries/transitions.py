@@ -23,7 +23,9 @@ from spool.record import Record
 # -- new deliveries ------------------------------------------------------------------------------------------
 
 
-def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int) -> RouteChange | None:
+def cut_delivery(
+    route: StoredRoute, *, waiting: int, closed_below: int, max_records: int
+) -> RouteChange | None:
     """
     Make a delivery of the lowest numbers that are in no delivery, marked as being sent.
 
@@ -34,7 +36,7 @@ def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int
     end = min(route.next + max_records, closed_below)
     if first >= end or waiting >= rules.MAX_WAITING:
         return None
-    delivery = _new(route.name, (first, end - 1), acceptances=route.acceptances, sending=True)
+    delivery = _new_delivery(route.name, (first, end - 1), acceptances=route.acceptances, sending=True)
     return RouteChange(route=route.name, added=[delivery], counts={"next": end - first})
 
 
@@ -51,18 +53,18 @@ def replay(
             f"{route.name} is a data lake, which has each record once, so nothing can be sent to it again"
         )
     cut_so_far = route.counts["before_start"] + 1, route.next - 1
-    settled = ranges.without(ranges.clipped(committed, cut_so_far), unsettled)
+    settled = ranges.subtract_ranges(ranges.clip_ranges(committed, cut_so_far), unsettled)
     return RouteChange(
         route=route.name,
         added=[
-            _new(route.name, chunk, acceptances=route.acceptances, replay=True)
-            for span in ranges.joined(settled)
-            for chunk in ranges.chunks(span, rules.REPLAY_RECORDS)
+            _new_delivery(route.name, chunk, acceptances=route.acceptances, replay=True)
+            for span in ranges.merge_ranges(settled)
+            for chunk in ranges.split_range(span, rules.REPLAY_RECORDS)
         ],
     )
 
 
-def _new(
+def _new_delivery(
     route: str,
     span: Range,
     *,
@@ -89,14 +91,16 @@ def _new(
     )
 
 
-def take(delivery: StoredDelivery) -> RouteChange:
+def mark_sending(delivery: StoredDelivery) -> RouteChange:
     """
     Mark a delivery as being sent.
 
     If it is already marked, an earlier attempt ended without a stored outcome, so it may have been accepted.
     """
     change = (
-        interrupted(delivery) if delivery.sending else RouteChange(route=delivery.route, changed=delivery)
+        reopen_interrupted(delivery)
+        if delivery.sending
+        else RouteChange(route=delivery.route, changed=delivery)
     )
     sending = replace(change.changed or delivery, sending=True, fence=delivery.fence + 1)
     return RouteChange(route=delivery.route, changed=sending, counts=change.counts)
@@ -159,7 +163,7 @@ def split(parent: StoredDelivery, second: int, *, reason: str | None, refused: b
         route=parent.route,
         removed=[parent.id],
         added=[
-            _new(
+            _new_delivery(
                 parent.route,
                 span,
                 acceptances=parent.acceptances,
@@ -231,7 +235,7 @@ def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> Ro
     return retry(delivery, reason=reason, not_before=not_before, ambiguous=True)
 
 
-def interrupted(delivery: StoredDelivery) -> RouteChange:
+def reopen_interrupted(delivery: StoredDelivery) -> RouteChange:
     """
     Reopen a delivery that was being sent when the process ended. It may have been accepted,
     so it becomes ambiguous.
@@ -251,15 +255,17 @@ def reopen_restored(delivery: StoredDelivery, *, hold_back: str | None) -> Route
     With `hold_back`, the delivery waits for an operator, for that reason. Otherwise it is sent again
     under its key.
     """
-    return interrupted(delivery) if hold_back is None else become_unknown(delivery, reason=hold_back)
+    return reopen_interrupted(delivery) if hold_back is None else become_unknown(delivery, reason=hold_back)
 
 
 def hold_rest(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
     """Put all records that are in no delivery into deliveries with unknown outcome."""
     rest = (route.next, accepted)
     held = [
-        replace(_new(route.name, span, acceptances=route.acceptances, last_error=reason), state=UNKNOWN)
-        for span in ranges.chunks(rest, rules.REPLAY_RECORDS)
+        replace(
+            _new_delivery(route.name, span, acceptances=route.acceptances, last_error=reason), state=UNKNOWN
+        )
+        for span in ranges.split_range(rest, rules.REPLAY_RECORDS)
     ]
     count = sum(delivery.count for delivery in held)
     return RouteChange(route=route.name, added=held, counts={"next": count, "unknown": count})
@@ -348,7 +354,7 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
         )
     number = letter.number
     entry = Entry(topic=letter.topic, first=number, committed_at=letter.committed_at, records=[letter.record])
-    delivery = _new(
+    delivery = _new_delivery(
         route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, entry=entry
     )
     counts = _terms(letter, dead=-1)
@@ -386,7 +392,9 @@ def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> Ro
         route=route.name,
         removed=[delivery.id for delivery in below],
         added=[
-            _new(route.name, (number, delivery.last), acceptances=route.acceptances, replay=delivery.replay)
+            _new_delivery(
+                route.name, (number, delivery.last), acceptances=route.acceptances, replay=delivery.replay
+            )
             for delivery in below
             if delivery.last >= number
         ],

@@ -84,7 +84,7 @@ class Device:
         """Return the time when the device last reported, or when it was admitted."""
         return self.last_seen or self.enrolled_at
 
-    def updated(self, *, facts: bool = False, **changes: Any) -> Device:
+    def with_changes(self, *, facts: bool = False, **changes: Any) -> Device:
         """
         Return the device with changes that must be sent upstream. `facts`: the changes belong to the enrolment.
 
@@ -112,7 +112,7 @@ class Unenrolled:
 DeviceChange = Callable[[Device | None], Device]
 
 
-def of_known(change: Callable[[Device], Device]) -> DeviceChange:
+def require_known(change: Callable[[Device], Device]) -> DeviceChange:
     """Wrap a change so that it raises NotThere if the row has been deleted."""
 
     def changed(known: Device | None) -> Device:
@@ -217,7 +217,7 @@ class DeviceRows(Protocol):
         """Wait until running commits that use keys which `write` ended are stored or rejected."""
         ...
 
-    async def ended(self, wanted: DeviceWrite) -> Expectations:
+    async def failed_expectations(self, wanted: DeviceWrite) -> Expectations:
         """
         Return the expectations that fail now. Call it before changes are audited. Always empty if rows
         are not shared.
@@ -226,7 +226,7 @@ class DeviceRows(Protocol):
         """
         ...
 
-    async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+    async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         """
         Return the rows that other processes wrote recently, None for deleted rows.
 
@@ -234,6 +234,6 @@ class DeviceRows(Protocol):
         """
         ...
 
-    async def names(self) -> Sequence[Unenrolled]:
+    async def unenrolled_names(self) -> Sequence[Unenrolled]:
         """Return the unenrolled names that any process stored."""
         ...

@@ -29,7 +29,7 @@ from spool.devices.device import (
     TooManyDevices,
     Unenrolled,
     WriteConditions,
-    of_known,
+    require_known,
 )
 from spool.errors import KeyEnded, SpoolError, SpoolUnavailable
 from spool.log.partial_reports import Expectation
@@ -65,7 +65,7 @@ class DeviceUpdate:
             return False
         return True
 
-    def apply(self, known: Device | None) -> Device | None:
+    def apply_change(self, known: Device | None) -> Device | None:
         """Apply the change again. Return the row unchanged if the change raises."""
         try:
             self.device = self.change(known)
@@ -109,7 +109,7 @@ class DeviceBatch:
     def add(self, id: str, updates: Iterable[DeviceUpdate]) -> None:
         self.updates.setdefault(id, []).extend(updates)
 
-    def note(self, name: str, expects: Expectations) -> None:
+    def note_name(self, name: str, expects: Expectations) -> None:
         self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expects
 
     def refuse(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
@@ -134,17 +134,17 @@ class DeviceBatch:
             del self.names[name]
         return ids, names
 
-    def apply(self, id: str, known: Device | None) -> Device | None:
+    def apply_updates(self, id: str, known: Device | None) -> Device | None:
         """Return the row with all waiting changes applied."""
         updates = self.updates.get(id, [])
         if id in self.deleted:
             known, updates = None, updates[self.deleted[id] :]
         for update in updates:
-            known = update.apply(known)
+            known = update.apply_change(known)
         return known
 
 
-def conditions_of(
+def write_conditions(
     batches: Sequence[DeviceBatch], ids: Collection[str], names: Collection[str]
 ) -> WriteConditions:
     """Return the conditions for writing these rows and names."""
@@ -222,20 +222,20 @@ class DeviceTable:
     def all(self) -> list[Device]:
         return list(self._devices.values())
 
-    def enrolled_by(self, key: str) -> int:
+    def count_enrolled(self, key: str) -> int:
         """Return the number of devices that a key enrolled."""
         return self._by_key[key]
 
-    def uses_of(self, token: str) -> int:
+    def count_uses(self, token: str) -> int:
         """Return the number of devices that used an enrolment token."""
         return self._by_token[token]
 
-    def of_hardware(self, hardware_id: str) -> list[Device]:
+    def devices_with_hardware(self, hardware_id: str) -> list[Device]:
         """Return the devices that claim this hardware id, in order of their ids. Empty for an empty id."""
         ids = self._by_hardware.get(hardware_id, ()) if hardware_id else ()
         return [self._devices[id] for id in sorted(ids)]
 
-    def unenrolled(self) -> list[Unenrolled]:
+    def unenrolled_names(self) -> list[Unenrolled]:
         return list(self._unenrolled.values())
 
     def __len__(self) -> int:
@@ -269,13 +269,13 @@ class DeviceTable:
         update = self._change(id, change, expects=frozenset(expects), most=most, token=token, audited=audited)
         batch = self._batch
         batch.waiting = True
-        self._begin()
+        self._begin_writing()
         await asyncio.shield(batch.done)
         if update.error is not None:
             raise update.error
         return update.device
 
-    async def keep(self, device: Device, change: AuditedChange | None = None) -> None:
+    async def replace_row(self, device: Device, change: AuditedChange | None = None) -> None:
         """Replace a row regardless of its state. See `update`."""
         await self.update(device.id, lambda known: device, change)
 
@@ -293,10 +293,10 @@ class DeviceTable:
         batch.deleted.update({id: len(batch.updates.get(id, ())) for id in ids})
         batch.waiting = True
         batch.deletions += changes
-        self._begin()
+        self._begin_writing()
         await asyncio.shield(batch.done)
 
-    def touch(
+    def change_soon(
         self, id: str, change: Callable[[Device], Device], *, expects: Collection[Expectation] = ()
     ) -> None:
         """
@@ -304,7 +304,7 @@ class DeviceTable:
         at which a device was last seen.
         """
         if id in self._devices:
-            self._change(id, of_known(change), expects=frozenset(expects))
+            self._change(id, require_known(change), expects=frozenset(expects))
             self._flush_soon()
 
     def _change(
@@ -344,7 +344,7 @@ class DeviceTable:
         self._unenrolled[name] = Unenrolled(
             name=name, first_seen=first, last_seen=now, count=count + 1, key=key
         )
-        self._batch.note(name, frozenset(expects))
+        self._batch.note_name(name, frozenset(expects))
         self._batch.gone.discard(name)
         if len(self._unenrolled) > MAX_UNENROLLED:
             held = Counter(unenrolled.key for unenrolled in self._unenrolled.values())
@@ -358,16 +358,16 @@ class DeviceTable:
             )
         self._flush_soon()
 
-    async def follow(self, ids: Collection[str] | None) -> None:
+    async def catch_up(self, ids: Collection[str] | None) -> None:
         """
         Read rows into memory that other processes wrote. `ids` names the rows that have changed. None means
         that any row may have changed.
         """
         async with self._turn:
-            changed_rows = await self._rows.others(ids)
-            names = await self._rows.names() if ids is None else None
+            changed_rows = await self._rows.rows_of_others(ids)
+            names = await self._rows.unenrolled_names() if ids is None else None
             for id, stored_row in changed_rows.items():
-                self._take(id, stored_row)
+                self._remember_stored(id, stored_row)
                 if stored_row is not None and self._unenrolled.pop(id, None) is not None:
                     self._batch.names.pop(id, None)
             if names is not None:
@@ -378,7 +378,7 @@ class DeviceTable:
             self.version += 1
             self._news.set()
 
-    async def changes(self) -> None:
+    async def wait_for_changes(self) -> None:
         """Wait until rows have been written since the last call. Only one reader may call it."""
         await self._news.wait()
         self._news.clear()
@@ -386,7 +386,7 @@ class DeviceTable:
     async def flush(self) -> None:
         """Write touched rows now. If that fails, they are written later."""
         if self._batch:
-            self._begin()
+            self._begin_writing()
         if self._task is not None:
             await asyncio.shield(self._task)
 
@@ -403,7 +403,7 @@ class DeviceTable:
             self._batch.names.pop(name, None)
             self._batch.gone.add(name)
 
-    def _begin(self) -> None:
+    def _begin_writing(self) -> None:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write_all(), name="devices")
 
@@ -415,7 +415,7 @@ class DeviceTable:
     async def _flush_later(self) -> None:
         await asyncio.sleep(FLUSH_EVERY_S)
         if self._batch:
-            self._begin()
+            self._begin_writing()
 
     async def _write_all(self) -> None:
         await asyncio.sleep(0)  # let other changes of this turn of the event loop join the batch
@@ -432,7 +432,7 @@ class DeviceTable:
             except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get it
                 if not isinstance(error, SpoolError):
                     _log.exception("writing devices failed unexpectedly", extra={"action": "devices_fault"})
-                self._failed(batch, error)
+                self._handle_failure(batch, error)
                 if not batch.waiting:
                     return
             else:
@@ -455,19 +455,19 @@ class DeviceTable:
                 self._durable.pop(id, None)
             while overwritten:
                 for id, newest in overwritten.items():
-                    self._take(id, newest)
+                    self._remember_stored(id, newest)
                 overwritten = await self._put(batch, overwritten.keys())
             self._writing = None  # rows that are read from now on include these changes
         # wait outside the lock, so that rows of other processes can be read meanwhile
         await self._rows.outlast_commits()
 
     async def _leave_out_ended(self, batch: DeviceBatch) -> None:
-        device_write = self._wanted([batch], batch.ids, batch.names, batch.gone, batch.deleted)
-        ended = await self._rows.ended(device_write)
+        device_write = self._rows_to_write([batch], batch.ids, batch.names, batch.gone, batch.deleted)
+        ended = await self._rows.failed_expectations(device_write)
         if ended:
             self._refuse(batch, DevicesRefused(ended=ended))
 
-    def _wanted(
+    def _rows_to_write(
         self,
         batches: Sequence[DeviceBatch],
         ids: Collection[str],
@@ -478,7 +478,7 @@ class DeviceTable:
         """Return the rows and names to write for these ids, from memory."""
         devices = [self._devices[id] for id in ids if id in self._devices]
         noted = [self._unenrolled[name] for name in names if name in self._unenrolled]
-        conditions = conditions_of(
+        conditions = write_conditions(
             batches, [row.id for row in devices], [unenrolled.name for unenrolled in noted]
         )
         is_answered = any(batch.waiting for batch in batches)
@@ -504,7 +504,7 @@ class DeviceTable:
         """
         while True:
             # Rows in memory include the changes of the next batch as well, so its conditions apply here.
-            device_write = self._wanted([batch, self._batch], ids, names, gone, deleted)
+            device_write = self._rows_to_write([batch, self._batch], ids, names, gone, deleted)
             try:
                 overwritten = await self._rows.write(device_write)
             except DevicesRefused as refused:
@@ -519,16 +519,16 @@ class DeviceTable:
         for changed_batch in (batch, self._batch):
             ids, names = changed_batch.refuse(refused)
             for id in ids:
-                self._take(id, self._durable.get(id))
+                self._remember_stored(id, self._durable.get(id))
             for name in names:  # the names that other processes stored are read again
                 self._unenrolled.pop(name, None)
 
-    def _take(self, id: str, stored: Device | None) -> None:
+    def _remember_stored(self, id: str, stored: Device | None) -> None:
         """Put a stored row into memory, with unwritten changes applied on top."""
         device = stored
         for batch in (self._writing, self._batch):
             if batch is not None:
-                device = batch.apply(id, device)
+                device = batch.apply_updates(id, device)
         if stored is None:
             self._durable.pop(id, None)
         else:
@@ -555,9 +555,9 @@ class DeviceTable:
         if self.watcher is not None:
             self.watcher(id)
 
-    def _failed(self, batch: DeviceBatch, error: Exception) -> None:
+    def _handle_failure(self, batch: DeviceBatch, error: Exception) -> None:
         for name, expects in batch.names.items():
-            self._batch.note(name, expects)
+            self._batch.note_name(name, expects)
         self._batch.gone |= batch.gone - batch.names.keys()
         if not batch.waiting:  # no caller waits for the result, so retry with the next batch
             for id, updates in batch.updates.items():
@@ -572,7 +572,7 @@ class DeviceTable:
             self._flush_soon()
             return
         for id in {*batch.ids, *batch.deleted} - self._batch.deleted.keys():
-            self._take(id, self._durable.get(id))
+            self._remember_stored(id, self._durable.get(id))
         known = isinstance(error, SpoolError)
         batch.done.set_exception(error if known else SpoolUnavailable("the devices could not be written"))
         batch.done.exception()  # retrieve the exception; otherwise asyncio logs it if the waiter was cancelled

@@ -18,7 +18,7 @@ from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, ORIGINS, CostQuery, Derived
 from spool.ledger.sums import DAY_S, Dimensions
-from spool.record import border
+from spool.record import format_to_second
 
 # Charges that can be assigned to a slice (the calls that a restricted person sees). LAYERS are also spread
 # over calls, but in proportion to the whole bill. All other charges belong to the whole bill.
@@ -111,7 +111,7 @@ def with_own_dimensions(query: CostQuery) -> CostQuery:
     Return the query as it applies to counted sums. There, every call has the charge `usage` and the basis
     `exact`, unless the query defines these dimensions itself.
     """
-    counted_dimensions = {name: _COUNTED[name] for name in query.named if name in BILLED_DIMENSIONS}
+    counted_dimensions = {name: _COUNTED[name] for name in query.used_dimensions if name in BILLED_DIMENSIONS}
     return replace(query, derived={**counted_dimensions, **query.derived})
 
 
@@ -136,7 +136,7 @@ def check_days(days: Iterable[int], instants: Iterable[float]) -> None:
         if start != instant and start in known:
             raise NotKept(
                 "billed costs are stored per whole day in UTC only. Choose periods that begin and "
-                f"end at midnight UTC. Your period splits a day at {border(instant)}"
+                f"end at midnight UTC. Your period splits a day at {format_to_second(instant)}"
             )
 
 

@@ -30,7 +30,7 @@ from spool.ledger.sums import (
 )
 from spool.ledger.tag_lists import TAGGED
 from spool.ledger.work import FORGOTTEN, UNLISTS, Units
-from spool.meters import quantity_of
+from spool.meters import quantity_from_millionths
 
 Read = Callable[[Callable[[LedgerRows], Any]], Awaitable[Any]]
 Place = tuple[int, int]  # width and start of a period
@@ -49,13 +49,13 @@ class SumsMoved(Exception):
 
 def comparison_state(rows: LedgerRows) -> Mapping[str, int]:
     """Return the values of the state that must stay the same during a comparison."""
-    state = rows.state()
+    state = rows.state_values()
     names = ("rebuilding", "hourly", TAGGED, RECALCULATED, UNLISTS, FORGOTTEN)
     return {name: state.get(name, 0) for name in names}
 
 
 def _hour_places(rows: LedgerRows, day: int) -> Sequence[Place]:
-    return [(HOUR_S, start) for start in rows.starts(HOUR_S, day, day + DAY_S)]
+    return [(HOUR_S, start) for start in rows.period_starts(HOUR_S, day, day + DAY_S)]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class StoredSums:
         self.check_unmoved(rows)
         state = state_of(rows)
         width = HOUR_S if day >= self._moment["hourly"] else DAY_S
-        joint = {number: view_level(values) for number, values in rows.joint().items()}
+        joint = {number: view_level(values) for number, values in rows.joint_dimensions().items()}
         periods = {
             (width, start): self._read_period(rows, (width, start), joint, state["reach"]) for start in starts
         }
@@ -125,7 +125,7 @@ class StoredSums:
     ) -> tuple[ComparedParts, list[CheckedSum], list[CheckedSum]]:
         """Return the sums of the hours of a day, those of the day, and the view in which they agree."""
         self.check_unmoved(rows)
-        joint = {number: view_level(values) for number, values in rows.joint().items()}
+        joint = {number: view_level(values) for number, values in rows.joint_dimensions().items()}
         hours = _hour_places(rows, day)
         view = self._view_of_day(rows, day, hours, joint)
         of_hours = [cell for place in hours for cell in self._read_sums(rows, place)]
@@ -157,14 +157,16 @@ class StoredSums:
         view = ComparedParts(
             level=level,
             has_estimates=not (level and is_recalculated),
-            has_unit_estimates=not (is_recalculated and rows.meters(width, start)),
+            has_unit_estimates=not (is_recalculated and rows.read_meters(width, start)),
             has_sets=start >= self._moment[FORGOTTEN],
         )
         return (view, view._replace(has_estimates=False)) if is_recalculated else (view,)
 
     def _view_level(self, rows: LedgerRows, place: Place, joint: Mapping[int, int]) -> int:
         return (
-            max((joint[number] for number in rows.numbers(*place) & joint.keys()), default=0) if joint else 0
+            max((joint[number] for number in rows.numbers_in_period(*place) & joint.keys()), default=0)
+            if joint
+            else 0
         )
 
     def cells(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
@@ -178,7 +180,7 @@ class StoredSums:
             after = page[-1][:2]
 
     def _read_sums(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
-        sums, meters = rows.sums_by_key(*place), rows.meters(*place)
+        sums, meters = rows.sums_by_key(*place), rows.read_meters(*place)
         known = self._dimensions_by_number(rows, [*(key for key, _ in sums), *meters])
         for key, measures in sums:
             yield CheckedSum(known[key], measures)
@@ -190,7 +192,7 @@ class StoredSums:
             self._dimensions.clear()
         known = self._dimensions
         if unknown := [number for number in {*numbers} if number not in known]:
-            known.update(rows.dimensions(unknown))
+            known.update(rows.dimensions_by_number(unknown))
             for number in unknown:  # a sum whose dimensions are lost agrees with no record
                 known.setdefault(number, _LOST._replace(source=f"lost {number}"))
         return known
@@ -308,7 +310,7 @@ def _add_up_amounts(view: ComparedParts, cells: Iterable[CheckedSum]) -> Amounts
 def _measure_text(measure: str, amount: int) -> str:
     if measure in MONEY:
         return money.text(amount)
-    return str(amount if measure in COUNTS or measure in LATENCY else quantity_of(amount))
+    return str(amount if measure in COUNTS or measure in LATENCY else quantity_from_millionths(amount))
 
 
 def _named_dimensions(values: DimensionValues) -> Mapping[str, str]:

@@ -26,7 +26,7 @@ class Colours(Protocol):
         """Return the stored colours of these names. Names without a stored colour are missing."""
         ...
 
-    async def colours_of(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
+    async def find_or_assign_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
         """
         Return the colour of each name. New names get, in their order, the colour that the fewest names of the
         dimension have.

@@ -291,7 +291,7 @@ class _Comparison:
 
     async def run(self, oldest: Callable[[], Awaitable[int]]) -> LedgerComparison:
         state, first = self._state, await oldest()
-        firsts = await self._read(lambda rows: rows.firsts())
+        firsts = await self._read(lambda rows: rows.lowest_number_by_period())
         self._stored = StoredSums(self._checksums, self._recalculated, moment=self._moment)
         wrong_days = await self._read_stored()
         reach = max([state["reach"], *(each.reach for each in self._periods.values())])
@@ -352,7 +352,9 @@ class _Comparison:
     async def _read_stored(self) -> Sequence[int]:
         """Read the stored sums. Return the days whose sums are not those of their hours."""
         starts: dict[int, list[int]] = {}
-        hours, days = await self._read(lambda rows: (rows.starts(HOUR_S, 0), rows.starts(DAY_S, 0)))
+        hours, days = await self._read(
+            lambda rows: (rows.period_starts(HOUR_S, 0), rows.period_starts(DAY_S, 0))
+        )
         for width, stored in ((DAY_S, days), (HOUR_S, hours)):
             for start in stored:
                 day = starts.setdefault(start // DAY_S * DAY_S, [])
@@ -396,7 +398,7 @@ class _Comparison:
     def _recount(self, skip: Callable[[int, int], bool]) -> RecountedSums:
         restated = partial(self._recalculated.restated, note=self._partly.note_price)
         sums = HourlySums(
-            tags_of=self._tag_lists.of,
+            tags_of=self._tag_lists.tags_at,
             digests=self._digests,
             skip=skip,
             restated=restated if self._recalculated.mark else None,
@@ -559,7 +561,7 @@ class PeriodRecount:
         self._is_whole = True
         self.marks = tag_lists.mark, recalculated.mark
         self.sums = HourlySums(
-            tags_of=tag_lists.of,
+            tags_of=tag_lists.tags_at,
             digests=digests,
             skip=lambda _, hour: smallest_period(hour, self.hourly) != place,
             restated=recalculated.restated,
@@ -614,7 +616,7 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     # the sum of the day was made from its hours, so it must be made again
     has_day = width == HOUR_S and day < state["daily"]
     for table_width, begin in [(width, start), *([(DAY_S, day)] if has_day else [])]:
-        rows.remove(table_width, [(begin, number) for number in rows.numbers(table_width, begin)])
+        rows.remove(table_width, [(begin, number) for number in rows.numbers_in_period(table_width, begin)])
         rows.drop_meters(table_width, begin)
     placement.forget()
     sums = [*recount.sums.rows()]
@@ -642,7 +644,7 @@ def sum_day_again(rows: LedgerRows, day: int) -> bool:
     state = state_of(rows)
     if state["rebuilding"] or not state["hourly"] <= day < state["daily"]:
         return False
-    rows.remove(DAY_S, [(day, number) for number in rows.numbers(DAY_S, day)])
+    rows.remove(DAY_S, [(day, number) for number in rows.numbers_in_period(DAY_S, day)])
     rows.drop_meters(DAY_S, day)
     rows.sum_up_day(day)
     return True

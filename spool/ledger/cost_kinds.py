@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from spool.ledger import money
-from spool.meters import millionths
+from spool.meters import quantity_in_millionths
 from spool.record import CORRECTED_COUNTS, Inference
 
 # Kinds, which are also fields of CostRow and measures of costs.
@@ -65,6 +65,6 @@ def cost_source_after_pricing(status: str, cost_source: str, estimate: int) -> s
 
 def _is_empty(call: Inference) -> bool:
     counts = [getattr(call, name) for name in CORRECTED_COUNTS]
-    used = [millionths(quantity) for quantity in call.meters.values()]
+    used = [quantity_in_millionths(quantity) for quantity in call.meters.values()]
     stated = [call.cost, call.estimated_cost, *call.charges.values()]
     return not any((*counts, *used, *(money.units(amount) for amount in stated if amount is not None)))

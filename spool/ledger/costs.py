@@ -41,8 +41,8 @@ from spool.ledger.queries import (
 )
 from spool.ledger.sums import COUNTS, DAY_S, LATENCY, MONEY, OTHER, Measures
 from spool.record import CURRENCY
-from spool.turns.threads import ordered
-from spool.turns.threads import sums as column_sums
+from spool.turns.threads import sort_in_steps
+from spool.turns.threads import sum_columns as column_sums
 
 if TYPE_CHECKING:
     from spool.currencies import Converter, Rates
@@ -103,7 +103,7 @@ def costs(
     return [
         total.row(start, group)
         for start, groups in totals.items()
-        for group, total in ordered(groups.items(), key=_group_sort_key)
+        for group, total in sort_in_steps(groups.items(), key=_group_sort_key)
         if _has_row(query, group, total)
     ]
 
@@ -114,7 +114,7 @@ def validated_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
     dimensions can answer it. Raises ValueError for an unknown dimension, and NotKept for a unit of work whose calls
     cannot be found.
     """
-    for name in query.named:
+    for name in query.used_dimensions:
         if name not in query.derived and name not in PRICED_BY:
             check_dimension(name)
     if query.unit is None and _is_filtered(query) and rows.passes_all(query):
@@ -128,7 +128,7 @@ def validated_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
 
 def _check_listed(rows: LedgerRows, unit: str, values: Collection[str]) -> None:
     numbers = work.numbers_of(unit, values)
-    unlisted = rows.unlisted(unit, numbers)
+    unlisted = rows.unlisted_ids(unit, numbers)
     for value, number in zip(values, numbers, strict=True):
         if number in unlisted:
             name = f" {value}" if work.UNITS[unit].is_named else ""
@@ -157,7 +157,7 @@ def _is_filtered(query: CostQuery) -> bool:
 def _read_totals(
     rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
 ) -> _ByPeriod:
-    if not query.arranged and not set(BILLED_DIMENSIONS).isdisjoint(query.named):
+    if not query.arranged and not set(BILLED_DIMENSIONS).isdisjoint(query.used_dimensions):
         from spool.ledger.billed import with_own_dimensions
 
         query = with_own_dimensions(query)
@@ -196,7 +196,7 @@ def _read_totals(
         for index, sum_row in enumerate(sums):
             if not is_one_period:
                 groups = totals[question.period_of(sum_row.start)]
-            group = sum_row.group if query.kept is None else query.shown(sum_row.group)
+            group = sum_row.group if query.kept is None else query.shown_group(sum_row.group)
             total = groups.get(group)
             if total is None:
                 total = groups[tuple(map(texts.setdefault, group, group))] = _Total()
@@ -214,13 +214,13 @@ def _read_totals(
             asked_of = (min(question.width, DAY_S), question.low, question.high, query)
             if query.meter and query.unit is None:
                 for metered in rows.meter_totals(*asked_of, by_start=by_start):
-                    total = totals[question.period_of(metered.start)].get(query.shown(metered.group))
+                    total = totals[question.period_of(metered.start)].get(query.shown_group(metered.group))
                     # a sum with meters always has a sum of measures with the same dimensions
                     if total is not None:
                         total.add_meter(metered)
             if has_charges:
                 for charged in rows.charge_totals(*asked_of):
-                    total = totals[question.period_of(charged.start)].get(query.shown(charged.group))
+                    total = totals[question.period_of(charged.start)].get(query.shown_group(charged.group))
                     if total is not None:
                         total.add_limb(charged)
                         charged_totals[id(total)] = total
@@ -239,11 +239,13 @@ def _group_sums(
     """Return the sums of spans by group. Those of a unit with `aggregated` are of one span."""
     if not query.aggregated or query.unit is None:
         return rows.totals(spans, query, by_start=by_start)
-    from spool.ledger.run_trees import aggregated, by_place  # imported when trees are first queried
+    from spool.ledger.run_trees import aggregate_sums, query_by_place  # imported when trees are first queried
 
     [(_, since, until, _)] = spans
     tree = rows.run_tree(query, since, until)
-    return aggregated(tree, query, rows.totals(spans, by_place(query), by_start=by_start), by_day=by_day)
+    return aggregate_sums(
+        tree, query, rows.totals(spans, query_by_place(query), by_start=by_start), by_day=by_day
+    )
 
 
 def _totals(
@@ -257,7 +259,7 @@ def _totals(
     """
     ask = partial(_read_totals, rows, limit=limit, rates=rates)
     totals = ask(query)
-    if query.unit is None or not work.asks_unknown(query.include, query.exclude):
+    if query.unit is None or not work.can_match_unknown(query.include, query.exclude):
         return totals
     plain = replace(query.without_unit(), kept=None)
     with_units = ask(replace(plain, exclude={**plain.exclude, work.SESSION: ()}))
@@ -269,10 +271,10 @@ def _totals(
             unknown = group if place is None else (*group[:place], None, *group[place:])
             if query.only is not None and unknown not in query.only:
                 continue
-            if (known := totals[start].get(query.shown(unknown))) is not None:
+            if (known := totals[start].get(query.shown_group(unknown))) is not None:
                 known.include([without])
             else:
-                totals[start][query.shown(unknown)] = without
+                totals[start][query.shown_group(unknown)] = without
     return totals
 
 
@@ -441,11 +443,11 @@ class _Total:
 
     def convert(self, converter: Converter) -> None:
         """Convert the limbs that were added, which are amounts in other currencies."""
-        from spool.currencies import charges_of
+        from spool.currencies import join_charges
 
         charges, unconverted = self._charges or Counter(), self._unconverted or Counter()
         for start, limbs in (self._limbs or {}).items():
-            for currency, units in charges_of(limbs.items()).items():
+            for currency, units in join_charges(limbs.items()).items():
                 charges[currency] += units
                 rate = converter.rate(currency, start)
                 self._cost += units * (rate or 0)
@@ -460,9 +462,9 @@ class _Total:
     def _rounded_units(self, units: int) -> int:
         if not self._is_multiplied:
             return units
-        from spool.currencies import rounded
+        from spool.currencies import round_product
 
-        return rounded(units)
+        return round_product(units)
 
     def row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
         calls, input_tokens, output, read, written, thought, written_1h = self._sums[: len(COUNTS)]
@@ -549,7 +551,7 @@ def largest_groups(
     spans = [question.span for question in divide_periods(rows, query, periods, state)]
     if len(spans) > MOST_SPANS:
         return set()
-    find = partial(_largest_of_trees, rows) if query.aggregated else rows.largest
+    find = partial(_largest_of_trees, rows) if query.aggregated else rows.largest_groups
     count, ranked = find(spans, query, top + ALIKE)
     if limit is not None:
         if query.unit is None:  # there may be more units of work than rows of any answer
@@ -569,14 +571,14 @@ def largest_groups(
 def _largest_of_trees(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, most: int
 ) -> tuple[int, Sequence[tuple[Group, float]]]:
-    """Do what `LedgerRows.largest` does, for costs that include those of the runs below."""
-    from spool.ledger.run_trees import aggregated, by_place
+    """Do what `LedgerRows.largest_groups` does, for costs that include those of the runs below."""
+    from spool.ledger.run_trees import aggregate_sums, query_by_place
 
     [(_, since, until, _)] = spans
-    _, places = rows.largest(spans, by_place(query), None)
+    _, places = rows.largest_groups(spans, query_by_place(query), None)
     sums = [GroupSum(group, "", "", [int(cost * _FINE)]) for group, cost in places]
     costs = Counter[Group]()
-    for each in aggregated(rows.run_tree(query, since, until), query, sums, by_day=True):
+    for each in aggregate_sums(rows.run_tree(query, since, until), query, sums, by_day=True):
         costs[each.group] += each.measures[0]
     return len(costs), [(group, cost / _FINE) for group, cost in costs.most_common(most)]
 
@@ -590,7 +592,7 @@ def _is_ordered(query: CostQuery) -> bool:
 
 def is_plain(query: CostQuery) -> bool:
     """Return True if the sums of calls answer a query."""
-    return set(BILLED_DIMENSIONS).isdisjoint(query.named) and not query.arranged
+    return set(BILLED_DIMENSIONS).isdisjoint(query.used_dimensions) and not query.arranged
 
 
 def has_many_groups(query: CostQuery) -> bool:

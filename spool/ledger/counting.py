@@ -74,7 +74,7 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
         RECALCULATED: 0,
         TAGGED: 0,
     }
-    stored = rows.state()
+    stored = rows.state_values()
     return {name: stored.get(name, value) for name, value in values.items()}
 
 
@@ -136,7 +136,7 @@ class Placement:
         Either another process made that change, or the database lost the last change of this object. In both
         cases, numbers that this object remembers may be invalid.
         """
-        if rows.state().get(CHANGED_BY) != self._mark:
+        if rows.state_values().get(CHANGED_BY) != self._mark:
             self.forget()
         self._mark = new_mark()
         rows.set_state(**{CHANGED_BY: self._mark})
@@ -176,7 +176,7 @@ class Placement:
             numbers.clear()
         unknown = [*dict.fromkeys(values for values in dimensions if values not in numbers)]
         if unknown:
-            numbers.update(zip(unknown, rows.numbers_of(unknown), strict=True))
+            numbers.update(zip(unknown, rows.find_or_assign_numbers(unknown), strict=True))
         return [numbers[values] for values in dimensions]
 
     def _present_in(self, rows: LedgerRows, span: tuple[int, int], count: int) -> set[int] | None:
@@ -193,12 +193,14 @@ class Placement:
         if len(self._most) >= MOST_PERIODS:
             self._most.clear()
         if span not in self._most:
-            self._most[span] = len(rows.numbers(*span))
+            self._most[span] = len(rows.numbers_in_period(*span))
         self._most[span] += count
         if self._most[span] <= self._max_rows:
             return None
         del self._most[span]
-        return self._remember_present(span, set(map(hash, rows.dimensions(rows.numbers(*span)).values())))
+        return self._remember_present(
+            span, set(map(hash, rows.dimensions_by_number(rows.numbers_in_period(*span)).values()))
+        )
 
     def _remember_present(self, span: tuple[int, int], present: set[int]) -> set[int]:
         self._present[span] = present
@@ -438,7 +440,7 @@ def drop_days_with_hours(rows: LedgerRows) -> None:
 
 def sum_up(rows: LedgerRows, before: int) -> bool:
     """Sum up the next day that ended at or before `before`. Return False if there is no such day."""
-    oldest = rows.oldest(HOUR_S, state_of(rows)["daily"])
+    oldest = rows.first_start_since(HOUR_S, state_of(rows)["daily"])
     if oldest is None:
         return False
     day = oldest // DAY_S * DAY_S
@@ -460,7 +462,7 @@ def drop_hours(rows: LedgerRows, before: int) -> int | None:
     before = min(before, state["daily"])
     if before <= state["hourly"]:
         return None
-    oldest = rows.oldest(HOUR_S, state["hourly"])
+    oldest = rows.first_start_since(HOUR_S, state["hourly"])
     if oldest is not None:
         before = min(before, oldest // DAY_S * DAY_S + DAY_S)
     gone = rows.drop_hours(before)

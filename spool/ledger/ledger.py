@@ -31,7 +31,7 @@ from spool.ledger.queries import (
     Derived,
     DerivedDimensions,
     check_dimension,
-    limit_of_question,
+    running_limit,
 )
 from spool.ledger.recalculations import RecalculationBooks, Recalculations
 from spool.ledger.repricing import Pricer, Repriced, reprice
@@ -326,15 +326,15 @@ class Ledger:
 
         recalculated = await self._recalculations(state)
         lists = await self._stored_lists(state)
-        new_list = lists.next(self.stored_tags, first=first)
+        new_list = lists.list_to_add(self.stored_tags, first=first)
         if new_list is not None:
-            lists = lists.added(new_list)
+            lists = lists.append_list(new_list)
         sums = HourlySums(
             self.stored_tags,
             digests=self.digests,
             skip=is_counted if frozen else None,
             restated=recalculated.restated if recalculated.mark else None,
-            tags_of=lists.of if len(lists.lists) > 1 else None,
+            tags_of=lists.tags_at if len(lists.lists) > 1 else None,
         )
         needs_records = frozen or first < recalculated.reach
         packed = None if needs_records or self._packed is None or not self._packed.is_on else self._packed
@@ -468,7 +468,7 @@ class Ledger:
         Compare every rollup with its days. Unmark the rollups that differ, so that they are made again.
         Return their number.
         """
-        if not (places := await self._read(lambda rows: rows.rollups(0, END_OF_TIME))):
+        if not (places := await self._read(lambda rows: rows.marked_rollups(0, END_OF_TIME))):
             return 0
         from spool.ledger.days import rollups  # imported only if there is a rollup
 
@@ -533,7 +533,7 @@ class Ledger:
             result = await records()
             self._placement.forget()
             return await self._change(
-                lambda rows: rows.rename(partial(_rename_erased, renamed=renamed))
+                lambda rows: rows.rename_dimensions(partial(_rename_erased, renamed=renamed))
             ), result
 
     async def devices_of(self, renamed: Callable[[str], str]) -> set[str]:
@@ -545,7 +545,7 @@ class Ledger:
                 devices.add(dimensions.device)
             return dimensions
 
-        await self._read(lambda rows: rows.rename(look))
+        await self._read(lambda rows: rows.rename_dimensions(look))
         return devices
 
     async def overwrite(self) -> str:
@@ -573,7 +573,7 @@ class Ledger:
 
     async def use_links(self, links: UnitLinks) -> None:
         """Count all calls under these links between units of work. Does nothing if they are in use."""
-        if (await self._read(lambda rows: rows.state())).get(LINKS_MARK, 0) != links.mark:
+        if (await self._read(lambda rows: rows.state_values())).get(LINKS_MARK, 0) != links.mark:
             async with self._turn:
                 await self._change(lambda rows: rows.replace_links(links))
 
@@ -594,7 +594,7 @@ class Ledger:
 
     async def unlistings(self) -> int:
         """Return a number that rises whenever units of work are unlisted."""
-        return (await self._read(lambda rows: rows.state())).get(UNLISTS, 0)
+        return (await self._read(lambda rows: rows.state_values())).get(UNLISTS, 0)
 
     async def count_work(self, since: datetime) -> dict[str, tuple[int, int]]:
         """Return the number of units of work that are listed since a time, and of all unlisted units, by kind."""
@@ -610,7 +610,7 @@ class Ledger:
 
     async def is_unlisted(self, unit: str, id: int) -> bool:
         """Return True if a unit of work is no longer listed, so that its calls cannot be found."""
-        return bool(await self._read(lambda rows: rows.unlisted(unit, [id])))
+        return bool(await self._read(lambda rows: rows.unlisted_ids(unit, [id])))
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
         """Compare the sums with the log, for all periods that both still contain. Reads the whole log."""
@@ -716,7 +716,7 @@ class Ledger:
 
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         """Return the sums of several queries, as `costs` does. All of them show the same moment."""
-        limit, now = limit_of_question(), self._clock.now()
+        limit, now = running_limit(), self._clock.now()
         prepared = self._prepare_queries(queries, now)
         own = {**self._derived, _PERSON: self.person}
 
@@ -732,14 +732,14 @@ class Ledger:
         self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
     ) -> Sequence[Lineage]:
         """Return the runs of some sessions or runs (see `LedgerRows.lineage`)."""
-        asked = [self.digests.asked(unit, name) for name in names] if unit in TREES else names
+        asked = [self.digests.queried_digest(unit, name) for name in names] if unit in TREES else names
         return await self._read(lambda rows: rows.lineage(unit, asked, most, has_below=has_below, of=of))
 
     async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
         """Return the groups of several queries that differ only in their times (see spool.ledger.usages)."""
         from spool.ledger.usages import usages  # imported when times are first compared
 
-        limit = limit_of_question()
+        limit = running_limit()
         prepared = self._prepare_queries(queries, self._clock.now())
         return await self._read(lambda rows: list(usages(rows, prepared, limit, self.rates)))
 
@@ -753,19 +753,19 @@ class Ledger:
             if not query.stated_names:  # these go to files and rules, not to a page
                 note_people(query.include, query.group_by)
             if self.people is not None and (query.include or query.exclude):
-                matched = self.people.matched
+                matched = self.people.expand_filter
                 query = replace(query, include=matched(query.include), exclude=matched(query.exclude))
-            if query.filters_units:
-                digested = self.digests.in_filters
+            if query.has_unit_filters:
+                digested = self.digests.filters_with_digests
                 query = replace(query, include=digested(query.include), exclude=digested(query.exclude))
             if query.arranged:
                 from spool.ledger.billed import with_running_day  # imported when bills are first queried
 
                 query = with_running_day(query, now)
-            self.check_people(query.named)
+            self.check_people(query.used_dimensions)
             query = self._group_by_person(query)
             derived = {**self._derived, **query.derived}
-            known = {name: derived[name] for name in query.named if name in derived}
+            known = {name: derived[name] for name in query.used_dimensions if name in derived}
             prepared.append(replace(query, derived=known))
         return prepared
 
@@ -780,7 +780,7 @@ class Ledger:
 
     def _group_by_person(self, query: CostQuery) -> CostQuery:
         """Return the query with one group for each person, and filters that find people by all names."""
-        query = _filter_by_both_names(query, str if self.people is None else self.people.shown)
+        query = _filter_by_both_names(query, str if self.people is None else self.people.shown_name)
         person = self.person
         if person is None or query.stated_names or USER not in query.group_by:
             return query
@@ -810,7 +810,7 @@ class Ledger:
         """Return the marks of a period. They differ after any process has changed a sum of the period."""
         from spool.ledger.days.remembered import marks_of  # imported when costs are first queried
 
-        return await self._read(lambda rows: marks_of(rows.state(), since, until))
+        return await self._read(lambda rows: marks_of(rows.state_values(), since, until))
 
     async def sums_of_day(
         self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] | None = None
@@ -907,7 +907,7 @@ class Ledger:
         """
 
         def read_bounds(rows: LedgerRows) -> list[int]:
-            return [start for width in (DAY_S, HOUR_S) for start in rows.bounds(width)]
+            return [start for width in (DAY_S, HOUR_S) for start in rows.first_and_last_start(width)]
 
         starts = await self._read(read_bounds)
         if not starts:
@@ -954,14 +954,14 @@ class Ledger:
         """
         Return at most `most` names of units of work that contain a text, by kind. Sessions and runs have no names.
         """
-        names = await self._read(lambda rows: rows.names_with(text, most))
+        names = await self._read(lambda rows: rows.names_containing(text, most))
         named = [unit for unit in UNITS if UNITS[unit].is_named]
         return {unit: [name for id, name in names if id == number_of(unit, name)] for unit in named}
 
     async def tag_values(self) -> Sequence[TagValues]:
         """Return the tags that costs can be grouped by, with their values in calls and in billing rows."""
         values_by_tag = {name: TagValues(name=f"{TAG}{name}") for name in self.tags}
-        for name, value, of_calls, of_rows in await self._read(lambda rows: rows.tags()):
+        for name, value, of_calls, of_rows in await self._read(lambda rows: rows.tag_uses()):
             if of_rows and name not in values_by_tag:
                 values_by_tag[name] = TagValues(name=f"{TAG}{name}")
             if name in values_by_tag:
@@ -972,10 +972,10 @@ class Ledger:
         """Return, as dimensions, the tags that only rows of billing connections have."""
 
         def read_row_tags(rows: LedgerRows) -> tuple[int | None, Sequence[str]]:
-            mark = rows.state().get(counting.ROW_TAGS)
+            mark = rows.state_values().get(counting.ROW_TAGS)
             if mark in (None, self._row_tags[0]):
                 return self._row_tags
-            names = {name for name, _, _, of_rows in rows.tags() if of_rows}
+            names = {name for name, _, _, of_rows in rows.tag_uses() if of_rows}
             return mark, sorted(f"{TAG}{name}" for name in names.difference(self.tags))
 
         self._row_tags = await self._read(read_row_tags)
@@ -1087,7 +1087,7 @@ def _filter_by_both_names(query: CostQuery, shown: Callable[[str], str]) -> Cost
 
 
 def _person_dimension(people: People) -> Derived:
-    return Derived(name=_PERSON, label="", sources=(USER,), value=lambda names: people.shown(names[0]))
+    return Derived(name=_PERSON, label="", sources=(USER,), value=lambda names: people.shown_name(names[0]))
 
 
 def _wanted_person(name: str, wanted: frozenset[str], shown: Callable[[str], str]) -> Derived:

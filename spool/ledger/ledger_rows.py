@@ -96,7 +96,7 @@ def new_mark() -> int:
 class LedgerRows(Protocol):
     """The stored rows within one transaction."""
 
-    def state(self) -> Mapping[str, int]:
+    def state_values(self) -> Mapping[str, int]:
         """
         Return the state values that `set_state` stored. `spool.ledger.counting.state_of` lists the names.
         """
@@ -104,7 +104,7 @@ class LedgerRows(Protocol):
 
     def set_state(self, **values: int) -> None: ...
 
-    def numbers_of(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
+    def find_or_assign_numbers(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
         """Return the numbers of sets of dimensions. Assign numbers to the sets that have none."""
         ...
 
@@ -115,11 +115,11 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def rename(self, renamed: Callable[[Dimensions], Dimensions]) -> int:
+    def rename_dimensions(self, renamed: Callable[[Dimensions], Dimensions]) -> int:
         """Replace sets of dimensions, under their numbers. Return how many changed. No two may become equal."""
         ...
 
-    def numbers(self, width: int, start: int) -> set[int]:
+    def numbers_in_period(self, width: int, start: int) -> set[int]:
         """Return the numbers of the sets of dimensions that have sums in a period."""
         ...
 
@@ -195,7 +195,7 @@ class LedgerRows(Protocol):
         """Delete the sums of units of work in a period."""
         ...
 
-    def names_with(self, text: str, most: int) -> Sequence[tuple[int, str]]:
+    def names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
         """
         Return numbers and names of units whose name contains a text: first those that end with "#" and the text, then
         those that begin with it.
@@ -227,7 +227,7 @@ class LedgerRows(Protocol):
         """List units of a kind again that are counted as REST and had no calls since a time."""
         ...
 
-    def unlisted(self, unit: str, ids: Collection[int]) -> Collection[int]:
+    def unlisted_ids(self, unit: str, ids: Collection[int]) -> Collection[int]:
         """Return the units of a kind, among some of them, that are counted as REST."""
         ...
 
@@ -263,7 +263,7 @@ class LedgerRows(Protocol):
         """Delete the sets of units and the names of units that have no sums."""
         ...
 
-    def meters(self, width: int, start: int) -> Mapping[int, MeterSums]:
+    def read_meters(self, width: int, start: int) -> Mapping[int, MeterSums]:
         """Return the meters of a period, by number of the set of dimensions."""
         ...
 
@@ -289,15 +289,15 @@ class LedgerRows(Protocol):
         """Delete sums, identified by start and number of their dimensions."""
         ...
 
-    def bounds(self, width: int) -> Sequence[int]:
+    def first_and_last_start(self, width: int) -> Sequence[int]:
         """Return the start of the first and of the last period with sums, or nothing."""
         ...
 
-    def starts(self, width: int, since: int, until: int = END_OF_TIME) -> Sequence[int]:
+    def period_starts(self, width: int, since: int, until: int = END_OF_TIME) -> Sequence[int]:
         """Return the starts of the periods with sums in [since, until)."""
         ...
 
-    def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
+    def call_sums(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
         """Return the sums of the calls of one period, each with the number and the set of its dimensions."""
         ...
 
@@ -311,11 +311,11 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def dimensions(self, numbers: Collection[int]) -> Mapping[int, Dimensions]:
+    def dimensions_by_number(self, numbers: Collection[int]) -> Mapping[int, Dimensions]:
         """Return the sets of dimensions by their numbers."""
         ...
 
-    def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
+    def read_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
         """Return all sums of one period."""
         ...
 
@@ -323,11 +323,11 @@ class LedgerRows(Protocol):
         """Return all sums of one period, by number of the dimensions."""
         ...
 
-    def joint(self) -> Mapping[int, Dimensions]:
+    def joint_dimensions(self) -> Mapping[int, Dimensions]:
         """Return the sets of dimensions of calls that were too many to keep apart, by their numbers."""
         ...
 
-    def oldest(self, width: int, since: int) -> int | None:
+    def first_start_since(self, width: int, since: int) -> int | None:
         """Return the start of the first period at or after `since` that has sums."""
         ...
 
@@ -362,7 +362,7 @@ class LedgerRows(Protocol):
         """Return width and start of the frozen periods."""
         ...
 
-    def firsts(self) -> Mapping[tuple[int, int], int]:
+    def lowest_number_by_period(self) -> Mapping[tuple[int, int], int]:
         """Return the lowest counted record number of each period, by width and start."""
         ...
 
@@ -419,7 +419,7 @@ class LedgerRows(Protocol):
         """Return status, cost source and group of sets of dimensions, by their numbers."""
         ...
 
-    def largest(
+    def largest_groups(
         self, spans: Sequence[Span], query: CostQuery, most: int | None
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         """
@@ -442,7 +442,7 @@ class LedgerRows(Protocol):
         """Return True if every stored set of dimensions of calls passes the query's filters."""
         ...
 
-    def rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
+    def marked_rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
         """
         Return (number, width, start) of the marked rollups that begin in [since, until), including those
         of billed costs.
@@ -506,7 +506,7 @@ class LedgerRows(Protocol):
         """Return the start of the first period with a sum in which a dimension has a value."""
         ...
 
-    def tags(self) -> Sequence[tuple[str, str, bool, bool]]:
+    def tag_uses(self) -> Sequence[tuple[str, str, bool, bool]]:
         """
         Return name and value of each tag, with two flags: calls have it, and rows of billing connections have it.
         """

@@ -239,19 +239,19 @@ class CostQuery:
     # True to group users by the names in records, for what leaves the installation: a link must not change it
     stated_names: bool = False
 
-    def shown(self, group: Group) -> Group:
+    def shown_group(self, group: Group) -> Group:
         """Return the group under which the query shows a stored group."""
         return group if self.kept is None or group in self.kept else (OTHER,) * len(group)
 
     @cached_property
-    def named(self) -> Sequence[str]:
+    def used_dimensions(self) -> Sequence[str]:
         """All dimensions that the query uses."""
         return tuple(dict.fromkeys((*self.group_by, *self.include, *self.exclude)))
 
     @cached_property
     def unit(self) -> str | None:
         """A unit of work that the query uses, None for sums without units (see `spool.ledger.work`)."""
-        return work.asked(self.group_by, self.named)
+        return work.queried_unit(self.group_by, self.used_dimensions)
 
     @cached_property
     def unit_place(self) -> int | None:
@@ -259,7 +259,7 @@ class CostQuery:
         return next((place for place, name in enumerate(self.group_by) if name in work.UNITS), None)
 
     @cached_property
-    def filters_units(self) -> bool:
+    def has_unit_filters(self) -> bool:
         """Whether the query filters by units of work."""
         is_filtered = any(values for name, values in self.exclude.items() if name in work.UNITS)
         return is_filtered or not self.include.keys().isdisjoint(work.UNITS)
@@ -337,7 +337,7 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     unconverted: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
+def narrow_query(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
     """
     Return the query with a further filter. If both filters include values of a dimension, only their
     common values pass.
@@ -406,23 +406,23 @@ class QuestionLimit:
     def check_time(self) -> None:
         """Raise AskedTooMuch if the time limit has passed."""
         if time.monotonic() > self.until:
-            raise took_too_long(self.max_time_s)
+            raise too_long_error(self.max_time_s)
 
 
-def took_too_long(max_time_s: float) -> AskedTooMuch:
+def too_long_error(max_time_s: float) -> AskedTooMuch:
     return AskedTooMuch(f"this query took longer than {max_time_s:g} s (answers.max_time). {_INSTEAD}")
 
 
 _limit: ContextVar[QuestionLimit | None] = ContextVar("question_limit", default=None)
 
 
-def limit_of_question() -> QuestionLimit | None:
+def running_limit() -> QuestionLimit | None:
     """Return the limit of the running query. Return None if Tollhouse itself runs the query."""
     return _limit.get()
 
 
 @contextmanager
-def limited(limit: QuestionLimit | None) -> Iterator[None]:
+def apply_limit(limit: QuestionLimit | None) -> Iterator[None]:
     """Apply a limit to all queries to the ledger within the block. None is for work that is not for one query."""
     token = _limit.set(limit)
     try:

@@ -77,7 +77,7 @@ class RecalculationBooks:
         """Return the recalculations that are stored."""
         lists = rows.price_lists()
         made = [(each, partial(self._book, each, lists[each.list])) for each in rows.recalculations()]
-        return Recalculations(rows.state().get(RECALCULATED, 0), made)
+        return Recalculations(rows.state_values().get(RECALCULATED, 0), made)
 
     def store(self, rows: LedgerRows, book: Pricer, *, since: int) -> None:
         """Store a recalculation, in the transaction that makes it."""

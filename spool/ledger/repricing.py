@@ -99,10 +99,10 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
     drop_days_with_hours(rows)
     changed = unpriced = before = after = 0
     for width in WIDTHS:
-        for start in rows.starts(width, since):
+        for start in rows.period_starts(width, since):
             removed, repriced, old_estimates = [], [], []
-            meters = rows.meters(width, start)
-            for number, dimensions, measures in rows.priceable(width, start):
+            meters = rows.read_meters(width, start)
+            for number, dimensions, measures in rows.call_sums(width, start):
                 row = dimensions, measures, meters.get(number, _NO_METERS)
                 if (estimate := estimate_of(pricer, width, start, *row)) is None:
                     unpriced += _is_priceable(token_sum(start, *row))
@@ -244,6 +244,6 @@ def joined(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, .
 
 
 def _priced(meters: Mapping[str, int]) -> Mapping[str, int]:
-    from spool.currencies import without_charges  # imported only if there are meters
+    from spool.currencies import drop_charges  # imported only if there are meters
 
-    return without_charges(meters)
+    return drop_charges(meters)

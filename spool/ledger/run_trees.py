@@ -17,7 +17,7 @@ from typing import NamedTuple
 from spool.ledger.ledger_rows import GroupSum
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S, Measures
-from spool.ledger.work import NONE, OTHER, REST, RUN, RunTree, numbers_of, shown
+from spool.ledger.work import NONE, OTHER, REST, RUN, RunTree, digest_text, numbers_of
 
 Key = tuple[object, ...]  # the start, the outcome and the further groups of sums
 Sums = dict[Key, Measures]
@@ -39,14 +39,14 @@ class _Place(NamedTuple):
         return self.run if self.run > REST else -max(self.parent, 0) if self.run == REST else 0
 
 
-def by_place(query: CostQuery) -> CostQuery:
+def query_by_place(query: CostQuery) -> CostQuery:
     """Return the query whose groups have places instead of units. `LedgerRows.totals` adds up such groups."""
     if query.unit is None or query.unit_place is not None:
         return query
     return replace(query, group_by=(query.unit, *query.group_by))
 
 
-def aggregated(
+def aggregate_sums(
     tree: RunTree, query: CostQuery, places: Iterable[GroupSum], *, by_day: bool
 ) -> Iterator[GroupSum]:
     """
@@ -54,14 +54,14 @@ def aggregated(
     the starts of sums are those of their days (UTC).
     """
     unit, place = query.unit or RUN, query.unit_place or 0
-    own = ((_place_of(each, place), _key(each, place, by_day=by_day), each.measures) for each in places)
-    passes = _passes(query, unit)
-    for number, key, measures in (_of_runs if unit == RUN else _of_sessions)(tree, own):
+    own = ((_place_of(each, place), _sums_key(each, place, by_day=by_day), each.measures) for each in places)
+    passes = _unit_filter(query, unit)
+    for number, key, measures in (_sums_by_run if unit == RUN else _sums_by_session)(tree, own):
         if not passes(number):
             continue
         start, status, cost_source, *rest = key
         if query.unit_place is not None:
-            rest.insert(place, _name(unit, number))
+            rest.insert(place, _unit_name(unit, number))
         group = tuple(rest)
         if query.only is None or group in query.only:
             yield GroupSum(group, status, cost_source, measures, start)  # type: ignore[arg-type]
@@ -71,12 +71,12 @@ def _place_of(sums: GroupSum, place: int) -> _Place:
     return _Place(*map(int, (sums.group[place] or "").split()))
 
 
-def _key(sums: GroupSum, place: int, *, by_day: bool) -> Key:
+def _sums_key(sums: GroupSum, place: int, *, by_day: bool) -> Key:
     start = sums.start - sums.start % DAY_S if by_day else sums.start
     return start, sums.status, sums.cost_source, *sums.group[:place], *sums.group[place + 1 :]
 
 
-def _passes(query: CostQuery, unit: str) -> Callable[[int], bool]:
+def _unit_filter(query: CostQuery, unit: str) -> Callable[[int], bool]:
     """Return the filter of a query for the numbers of units."""
     excluded = {*numbers_of(unit, query.exclude.get(unit, ()))}
     included = [{*numbers_of(unit, query.include[unit])}] if unit in query.include else []
@@ -85,27 +85,27 @@ def _passes(query: CostQuery, unit: str) -> Callable[[int], bool]:
     return lambda number: number not in excluded and all(number in wanted for wanted in included)
 
 
-def _name(unit: str, number: int) -> str | None:
-    return None if number == NONE else OTHER if number == REST else shown(unit, number)
+def _unit_name(unit: str, number: int) -> str | None:
+    return None if number == NONE else OTHER if number == REST else digest_text(unit, number)
 
 
 Own = tuple[_Place, Key, Measures]
 
 
-def _of_runs(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, Measures]]:
+def _sums_by_run(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, Measures]]:
     sums = defaultdict[int, Sums](dict)
     for place, key, measures in own:
         if place.run <= REST:
             yield place.run, key, measures
         if place.node:
-            _add(sums[abs(place.node)], key, measures)
-    for run, added in _from_leaves(sums, tree.parents):
+            _add_measures(sums[abs(place.node)], key, measures)
+    for run, added in _add_up_from_leaves(sums, tree.parents):
         if run not in tree.hidden:
             for key, measures in added.items():
                 yield run, key, measures
 
 
-def _of_sessions(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, Measures]]:
+def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, Measures]]:
     """
     Yield the sums of each session: of its own calls, of all runs below its runs, and of sessions that are linked to it.
     Each call counts once, although several runs of a session may be above it.
@@ -116,9 +116,9 @@ def _of_sessions(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, 
         if place.session <= REST:
             yield place.session, key, measures
         if place.node:
-            _add(places[place.node].setdefault(place.session, {}), key, measures)
+            _add_measures(places[place.node].setdefault(place.session, {}), key, measures)
         elif place.session > REST:
-            _add(sessions[place.session], key, measures)
+            _add_measures(sessions[place.session], key, measures)
     parents = {**tree.parents, **{node: -node for node in places if node < 0}}
     above, below = _SessionsAbove(tree.forks), dict[int, Sums]()
     entered = dict[int, Sequence[_Entered]]()
@@ -129,13 +129,13 @@ def _of_sessions(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, 
         above.leave(entered[node])
         own_sums, sums = places.pop(node, {}), below.pop(node, {})
         for session, own_end, end in entered.pop(node):
-            _add_between(sessions, session, own_end, own_sums.get(session, {}))
-            _add_between(sessions, session, end, sums)
+            _add_until(sessions, session, own_end, own_sums.get(session, {}))
+            _add_until(sessions, session, end, sums)
         for of_session in own_sums.values():
-            sums = _merged(sums, of_session)
+            sums = _merge_into_larger(sums, of_session)
         if node in parents:
-            below[parents[node]] = _merged(below.get(parents[node], {}), sums)
-    for session, added in _from_leaves(sessions, tree.forks):
+            below[parents[node]] = _merge_into_larger(below.get(parents[node], {}), sums)
+    for session, added in _add_up_from_leaves(sessions, tree.forks):
         if session not in tree.hidden:
             for key, measures in added.items():
                 yield session, key, measures
@@ -180,12 +180,12 @@ class _SessionsAbove:
 
     def enter(self, sessions: Iterable[int]) -> Sequence[_Entered]:
         """Add the sessions of a run. Return those that were not there."""
-        ends = {session: self._nearest(session) for session in sessions if session > REST}
+        ends = {session: self._nearest_present(session) for session in sessions if session > REST}
         entered = []
         for session, own_end in ends.items():
             if own_end == session:
                 continue
-            end = self._nearest(session)
+            end = self._nearest_present(session)
             entered.append(_Entered(session, own_end, end))
             if end == session:
                 continue
@@ -202,7 +202,7 @@ class _SessionsAbove:
             else:
                 self._unlinked.discard(session)
 
-    def _nearest(self, session: int) -> int | None:
+    def _nearest_present(self, session: int) -> int | None:
         """Return the nearest session that is there, from `session` upwards, or None."""
         if session not in self._spans:
             return session if session in self._unlinked else None
@@ -233,32 +233,32 @@ def _walk(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tuple[in
             waiting += [(child, True) for child in children.get(node, ())]
 
 
-def _from_leaves(own: dict[int, Sums], parents: Mapping[int, int]) -> Iterator[tuple[int, Sums]]:
+def _add_up_from_leaves(own: dict[int, Sums], parents: Mapping[int, int]) -> Iterator[tuple[int, Sums]]:
     """Yield each node with the sums of all nodes below it. This empties `own`."""
     for node, is_first in _walk([*own], parents):
         if not is_first:
             sums = own.pop(node, {})
             yield node, sums
             if node in parents:
-                own[parents[node]] = _merged(own.get(parents[node], {}), sums)
+                own[parents[node]] = _merge_into_larger(own.get(parents[node], {}), sums)
 
 
-def _merged(one: Sums, other: Sums) -> Sums:
+def _merge_into_larger(one: Sums, other: Sums) -> Sums:
     """Return the sums of both. The larger one is changed, so that a chain of runs copies nothing."""
     few, many = sorted((one, other), key=len)
     for key, measures in few.items():
-        _add(many, key, measures)
+        _add_measures(many, key, measures)
     return many
 
 
-def _add(sums: Sums, key: Key, measures: Measures) -> None:
+def _add_measures(sums: Sums, key: Key, measures: Measures) -> None:
     known = sums.get(key)
     sums[key] = measures if known is None else list(map(add, known, measures))
 
 
-def _add_between(sessions: defaultdict[int, Sums], session: int, end: int | None, sums: Sums) -> None:
+def _add_until(sessions: defaultdict[int, Sums], session: int, end: int | None, sums: Sums) -> None:
     """Add sums that count in a session and those above it by links, until before `end`."""
     for key, measures in sums.items():
-        _add(sessions[session], key, measures)
+        _add_measures(sessions[session], key, measures)
         if end is not None:
-            _add(sessions[end], key, [*map(neg, measures)])
+            _add_measures(sessions[end], key, [*map(neg, measures)])

@@ -18,12 +18,21 @@ from operator import itemgetter
 
 from spool.ledger.counting import OWNERS, WORK
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import SLICE, TAG, CostQuery, CostRow, Derived, Wanted, check_dimension, within
+from spool.ledger.queries import (
+    SLICE,
+    TAG,
+    CostQuery,
+    CostRow,
+    Derived,
+    Wanted,
+    check_dimension,
+    narrow_query,
+)
 from spool.ledger.sums import OTHER
 from spool.ledger.usages import Usages
 from spool.ledger.work import OF_PEOPLE, Lineage
 from spool.log.protocols import ReadableLog
-from spool.people import SECOND_NAME, USER, names_in
+from spool.people import SECOND_NAME, USER, values_for_filter
 from spool.registry.roles import IS, LedgerSlice, RoleFilter
 
 _YES = "yes"
@@ -43,7 +52,7 @@ class SlicedLedger:
         self._ledger = ledger
         self._slice = slice.without_unknown(ledger.dimensions())
         self._derived = {dimension.name: dimension for dimension in ledger.derived()}
-        self._parts = [_Part(part, frozenset(self._sources(part))) for part in self._slice.parts]
+        self._parts = [_Part(part, frozenset(self._stored_dimensions(part))) for part in self._slice.parts]
         self._person = person
 
     @property
@@ -56,12 +65,12 @@ class SlicedLedger:
         return self._slice.has_every_call
 
     @property
-    def limits(self) -> Sequence[str]:
+    def limiting_dimensions(self) -> Sequence[str]:
         """The dimensions that decide which calls are in the slice."""
         return self._slice.dimensions
 
     @property
-    def sources(self) -> frozenset[str]:
+    def limiting_sources(self) -> frozenset[str]:
         """The ledger's own dimensions that decide which calls are in the slice."""
         return frozenset[str]().union(*(part.sources for part in self._parts))
 
@@ -75,18 +84,18 @@ class SlicedLedger:
 
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         """Return the result of `Ledger.costs_of`, with only the calls in the slice."""
-        return await self._ledger.costs_of(list(map(self._cut, queries)))
+        return await self._ledger.costs_of(list(map(self._limit_to_slice, queries)))
 
     async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
         """Return the result of `Ledger.usages_of`, with only the calls in the slice."""
-        return await self._ledger.usages_of(list(map(self._cut, queries)))
+        return await self._ledger.usages_of(list(map(self._limit_to_slice, queries)))
 
-    def _cut(self, query: CostQuery) -> CostQuery:
+    def _limit_to_slice(self, query: CostQuery) -> CostQuery:
         if self._slice.has_every_call:
             return query
         if self._selects_others:
-            self._ledger.check_people((*query.named, "user"))
-        if SLICE in query.named:
+            self._ledger.check_people((*query.used_dimensions, "user"))
+        if SLICE in query.used_dimensions:
             check_dimension(SLICE)
         # The slice is the first filter, so that engines apply further filters only to visible calls. Otherwise, the
         # time would reveal whether a hidden value exists.
@@ -95,7 +104,7 @@ class SlicedLedger:
             from spool.ledger.billed import LAYERS, SLICED_CHARGES, UNALLOCATED
 
             charges = (*SLICED_CHARGES, *(LAYERS if self._ledger.shows_layers else ()))
-            cut = within(cut, include={"charge": charges}, exclude={"basis": (UNALLOCATED,)})
+            cut = narrow_query(cut, include={"charge": charges}, exclude={"basis": (UNALLOCATED,)})
         trees_of = self._membership if query.aggregated else None
         return replace(cut, derived={**query.derived, SLICE: self._membership}, trees_of=trees_of)
 
@@ -103,7 +112,7 @@ class SlicedLedger:
         self, query: CostQuery, unit: str, names: Sequence[str], most: int, *, has_below: bool
     ) -> Sequence[Lineage]:
         """Return the runs that `Ledger.lineage` returns, as calls in the slice state them at the time of a query."""
-        of = self._cut(replace(query, aggregated=True))
+        of = self._limit_to_slice(replace(query, aggregated=True))
         return await self._ledger.lineage(unit, names, most, has_below=has_below, of=of)
 
     async def values(self, dimension: str) -> Sequence[str]:
@@ -124,7 +133,7 @@ class SlicedLedger:
 
         return await self._ledger.values(replace(inside, sources=(*own, *inside.sources), value=value))
 
-    async def values_with(self, dimensions: Sequence[str], text: str) -> Mapping[str, Sequence[str]]:
+    async def values_containing(self, dimensions: Sequence[str], text: str) -> Mapping[str, Sequence[str]]:
         """Return the values of each dimension, of calls in the slice, that contain a text in lower case."""
         inside = self._membership
         derived = {
@@ -180,16 +189,16 @@ class SlicedLedger:
     def dimensions(self) -> Sequence[str]:
         return self._ledger.dimensions()
 
-    def holds(self, value_of: Callable[[str], str]) -> bool:
+    def has_call(self, value_of: Callable[[str], str]) -> bool:
         """Return True if a call or sum with these values of the ledger's own dimensions is in the slice."""
 
         def value(name: str) -> str:
             derived = self._derived.get(name)
             return value_of(name) if derived is None else derived.value(tuple(map(value_of, derived.sources)))
 
-        return any(part.is_apart(value_of) and part.passes(value) for part in self._parts)
+        return any(part.has_needed_values(value_of) and part.is_passed_by(value) for part in self._parts)
 
-    async def contained(self) -> Callable[[Wanted, Wanted], bool]:
+    async def containment_test(self) -> Callable[[Wanted, Wanted], bool]:
         """
         Return a test of a filter, which gets included and excluded values. The test returns True if the slice
         contains every sum that passes the filter.
@@ -202,11 +211,11 @@ class SlicedLedger:
 
         def is_contained(include: Wanted, exclude: Wanted) -> bool:
             is_exact = not has_joint or self._leaves_joint_out(include)
-            return is_exact and self._slice.contains({**self._made_of(include), **include}, exclude)
+            return is_exact and self._slice.contains({**self._derived_values(include), **include}, exclude)
 
         return is_contained
 
-    def _made_of(self, include: Wanted) -> Wanted:
+    def _derived_values(self, include: Wanted) -> Wanted:
         """
         Return the values of derived dimensions that result from the included source values. Dimensions with
         too many combinations are omitted.
@@ -228,7 +237,7 @@ class SlicedLedger:
 
         @lru_cache(_MEMO)  # caches the result, because few distinct values occur
         def value(values: tuple[str, ...]) -> str:
-            return _YES if self.holds(lambda name: values[places[name]]) else ""
+            return _YES if self.has_call(lambda name: values[places[name]]) else ""
 
         return Derived(name=SLICE, label="", sources=sources, value=value)
 
@@ -240,15 +249,17 @@ class SlicedLedger:
         def is_own(condition: RoleFilter) -> bool:
             if condition.dimension != "user" or condition.mode != IS or people is None or not self._person:
                 return False
-            return {people.identity(value) for value in condition.values} == {people.identity(self._person)}
+            return {people.person_identity(value) for value in condition.values} == {
+                people.person_identity(self._person)
+            }
 
         return any(
-            not set(OF_PEOPLE).isdisjoint(self._sources([condition])) and not is_own(condition)
+            not set(OF_PEOPLE).isdisjoint(self._stored_dimensions([condition])) and not is_own(condition)
             for part in self._slice.parts
             for condition in part
         )
 
-    def _sources(self, part: Collection[RoleFilter]) -> Iterator[str]:
+    def _stored_dimensions(self, part: Collection[RoleFilter]) -> Iterator[str]:
         """Yield the stored dimensions that decide which calls are in a part of the slice."""
         for condition in part:
             derived = self._derived.get(condition.dimension)
@@ -278,7 +289,7 @@ class _Part:
         self.asks_owner = any(map(_is_owner, sources))
         self._asks_work = not sources.isdisjoint(WORK)
 
-    def is_apart(self, value_of: Callable[[str], str]) -> bool:
+    def has_needed_values(self, value_of: Callable[[str], str]) -> bool:
         """
         Return True if the values that the filters need are known. A single call has them; a joint sum
         may lack them.
@@ -287,8 +298,11 @@ class _Part:
             return value_of("user") != OTHER
         return value_of("source") != OTHER or not self._asks_work
 
-    def passes(self, value_of: Callable[[str], str]) -> bool:
-        return all(condition.holds(*names_in(condition.dimension, value_of)) for condition in self._filters)
+    def is_passed_by(self, value_of: Callable[[str], str]) -> bool:
+        return all(
+            condition.is_met_by(*values_for_filter(condition.dimension, value_of))
+            for condition in self._filters
+        )
 
 
 def _is_owner(name: str) -> bool:

@@ -27,8 +27,8 @@ from spool.ledger.work import NONE as NO_UNIT
 from spool.ledger.work import OTHER as OTHER  # a value that stands for many values
 from spool.ledger.work import TAGS as UNIT_TAGS
 from spool.log.values import Entry
-from spool.meters import millionths
-from spool.processing import mode_of
+from spool.meters import quantity_in_millionths
+from spool.processing import processing_mode
 from spool.record import CALL_UNIT, CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 HOUR_S = 3600
@@ -297,7 +297,7 @@ class HourlySums:
             self._chains.clear()
         self._chains.add(chain)
         runs = [] if parent is None else [parent, *ancestors.split()[:MAX_LEVELS]]
-        self.work_edges.update([digests.edge_of(session, run, above) for run, above in pairwise(runs)])
+        self.work_edges.update([digests.start_edge(session, run, above) for run, above in pairwise(runs)])
 
     def note_first(self, hour: int, number: int) -> None:
         """Note that an hour has a record with this number."""
@@ -385,7 +385,7 @@ class HourlySums:
             self._chosen(call.tags) if call.tags else "",
             call.status,
             cost_source,
-            mode_of(call.tags) if call.tags else "",
+            processing_mode(call.tags) if call.tags else "",
             size(call.input_tokens, call.output_tokens),
             call.region or "",
             call.sender_key or "",
@@ -455,19 +455,19 @@ class HourlySums:
     def _add_meters(self, hour: int, key: DimensionValues, quantities: Mapping[str, int | str]) -> None:
         meter_sums = self.meters.setdefault(hour, {}).setdefault(key, {})
         for name, quantity in quantities.items():
-            if units := millionths(quantity):
+            if units := quantity_in_millionths(quantity):
                 meter_sums[name] = meter_sums.get(name, 0) + units
 
     def _add_charges(self, hour: int, key: DimensionValues, charges: Mapping[str, str]) -> bool:
         """
         Add amounts in other currencies. Returns False and adds nothing if an amount is implausibly large.
         """
-        from spool.currencies import MAX_CHARGE, limbs_of  # imported only if a record has such an amount
+        from spool.currencies import MAX_CHARGE, split_charges  # imported only if a record has such an amount
 
         if any(abs(money.units(amount)) > MAX_CHARGE for amount in charges.values()):
             return False
         meter_sums = self.meters.setdefault(hour, {}).setdefault(key, {})
-        for name, units in limbs_of(charges).items():
+        for name, units in split_charges(charges).items():
             meter_sums[name] = meter_sums.get(name, 0) + units
         return True
 

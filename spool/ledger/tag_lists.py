@@ -24,19 +24,19 @@ class TagLists:
         self.mark = mark
         self.lists = lists
 
-    def of(self, number: int, hour: int) -> tuple[str, ...]:
+    def tags_at(self, number: int, hour: int) -> tuple[str, ...]:
         """Return the tags by which the call of a record number and hour is counted."""
         for each in reversed(self.lists):
             if number >= each.first and hour >= each.since:
                 return each.tags
         return self.lists[0].tags if self.lists else ()
 
-    def next(self, tags: tuple[str, ...], *, first: int) -> TagList | None:
+    def list_to_add(self, tags: tuple[str, ...], *, first: int) -> TagList | None:
         """Return the list to add if `tags` are those of the numbers from `first` on. None if the newest has them."""
         newest = self.lists[-1] if self.lists else TagList(first, 0, ())
         return None if self.lists and newest.tags == tags else TagList(first, newest.since, tags)
 
-    def added(self, made: TagList) -> TagLists:
+    def append_list(self, made: TagList) -> TagLists:
         """Return the lists with a newer one, and without those that no longer decide."""
         if not made.since and self.lists and all(each.tags == made.tags for each in self.lists):
             return TagLists(self.mark, [made._replace(first=0)])
@@ -45,12 +45,12 @@ class TagLists:
 
 
 def read_lists(rows: LedgerRows) -> TagLists:
-    return TagLists(rows.state().get(TAGGED, 0), rows.tag_lists())
+    return TagLists(rows.state_values().get(TAGGED, 0), rows.tag_lists())
 
 
 def store_list(rows: LedgerRows, made: TagList) -> None:
     """Store a list that is newer than all stored ones."""
-    rows.replace_tag_lists(read_lists(rows).added(made).lists)
+    rows.replace_tag_lists(read_lists(rows).append_list(made).lists)
     rows.set_state(**{TAGGED: new_mark()})
 
 

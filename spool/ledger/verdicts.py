@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
 NOT_COUNTED: Final[Tokens] = (None, None, None, None, None, None)
 
 
-def time_of(record: Record, committed_at: float) -> int:
+def counted_time_us(record: Record, committed_at: float) -> int:
     """
     Return the time at which the totals count a record, in microseconds: the start time if it is believed,
     else the commit time.
@@ -55,17 +55,17 @@ def verdict_of(record: Record) -> Verdict:
     reference adds nothing.
     """
     if isinstance(record, Inference):
-        verdict = _of_call(record)
+        verdict = _call_verdict(record)
     elif isinstance(record, UsageMetric):
-        verdict = _of_metric(record)
+        verdict = _metric_verdict(record)
     elif isinstance(record, Correction):
-        verdict = _of_correction(record)
+        verdict = _correction_verdict(record)
     else:
         return Verdict(False, 0, None, NOT_COUNTED)
     return Verdict(False, 0, None, verdict.tokens) if record.shadow else verdict
 
 
-def _of_call(call: Inference) -> Verdict:
+def _call_verdict(call: Inference) -> Verdict:
     input_tokens, output_tokens = call.input_tokens, call.output_tokens
     reported = 0 if call.cost is None else money.units(call.cost)
     estimated = 0 if call.estimated_cost is None else money.units(call.estimated_cost)
@@ -94,7 +94,7 @@ def _of_call(call: Inference) -> Verdict:
     return Verdict(True, 1, spend, tokens)
 
 
-def _of_metric(metric: UsageMetric) -> Verdict:
+def _metric_verdict(metric: UsageMetric) -> Verdict:
     if metric.unit == CURRENCY:
         units = money.units(str(metric.value))
         is_counted = abs(units) <= MAX_MONEY
@@ -113,9 +113,9 @@ def _of_metric(metric: UsageMetric) -> Verdict:
     return Verdict(abs(amount) <= MAX_TOKENS, 0, None, tokens)
 
 
-def _of_correction(record: Correction) -> Verdict:
+def _correction_verdict(record: Correction) -> Verdict:
     """Return the change that a correction makes: the call after the correction, minus the call before it."""
-    after, before = _of_call(record.after), _of_call(record.before)
+    after, before = _call_verdict(record.after), _call_verdict(record.before)
     if record.after.shadow:  # the record no longer counts
         counted = tuple(-(count or 0) for count in before.tokens)
         return Verdict(before.counted, -int(before.counted), -(before.spend or 0), counted)  # type: ignore[arg-type]

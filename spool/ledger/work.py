@@ -17,7 +17,7 @@ from struct import pack
 from typing import Any, NamedTuple, TypeVar
 
 from spool.identity import is_unique
-from spool.installation import derived
+from spool.installation import derive_secret
 
 REST, NONE = 0, -1  # stand for all units of a kind that are no longer listed, and for no unit
 EDGE = -2  # stands for the ticket in a set of units without sums, which only states who started a run
@@ -34,7 +34,7 @@ ROLLUP = 1000  # the number of the sums by units of work among the rollups
 T = TypeVar("T", bound=Any)  # a run, by its number or its digest
 
 
-def own_name(name: str) -> str:
+def countable_name(name: str) -> str:
     """
     Return a name that a sender states, as it is counted. OTHER is none, because it stands for names that are no longer
     kept apart.
@@ -123,9 +123,9 @@ class Digests:
     """
 
     def __init__(self, secret: bytes) -> None:
-        key = derived(secret, "sessions and runs")
+        key = derive_secret(secret, "sessions and runs")
         self._hashes = {
-            unit.number: _hash(unit.number, b"" if unit.is_named else key) for unit in UNITS.values()
+            unit.number: _new_hash(unit.number, b"" if unit.is_named else key) for unit in UNITS.values()
         }
         self._of_kinds = [self._hashes[kind] for kind in KINDS]
 
@@ -133,43 +133,47 @@ class Digests:
         self, session: str | None, run: str | None, parent: str | None, tags: Mapping[str, str]
     ) -> Units:
         """Return the units of a call."""
-        runs = [_run(session, each) if each else None for each in (run, parent if run != parent else None)]
-        named = [own_name(tags.get(tag, "")) for tag in TAGS]
+        runs = [
+            _run_name(session, each) if each else None for each in (run, parent if run != parent else None)
+        ]
+        named = [countable_name(tags.get(tag, "")) for tag in TAGS]
         names = (session, runs[0], *named, runs[1] if run else None)
         hashed = zip(self._of_kinds, names, strict=True)
-        return tuple([_number(hash, name) if name else NONE for hash, name in hashed])
+        return tuple([_hash_name(hash, name) if name else NONE for hash, name in hashed])
 
-    def edge_of(self, session: str | None, run: str, parent: str) -> Units:
+    def start_edge(self, session: str | None, run: str, parent: str) -> Units:
         """Return the set of units that states who started a run, for a run whose own calls do not state it."""
         *units, _, above = self.units_of(session, run, parent, {})
         return (*units, EDGE, above)
 
-    def as_shown(self, unit: str, id: str, *, session: str | None = None) -> str:
+    def shown_digest(self, unit: str, id: str, *, session: str | None = None) -> str:
         """Return the digest under which results show the session or run of a call."""
-        return shown(
-            unit, _number(self._hashes[UNITS[unit].number], _run(session, id) if unit == RUN else id)
+        return digest_text(
+            unit, _hash_name(self._hashes[UNITS[unit].number], _run_name(session, id) if unit == RUN else id)
         )
 
-    def asked(self, unit: str, text: str) -> str:
+    def queried_digest(self, unit: str, text: str) -> str:
         """Return the digest of the session or run that a query names by its digest or its id."""
-        return text if is_digest(unit, text) else self.as_shown(unit, text)
+        return text if is_digest(unit, text) else self.shown_digest(unit, text)
 
-    def in_filters(self, filters: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+    def filters_with_digests(self, filters: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
         """Return filters with digests instead of the ids of sessions and runs."""
         digests = {
-            unit: tuple([text if text in ("", OTHER) else self.asked(unit, text) for text in filters[unit]])
+            unit: tuple(
+                [text if text in ("", OTHER) else self.queried_digest(unit, text) for text in filters[unit]]
+            )
             for unit in TREES
             if unit in filters
         }
         return {**filters, **digests}
 
 
-def _hash(kind: int, key: bytes = b"") -> blake2b:
+def _new_hash(kind: int, key: bytes = b"") -> blake2b:
     return blake2b(digest_size=8, person=kind.to_bytes(1), key=key)
 
 
-def _number(hash: blake2b, name: str) -> int:
-    return _digest(hash, name.encode("utf-8", "replace")) or 1
+def _hash_name(hash: blake2b, name: str) -> int:
+    return _hash_bytes(hash, name.encode("utf-8", "replace")) or 1
 
 
 def number_of(unit: str, name: str) -> int:
@@ -178,7 +182,7 @@ def number_of(unit: str, name: str) -> int:
     Raises ValueError for the id of a session or run.
     """
     if UNITS[unit].is_named:
-        return _number(_hash(UNITS[unit].number), name)
+        return _hash_name(_new_hash(UNITS[unit].number), name)
     if not is_digest(unit, name):
         raise ValueError(f"not a digest of a {unit}")
     return int(name.removeprefix(f"{unit}:"), 16)
@@ -186,16 +190,16 @@ def number_of(unit: str, name: str) -> int:
 
 def number_of_set(units: Units) -> int:
     """Return the number of a set of units."""
-    return _digest(_hash(0), pack(f">{len(units)}q", *units))
+    return _hash_bytes(_new_hash(0), pack(f">{len(units)}q", *units))
 
 
-def _digest(hash: blake2b, data: bytes) -> int:
+def _hash_bytes(hash: blake2b, data: bytes) -> int:
     digest = hash.copy()  # half the time of a new hash with a key
     digest.update(data)
     return int.from_bytes(digest.digest()) >> (64 - _BITS)
 
 
-def shown(unit: str, number: int) -> str:
+def digest_text(unit: str, number: int) -> str:
     """Return the digest under which results show a session or run."""
     return f"{unit}:{number:016x}"
 
@@ -205,7 +209,7 @@ def is_digest(unit: str, text: str) -> bool:
     return _DIGESTS[unit].fullmatch(text) is not None
 
 
-def _run(session: str | None, run: str) -> str:
+def _run_name(session: str | None, run: str) -> str:
     """Return the name of a run among all runs."""
     return run if is_unique(run) else f"{session or ''}\0{run}"
 
@@ -216,7 +220,7 @@ def names_to_store(units: Units, tags: Mapping[str, str]) -> dict[int, str]:
     return {number: tags[tag] for number, tag in zip(numbers, TAGS, strict=True) if number != NONE}
 
 
-def asked(group_by: Sequence[str], named: Iterable[str]) -> str | None:
+def queried_unit(group_by: Sequence[str], named: Iterable[str]) -> str | None:
     """
     Return the unit of work that a query groups by, or else one that it filters by, or None. Raises ValueError if it
     groups by several.
@@ -235,13 +239,13 @@ def numbers_of(unit: str, values: Iterable[str | None]) -> list[int]:
     return [NONE if not value else REST if value == OTHER else number_of(unit, value) for value in values]
 
 
-def asks_unknown(include: Mapping[str, Sequence[str]], exclude: Mapping[str, Sequence[str]]) -> bool:
+def can_match_unknown(include: Mapping[str, Sequence[str]], exclude: Mapping[str, Sequence[str]]) -> bool:
     """Return True if calls without any unit pass the filters of a query."""
     included = all("" in values for name, values in include.items() if name in UNITS)
     return included and not any("" in values for name, values in exclude.items() if name in UNITS)
 
 
-def without_circles(parents: Mapping[T, T]) -> dict[T, T]:
+def cut_circles(parents: Mapping[T, T]) -> dict[T, T]:
     """Return the run that started each run. In a circle of runs, the smallest has no parent."""
     cut, seen = dict(parents), set[T]()
     for run in parents:

@@ -70,7 +70,7 @@ class UnitLinks:
         tops = dict[tuple[str, int], tuple[str, int]]()  # a session or run further up
         for link in links:
             child = (link.target, link.id)
-            if link.target in TREES and _top(tops, (link.target, link.number)) == child:
+            if link.target in TREES and _topmost_unit(tops, (link.target, link.number)) == child:
                 continue  # it would be above itself
             at_place = self._by_place[link.place]
             if not any(map(link.overlaps, at_place)):
@@ -90,7 +90,7 @@ class UnitLinks:
         """Return the session or run to which one is linked as started by it, or None."""
         return self._parents.get((unit, id))
 
-    def started_by(self, unit: str, id: int) -> Sequence[int]:
+    def children_of(self, unit: str, id: int) -> Sequence[int]:
         """Return the sessions or runs that are linked to one as started by it."""
         return self._children.get((unit, id), ())
 
@@ -130,7 +130,7 @@ class UnitLinks:
         return None
 
 
-def _top(tops: dict[tuple[str, int], tuple[str, int]], unit: tuple[str, int]) -> tuple[str, int]:
+def _topmost_unit(tops: dict[tuple[str, int], tuple[str, int]], unit: tuple[str, int]) -> tuple[str, int]:
     """Return the highest session or run above one. Each search halves its way, so a long chain costs little."""
     while (above := tops.get(unit)) is not None:
         tops[unit] = unit = tops.get(above, above)

@@ -20,9 +20,9 @@ from typing import Any
 import msgspec
 
 from spool import meters
-from spool.meters import METERS, millionths
+from spool.meters import METERS, quantity_in_millionths
 from spool.people import USER_EMAIL
-from spool.processing import mode_of
+from spool.processing import processing_mode
 from spool.record import AMENDABLE, MAX_TAGS, RUNS, Inference
 
 # Each total with its parts. If two reports contradict each other in a total, the parts in one report may not
@@ -42,7 +42,7 @@ SAME_COST = Decimal("0.000001")  # relative tolerance, because sources round mon
 def changes_mode(known: Inference, fields: Mapping[str, Any]) -> bool:
     """Return True if new tags change how the provider processed the call, which decides its price."""
     tags = fields.get("tags")
-    return tags is not None and mode_of(tags) != mode_of(known.tags)
+    return tags is not None and processing_mode(tags) != processing_mode(known.tags)
 
 
 def names_person(known: Inference, fields: Mapping[str, Any]) -> bool:
@@ -152,7 +152,7 @@ def _merged_meters(first: Inference, later: Inference, fields: dict[str, Any]) -
     }
     if not added:
         return None
-    combined = meters.fitting(replace_fields(first, fields), known | added)
+    combined = meters.fitting_meters(replace_fields(first, fields), known | added)
     adds = any(name not in known or combined[name] != known[name] for name in combined)
     return combined if adds and combined.keys() >= known.keys() else None
 
@@ -165,7 +165,7 @@ def _meters_differ(first: Inference, later: Inference) -> bool:
     """Return True if both reports state the same meter with different quantities."""
     return any(
         name in later.meters
-        and millionths(quantity) != millionths(later.meters[name])
+        and quantity_in_millionths(quantity) != quantity_in_millionths(later.meters[name])
         and not _is_zero_part(name, quantity)
         and not _is_zero_part(name, later.meters[name])
         for name, quantity in first.meters.items()

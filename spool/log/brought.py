@@ -14,7 +14,7 @@ import msgspec
 from spool.identity import Identity
 from spool.log.partial_reports import RECOVERED, PartialReport
 from spool.log.values import Submission
-from spool.record import Record, names_of
+from spool.record import Record, further_names
 
 _ranges = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
@@ -50,7 +50,7 @@ def import_submission(
         received=len(records),
         records=records,
         identities=[
-            Identity(record.id, certain=certain and times[record.id] == 1, also=tuple(names_of(record)))
+            Identity(record.id, certain=certain and times[record.id] == 1, also=tuple(further_names(record)))
             for record in records
         ],
         keep=[PartialReport(note, at, msgspec.msgpack.encode(done))],

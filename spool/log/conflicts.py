@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from spool.record import Inference, decimal_text
-from spool.turns.threads import prepare
+from spool.turns.threads import prepare_types
 
 
 class ReportedSum(msgspec.Struct, array_like=True):
@@ -49,7 +49,7 @@ class Conflict(msgspec.Struct, array_like=True):
         )
 
 
-prepare(Conflict)
+prepare_types(Conflict)
 
 
 Pair = tuple[str, str, str]  # topic, source of the first report, source of the later one

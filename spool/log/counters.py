@@ -91,7 +91,7 @@ def advance_series(
 
 def delta_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, Identity]:
     """Build the record of a delta, and its dedup key by rule 7 of `spool.identity`."""
-    known_as = Identity(identity.of_point(point.series, delta.start_time, delta.time))
+    known_as = Identity(identity.point_id(point.series, delta.start_time, delta.time))
     record = msgspec.structs.replace(
         point.template,
         id=known_as.id,

@@ -21,11 +21,11 @@ from math import inf
 from typing import NamedTuple
 
 from spool.clock import Clock
-from spool.installation import derived
+from spool.installation import derive_secret
 from spool.log.places import NO_PLACES, RecentPlaces
 from spool.log.runs import IdRun, build_run, count_repeats, merge_runs
 from spool.packed.native import Native
-from spool.record import AI_TELEMETRY, NS, TOPICS, Record, names_of, request_names_of
+from spool.record import AI_TELEMETRY, NS, TOPICS, Record, further_names, request_names
 
 HOUR_NS = 3600 * 10**9
 NEAR_NS = HOUR_NS // 4  # largest difference between the start times in two reports of one call
@@ -88,7 +88,7 @@ class DuplicateIndex:
 
     def __init__(self, secret: bytes, *, window_s: float, max_ids: int, native: Native | None = None) -> None:
         self.native = native
-        self._factor = int.from_bytes(derived(secret, "duplicates")[:16]) | 1
+        self._factor = int.from_bytes(derive_secret(secret, "duplicates")[:16]) | 1
         self._window_s = window_s
         self._max_ids = max_ids
         self._batch = max(1, min(BATCH, max_ids // 4))
@@ -521,9 +521,9 @@ def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
     """Yield the names of a stored record and of its request, each with the hour under which it is filed."""
     hour, _ = filing_hours(record, now_ns)
     yield record.id, hour
-    for name in names_of(record):
+    for name in further_names(record):
         yield name, hour
-    for name in request_names_of(record):
+    for name in request_names(record):
         yield name, now_ns // HOUR_NS
 
 

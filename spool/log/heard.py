@@ -41,7 +41,7 @@ class Heard(Protocol):
         """
         ...
 
-    async def forget(self, before: float) -> int:
+    async def delete_old(self, before: float) -> int:
         """
         Delete senders whose last report is older than `before`, in short transactions. Return their number.
         """

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import Any
 
 from spool.errors import EntryUnreadable, NotThere
-from spool.installation import derived
+from spool.installation import derive_secret
 from spool.log.books import Terms
 
 _PLACE = struct.Struct(">QI")
@@ -43,8 +43,8 @@ class Sealer:
 
     def __init__(self, secret: bytes) -> None:
         # this hash object is copied for each receipt, because creating a keyed hash takes longer
-        self._tags = blake2b(key=derived(secret, "receipt tag"), digest_size=TAG_SIZE)
-        self._streams = blake2b(key=derived(secret, "receipt stream"), digest_size=_PLACE.size)
+        self._tags = blake2b(key=derive_secret(secret, "receipt tag"), digest_size=TAG_SIZE)
+        self._streams = blake2b(key=derive_secret(secret, "receipt stream"), digest_size=_PLACE.size)
 
     def seal(self, commit: int, index: int) -> str:
         position = _PLACE.pack(commit, index)

@@ -36,7 +36,7 @@ _KINDS: Final[Mapping[object, int]] = {str: _TEXT, bytes: _BYTES, int: _NUMBER, 
 _TEXTS: Final = "tags"
 
 
-def place(field: str) -> int:
+def field_position(field: str) -> int:
     """Return the position of a field in the record of a call."""
     return FIELDS.index(field)
 
@@ -170,7 +170,7 @@ class Native:
         self.panic: type[BaseException] = module.Panic
         self.faults = 0
         self._module = module
-        self._table = _table(module)
+        self._table = _make_table(module)
 
     @property
     def is_on(self) -> bool:
@@ -181,20 +181,20 @@ class Native:
         Find `count` records. Returns None if the bytes contain anything else, or if the module is off. Python
         then reads the bytes.
         """
-        found = self._tried(self._table.walk, packed, count)
+        found = self._try_native(self._table.walk, packed, count)
         return None if found is None else Walked(*found)
 
     def merge(self, one: bytes, other: bytes) -> bytes | None:
         """Merge two sorted runs of ids. Returns None if Python must do it."""
-        return self._tried(self._module.merge, one, other)
+        return self._try_native(self._module.merge, one, other)
 
     def marks(self, ids: bytes, size: int) -> bytes | None:
         """
         Build marks of `size` bytes, with a bit for the low end of each id. Returns None if Python must do it.
         """
-        return self._tried(self._module.marks, ids, size)
+        return self._try_native(self._module.marks, ids, size)
 
-    def _tried(self, work: Callable[..., T], *given: object) -> T | None:
+    def _try_native(self, work: Callable[..., T], *given: object) -> T | None:
         if not self.is_on:
             return None
         try:
@@ -262,7 +262,7 @@ class NativeUse:
 NO_NATIVE: Final = NativeUse()
 
 
-def use(wanted: bool) -> NativeUse:
+def load_if_enabled(wanted: bool) -> NativeUse:
     """Load the module if the setting enables it and it is installed."""
     if not wanted:
         return NativeUse(reason="server.native is false")
@@ -285,23 +285,23 @@ def load() -> Native:
     return Native(module)
 
 
-def _table(module: ModuleType) -> Any:
+def _make_table(module: ModuleType) -> Any:
     """
     Pass the fields of a call to the module. A record may omit fields at its end; the module reads them as None.
     """
-    kinds, least = _fields()
+    kinds, least = _field_kinds()
     return module.Table(tag=Inference.__struct_config__.tag, fields=list(kinds), least=least)
 
 
 @cache
-def _fields() -> tuple[Sequence[tuple[int, bool]], int]:
+def _field_kinds() -> tuple[Sequence[tuple[int, bool]], int]:
     """Return the kinds of the fields of a call, and the number of leading fields that every record has."""
     fields = msgspec.structs.fields(Inference)
-    kinds = tuple((_TAGS, False) if field.name == _TEXTS else _kind(field.type) for field in fields)
+    kinds = tuple((_TAGS, False) if field.name == _TEXTS else _value_kind(field.type) for field in fields)
     return kinds, 1 + max(number for number, field in enumerate(fields) if not _may_lack(field))
 
 
-def _kind(type: Any) -> tuple[int, bool]:
+def _value_kind(type: Any) -> tuple[int, bool]:
     """Return the kind of a field's value, and whether it may be None."""
     if type in _KINDS:
         return _KINDS[type], False

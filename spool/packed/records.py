@@ -39,7 +39,7 @@ class PackedRecords(Sequence[Record]):
         return self.end - self.begin
 
     def __iter__(self) -> Iterator[Record]:
-        return map(self.record, range(self.begin, self.end))
+        return map(self.decode_record, range(self.begin, self.end))
 
     @overload
     def __getitem__(self, place: int) -> Record: ...
@@ -48,13 +48,13 @@ class PackedRecords(Sequence[Record]):
     def __getitem__(self, place: int | slice) -> Record | PackedRecords:
         found = range(self.begin, self.end)[place]
         if isinstance(found, int):
-            return self.record(found)
+            return self.decode_record(found)
         if found.step != 1:
             raise ValueError("packed records are cut in one piece")
         end = max(found.start, found.stop)
         return PackedRecords(self.native, self.packed, self.offsets, found.start, end, self.odd)
 
-    def record(self, place: int) -> Record:
+    def decode_record(self, place: int) -> Record:
         """Return the record at a position of the packed list."""
         known = self.odd.get(place)
         return (
@@ -82,7 +82,7 @@ def packed_records(
     begin, end = first - number, last - number + 1
     filled = {at - number: amendments[at] for at in amendments.keys() & range(first, last + 1)}
     if filled:
-        entry, begin, end = _amended(entry, begin, end, filled), 0, end - begin
+        entry, begin, end = _amend_records(entry, begin, end, filled), 0, end - begin
     walked = entry.walked
     if walked is None:
         walked = entry.walked = native.walk(entry.packed, len(entry.decoded))
@@ -95,7 +95,7 @@ def packed_records(
     return PackedRecords(native, entry.packed, walked.offsets, begin, end, decoded)
 
 
-def _amended(
+def _amend_records(
     entry: CachedEntry, begin: int, end: int, amendments: Mapping[int, dict[str, Any]]
 ) -> CachedEntry:
     """

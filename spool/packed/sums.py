@@ -13,7 +13,7 @@ from spool.ledger import sums as rule
 from spool.ledger.comparing import at_once
 from spool.ledger.sums import HourlySums
 from spool.log.values import Entry
-from spool.packed.native import Native, NativeFault, RowAdder, place
+from spool.packed.native import Native, NativeFault, RowAdder, field_position
 from spool.packed.records import PackedRecords
 from spool.processing import MARKS
 from spool.record import NS
@@ -57,7 +57,7 @@ class PackedSums:
                 self._native.fail(error)
                 raise NativeFault from error
             if at < end:  # Python must add this record
-                self._sums.add([_alone(entry, at - records.begin)])
+                self._sums.add([_entry_of_one(entry, at - records.begin)])
                 at, done = at + 1, done + 1
                 if done % at_once() == 0:
                     await pause()
@@ -74,7 +74,7 @@ class PackedSums:
             self._sums.note_first(hour * rule.HOUR_S, number)
 
 
-def _alone(entry: Entry, at: int) -> Entry:
+def _entry_of_one(entry: Entry, at: int) -> Entry:
     return Entry(
         topic=entry.topic,
         first=entry.first + at,
@@ -87,14 +87,14 @@ def _row_adder(native: Native, sums: HourlySums) -> RowAdder:
     most = 2**63 - 1
     bounds = {"input_tokens": rule.MAX_TOKENS, "output_tokens": rule.MAX_TOKENS}
     return native.row_adder(
-        start=place("start_time"),
-        end=place("end_time"),
-        shadow=place("shadow"),
-        dimensions=[place(field) for field in _DIMENSIONS],
-        tags=(place("tags"), frozenset(name.encode() for name in {*sums.tags, *MARKS, *work.TAGS})),
-        sized=(place("input_tokens"), place("output_tokens"), rule.SIZES),
-        counts=[(place(field), bounds.get(field, most)) for field in rule.COUNTS[1:]],
-        amounts=([place("cost"), place("estimated_cost")], money.DECIMALS, rule.MAX_MONEY),
+        start=field_position("start_time"),
+        end=field_position("end_time"),
+        shadow=field_position("shadow"),
+        dimensions=[field_position(field) for field in _DIMENSIONS],
+        tags=(field_position("tags"), frozenset(name.encode() for name in {*sums.tags, *MARKS, *work.TAGS})),
+        sized=(field_position("input_tokens"), field_position("output_tokens"), rule.SIZES),
+        counts=[(field_position(field), bounds.get(field, most)) for field in rule.COUNTS[1:]],
+        amounts=([field_position("cost"), field_position("estimated_cost")], money.DECIMALS, rule.MAX_MONEY),
         hour=rule.HOUR_S * NS,
         unit=rule.MS,
         edges=rule.LATENCY_EDGES_MS,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.installation import SIZE, derived, make_secret
-from spool.postgres.connections.target import parsed
+from spool.installation import SIZE, derive_secret, make_secret
+from spool.postgres.connections.target import parse_address
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.settings import (
     DATABASE_AUTHORITIES,
@@ -99,11 +99,11 @@ def problems(settings: StorageSettings) -> Iterator[str]:
         yield "storage needs either dsn_file or dsn_env, with the address of the PostgreSQL"
         return
     try:
-        parameters = parsed(read_dsn(settings))
+        parameters = parse_address(read_dsn(settings))
     except (SpoolError, ValueError) as error:
         yield str(error)
         return
-    if not _is_this_machine(parameters) and _used(parameters, "sslmode") != "verify-full":
+    if not _is_this_machine(parameters) and _value_used_by_libpq(parameters, "sslmode") != "verify-full":
         yield "storage: the address of a PostgreSQL on another machine needs sslmode=verify-full"
 
 
@@ -113,27 +113,27 @@ def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
     read has none.
     """
     try:
-        parameters = parsed(read_dsn(settings))
+        parameters = parse_address(read_dsn(settings))
     except (SpoolError, ValueError):
         return
     setting = "storage.dsn_env" if settings.dsn_file is None else "storage.dsn_file"
     for name in ("sslcert", DATABASE_AUTHORITIES):
-        path = _used(parameters, name)
+        path = _value_used_by_libpq(parameters, name)
         if path and path != SYSTEM:
-            yield f"{name} in {setting if name in parameters else _variable(name)}", Path(path)
+            yield f"{name} in {setting if name in parameters else _variable_name(name)}", Path(path)
 
 
-def _used(parameters: dict[str, str], name: str) -> str:
+def _value_used_by_libpq(parameters: dict[str, str], name: str) -> str:
     """Return the value with which libpq connects: that of the address, otherwise that of the variable."""
-    return parameters.get(name, os.environ.get(_variable(name), ""))
+    return parameters.get(name, os.environ.get(_variable_name(name), ""))
 
 
-def _variable(parameter: str) -> str:
+def _variable_name(parameter: str) -> str:
     return f"PG{parameter.upper()}"
 
 
 def _is_this_machine(parameters: dict[str, str]) -> bool:
-    hosts = _used(parameters, "hostaddr") or _used(parameters, "host")
+    hosts = _value_used_by_libpq(parameters, "hostaddr") or _value_used_by_libpq(parameters, "host")
     return all(not host or host.startswith(("/", "@")) or _is_loopback(host) for host in hosts.split(","))
 
 
@@ -163,25 +163,27 @@ class InstallationFacts:
     settings: SpoolSettings
 
 
-async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> InstallationFacts:
+async def read_or_store_facts(
+    database: Database, secret: bytes, settings: SpoolSettings
+) -> InstallationFacts:
     """
     Read the installation's facts. If this node is the first one, store its facts.
 
     Raises SpoolError if the installation has another secret. Logs each setting that differs from the shared one.
     """
-    check = derived(secret, "storage")
+    check = derive_secret(secret, "storage")
     own = {
         "incarnation": secrets.token_hex(8).encode(),
         "secret": check,
-        "settings": _written({name: getattr(settings, name) for name in SHARED}),
+        "settings": _encode_settings({name: getattr(settings, name) for name in SHARED}),
     }
 
     def add(connection: Connection) -> dict[str, bytes]:
-        stored = _found(database, connection)
+        stored = _read_facts(database, connection)
         if len(stored) < len(own):
             for name, value in sorted(own.items()):
-                facts.add(PostgresConnection(connection, database.sql), name, value)
-            stored = _found(database, connection)
+                facts.add(PostgresConnection(connection, database.fill_in_names), name, value)
+            stored = _read_facts(database, connection)
         return stored
 
     found = await database.transaction(add)
@@ -207,7 +209,7 @@ async def read_settings(database: Database) -> dict[str, float]:
     """Return the settings that all nodes share. Empty before the first start."""
 
     def read(connection: Connection) -> bytes:
-        return _found(database, connection).get("settings", b"{}")
+        return _read_facts(database, connection).get("settings", b"{}")
 
     settings: dict[str, float] = json.loads(await database.read(read))
     return settings
@@ -215,7 +217,7 @@ async def read_settings(database: Database) -> dict[str, float]:
 
 async def read_incarnation(database: Database) -> str:
     """Return the incarnation of the log. Empty before the first start."""
-    found = await database.read(lambda connection: _found(database, connection))
+    found = await database.read(lambda connection: _read_facts(database, connection))
     return found.get("incarnation", b"").decode()
 
 
@@ -224,19 +226,19 @@ async def change_settings(database: Database, changes: Mapping[str, float]) -> d
 
     def change(connection: Connection) -> dict[str, float]:
         database.check_standby(connection)
-        connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
-        before = _found(database, connection)["settings"]
+        connection.execute(database.fill_in_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
+        before = _read_facts(database, connection)["settings"]
         after = {**json.loads(before), **changes}
-        connection.execute(database.sql(CHANGE), (_written(after), before))
+        connection.execute(database.fill_in_names(CHANGE), (_encode_settings(after), before))
         return after
 
     return await database.transaction(change, needs_standby=lambda _: database.needs_standby)
 
 
-def _found(database: Database, connection: Connection) -> dict[str, bytes]:
-    rows: list[tuple[str, bytes]] = connection.execute(database.sql(READ)).fetchall()
+def _read_facts(database: Database, connection: Connection) -> dict[str, bytes]:
+    rows: list[tuple[str, bytes]] = connection.execute(database.fill_in_names(READ)).fetchall()
     return dict(rows)
 
 
-def _written(settings: Mapping[str, float]) -> bytes:
+def _encode_settings(settings: Mapping[str, float]) -> bytes:
     return json.dumps(settings, sort_keys=True).encode()

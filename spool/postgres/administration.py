@@ -9,13 +9,13 @@ from pathlib import Path
 
 from spool.errors import NOT_FINISHED, NotAllowed, OtherSchema
 from spool.postgres.address import (
-    agree,
     certificate_files,
     change_settings,
     make_secret_file,
     open_database,
     problems,
     read_incarnation,
+    read_or_store_facts,
     read_secret,
     read_settings,
 )
@@ -44,16 +44,16 @@ LOOK = """
              WHERE n.nspname = %s AND c.relkind = 'r')"""
 
 
-async def make(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str, object]:
+async def create_storage(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str, object]:
     """
     Create the secret, the schema and its facts, as far as they are missing. Return the names of what was created.
     """
     secret_made = make_secret_file(storage)
     secret = read_secret(storage)
-    async with _opened(storage) as database:
+    async with _open_database(storage) as database:
         before = await found_version(database)
         await migrate(database)
-        facts = await agree(database, secret, settings)
+        facts = await read_or_store_facts(database, secret, settings)
     return {
         "secret_file": str(storage.secret_file),
         "secret_made": secret_made,
@@ -69,21 +69,21 @@ async def bring_up_to_date(storage: StorageSettings) -> Mapping[str, object]:
     Upgrade the schema to the version of this Tollhouse. If this raises Unconfirmed, a standby may not have
     the upgrade, so run it again.
     """
-    async with _opened(storage) as database:
+    async with _open_database(storage) as database:
         before = await found_version(database)
         if not before:
             raise NotAllowed(f"the schema {storage.schema} does not exist yet: run tollhouse storage init")
         await migrate(database)
-        await database.confirm()
+        await database.wait_until_confirmed()
         return {"schema": storage.schema, "version_before": before, "version": max(before, VERSION)}
 
 
-async def status(storage: StorageSettings) -> Mapping[str, object]:
+async def describe_database(storage: StorageSettings) -> Mapping[str, object]:
     """Describe the database and its standbys, and report whether records can be stored."""
-    async with _opened(storage) as database:
+    async with _open_database(storage) as database:
         began = time.perf_counter()
         server, standbys, connected, size = await database.read(
-            lambda connection: _look(database, connection)
+            lambda connection: _read_server_state(database, connection)
         )
         elapsed_s = time.perf_counter() - began
         found = await found_schema(database)
@@ -137,7 +137,7 @@ async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapp
         raise NotAllowed(
             f"spool.{unknown[0]} is not shared by the nodes: change it in the configuration of each node"
         )
-    async with _opened(storage) as database:
+    async with _open_database(storage) as database:
         found = await usable_schema(database)
         if not found.version:
             raise NotAllowed(f"the schema {storage.schema} does not exist yet: run tollhouse storage init")
@@ -148,23 +148,23 @@ async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapp
         return await change_settings(database, changes)
 
 
-async def lost(storage: StorageSettings, directory: Path) -> Sequence[str]:
+async def describe_losses(storage: StorageSettings, directory: Path) -> Sequence[str]:
     """
     Return one sentence for each loss. A loss means that the database no longer has commits that it confirmed
     to this node.
     """
-    async with _opened(storage) as database:
+    async with _open_database(storage) as database:
         found = await usable_schema(database)
         if not found.version:
             return []
         incarnation = await read_incarnation(database)
-        losses = await ConfirmedCommits(directory, incarnation).told(database)
+        losses = await ConfirmedCommits(directory, incarnation).find_losses(database)
     path = directory / LOST_FILE
-    return [f"{loss.words()}. Delete {path} once you have handled the loss" for loss in losses]
+    return [f"{loss.describe()}. Delete {path} once you have handled the loss" for loss in losses]
 
 
 @asynccontextmanager
-async def _opened(storage: StorageSettings) -> AsyncIterator[Database]:
+async def _open_database(storage: StorageSettings) -> AsyncIterator[Database]:
     database = open_database(storage)
     try:
         yield database
@@ -172,7 +172,7 @@ async def _opened(storage: StorageSettings) -> AsyncIterator[Database]:
         await database.close()
 
 
-def _look(database: Database, connection: Connection) -> tuple[str, str, int | None, int]:
+def _read_server_state(database: Database, connection: Connection) -> tuple[str, str, int | None, int]:
     """
     Read the state of the server. The number of connected standbys is None if the role is not allowed to see them.
     """
@@ -184,9 +184,9 @@ def _look(database: Database, connection: Connection) -> tuple[str, str, int | N
 ADMINISTRATION = Administration(
     problems=problems,
     certificate_files=certificate_files,
-    make=make,
+    make=create_storage,
     bring_up_to_date=bring_up_to_date,
-    status=status,
+    status=describe_database,
     change=change,
-    lost=lost,
+    lost=describe_losses,
 )

@@ -39,8 +39,8 @@ class PostgresContainerRows(SqlContainerRows):
         super().__init__(PostgresTransactions(database))
         self._database = database
 
-    async def confirm(self) -> None:
-        await self._database.confirm()
+    async def wait_until_durable(self) -> None:
+        await self._database.wait_until_confirmed()
 
     async def write(
         self,
@@ -58,7 +58,7 @@ class PostgresContainerRows(SqlContainerRows):
         new = sum(known_file is None for known_file, _ in pairs)
         is_bounded = most is not None and new > len(gone)
         is_answered = most is not None or bool(expects)  # True if a sender waits for the result
-        sql = self._database.sql
+        sql = self._database.fill_in_names
 
         def write_files(on: Connection) -> None:
             connection = PostgresConnection(on, sql)
@@ -69,14 +69,14 @@ class PostgresContainerRows(SqlContainerRows):
                 if {file.id: file for file in stored} != before:
                     raise ContainerFileMoved
             hold_keys(on, sql, expects)
-            check_bearers(on, sql, expects, now=self._database.now())
+            check_bearers(on, sql, expects, now=self._database.now_parameter())
             # Lock, so that of two transactions that add rows, the second one sees the rows of the first. Otherwise two
             # that add a file of the same name would wait for each other: one for the books, the other for the name.
             if new:
                 connection.all(_LOCK_BOOKS)
             write_rows(connection, pairs, gone, changes)
             if is_bounded:
-                [known] = connection.one(_KNOWN, terms=sorted(ROW_TERMS))
+                [known] = connection.first_row(_KNOWN, terms=sorted(ROW_TERMS))
                 if known > most:
                     raise TooManyFiles
 
@@ -123,40 +123,40 @@ class PostgresContents:
     async def begin(self, id: str, head: bytes) -> PostgresDraft:
         database = self._database
         draft = secrets.token_hex(16)
-        values = {"draft": draft, "head": head, "now": database.now()}
-        await database.run(lambda connection: connection.execute(database.sql(_BEGIN), values))
+        values = {"draft": draft, "head": head, "now": database.now_parameter()}
+        await database.run(lambda connection: connection.execute(database.fill_in_names(_BEGIN), values))
         return PostgresDraft(database, id, draft)
 
     async def read(self, id: str) -> AsyncIterator[bytes]:
-        sql = self._database.sql
+        sql = self._database.fill_in_names
         read = self._database.read
         row = await read(lambda connection: connection.execute(sql(_DRAFT), (id,)).fetchone())
         if row is None:
             raise FileNotFoundError(id)
         for n in itertools.count():
             piece_key = (row[0], n)
-            piece = await read(partial(_piece, self._database, piece_key))
+            piece = await read(partial(_read_piece, self._database, piece_key))
             if piece is None:
                 return
             yield piece
 
     async def remove(self, ids: Sequence[str]) -> None:
         def remove_drafts(connection: Connection) -> None:
-            drafts = connection.execute(self._database.sql(_DRAFTS), (sorted(ids),)).fetchall()
+            drafts = connection.execute(self._database.fill_in_names(_DRAFTS), (sorted(ids),)).fetchall()
             _remove(connection, self._database, [draft for (draft,) in drafts])
 
         if ids:
             await self._database.transaction(remove_drafts)
 
-    async def heads(self) -> Mapping[str, bytes]:
+    async def stored_heads(self) -> Mapping[str, bytes]:
         """Return the first line of each file. Delete old drafts that killed processes left."""
         database = self._database
 
         def read_heads(connection: Connection) -> dict[str, bytes]:
-            values = {"now": database.now(), "age_s": DRAFTS_S}
-            leftover_rows = connection.execute(database.sql(_LEFT), values).fetchall()
+            values = {"now": database.now_parameter(), "age_s": DRAFTS_S}
+            leftover_rows = connection.execute(database.fill_in_names(_LEFT), values).fetchall()
             _remove(connection, database, [draft for (draft,) in leftover_rows])
-            return dict(connection.execute(database.sql(_HEADS)).fetchall())
+            return dict(connection.execute(database.fill_in_names(_HEADS)).fetchall())
 
         return await database.transaction(read_heads)
 
@@ -178,22 +178,22 @@ class PostgresDraft:
         if self._waiting:
             await self._add(len(self._waiting))
 
-    async def keep(self) -> None:
+    async def store_draft(self) -> None:
         """Replace the content that is stored under this id by the draft."""
         database = self._database
-        values = {"id": self._id, "draft": self._draft, "now": database.now()}
+        values = {"id": self._id, "draft": self._draft, "now": database.now_parameter()}
 
         def keep_content(connection: Connection) -> None:
-            drafts = connection.execute(database.sql(_DRAFTS), ([self._id],)).fetchall()
+            drafts = connection.execute(database.fill_in_names(_DRAFTS), ([self._id],)).fetchall()
             _remove(connection, database, [draft for (draft,) in drafts])
-            connection.execute(database.sql(_KEEP), values)
+            connection.execute(database.fill_in_names(_KEEP), values)
 
         try:
             await database.transaction(keep_content)
         except UniqueViolation as error:  # another process has just stored a draft under this id
             raise ContainerFileMoved from error
 
-    async def drop(self) -> None:
+    async def delete_draft(self) -> None:
         """
         Delete the draft, unless a row says that its content is stored.
 
@@ -202,26 +202,26 @@ class PostgresDraft:
         database = self._database
 
         def drop_draft(connection: Connection) -> None:
-            drafts = connection.execute(database.sql(_DROPPABLE), (self._draft,)).fetchall()
+            drafts = connection.execute(database.fill_in_names(_DROPPABLE), (self._draft,)).fetchall()
             _remove(connection, database, [draft for (draft,) in drafts])
 
         self._waiting.clear()
         await database.transaction(drop_draft)
 
     async def _add(self, size: int) -> None:
-        sql = self._database.sql
+        sql = self._database.fill_in_names
         values = (self._draft, self._pieces, bytes(self._waiting[:size]))
         await self._database.run(lambda connection: connection.execute(sql(_ADD), values))
         del self._waiting[:size]
         self._pieces += 1
 
 
-def _piece(database: Database, piece_key: tuple[str, int], connection: Connection) -> bytes | None:
-    row = connection.execute(database.sql(_PIECE), piece_key).fetchone()
+def _read_piece(database: Database, piece_key: tuple[str, int], connection: Connection) -> bytes | None:
+    row = connection.execute(database.fill_in_names(_PIECE), piece_key).fetchone()
     return None if row is None else bytes(row[0])
 
 
 def _remove(connection: Connection, database: Database, drafts: Sequence[str]) -> None:
     if drafts:
         for statement in _REMOVE:
-            connection.execute(database.sql(statement), (sorted(drafts),))
+            connection.execute(database.fill_in_names(statement), (sorted(drafts),))

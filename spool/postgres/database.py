@@ -18,7 +18,7 @@ from spool.listing import small_letters
 from spool.postgres.connections.joined import Answer, Connection, JoinedTransaction
 from spool.postgres.connections.lane import Lane, Reachability
 from spool.postgres.connections.session import long_snapshot
-from spool.postgres.connections.standby import STANDBY_NAMES, are_empty, refused
+from spool.postgres.connections.standby import STANDBY_NAMES, are_empty, no_standby_error
 from spool.postgres.connections.target import (
     ALREADY_THERE,
     CommitUnknown,
@@ -26,7 +26,7 @@ from spool.postgres.connections.target import (
     LockWaited,
     Unconfirmed,
     UniqueViolation,
-    quoted,
+    quote_name,
 )
 from spool.sql.connection import SqlConnection
 
@@ -71,7 +71,7 @@ class Database:
         self._target = target = DatabaseTarget(dsn=dsn, pooled=pooled, commit_timeout_s=commit_timeout_s)
         self._reachability = Reachability()
         self.name = schema
-        self.schema = quoted(schema)  # schema name, quoted for SQL
+        self.schema = quote_name(schema)  # schema name, quoted for SQL
         self._clock = clock
         self._texts: dict[str, bytes] = {}
         lane = partial(Lane, reachability=self._reachability)
@@ -87,7 +87,7 @@ class Database:
         """Return the number of failed connection attempts since the start."""
         return self._reachability.pause.failures
 
-    def sql(self, text: str) -> bytes:
+    def fill_in_names(self, text: str) -> bytes:
         """
         Fill in `{schema}` and `{now}` in an SQL statement, and cache the result. `{now}` uses the parameter `now`.
         """
@@ -101,13 +101,13 @@ class Database:
     def check_standby(self, connection: Connection) -> None:
         """Raise SpoolUnavailable if a standby is required but none is configured."""
         if not self.has_standby(connection):
-            raise refused()
+            raise no_standby_error()
 
     def has_standby(self, connection: Connection) -> bool:
         """Return False if a standby is required but none is configured."""
         return not (self.needs_standby and are_empty(connection.execute(STANDBY_NAMES)))
 
-    async def confirm(self) -> None:
+    async def wait_until_confirmed(self) -> None:
         """
         Wait until a standby has every earlier commit, if a standby is required. Raises Unconfirmed if that
         cannot be proven.
@@ -115,7 +115,7 @@ class Database:
         Call it before reading data that will be sent elsewhere.
         """
         if self.needs_standby:
-            await self.pool.confirm(needs_standby=True)
+            await self.pool.wait_until_confirmed(needs_standby=True)
 
     def long_snapshot(self) -> AbstractContextManager[Connection]:
         """
@@ -126,7 +126,7 @@ class Database:
         """
         return long_snapshot(self._target)
 
-    def now(self) -> float | None:
+    def now_parameter(self) -> float | None:
         """
         Return the parameter `now` for SQL. None means the database's clock; a test clock returns its own time.
         """
@@ -164,23 +164,23 @@ class PostgresConnection:
 
     def run_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
         with self._connection.cursor() as cursor:
-            cursor.executemany(self._sql(_text(statement)), rows)
+            cursor.executemany(self._sql(_translate_statement(statement)), rows)
 
     def all(self, statement: str, /, **values: object) -> list[tuple[Any, ...]]:
         return self._execute(statement, values).fetchall()
 
-    def one(self, statement: str, /, **values: object) -> Any:
+    def first_row(self, statement: str, /, **values: object) -> Any:
         return self._execute(statement, values).fetchone()
 
-    def ask(self, statement: str, /, **values: object) -> Iterable[tuple[Any, ...]]:
+    def send_query(self, statement: str, /, **values: object) -> Iterable[tuple[Any, ...]]:
         """Send a query in a pipeline. Its rows may be read after the pipeline ends."""
         return self._execute(statement, values)
 
-    def folded(self, text: str) -> tuple[str, Mapping[str, object]]:
-        return _FOLDED.format(text=f'{text} COLLATE "C"'), _letters()
+    def folded_expression(self, text: str) -> tuple[str, Mapping[str, object]]:
+        return _FOLDED.format(text=f'{text} COLLATE "C"'), _case_letters()
 
     def _execute(self, statement: str, values: Mapping[str, object]) -> Answer:
-        return self._connection.execute(self._sql(_text(statement)), values)
+        return self._connection.execute(self._sql(_translate_statement(statement)), values)
 
 
 class PostgresTransactions:
@@ -188,20 +188,20 @@ class PostgresTransactions:
         self._database = database
 
     async def read(self, work: Callable[[SqlConnection], T]) -> T:
-        return await self._database.read(self._within(work))
+        return await self._database.read(self._wrap_work(work))
 
     async def snapshot(self, work: Callable[[SqlConnection], T]) -> T:
-        return await self._database.snapshot(self._within(work))
+        return await self._database.snapshot(self._wrap_work(work))
 
     async def transaction(self, work: Callable[[SqlConnection], T]) -> T:
-        return await self._database.transaction(self._within(work))
+        return await self._database.transaction(self._wrap_work(work))
 
-    def _within(self, work: Callable[[SqlConnection], T]) -> Callable[[Connection], T]:
-        return lambda connection: work(PostgresConnection(connection, self._database.sql))
+    def _wrap_work(self, work: Callable[[SqlConnection], T]) -> Callable[[Connection], T]:
+        return lambda connection: work(PostgresConnection(connection, self._database.fill_in_names))
 
 
 @cache
-def _letters() -> Mapping[str, object]:
+def _case_letters() -> Mapping[str, object]:
     """Return the capital letters that lower() leaves unchanged in collation C, with their small letters."""
     letters = {letter: small for letter, small in small_letters().items() if not letter.isascii()}
     capitals = "".join(letters)
@@ -209,7 +209,7 @@ def _letters() -> Mapping[str, object]:
 
 
 @cache
-def _text(statement: str) -> str:
+def _translate_statement(statement: str) -> str:
     """Translate a statement of `spool/sql` for psycopg."""
     translated_text = statement.replace("%", "%%").replace("{for_update}", "FOR UPDATE")
     translated_text = _NOT_IN.sub(r"<> ALL(\1)", translated_text)

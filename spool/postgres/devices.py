@@ -92,7 +92,7 @@ class _RowChanges:
         succeeded, but its result was lost.
         """
         id = row[1]
-        return (row[0], _device(row[1:])) == (self.versions[id], self.devices[id])
+        return (row[0], _read_device(row[1:])) == (self.versions[id], self.devices[id])
 
 
 class PostgresDevices:
@@ -110,8 +110,8 @@ class PostgresDevices:
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
         def read(connection: Connection) -> tuple[list[Any], list[Any], float]:
-            sql = self._database.sql
-            [[at]] = connection.execute(sql(_TIME), {"now": self._database.now()}).fetchall()
+            sql = self._database.fill_in_names
+            [[at]] = connection.execute(sql(_TIME), {"now": self._database.now_parameter()}).fetchall()
             return (
                 connection.execute(sql(_ALL)).fetchall(),
                 PostgresConnection(connection, sql).all(devices.ALL_NAMES),
@@ -119,25 +119,25 @@ class PostgresDevices:
             )
 
         rows, names, self._looked_at = await self._database.snapshot(read)
-        return [self._remember(row) for row in rows], [_unenrolled(row) for row in names]
+        return [self._remember_row(row) for row in rows], [_read_unenrolled(row) for row in names]
 
-    async def names(self) -> Sequence[Unenrolled]:
+    async def unenrolled_names(self) -> Sequence[Unenrolled]:
         rows = await PostgresTransactions(self._database).read(lambda rows: rows.all(devices.ALL_NAMES))
-        return [_unenrolled(row) for row in rows]
+        return [_read_unenrolled(row) for row in rows]
 
-    async def ended(self, wanted: DeviceWrite) -> Expectations:
+    async def failed_expectations(self, wanted: DeviceWrite) -> Expectations:
         database = self._database
         expects = wanted.conditions.expects
 
         def read(connection: Connection) -> Collection[Expectation]:
             if not self._is_a_key_ended(wanted):
                 database.check_standby(connection)
-            return ended_bearers(connection, database.sql, expects, now=database.now())
+            return ended_bearers(connection, database.fill_in_names, expects, now=database.now_parameter())
 
         return frozenset(await database.read(read))
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
-        changes = self._changes(wanted)
+        changes = self._row_changes(wanted)
         # A response depends on rows of other processes even if it changes nothing.
         needs_standby = self._database.needs_standby and (wanted.is_answered or bool(changes.urgent))
         written, replaced = await self._commit(
@@ -145,17 +145,17 @@ class PostgresDevices:
         )
         self._ends_keys = self._ends_keys or changes.ends_keys
         for id in (*wanted.deleted, *(changes.devices.keys() - written)):
-            self._forget(id)
+            self._forget_row(id)
         for id in written:
             self._versions[id] = changes.versions[id]
-            self._told[id] = _facts(changes.devices[id])
+            self._told[id] = _urgent_facts(changes.devices[id])
         lost: dict[str, Device | None] = dict.fromkeys(changes.devices.keys() - written)
-        return lost | {device.id: device for device in map(self._remember, replaced)}
+        return lost | {device.id: device for device in map(self._remember_row, replaced)}
 
-    def _changes(self, device_write: DeviceWrite) -> _RowChanges:
+    def _row_changes(self, device_write: DeviceWrite) -> _RowChanges:
         ordered = sorted(device_write.devices, key=lambda device: device.id)
         read = {device.id: self._versions.get(device.id) for device in ordered}
-        changed_ids = {device.id for device in ordered if _facts(device) != self._told.get(device.id)}
+        changed_ids = {device.id for device in ordered if _urgent_facts(device) != self._told.get(device.id)}
         return _RowChanges(
             devices={device.id: device for device in ordered},
             read=read,
@@ -173,7 +173,7 @@ class PostgresDevices:
 
         If a condition fails, raises DevicesRefused and writes nothing.
         """
-        self._lock(connection, device_write, changes)
+        self._lock_keys(connection, device_write, changes)
         self._check(connection, device_write.conditions, changes)
         written = self._write(connection, changes, device_write.deleted)
         replaced = self._read(connection, sorted(changes.devices.keys() - written))
@@ -185,13 +185,13 @@ class PostgresDevices:
             note_changes(connection, self._database, changed_keys)
         return written, [row for row in replaced if row[1] not in before]
 
-    def _lock(self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges) -> None:
+    def _lock_keys(self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges) -> None:
         """
         Lock keys against changes during this write. For urgent rows, take the head lock, so that urgent
         changes happen one after the other.
         """
         if not changes.urgent:
-            hold_keys(connection, self._database.sql, device_write.conditions.expects)
+            hold_keys(connection, self._database.fill_in_names, device_write.conditions.expects)
             return
         lock_head(connection, self._database)
         # ending a key must work even without a standby, but the caller then gets no confirmation
@@ -200,15 +200,17 @@ class PostgresDevices:
 
     def _check(self, connection: Connection, conditions: WriteConditions, changes: _RowChanges) -> None:
         database = self._database
-        ended = ended_bearers(connection, database.sql, conditions.expects, now=database.now())
+        ended = ended_bearers(
+            connection, database.fill_in_names, conditions.expects, now=database.now_parameter()
+        )
         new = [id for id, version in changes.read.items() if version is None]
-        over = self._over(connection, new, conditions)
-        unpaid = self._unpaid(connection, changes.devices, conditions.tokens)
+        over = self._ids_over_limit(connection, new, conditions)
+        unpaid = self._ids_without_use(connection, changes.devices, conditions.tokens)
         if ended or over or unpaid:
             raise DevicesRefused(ended=ended, over=over, unpaid=unpaid)
 
     def _read(self, connection: Connection, ids: Sequence[str]) -> list[Any]:
-        statement = self._database.sql(f"{_ALL} WHERE id = ANY(%s)")
+        statement = self._database.fill_in_names(f"{_ALL} WHERE id = ANY(%s)")
         return connection.execute(statement, (ids,)).fetchall() if ids else []
 
     async def _commit(self, work: Callable[[Connection], T], *, needs_standby: bool) -> T:
@@ -237,13 +239,13 @@ class PostgresDevices:
             await outlast_commits(self._database)
             self._ends_keys = False
 
-    async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+    async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         sorted_ids = None if ids is None else sorted(ids)
         since = self._looked_at - OVERLAP_S
 
         def read(connection: Connection) -> tuple[list[Any], float]:
-            sql = self._database.sql
-            [[at]] = connection.execute(sql(_TIME), {"now": self._database.now()}).fetchall()
+            sql = self._database.fill_in_names
+            [[at]] = connection.execute(sql(_TIME), {"now": self._database.now_parameter()}).fetchall()
             if sorted_ids is None:
                 return connection.execute(sql(f"{_ALL} WHERE written_at >= %s"), (since,)).fetchall(), at
             return connection.execute(sql(f"{_ALL} WHERE id = ANY(%s)"), (sorted_ids,)).fetchall(), at
@@ -252,14 +254,16 @@ class PostgresDevices:
         if ids is None:
             self._looked_at = at
         devices: dict[str, Device | None] = {
-            row[1]: self._remember(row) for row in rows if row[0] != self._versions.get(row[1])
+            row[1]: self._remember_row(row) for row in rows if row[0] != self._versions.get(row[1])
         }
         for id in set(sorted_ids or ()) - {row[1] for row in rows}:
-            self._forget(id)
+            self._forget_row(id)
             devices[id] = None
         return devices
 
-    def _over(self, connection: Connection, new: Sequence[str], conditions: WriteConditions) -> Sequence[str]:
+    def _ids_over_limit(
+        self, connection: Connection, new: Sequence[str], conditions: WriteConditions
+    ) -> Sequence[str]:
         """
         Return the new devices that exceed the limit. The caller holds the registry's head lock, so no other
         process can add devices.
@@ -267,19 +271,19 @@ class PostgresDevices:
         bounded = [id for id in new if id in conditions.bounded]
         if conditions.most is None or not bounded:
             return ()
-        [[known, existing]] = connection.execute(self._database.sql(_COUNT), (bounded,)).fetchall()
+        [[known, existing]] = connection.execute(self._database.fill_in_names(_COUNT), (bounded,)).fetchall()
         adds = [id for id in bounded if id not in set(existing or ())]
         room = max(0, conditions.most - known - (len(new) - len(bounded)))
         return adds[room:]
 
-    def _unpaid(
+    def _ids_without_use(
         self, connection: Connection, devices: Mapping[str, Device], tokens: Mapping[str, int]
     ) -> Sequence[str]:
         """Return the devices for which their enrolment token has no use left. The caller holds the head lock."""
         new_ids = [id for id, device in devices.items() if device.token in tokens]
         if not new_ids:
             return ()
-        statement = self._database.sql(_OF_TOKENS)
+        statement = self._database.fill_in_names(_OF_TOKENS)
         existing: dict[str, list[str]] = dict(connection.execute(statement, (sorted(tokens),)).fetchall())
         unpaid = list[str]()
         for token, most in tokens.items():
@@ -304,8 +308,8 @@ class PostgresDevices:
 
         Rows are written in the order of their ids, so that two processes with the same rows cannot deadlock.
         """
-        sql = self._database.sql
-        now = self._database.now()
+        sql = self._database.fill_in_names
+        now = self._database.now_parameter()
         written = dict[str, Any]()
         with connection.pipeline():
             for id in sorted({*changes.devices, *deleted}):
@@ -314,7 +318,7 @@ class PostgresDevices:
                 if id in changes.devices:
                     versions = {"read_version": changes.read[id], "row_version": changes.versions[id]}
                     statement = sql(_ADD if changes.read[id] is None else _CHANGE)
-                    values = {**versions, "now": now, **_row(changes.devices[id])}
+                    values = {**versions, "now": now, **_device_values(changes.devices[id])}
                     written[id] = connection.execute(statement, values)
         return {id for id, cursor in written.items() if cursor.fetchone()}
 
@@ -322,7 +326,7 @@ class PostgresDevices:
         self, connection: Connection, names: Sequence[Unenrolled], gone: Collection[str]
     ) -> None:
         """Write names in alphabetical order, so that two processes with the same names cannot deadlock."""
-        sql = self._database.sql
+        sql = self._database.fill_in_names
         noted = {unenrolled.name: unenrolled for unenrolled in names}
         with connection.pipeline():
             for name in sorted({*noted, *gone}):
@@ -335,19 +339,19 @@ class PostgresDevices:
                 if name in gone:
                     PostgresConnection(connection, sql).run(devices.FORGET_NAME, name=name)
 
-    def _remember(self, row: Sequence[Any]) -> Device:
+    def _remember_row(self, row: Sequence[Any]) -> Device:
         version, *values = row
-        device = _device(values)
+        device = _read_device(values)
         self._versions[device.id] = version
-        self._told[device.id] = _facts(device)
+        self._told[device.id] = _urgent_facts(device)
         return device
 
-    def _forget(self, id: str) -> None:
+    def _forget_row(self, id: str) -> None:
         self._versions.pop(id, None)
         self._told.pop(id, None)
 
 
-def _facts(device: Device) -> Device:
+def _urgent_facts(device: Device) -> Device:
     """
     Return the fields of a device that other processes must learn at once. They learn the other
     fields within seconds.
@@ -373,17 +377,17 @@ def _next_version(version: int | None) -> int:
     return secrets.randbits(60) if version is None else version + 1
 
 
-def _unenrolled(row: Sequence[Any]) -> Unenrolled:
+def _read_unenrolled(row: Sequence[Any]) -> Unenrolled:
     name, first_seen, last_seen, count, key = row
     return Unenrolled(name=name, first_seen=first_seen, last_seen=last_seen, count=count, key=key)
 
 
-def _row(device: Device) -> dict[str, object]:
+def _device_values(device: Device) -> dict[str, object]:
     values: dict[str, object] = {name: getattr(device, name) for name in _NAMES}
     return {**values, **{name: json.dumps(dict(getattr(device, name))) for name in _JSON}}
 
 
-def _device(row: Sequence[Any]) -> Device:
+def _read_device(row: Sequence[Any]) -> Device:
     values = dict(zip(_NAMES, row, strict=True))
     values.update({name: json.loads(values[name]) for name in _JSON})
     return Device(**values)
@@ -417,13 +421,13 @@ class PostgresClusters(SqlClusters):
         known = self._known.get(cluster.id)
 
         def write_merged(on: Connection) -> Cluster:
-            connection = self._begin(on)
-            check_bearers(on, self._database.sql, expects, now=self._database.now())
-            row = connection.one(f"{CLUSTERS} WHERE id = :id", id=cluster.id)
-            if row is None and most is not None and connection.one(_COUNT_CLUSTERS)[0] >= most:
+            connection = self._lock_and_check(on)
+            check_bearers(on, self._database.fill_in_names, expects, now=self._database.now_parameter())
+            row = connection.first_row(f"{CLUSTERS} WHERE id = :id", id=cluster.id)
+            if row is None and most is not None and connection.first_row(_COUNT_CLUSTERS)[0] >= most:
                 raise TooManyClusters
-            merged = cluster if row is None or known is None else _merged(known, cluster, read(row))
-            connection.run(PUT, **CLUSTER.values(merged))
+            merged = cluster if row is None or known is None else _copy_changes(known, cluster, read(row))
+            connection.run(PUT, **CLUSTER.stored_values(merged))
             note_changes(on, self._database, [(following.CLUSTERS, cluster.id)])
             return merged
 
@@ -431,22 +435,22 @@ class PostgresClusters(SqlClusters):
 
     async def delete(self, id: str) -> None:
         def delete_cluster(on: Connection) -> None:
-            self._begin(on).run(DELETE, id=id)
+            self._lock_and_check(on).run(DELETE, id=id)
             note_changes(on, self._database, [(following.CLUSTERS, id)])
 
         await self._commit(delete_cluster)
         self._known.pop(id, None)
 
-    def _begin(self, connection: Connection) -> PostgresConnection:
+    def _lock_and_check(self, connection: Connection) -> PostgresConnection:
         lock_head(connection, self._database)
         self._database.check_standby(connection)
-        return PostgresConnection(connection, self._database.sql)
+        return PostgresConnection(connection, self._database.fill_in_names)
 
     async def _commit(self, work: Callable[[Connection], T]) -> T:
         return await self._database.transaction(work, needs_standby=lambda _: self._database.needs_standby)
 
 
-def _merged(known: Cluster, changed: Cluster, stored: Cluster) -> Cluster:
+def _copy_changes(known: Cluster, changed: Cluster, stored: Cluster) -> Cluster:
     """Copy the fields that differ between `known` and `changed` to the stored row."""
     pairs = ((name, getattr(changed, name), getattr(known, name)) for name in CLUSTER.names)
     return replace(stored, **{name: value for name, value, before in pairs if value != before})

@@ -41,12 +41,14 @@ NODES = f"""
            (SELECT count(DISTINCT name) FROM live, unnest(wants) AS name WHERE name NOT IN (SELECT name FROM held))"""
 
 
-async def health(database: Database, durability: str) -> DatabaseHealth:
+async def read_health(database: Database, durability: str) -> DatabaseHealth:
     """Read the state of the database. Raises SpoolUnavailable while it is unreachable."""
 
-    def read(connection: Connection) -> DatabaseHealth:
+    def read_state(connection: Connection) -> DatabaseHealth:
         def read_one(statement: str) -> tuple[Any, ...]:
-            row = connection.execute(database.sql(statement), {"now": database.now()}).fetchone()
+            row = connection.execute(
+                database.fill_in_names(statement), {"now": database.now_parameter()}
+            ).fetchone()
             assert row is not None
             return row
 
@@ -77,4 +79,4 @@ async def health(database: Database, durability: str) -> DatabaseHealth:
             reporters=read_one(HEARD_ROWS)[0],
         )
 
-    return await database.read(read)
+    return await database.read(read_state)

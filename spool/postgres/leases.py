@@ -27,7 +27,7 @@ from spool.clock import Clock
 from spool.errors import OtherSchema, SpoolError, SpoolUnavailable
 from spool.leases import HeldTasks, NodeSettings, NodeState, Work
 from spool.postgres.database import LIVE, SESSION_S, Connection, Database
-from spool.postgres.migrations import MAY_JOIN, VERSION, check_joining, joining
+from spool.postgres.migrations import MAY_JOIN, VERSION, check_joining, join_parameters
 
 # seconds after the start of a renewal at which this gateway ends its session, before other gateways end it
 TRUST_S = 4.0
@@ -101,7 +101,7 @@ class _Told:
     digests: Mapping[str, str]
     since: float
 
-    def written(self) -> Mapping[str, str]:
+    def encode_report(self) -> Mapping[str, str]:
         text = json.dumps(self.digests, sort_keys=True)
         note = json.dumps({"since": self.since, "settings": self.digests})
         return {"hash": blake2b(text.encode(), digest_size=16).hexdigest(), "note": note}
@@ -148,11 +148,11 @@ class PostgresLeases:
         self.session = uuid4()  # id of this session, which marks the deliveries that it sends
 
     @property
-    def held(self) -> Collection[str]:
+    def running_leases(self) -> Collection[str]:
         """Return the leases under which tasks run now."""
         return frozenset(self._tasks.held)
 
-    def turn(self, name: str) -> object:
+    def lease_turn(self, name: str) -> object:
         """
         Return a value that stays equal while this session holds the lease without interruption.
 
@@ -170,12 +170,12 @@ class PostgresLeases:
     ) -> None:
         """Run `work` while this node holds the lease, as `Leases.run` describes."""
         if self._keeper is None:
-            self._keeper = asyncio.create_task(self._keep(), name="leases")
+            self._keeper = asyncio.create_task(self._renew_forever(), name="leases")
         self._asked.set()
         await self._tasks.run(name, work, finish=finish, wake=wake)
 
     async def nodes(self) -> Sequence[NodeState]:
-        def read(connection: Connection) -> list[NodeState]:
+        def read_nodes(connection: Connection) -> list[NodeState]:
             return [
                 NodeState(
                     id=str(id),
@@ -192,9 +192,9 @@ class PostgresLeases:
                 )
             ]
 
-        return await self._database.read(read)
+        return await self._database.read(read_nodes)
 
-    def tell(self, digests: Mapping[str, str]) -> None:
+    def publish_settings(self, digests: Mapping[str, str]) -> None:
         """Set the digests to report. A running session writes them with its next renewal."""
         if self._told is None or digests != self._told.digests:
             self._told = _Told(digests=dict(digests), since=self._clock.now())
@@ -207,19 +207,19 @@ class PostgresLeases:
             for id, name, note in rows
         ]
 
-    async def join(self, routes: Sequence[str]) -> None:
+    async def set_routes(self, routes: Sequence[str]) -> None:
         """Set the routes of this gateway's configuration. Begins a session if there is none."""
         self.routes = frozenset(routes)
-        await self.look()
+        await self.renew_session()
 
-    async def wake(self, name: str) -> None:
-        """Wake the tasks under a lease, as `Leases.wake` describes."""
+    async def wake_tasks(self, name: str) -> None:
+        """Wake the tasks under a lease, as `Leases.wake_tasks` describes."""
         self._tasks.wake_held(name)
         # if the wake-up is lost, the holder of the lease still checks for work later
         with suppress(SpoolError):
             await self._database.run(lambda connection: self._execute(connection, WAKE, name=name))
 
-    async def look(self) -> None:
+    async def renew_session(self) -> None:
         """
         Renew the session and take free leases, up to this gateway's share. Start and end tasks accordingly.
         """
@@ -229,17 +229,17 @@ class PostgresLeases:
             for _ in range(2):
                 session = self.session
                 began = self._clock.monotonic()
-                for name in self._tasks.held - self._tasks.wanted:
-                    self._tasks.lose(name)
-                wants = sorted(self._tasks.wanted)
+                for name in self._tasks.held - self._tasks.wanted_leases:
+                    self._tasks.lose_lease(name)
+                wants = sorted(self._tasks.wanted_leases)
                 joins = not self._has_joined
-                look = partial(self._look, session=session, joins=joins, wants=wants)
+                look = partial(self._renew_rows, session=session, joins=joins, wants=wants)
                 self._may_be_live = True
                 state = await self._database.control.run(look)
                 if state.is_live and session == self.session and self._clock.monotonic() < began + TRUST_S:
                     self._has_joined = True
                     self._trusted_until = began + TRUST_S
-                    self._apply(state)
+                    self._apply_leases(state)
                     return
                 self._begin_anew()
             raise SpoolUnavailable("the database responds too slowly to keep a session")
@@ -254,14 +254,16 @@ class PostgresLeases:
         if not self._may_be_live:
             return
 
-        def leave(connection: Connection) -> None:  # runs after a look that was cancelled but not finished
+        def leave_session(
+            connection: Connection,
+        ) -> None:  # runs after a look that was cancelled but not finished
             self._execute(connection, RELEASE, names=sorted(self._known))
             self._execute(connection, LEAVE)
 
         with suppress(SpoolError):  # if the session cannot be ended, it expires within seconds
-            await self._database.control.run(leave)
+            await self._database.control.run(leave_session)
 
-    async def _keep(self) -> None:
+    async def _renew_forever(self) -> None:
         while True:
             self._asked.clear()
             try:
@@ -287,7 +289,7 @@ class PostgresLeases:
         Call `look` once. If the session expires during the call, end its tasks, even if the database
         does not respond.
         """
-        look = asyncio.create_task(self.look(), name="look")
+        look = asyncio.create_task(self.renew_session(), name="look")
         try:
             while not (await asyncio.wait({look}, timeout=WATCH_S))[0]:
                 self._end_in_time()
@@ -304,7 +306,9 @@ class PostgresLeases:
         if (self._tasks.held or self._going) and self._clock.monotonic() >= self._trusted_until:
             self._begin_anew()
 
-    def _look(self, connection: Connection, *, session: UUID, joins: bool, wants: Sequence[str]) -> _Held:
+    def _renew_rows(
+        self, connection: Connection, *, session: UUID, joins: bool, wants: Sequence[str]
+    ) -> _Held:
         """
         Renew the session and read its leases, on a connection in autocommit: each statement is a transaction
         of its own.
@@ -313,14 +317,14 @@ class PostgresLeases:
         if joins:
             execute(FORGET)
             about = {"name": self._name, "version": self._version, "schema_version": VERSION}
-            if execute(JOIN, **about, **joining(), wants=wants).rowcount != 1:
+            if execute(JOIN, **about, **join_parameters(), wants=wants).rowcount != 1:
                 check_joining(self._database, connection)
                 return _Held(is_live=False)
         elif execute(RENEW, wants=wants).rowcount != 1:
             return _Held(is_live=False)
         settings = self._told
         if settings is not None and (joins or not self._is_written):
-            execute(TELL, **settings.written())
+            execute(TELL, **settings.encode_report())
             # if the settings have changed since the last report, the next renewal writes them
             self._is_written = settings is self._told
         missing = sorted(set(wants) - self._known)
@@ -329,12 +333,12 @@ class PostgresLeases:
             self._known |= set(missing)
         execute(ORPHAN)
         wants_by_node = {id: frozenset(names) for id, names in execute(WANTED)}
-        share = _share(wants_by_node)
-        holders, woken = self._holders(connection)
+        share = _fair_share(wants_by_node)
+        holders, woken = self._read_holders(connection)
         own = {name for name, node in holders.items() if node == session}
         if len(own) < share and any(holders.get(name) not in wants_by_node for name in wants):
             execute(TAKE, wants=wants, room=share - len(own))
-            holders, woken = self._holders(connection)
+            holders, woken = self._read_holders(connection)
             own = {name for name, node in holders.items() if node == session}
         unwanted = sorted(own.difference(wants))
         if unwanted:  # leases of this gateway's earlier configuration, which other gateways may still want
@@ -343,10 +347,10 @@ class PostgresLeases:
         return _Held(
             is_live=True,
             leases={name: woken[name] for name in own},
-            surplus=_surplus(session, holders, wants_by_node, share) if len(own) > share else None,
+            surplus=_lease_to_give_up(session, holders, wants_by_node, share) if len(own) > share else None,
         )
 
-    def _holders(self, connection: Connection) -> tuple[dict[str, UUID | None], dict[str, int]]:
+    def _read_holders(self, connection: Connection) -> tuple[dict[str, UUID | None], dict[str, int]]:
         """
         Return two mappings of leases: the session that holds or last held each, and the number of its wake-ups.
         """
@@ -356,21 +360,21 @@ class PostgresLeases:
     def _execute(self, connection: Connection, statement: str, **values: object) -> Any:
         parameters = {
             "id": self.session,
-            "now": self._database.now(),
+            "now": self._database.now_parameter(),
             "routes": sorted(self.routes),
             **values,
         }
-        return connection.execute(self._database.sql(statement), parameters)
+        return connection.execute(self._database.fill_in_names(statement), parameters)
 
-    def _apply(self, held_leases: _Held) -> None:
+    def _apply_leases(self, held_leases: _Held) -> None:
         for name in self._tasks.held - held_leases.leases.keys():
-            self._tasks.lose(name)
+            self._tasks.lose_lease(name)
         for name in sorted(self._tasks.held):
             if held_leases.leases[name] != self._woken.get(name):
                 self._tasks.wake_held(name)
         for name in sorted(held_leases.leases.keys() - self._tasks.held - self._going.keys()):
             self._gains[name] += 1
-            self._tasks.gain(name)
+            self._tasks.gain_lease(name)
         self._woken = held_leases.leases
         now = self._clock.monotonic()
         if held_leases.surplus is not None and not self._going and now >= self._let_go_at + LET_GO_S:
@@ -393,7 +397,7 @@ class PostgresLeases:
 
     def _lose_all(self) -> None:
         for name in [*self._tasks.held, *self._going]:
-            self._tasks.lose(name)
+            self._tasks.lose_lease(name)
 
     def _begin_anew(self) -> None:
         """End the session and all its tasks, because other gateways may already run these tasks."""
@@ -406,7 +410,7 @@ class PostgresLeases:
         self._has_joined = False
 
 
-def _share(wants_by_node: Mapping[UUID, frozenset[str]]) -> int:
+def _fair_share(wants_by_node: Mapping[UUID, frozenset[str]]) -> int:
     """
     Return the maximum number of leases per gateway, if they are shared evenly among the gateways that want leases.
     """
@@ -414,7 +418,7 @@ def _share(wants_by_node: Mapping[UUID, frozenset[str]]) -> int:
     return ceil(len(names) / max(1, sum(bool(wants) for wants in wants_by_node.values())))
 
 
-def _surplus(
+def _lease_to_give_up(
     own: UUID, holders: Mapping[str, UUID | None], wants_by_node: Mapping[UUID, frozenset[str]], share: int
 ) -> str | None:
     """

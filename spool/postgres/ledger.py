@@ -64,35 +64,37 @@ class StatementParameters:
         self.values: dict[str, Any] = {}
         self.joins: list[str] = []
 
-    def text(self, value: Any) -> str:
+    def add(self, value: Any) -> str:
         """Add a parameter and return its placeholder."""
         name = f"p{len(self.values)}"
         self.values[name] = value
         return f"%({name})s"
 
 
-def own(dimension: str, parameters: StatementParameters) -> str:
+def dimension_sql(dimension: str, parameters: StatementParameters) -> str:
     """Return the SQL expression for one of the stored dimensions."""
     if dimension in DIMENSIONS:
         return f'k."{dimension}"'
     if dimension in PRICED_BY:
         return f'CAST(k."{dimension}" AS text)'
     if dimension == "origin":
-        return f"COALESCE(NULLIF({own(TAG + ROW_TAG + dimension, parameters)}, ''), 'calls')"
+        return f"COALESCE(NULLIF({dimension_sql(TAG + ROW_TAG + dimension, parameters)}, ''), 'calls')"
     if dimension in ROW_DIMENSIONS:
-        return own(TAG + ROW_TAG + dimension, parameters)
+        return dimension_sql(TAG + ROW_TAG + dimension, parameters)
     if dimension == "corrects":  # the value is the part of the column `provider` after the separator
         return "split_part(h.provider, chr(31), 2)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"
-    return f"COALESCE(k.tag_values ->> {parameters.text(stored(dimension.removeprefix(TAG)))}::text, '')"
+    return (
+        f"COALESCE(k.tag_values ->> {parameters.add(storable_value(dimension.removeprefix(TAG)))}::text, '')"
+    )
 
 
-def digest_of(dimensions: DimensionValues) -> bytes:
+def dimensions_digest(dimensions: DimensionValues) -> bytes:
     return blake2b(json.dumps(dimensions).encode(), digest_size=16).digest()
 
 
-def stored(value: Any) -> Any:
+def storable_value(value: Any) -> Any:
     """Return a value that PostgreSQL can store. In texts, U+0000 and lone surrogates are replaced."""
     if not isinstance(value, str):
         return value
@@ -104,13 +106,15 @@ def _is_wrong(digest: bytes, tags: str, *dimensions: Any) -> bool:
     of = Dimensions(*dimensions)
     if json.loads(tags) != json.loads(tag_values(of.tags)):
         return True
-    return "\ufffd" not in "".join(map(str, of)) and bytes(digest) != digest_of(of)
+    return "\ufffd" not in "".join(map(str, of)) and bytes(digest) != dimensions_digest(of)
 
 
 def tag_values(tags: str) -> str:
     """Return the tags of a row in the JSON form that queries read."""
     values = json.loads(tags) if tags else {}
-    return json.dumps({stored(name): stored(value) for name, value in values.items()}, ensure_ascii=False)
+    return json.dumps(
+        {storable_value(name): storable_value(value) for name, value in values.items()}, ensure_ascii=False
+    )
 
 
 # -- rows ----------------------------------------------------------------------------------------------------
@@ -132,9 +136,9 @@ MOST_LISTED = 50_000  # maximum number of sets of dimensions that a statement li
 _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
 
 
-def lock(connection: Connection, database: Database) -> None:
+def lock_sums(connection: Connection, database: Database) -> None:
     """Wait until no other process changes sums. Later reads in this transaction see all its changes."""
-    connection.execute(database.sql(_LOCK))
+    connection.execute(database.fill_in_names(_LOCK))
 
 
 class PostgresLedgerRows(SqlLedgerRows):
@@ -150,17 +154,17 @@ class PostgresLedgerRows(SqlLedgerRows):
     listed = "SELECT unnest(CAST('{{{}}}' AS bigint[]))"
 
     def __init__(self, connection: Connection, database: Database) -> None:
-        super().__init__(PostgresConnection(connection, database.sql))
+        super().__init__(PostgresConnection(connection, database.fill_in_names))
         self._connection = connection
         self._database = database
         self._found = _NONE_FOUND
 
-    def numbers_of(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
-        digests = [digest_of(values) for values in dimensions]
+    def find_or_assign_numbers(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
+        digests = [dimensions_digest(values) for values in dimensions]
         found = self._all("SELECT digest, id FROM {schema}.ledger_keys WHERE digest = ANY(%s)", digests)
         numbers: dict[bytes, int] = dict(found)
         new = {
-            digest: (digest, tag_values(Dimensions._make(values).tags), *map(stored, values))
+            digest: (digest, tag_values(Dimensions._make(values).tags), *map(storable_value, values))
             for digest, values in zip(digests, dimensions, strict=True)
             if digest not in numbers
         }
@@ -170,7 +174,11 @@ class PostgresLedgerRows(SqlLedgerRows):
         return [numbers[digest] for digest in digests]
 
     def _put_dimensions(self, number: int, dimensions: Dimensions) -> None:
-        values = (digest_of(dimensions), tag_values(dimensions.tags), *map(stored, dimensions))
+        values = (
+            dimensions_digest(dimensions),
+            tag_values(dimensions.tags),
+            *map(storable_value, dimensions),
+        )
         self._run(PUT_KEY, *values, number)
 
     def wrong_dimensions(self, after: int, most: int) -> Found:
@@ -198,11 +206,11 @@ class PostgresLedgerRows(SqlLedgerRows):
             columns = zip(*map(sums_by_key.__getitem__, cells), strict=True)
             arrays = ", ".join(("%s::bigint[]",) * len(key) + _KINDS)
             self._run(
-                f"INSERT INTO {self._named(table)} AS old ({', '.join(key)}, {_NAMES}) SELECT * FROM unnest({arrays})"
+                f"INSERT INTO {self._table(table)} AS old ({', '.join(key)}, {_NAMES}) SELECT * FROM unnest({arrays})"
                 f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {_ADDED}",
-                *(_array(map(str, column)) for column in zip(*cells, strict=True)),
+                *(_array_text(map(str, column)) for column in zip(*cells, strict=True)),
                 *(
-                    _array(map(money.text if name in MONEY else str, column))
+                    _array_text(map(money.text if name in MONEY else str, column))
                     for name, column in zip(_COLUMNS, columns, strict=True)
                 ),
             )
@@ -211,24 +219,24 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False
     ) -> Iterator[GroupSum]:
         parameters = StatementParameters()
-        known = self._expressions(query, parameters)
+        known = self._dimension_expressions(query, parameters)
         names = [known[name] for name in query.group_by]
         needed = needed_sums(query.measures)
         places = [index for index, name in enumerate(_COLUMNS) if name in needed]
         wanted_sums = [_COLUMNS[index] for index in places]
         sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
-        chosen = self._chosen(query, known, parameters)
+        chosen = self._chosen_dimensions_sql(query, known, parameters)
         width, since, until, _ = spans[0]
         # Joining the dimensions to each row would cost more than adding up the rows first. But sums of units of work
         # would lose their unit.
         if query.unit is None and not by_start and (len(spans) > 1 or until - since > width):
-            summed = self._by_number(spans, chosen, wanted_sums, parameters)
+            summed = self._sums_by_number_sql(spans, chosen, wanted_sums, parameters)
         else:
-            summed = f"(SELECT * FROM {self._of_span(spans[0], chosen, parameters, query)})"
-        rows = self._ask(
+            summed = f"(SELECT * FROM {self._span_sums_sql(spans[0], chosen, parameters, query)})"
+        rows = self._run_once_used(
             f"SELECT {', '.join(['h.start' if by_start else '0', *names, 'k.status', 'k.cost_source', *sums])}"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
-            f"{self._only(query, known, parameters)}"
+            f"{self._only_groups_sql(query, known, parameters)}"
             f" GROUP BY {', '.join(str(index) for index in range(1 if by_start else 2, len(names) + 4))}",
             parameters,
         )
@@ -242,82 +250,86 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def sums_by_number(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
         parameters = StatementParameters()
-        chosen = self._chosen(query, self._expressions(query, parameters), parameters)
-        summed = self._by_number(spans, chosen, (*COUNTS[:5], *MONEY), parameters)
+        chosen = self._chosen_dimensions_sql(
+            query, self._dimension_expressions(query, parameters), parameters
+        )
+        summed = self._sums_by_number_sql(spans, chosen, (*COUNTS[:5], *MONEY), parameters)
         counts = ", ".join(f"{name}::bigint" for name in COUNTS[:5])
         amounts = ", ".join(f"{name}::text" for name in MONEY)
-        for *values, reported, estimated in self._ask(
+        for *values, reported, estimated in self._run_once_used(
             f"SELECT key, {counts}, {amounts} FROM {summed} h", parameters
         ):
             yield (*values, money.units(reported), money.units(estimated))
 
     def groups_of(self, numbers: Sequence[int], query: CostQuery) -> Iterator[tuple[int, str, str, Group]]:
         parameters = StatementParameters()
-        known = self._expressions(replace(query, include={}, exclude={}), parameters)
+        known = self._dimension_expressions(replace(query, include={}, exclude={}), parameters)
         names = [known[name] for name in query.group_by]
-        rows = self._ask(
+        rows = self._run_once_used(
             f"SELECT {', '.join(['k.id', 'k.status', 'k.cost_source', *names])}"
             f" FROM {{schema}}.ledger_keys k {' '.join(parameters.joins)}"
-            f" WHERE k.id = ANY({parameters.text(list(numbers))}::bigint[])",
+            f" WHERE k.id = ANY({parameters.add(list(numbers))}::bigint[])",
             parameters,
         )
         for number, status, cost_source, *group in rows:
             yield number, status, cost_source, tuple([value or None for value in group])
 
-    def largest(
+    def largest_groups(
         self, spans: Sequence[Span], query: CostQuery, most: int | None
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         parameters = StatementParameters()
-        known = self._expressions(query, parameters)
+        known = self._dimension_expressions(query, parameters)
         names = [known[name] for name in query.group_by]
-        chosen = self._chosen(query, known, parameters)
+        chosen = self._chosen_dimensions_sql(query, known, parameters)
         if query.unit is None:
-            summed = self._by_number(spans, chosen, MONEY, parameters)
+            summed = self._sums_by_number_sql(spans, chosen, MONEY, parameters)
         else:
-            summed = f"(SELECT * FROM {self._of_span(spans[0], chosen, parameters, query)})"
-        rows = self._ask(
+            summed = f"(SELECT * FROM {self._span_sums_sql(spans[0], chosen, parameters, query)})"
+        rows = self._run_once_used(
             f"SELECT {', '.join(names)}, COUNT(*) OVER (), (SUM({COST}) * 1000000000)::float8 AS cost"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
             f" GROUP BY {', '.join(str(index) for index in range(1, len(names) + 1))}"
-            f" ORDER BY cost DESC LIMIT {parameters.text(most)}::bigint",
+            f" ORDER BY cost DESC LIMIT {parameters.add(most)}::bigint",
             parameters,
         )
         groups = [(tuple([value or None for value in row[:-2]]), row[-1]) for row in rows]
         return rows[0][-2] if rows else 0, groups
 
-    def numbers_with(self, dimension: Derived) -> Sequence[int]:
+    def numbers_having(self, dimension: Derived) -> Sequence[int]:
         parameters = StatementParameters()
-        value = self._expression(dimension, parameters)
+        value = self._dimension_expression(dimension, parameters)
         joined = f"{{schema}}.ledger_keys k {' '.join(parameters.joins)}"
-        rows = self._ask(f"SELECT k.id FROM {joined} WHERE {value} <> ''", parameters)
+        rows = self._run_once_used(f"SELECT k.id FROM {joined} WHERE {value} <> ''", parameters)
         return [number for (number,) in rows]
 
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
         if query.unit is not None:
             return True
         parameters = StatementParameters()
-        names = self._expressions(replace(query, include={}, exclude={}), parameters).values()
+        names = self._dimension_expressions(replace(query, include={}, exclude={}), parameters).values()
         distinct = (
             f"SELECT DISTINCT {', '.join(names)} FROM {{schema}}.ledger_keys k {' '.join(parameters.joins)}"
         )
-        return len(self._ask(f"{distinct} LIMIT {parameters.text(most + 1)}", parameters)) > most
+        return len(self._run_once_used(f"{distinct} LIMIT {parameters.add(most + 1)}", parameters)) > most
 
     def passes_all(self, query: CostQuery) -> bool:
         parameters = StatementParameters()
         plain = replace(query, group_by=(), only=None)
-        terms = [*self._filters(plain, self._expressions(plain, parameters), parameters)]
+        terms = [*self._filter_conditions(plain, self._dimension_expressions(plain, parameters), parameters)]
         fails = (
             f"SELECT FROM {{schema}}.ledger_keys k {' '.join(parameters.joins)}"
             f" {_OF_CALLS} AND NOT ({' AND '.join(terms) or 'TRUE'})"
         )
-        [(fails_any,)] = self._ask(f"SELECT EXISTS ({fails})", parameters)
+        [(fails_any,)] = self._run_once_used(f"SELECT EXISTS ({fails})", parameters)
         return not fails_any
 
-    def _chosen(self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters) -> str:
+    def _chosen_dimensions_sql(
+        self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
+    ) -> str:
         """
         Return SQL that selects the dimensions which pass the filters of a query. Return "" if there are no filters.
         """
-        terms = [*self._filters(query.without_unit() if query.unit else query, known, parameters)]
+        terms = [*self._filter_conditions(query.without_unit() if query.unit else query, known, parameters)]
         if not terms:
             return ""
         return f"{self._visible_dimensions(known, parameters)} {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
@@ -333,18 +345,18 @@ class PostgresLedgerRows(SqlLedgerRows):
         [join] = [join for join in parameters.joins if is_seen.removesuffix("value") in join]
         return f"(SELECT k.* FROM {{schema}}.ledger_keys k {join} WHERE {is_seen} <> '' OFFSET 0) k"
 
-    def _by_number(
+    def _sums_by_number_sql(
         self, spans: Sequence[Span], chosen: str, columns: Sequence[str], parameters: StatementParameters
     ) -> str:
         """Return SQL that adds up columns of spans by number of the dimensions."""
         parts = [
-            f"SELECT key, {', '.join(columns)} FROM {self._of_span(span, chosen, parameters)}"
+            f"SELECT key, {', '.join(columns)} FROM {self._span_sums_sql(span, chosen, parameters)}"
             for span in spans
         ]
         sums = ", ".join(f"SUM({name}) AS {name}" for name in columns)
         return f"(SELECT key, {sums} FROM ({' UNION ALL '.join(parts)}) parts GROUP BY key)"
 
-    def _of_span(
+    def _span_sums_sql(
         self, span: Span, chosen: str, parameters: StatementParameters, query: CostQuery | None = None
     ) -> str:
         """
@@ -352,17 +364,21 @@ class PostgresLedgerRows(SqlLedgerRows):
         needed for units of work.
         """
         width, since, until, rollup = span
-        table = self._of_units(query) if query and rollup == ROLLUP else self._of_rollup(width, rollup)
-        return self._within(table, width, since, until, chosen, parameters)
+        table = (
+            self._filtered_sums(query) if query and rollup == ROLLUP else self._rollup_source(width, rollup)
+        )
+        return self._filtered_sums_sql(table, width, since, until, chosen, parameters)
 
-    def _only(self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters) -> str:
+    def _only_groups_sql(
+        self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
+    ) -> str:
         """Return the SQL that limits the groups of a query by unit of work."""
         if query.only is None or query.unit_place is None or query.aggregated:
             return ""
-        [term] = self._filters(replace(query, include={}, exclude={}), known, parameters)
+        [term] = self._filter_conditions(replace(query, include={}, exclude={}), known, parameters)
         return f" WHERE {term}"
 
-    def _within(
+    def _filtered_sums_sql(
         self, of: str, width: int, since: int, until: int, chosen: str, parameters: StatementParameters
     ) -> str:
         """
@@ -374,18 +390,18 @@ class PostgresLedgerRows(SqlLedgerRows):
         """
         first = begin(width, since)
         starts = [*range(first if first == since else first + width, until, width)]
-        numbers = self._numbers_of(chosen, parameters, MOST_LISTED) if chosen else None
+        numbers = self._filtered_numbers(chosen, parameters, MOST_LISTED) if chosen else None
         if numbers is not None and len(numbers) <= MOST_LOOKED_UP // max(len(starts), 1):
-            of_starts = f"start = ANY({parameters.text(starts)}::bigint[])"
-            return f"{of} {of_starts} AND key = ANY({parameters.text(numbers)}::bigint[])"
+            of_starts = f"start = ANY({parameters.add(starts)}::bigint[])"
+            return f"{of} {of_starts} AND key = ANY({parameters.add(numbers)}::bigint[])"
         condition = f" AND key IN (SELECT k.id FROM {chosen})" if chosen else ""
         if numbers is not None:
             # a list, because the server underestimates how many numbers a derived dimension selects, and would
             # scan the index of the whole time once per number
-            condition = f" AND key = ANY({parameters.text(numbers)}::bigint[])"
-        return f"{of} start >= {parameters.text(since)} AND start < {parameters.text(until)}{condition}"
+            condition = f" AND key = ANY({parameters.add(numbers)}::bigint[])"
+        return f"{of} start >= {parameters.add(since)} AND start < {parameters.add(until)}{condition}"
 
-    def _numbers_of(
+    def _filtered_numbers(
         self, chosen: str, parameters: StatementParameters, max_numbers: int
     ) -> Sequence[int] | None:
         """
@@ -399,7 +415,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             values.get(name) == value for name, value in cached_values.items()
         )
         if not is_same or len(numbers) > limit < max_numbers:
-            rows = self._ask(f"SELECT k.id FROM {chosen} LIMIT {max_numbers + 1}", parameters)
+            rows = self._run_once_used(f"SELECT k.id FROM {chosen} LIMIT {max_numbers + 1}", parameters)
             numbers = [number for (number,) in rows]
             self._found = (chosen, dict(values), max_numbers, numbers)
         return numbers if len(numbers) <= max_numbers else None
@@ -409,21 +425,21 @@ class PostgresLedgerRows(SqlLedgerRows):
     ) -> Iterator[MeterSum]:
         parameters = StatementParameters()
         if query.meter == EVERY_METER:
-            first, after = map(parameters.text, CHARGES)
+            first, after = map(parameters.add, CHARGES)
             meter_filters = [f'NOT (h.meter COLLATE "C" >= {first} AND h.meter COLLATE "C" < {after})']
         else:
-            meter_filters = [f"h.meter = {parameters.text(query.meter)}"]
-        return self._metered(
+            meter_filters = [f"h.meter = {parameters.add(query.meter)}"]
+        return self._read_meter_sums(
             parameters, width, since, until, query, "h.start" if by_start else "0", meter_filters
         )
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[MeterSum]:
         parameters = StatementParameters()
-        first, after = map(parameters.text, CHARGES)
+        first, after = map(parameters.add, CHARGES)
         meter_filters = [f'h.meter COLLATE "C" >= {first}', f'h.meter COLLATE "C" < {after}']
-        return self._metered(parameters, width, since, until, query, "h.start", meter_filters)
+        return self._read_meter_sums(parameters, width, since, until, query, "h.start", meter_filters)
 
-    def _metered(
+    def _read_meter_sums(
         self,
         parameters: StatementParameters,
         width: int,
@@ -433,17 +449,17 @@ class PostgresLedgerRows(SqlLedgerRows):
         begin: str,
         which: Sequence[str],
     ) -> Iterator[MeterSum]:
-        known = self._expressions(query, parameters)
+        known = self._dimension_expressions(query, parameters)
         names = [known[name] for name in query.group_by]
         terms = [
-            f"h.width = {parameters.text(width)}",
-            f"h.start >= {parameters.text(since)}",
-            f"h.start < {parameters.text(until)}",
+            f"h.width = {parameters.add(width)}",
+            f"h.start >= {parameters.add(since)}",
+            f"h.start < {parameters.add(until)}",
             *which,
-            *self._filters(query, known, parameters),
+            *self._filter_conditions(query, known, parameters),
         ]
         columns = ", ".join([begin, *names, "k.status", "h.meter"])
-        rows = self._ask(
+        rows = self._run_once_used(
             f"SELECT {columns}, SUM(h.whole)::bigint, SUM(h.millionths)::bigint"
             f" FROM {{schema}}.ledger_meters h JOIN {self._visible_dimensions(known, parameters)} ON k.id = h.key"
             f" {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
@@ -460,28 +476,28 @@ class PostgresLedgerRows(SqlLedgerRows):
         from spool.sql import billed  # imported only if billed costs are used
 
         parameters = StatementParameters()
-        filters = billed.FilterParts.of(query)
-        known = self._expressions(filters.of_keys, parameters)
-        chosen = self._chosen(filters.of_keys, known, parameters)
-        known = self._expressions(query, parameters, known)
-        group_columns = filters.apart(query, by_start=by_start)
+        filters = billed.FilterParts.split_filters(query)
+        known = self._dimension_expressions(filters.of_keys, parameters)
+        chosen = self._chosen_dimensions_sql(filters.of_keys, known, parameters)
+        known = self._dimension_expressions(query, parameters, known)
+        group_columns = filters.columns_before_join(query, by_start=by_start)
         if "key" in group_columns or chosen or rollup:
-            table = billed.source_of(self.prefix, width, rollup)
-            within = self._within(table, width, since, until, chosen, parameters)
+            table = billed.sums_source(self.prefix, width, rollup)
+            within = self._filtered_sums_sql(table, width, since, until, chosen, parameters)
         else:  # for these columns, sums per day are stored
-            within = f"({billed.kept_sums(self.prefix, parameters.text(since), parameters.text(until))}) h WHERE TRUE"
+            within = f"({billed.kept_sums(self.prefix, parameters.add(since), parameters.add(until))}) h WHERE TRUE"
         of_bills = [
-            f"arranged & {parameters.text(query.arranged)} <> 0",
-            *self._filters(filters.of_bills, known, parameters),
+            f"arranged & {parameters.add(query.arranged)} <> 0",
+            *self._filter_conditions(filters.of_bills, known, parameters),
         ]
         # Joining the dimensions to each row would cost more than adding up the rows first.
         limbs = ", ".join(f"SUM({limb})::bigint AS {limb}" for limb in billed.LIMBS)
         group_sql = f" GROUP BY {', '.join(group_columns)}" if group_columns else ""
         keys = f" JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(parameters.joins)}"
         joined = keys if "key" in group_columns else ""
-        terms = ["h.high IS NOT NULL", *self._filters(filters.of_both, known, parameters)]
+        terms = ["h.high IS NOT NULL", *self._filter_conditions(filters.of_both, known, parameters)]
         columns = ", ".join(["h.start" if by_start else "0", *(known[name] for name in query.group_by)])
-        rows = self._ask(
+        rows = self._run_once_used(
             f"SELECT {columns}, SUM(h.high)::bigint, SUM(h.middle)::bigint, SUM(h.low)::bigint"
             f" FROM (SELECT {', '.join([*group_columns, limbs])} FROM {within}"
             f" AND {' AND '.join(of_bills)}{group_sql}) h{joined}"
@@ -491,7 +507,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         )
         yield from billed.group_sums(rows)
 
-    def _filters(
+    def _filter_conditions(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> Iterator[str]:
         """
@@ -499,67 +515,66 @@ class PostgresLedgerRows(SqlLedgerRows):
         """
         for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
             for name, wanted_values in chosen.items():
-                yield f"{known[name]} {word}({parameters.text(list(map(stored, wanted_values)))}::text[])"
+                yield f"{known[name]} {word}({parameters.add(list(map(storable_value, wanted_values)))}::text[])"
         if query.only is not None:
-            columns = [list(map(stored, values)) for values in zip(*query.only, strict=True)]
+            columns = [list(map(storable_value, values)) for values in zip(*query.only, strict=True)]
             listed = ", ".join(
-                [f"{parameters.text([value or '' for value in values])}::text[]" for values in columns]
+                [f"{parameters.add([value or '' for value in values])}::text[]" for values in columns]
             )
             yield f"({', '.join([known[name] for name in query.group_by])}) IN (SELECT * FROM unnest({listed}))"
 
     def first_known(self, width: int, dimension: str) -> int | None:
         parameters = StatementParameters()
-        known = (
-            f"SELECT id FROM {{schema}}.ledger_keys k WHERE {self._expression(dimension, parameters)} <> ''"
-        )
-        statement = f"SELECT MIN(start) FROM {self._of(width)} WHERE key IN ({known})"
-        [(start,)] = self._ask(statement, parameters)
+        value = self._dimension_expression(dimension, parameters)
+        known = f"SELECT id FROM {{schema}}.ledger_keys k WHERE {value} <> ''"
+        statement = f"SELECT MIN(start) FROM {self._sums_table(width)} WHERE key IN ({known})"
+        [(start,)] = self._run_once_used(statement, parameters)
         return None if start is None else int(start)
 
     def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
         if isinstance(dimension, Derived):
             derived_values = {
-                dimension.value(sources) for sources in self._distinct(dimension.sources, _OF_CALLS)
+                dimension.value(sources) for sources in self._read_combinations(dimension.sources, _OF_CALLS)
             }
             return sorted(derived_values - {""})[:limit]
         parameters = StatementParameters()
-        expression = self._expression(dimension, parameters)
+        expression = self._dimension_expression(dimension, parameters)
         statement = (
             f'SELECT value FROM (SELECT DISTINCT {expression} COLLATE "C" AS value FROM '
             f"{{schema}}.ledger_keys k {_OF_CALLS}) known"
-            f" WHERE value <> '' ORDER BY value LIMIT {parameters.text(limit)}"
+            f" WHERE value <> '' ORDER BY value LIMIT {parameters.add(limit)}"
         )
-        return [value for (value,) in self._ask(statement, parameters)]
+        return [value for (value,) in self._run_once_used(statement, parameters)]
 
-    def _expressions(
+    def _dimension_expressions(
         self, query: CostQuery, parameters: StatementParameters, known: Mapping[str, str] | None = None
     ) -> dict[str, str]:
         """Return the SQL expression for each dimension of a query, including the dimensions in `known`."""
         expressions = dict(known or {})
-        for name in query.named:
+        for name in query.used_dimensions:
             if name in UNITS:
                 expressions[name] = self._shown_unit(name, query)
             elif name not in expressions:
-                expressions[name] = self._expression(query.derived.get(name, name), parameters)
+                expressions[name] = self._dimension_expression(query.derived.get(name, name), parameters)
         return expressions
 
-    def _expression(self, dimension: str | Derived, parameters: StatementParameters) -> str:
+    def _dimension_expression(self, dimension: str | Derived, parameters: StatementParameters) -> str:
         """
         Return the SQL expression for a dimension. The values of a derived dimension are computed in Python,
         and joined by the values of their sources.
         """
         if not isinstance(dimension, Derived):
-            return own(dimension, parameters)
-        known = self._distinct(dimension.sources)
+            return dimension_sql(dimension, parameters)
+        known = self._read_combinations(dimension.sources)
         name = f"d{len(parameters.joins)}"
         columns = [f"s{index}" for index in range(len(dimension.sources))]
         arrays = [*map(list, zip(*known, strict=True))] if known else [[] for _ in columns]
         texts = [
-            parameters.text(text_array)
-            for text_array in (*arrays, [stored(dimension.value(sources)) for sources in known])
+            parameters.add(text_array)
+            for text_array in (*arrays, [storable_value(dimension.value(sources)) for sources in known])
         ]
         equal = [
-            f"{name}.{column} = {own(source, parameters)}"
+            f"{name}.{column} = {dimension_sql(source, parameters)}"
             for column, source in zip(columns, dimension.sources, strict=True)
         ]
         parameters.joins.append(
@@ -570,26 +585,26 @@ class PostgresLedgerRows(SqlLedgerRows):
         return f"{name}.value"
 
     def combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
-        found = self._distinct(dimensions, _OF_CALLS)
+        found = self._read_combinations(dimensions, _OF_CALLS)
         if found:
             yield found
 
-    def _distinct(self, dimensions: Sequence[str], condition: str = "") -> list[tuple[str, ...]]:
+    def _read_combinations(self, dimensions: Sequence[str], condition: str = "") -> list[tuple[str, ...]]:
         """Return every combination of values of these dimensions that is stored."""
         if not dimensions:
             return [()]
         parameters = StatementParameters()
-        columns = ", ".join(own(dimension, parameters) for dimension in dimensions)
+        columns = ", ".join(dimension_sql(dimension, parameters) for dimension in dimensions)
         statement = f"SELECT DISTINCT {columns} FROM {{schema}}.ledger_keys k {condition}"
-        return self._ask(statement, parameters)
+        return self._run_once_used(statement, parameters)
 
-    def _measures(self, values: Sequence[Any]) -> Measures:
+    def _read_measures(self, values: Sequence[Any]) -> Measures:
         named_values = zip(_COLUMNS, values, strict=True)
         return [money.units(value) if name in MONEY else value for name, value in named_values]
 
-    def _ask(self, statement: str, parameters: StatementParameters) -> list[tuple[Any, ...]]:
+    def _run_once_used(self, statement: str, parameters: StatementParameters) -> list[tuple[Any, ...]]:
         """
-        Run a statement that only one query uses. The cache of `Database.sql` is not used, because it would
+        Run a statement that only one query uses. The cache of `Database.fill_in_names` is not used, because it would
         grow with every query.
 
         The server plans it for its actual values. A generic plan would assume that a filter selects almost nothing.
@@ -598,13 +613,13 @@ class PostgresLedgerRows(SqlLedgerRows):
         return self._connection.execute(text, parameters.values, prepare=False).fetchall()
 
     def _all(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self._connection.execute(self._database.sql(statement), values).fetchall()
+        return self._connection.execute(self._database.fill_in_names(statement), values).fetchall()
 
     def _run(self, statement: str, *values: Any) -> int:
-        return self._connection.execute(self._database.sql(statement), values).rowcount
+        return self._connection.execute(self._database.fill_in_names(statement), values).rowcount
 
 
-def _array(numbers: Iterable[str]) -> str:
+def _array_text(numbers: Iterable[str]) -> str:
     """Return an array of numbers as text. The driver would examine each element of a list."""
     return f"{{{','.join(numbers)}}}"
 
@@ -629,11 +644,11 @@ class PostgresLedger:
         are lost together, and the missing records are counted again from the log.
         """
 
-        def within(connection: Connection) -> T:
-            lock(connection, self._database)
+        def lock_and_work(connection: Connection) -> T:
+            lock_sums(connection, self._database)
             return work(PostgresLedgerRows(connection, self._database))
 
-        return await self._database.transaction(within)
+        return await self._database.transaction(lock_and_work)
 
     async def read(self, work: Callable[[LedgerRows], T]) -> T:
         return await self._database.snapshot(

@@ -20,7 +20,7 @@ from importlib.resources import files
 from spool.errors import BeingMigrated, NotAllowed, OtherSchema
 from spool.postgres.database import ALREADY_THERE, LIVE, Connection, Database, LockWaited, PostgresConnection
 from spool.sql import facts
-from spool.sql.schemas import FIRST, digests
+from spool.sql.schemas import FIRST, schema_digests
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,8 @@ class Migration:
     files: Sequence[str] = ()
     narrows: bool = False
 
-    def statements(self) -> str:
-        return "\n".join(map(script, self.files))
+    def read_statements(self) -> str:
+        return "\n".join(map(read_script, self.files))
 
 
 # Do not change the entry of a released version, because no build opens a schema whose digest differs. Add a new version
@@ -102,7 +102,7 @@ class FoundSchema:
 
     def check(self, versions: Sequence[Migration] = VERSIONS) -> None:
         """Raise OtherSchema if a node with these versions cannot use the schema."""
-        own, known = FIRST + len(versions) - 1, digests_of(versions)
+        own, known = FIRST + len(versions) - 1, version_digests(versions)
         common = min(len(known), len(self.digests))
         if self.version and (not common or known[:common] != list(self.digests[:common])):
             raise OtherSchema(
@@ -116,12 +116,12 @@ class FoundSchema:
             )
 
 
-def digests_of(versions: Sequence[Migration]) -> list[str]:
-    return digests([FACTS, *(version.statements() for version in versions)])[1:]
+def version_digests(versions: Sequence[Migration]) -> list[str]:
+    return schema_digests([FACTS, *(version.read_statements() for version in versions)])[1:]
 
 
 @cache
-def script(name: str) -> str:
+def read_script(name: str) -> str:
     return files(__package__).joinpath("schema", name).read_text("utf-8")
 
 
@@ -178,7 +178,7 @@ async def try_to_migrate(
         raise BeingMigrated(f"another process has locked the tables of the schema {database.name}") from error
 
 
-def joining(own: int = VERSION) -> dict[str, list[bytes]]:
+def join_parameters(own: int = VERSION) -> dict[str, list[bytes]]:
     """Return the parameters of MAY_JOIN: the versions that `FoundSchema.check` accepts."""
     return {
         "versions": [str(version).encode() for version in range(FIRST, own + 2)],
@@ -205,11 +205,11 @@ def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -
     # Check first, because CREATE SCHEMA IF NOT EXISTS needs a privilege on the database even if the schema exists.
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
         with suppress(*ALREADY_THERE), connection.transaction():
-            connection.execute(database.sql("CREATE SCHEMA {schema}"))
+            connection.execute(database.fill_in_names("CREATE SCHEMA {schema}"))
     with suppress(*ALREADY_THERE), connection.transaction():
-        connection.execute(database.sql(FACTS))
+        connection.execute(database.fill_in_names(FACTS))
         if for_copy:
-            facts.keep(PostgresConnection(connection, database.sql), UNFINISHED, b"")
+            facts.store_fact(PostgresConnection(connection, database.fill_in_names), UNFINISHED, b"")
 
 
 def _wait_for_others(connection: Connection) -> None:
@@ -218,7 +218,7 @@ def _wait_for_others(connection: Connection) -> None:
 
 def _migrate(database: Database, versions: Sequence[Migration], connection: Connection) -> None:
     _wait_for_others(connection)
-    connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
+    connection.execute(database.fill_in_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
     found = _stored_schema(database, connection)
     found.check(versions)
     if len(found.digests) >= len(versions):
@@ -231,16 +231,16 @@ def _migrate(database: Database, versions: Sequence[Migration], connection: Conn
     # While a migration waits for a lock on a table, all other sessions wait behind it. So it must not wait long.
     connection.execute("SET LOCAL lock_timeout = '2s'")
     for migration in versions[len(found.digests) :]:
-        connection.execute(database.sql(migration.statements()))
-    new = {"version": target, "oldest_node": oldest_node, "digests": " ".join(digests_of(versions))}
+        connection.execute(database.fill_in_names(migration.read_statements()))
+    new = {"version": target, "oldest_node": oldest_node, "digests": " ".join(version_digests(versions))}
     for name, value in new.items():
-        facts.keep(PostgresConnection(connection, database.sql), name, str(value).encode())
+        facts.store_fact(PostgresConnection(connection, database.fill_in_names), name, str(value).encode())
 
 
 def _check_nodes(database: Database, connection: Connection, oldest: int, target: int) -> None:
     """Raise NotAllowed while a node runs that is too old for the upgraded schema."""
-    parameters = {"oldest": oldest, "now": database.now()}
-    older = connection.execute(database.sql(OLDER_NODES), parameters).fetchall()
+    parameters = {"oldest": oldest, "now": database.now_parameter()}
+    older = connection.execute(database.fill_in_names(OLDER_NODES), parameters).fetchall()
     if older:
         nodes = ", ".join(
             f"{name} (Tollhouse {release}, version {version})" for name, release, version in older
@@ -255,7 +255,7 @@ def _check_nodes(database: Database, connection: Connection, oldest: int, target
 def _stored_schema(database: Database, connection: Connection) -> FoundSchema:
     if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
         return FoundSchema()
-    stored: dict[str, bytes] = dict(connection.execute(database.sql(READ)).fetchall())
+    stored: dict[str, bytes] = dict(connection.execute(database.fill_in_names(READ)).fetchall())
     return FoundSchema(
         version=int(stored.get("version", 0)),
         oldest_node=int(stored.get("oldest_node", 0)),

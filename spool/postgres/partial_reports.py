@@ -35,17 +35,17 @@ async def remove_aged(database: Database, table: str, column: str, *, before: fl
     The table is read once in file order, a few blocks per transaction. So no statement takes long, no index
     is needed, and an error undoes no finished step.
     """
-    count = database.sql(_BLOCKS.format(table=table))
+    count = database.fill_in_names(_BLOCKS.format(table=table))
     [blocks] = await database.read(lambda connection: connection.execute(count).fetchone() or (0,))
-    remove = database.sql(_REMOVE.format(table=table, column=column))
+    remove = database.fill_in_names(_REMOVE.format(table=table, column=column))
 
-    def step(connection: Connection, begin: int) -> int:
+    def remove_slice(connection: Connection, begin: int) -> int:
         values = {"begin": f"({begin},0)", "end": f"({begin + STEP_BLOCKS},0)", "before": before}
         return connection.execute(remove, values).rowcount
 
     removed = 0
     for begin in range(0, blocks, STEP_BLOCKS):
-        removed += await database.transaction(partial(step, begin=begin))
+        removed += await database.transaction(partial(remove_slice, begin=begin))
     return removed
 
 
@@ -88,19 +88,21 @@ class PostgresPartialReports:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def versions(self, connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
+    def ask_versions(
+        self, connection: Connection, keys: Sequence[bytes]
+    ) -> Callable[[], Mapping[bytes, int]]:
         """
         Query the versions of waiting reports under these keys, inside an append. Keys without a report are omitted.
         """
-        cursor = connection.execute(self._database.sql(_VERSIONS), (list(keys),))
+        cursor = connection.execute(self._database.fill_in_names(_VERSIONS), (list(keys),))
         return lambda: dict(cursor.fetchall())
 
-    def follow(self, connection: Connection, plan: Plan) -> None:
+    def write_changes(self, connection: Connection, plan: Plan) -> None:
         """Write the changes that a commit makes to partial reports, inside an append."""
         deleted_keys = sorted(key for key, report in plan.partial_reports.items() if report is None)
         reports = sorted(report for report in plan.partial_reports.values() if report is not None)
         if deleted_keys:
-            connection.execute(self._database.sql(_FORGET), (deleted_keys,))
+            connection.execute(self._database.fill_in_names(_FORGET), (deleted_keys,))
         if reports:
             columns = (
                 [report.key for report in reports],
@@ -109,7 +111,7 @@ class PostgresPartialReports:
                 [report.at for report in reports],
                 [report.body for report in reports],
             )
-            connection.execute(self._database.sql(_PUT), columns)
+            connection.execute(self._database.fill_in_names(_PUT), columns)
 
     async def load(self) -> Sequence[PartialReport]:
         return await self._read(_ALL)
@@ -117,33 +119,38 @@ class PostgresPartialReports:
     async def find(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
-        def within(connection: Connection) -> dict[bytes, PartialReport]:
-            rows = connection.execute(self._database.sql(_FIND), (list(keys),)).fetchall()
+        def read_reports(connection: Connection) -> dict[bytes, PartialReport]:
+            rows = connection.execute(self._database.fill_in_names(_FIND), (list(keys),)).fetchall()
             for begin in under:
-                rows += connection.execute(self._database.sql(_UNDER), (begin, _behind(begin))).fetchall()
+                rows += connection.execute(
+                    self._database.fill_in_names(_UNDER), (begin, _end_of_prefix(begin))
+                ).fetchall()
             return {row[0]: PartialReport(*row) for row in rows}
 
-        return await self._database.snapshot(within)
+        return await self._database.snapshot(read_reports)
 
     async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
         return await self._read(_OLDEST, kind, before, most)
 
     async def count(self, kind: bytes) -> tuple[int, int]:
-        def within(connection: Connection) -> tuple[int, int]:
-            [(number, size)] = connection.execute(self._database.sql(_COUNT), (kind,)).fetchall()
+        def count_reports(connection: Connection) -> tuple[int, int]:
+            [(number, size)] = connection.execute(self._database.fill_in_names(_COUNT), (kind,)).fetchall()
             return number, size
 
-        return await self._database.read(within)
+        return await self._database.read(count_reports)
 
     async def _read(self, statement: str, *values: object) -> list[PartialReport]:
-        def within(connection: Connection) -> list[PartialReport]:
-            return [PartialReport(*row) for row in connection.execute(self._database.sql(statement), values)]
+        def read_rows(connection: Connection) -> list[PartialReport]:
+            return [
+                PartialReport(*row)
+                for row in connection.execute(self._database.fill_in_names(statement), values)
+            ]
 
-        return await self._database.read(within)
+        return await self._database.read(read_rows)
 
 
-def of_kind(database: Database, connection: Connection, kind: bytes) -> list[PartialReport]:
-    return [PartialReport(*row) for row in connection.execute(database.sql(_OF_KIND), (kind,))]
+def read_kind(database: Database, connection: Connection, kind: bytes) -> list[PartialReport]:
+    return [PartialReport(*row) for row in connection.execute(database.fill_in_names(_OF_KIND), (kind,))]
 
 
 class PostgresHeard:
@@ -153,24 +160,26 @@ class PostgresHeard:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def follow(self, connection: Connection, plan: Plan) -> None:
+    def write_heard(self, connection: Connection, plan: Plan) -> None:
         """Write the senders that reported the calls of a commit, inside an append."""
         if plan.heard:
             senders = set[bytes]().union(*plan.heard.values())
-            connection.execute(self._database.sql(_NOTE), (plan.at, sorted(senders)))
+            connection.execute(self._database.fill_in_names(_NOTE), (plan.at, sorted(senders)))
 
     async def find(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         return await self._database.read(
-            lambda connection: connection.execute(self._database.sql(_HEARD), (list(callers),)).fetchall()
+            lambda connection: connection.execute(
+                self._database.fill_in_names(_HEARD), (list(callers),)
+            ).fetchall()
         )
 
-    async def forget(self, before: float) -> int:
+    async def delete_old(self, before: float) -> int:
         """
         Delete old senders. This waits for no standby: if a failover restores them, they are deleted again.
         """
         return await remove_aged(self._database, "heard", "at", before=before)
 
 
-def _behind(begin: bytes) -> bytes:
+def _end_of_prefix(begin: bytes) -> bytes:
     """Return a key that sorts directly after all keys with this prefix."""
     return begin.rstrip(b"\xff")[:-1] + bytes([begin.rstrip(b"\xff")[-1] + 1])

@@ -15,14 +15,14 @@ from spool.container_files.files import ContainerFiles
 from spool.devices.table import DeviceTable
 from spool.disks import make_directory
 from spool.errors import SpoolUnavailable
-from spool.installation import derived
+from spool.installation import derive_secret
 from spool.ledger.ledger import Ledger
 from spool.log.planning.plan import Plan
 from spool.log.protocols import Observer
 from spool.log.values import Submission
 from spool.packed.native import Native
 from spool.postgres import streams
-from spool.postgres.address import agree, open_database, read_secret
+from spool.postgres.address import open_database, read_or_store_facts, read_secret
 from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.connections.target import DRIVER
 from spool.postgres.container_files import PostgresContainerRows, PostgresContents
@@ -30,20 +30,20 @@ from spool.postgres.database import Connection, Database, PostgresConnection, Po
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.delivery_rows import PostgresRoutes
 from spool.postgres.devices import PostgresClusters, PostgresDevices
-from spool.postgres.health import health
+from spool.postgres.health import read_health
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.ledger import PostgresLedger
 from spool.postgres.log.confirmed import ConfirmedCommits
-from spool.postgres.log.entries import code, committed_at, oldest
+from spool.postgres.log.entries import lowest_stored, read_committed_at, topic_code
 from spool.postgres.log.log import CACHE_BYTES, PostgresLog
 from spool.postgres.log.queries import LOCK_HEAD
 from spool.postgres.migrations import try_to_migrate
 from spool.postgres.partial_reports import PostgresHeard, PostgresPartialReports
-from spool.postgres.registry.bearers import with_bearers
+from spool.postgres.registry.bearers import add_bearers
 from spool.postgres.registry.follower import FollowedRows, Follower
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.streams import PostgresStreams
-from spool.postgres.transfer.tables import tables
+from spool.postgres.transfer.tables import tables_opener
 from spool.postgres.transfer.taking_over import take_over
 from spool.postgres.transfer.unfinished import check_finished
 from spool.record import UNIT_COST
@@ -102,46 +102,46 @@ async def open_spool(
     reports = PostgresPartialReports(database)
     heard = PostgresHeard(database)
 
-    def move(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
+    def ask_other_tables(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
         """
         Query everything that the commit's other tables need. Return the function that writes them in the
         transaction of the commit.
         """
-        follow_streams = streams.follow(connection, database, submissions)
+        follow_streams = streams.apply_commit(connection, database, submissions)
 
-        def write(plan: Plan) -> None:
+        def write_other_tables(plan: Plan) -> None:
             if follow_streams is not None:
                 follow_streams(plan)
-            billing.follow(PostgresConnection(connection, database.sql), plan)
-            reports.follow(connection, plan)
-            heard.follow(connection, plan)
+            billing.apply_commit(PostgresConnection(connection, database.fill_in_names), plan)
+            reports.write_changes(connection, plan)
+            heard.write_heard(connection, plan)
 
-        return write
+        return write_other_tables
 
-    async def trim(now: float) -> bool:
+    async def delete_old_totals(now: float) -> bool:
         """Delete some old totals of streams. Return True if any were found."""
 
-        def settled(connection: Connection) -> streams.SettledTotals | None:
-            first = oldest(database, connection, UNIT_COST)
-            at = committed_at(database, connection, UNIT_COST, first)
+        def find_settled(connection: Connection) -> streams.SettledTotals | None:
+            first = lowest_stored(database, connection, UNIT_COST)
+            at = read_committed_at(database, connection, UNIT_COST, first)
             return streams.settled_totals(connection, database, now=now, settings=settings, oldest_at=at)
 
-        totals = await database.read(settled)
+        totals = await database.read(find_settled)
         if totals is not None:
-            await database.pool.joined(partial(streams.remove, database=database, totals=totals))
+            await database.pool.run_joined(partial(streams.remove, database=database, totals=totals))
         return totals is not None
 
-    claims = streams.with_claims(database, reports.versions, max_streams=settings.max_streams)
+    claims = streams.add_claims(database, reports.ask_versions, max_streams=settings.max_streams)
     log = PostgresLog(
         database,
         settings=settings,
         clock=clock,
-        secret=derived(secret, "log"),
+        secret=derive_secret(secret, "log"),
         routes=PostgresRoutes(database),
         observer=observer,
-        versions=with_bearers(database, claims),
-        move=move,
-        trim=trim,
+        versions=add_bearers(database, claims),
+        move=ask_other_tables,
+        trim=delete_old_totals,
         durability=durability,
         cache_bytes=cache_bytes,
         native=native,
@@ -198,7 +198,7 @@ async def open_storage(options: StorageOptions) -> Storage:
         await try_to_migrate(database)
         if not options.is_unfinished_copy:
             await check_finished(database)
-        facts = await agree(database, secret, options.settings)
+        facts = await read_or_store_facts(database, secret, options.settings)
         leases = PostgresLeases(
             database,
             options.clock,
@@ -269,11 +269,11 @@ async def open_storage(options: StorageOptions) -> Storage:
             rename_records=SqlErasing(
                 PostgresTransactions(database),
                 rows="shard = 0 AND topic = CAST(:topic AS smallint)",
-                code=code,
+                code=topic_code,
                 lock=LOCK_HEAD,
-            ).rename,
+            ).rename_records,
             overwrite=_left_to_the_server,
-            health=lambda: health(database, settings.durability),
+            health=lambda: read_health(database, settings.durability),
             close=stack.pop_all().aclose,
         )
 
@@ -283,6 +283,6 @@ ENGINE = Engine(
     is_new=lambda directory: True,
     version=lambda: f"postgres by {DRIVER}",
     administration=ADMINISTRATION,
-    tables=tables,
+    tables=tables_opener,
     take_over=take_over,
 )

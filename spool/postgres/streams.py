@@ -25,8 +25,8 @@ from spool.registry import streams as shared
 from spool.settings import SpoolSettings
 from spool.sql import facts
 from spool.sql import streams as tables
-from spool.sql.streams import NEVER, STREAM, STREAMS, TOTAL, TOTALS, SqlStreamRows, SqlStreams, sizes
-from spool.streams import Total, size_of, to_free
+from spool.sql.streams import NEVER, STREAM, STREAMS, TOTAL, TOTALS, SqlStreamRows, SqlStreams, read_sizes
+from spool.streams import Total, estimated_bytes, plan_freed_bytes
 
 SINCE = "streams since"
 
@@ -53,36 +53,36 @@ class PostgresStreamRows(SqlStreamRows):
     """The rows of streams. One round trip reads everything that the operations of a commit need."""
 
     def __init__(self, connection: Connection, database: Database) -> None:
-        self._pipelined = PostgresConnection(connection, database.sql)
+        self._pipelined = PostgresConnection(connection, database.fill_in_names)
         super().__init__(self._pipelined)
 
-    def ask(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
+    def ask_rows(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
         """
         Query the streams and totals of these operations in a pipeline. Call the returned function after
         the pipeline ends.
         """
         names = sorted({operation.stream for operation in operations})
-        rows = self._pipelined.ask(_NAMED, names=names)
+        rows = self._pipelined.send_query(_NAMED, names=names)
         sums = {
-            (operation.stream, streams.key_of(operation))
+            (operation.stream, streams.operation_key(operation))
             for operation in operations
             if operation.operation in (streams.SUM, streams.REPLACE)
         }
-        totals = self._pipelined.ask(_FIND, **_places(sorted(sums))) if sums else ()
+        totals = self._pipelined.send_query(_FIND, **_key_parameters(sorted(sums))) if sums else ()
 
-        def note() -> None:
+        def note_rows() -> None:
             self._streams = {**dict.fromkeys(names), **{row[0]: STREAM.read(row) for row in rows}}
             self._note_all(sums, totals)
 
-        return note
+        return note_rows
 
-    def _values(self, total: Total) -> Mapping[str, object]:
+    def _stored_values(self, total: Total) -> Mapping[str, object]:
         # PostgreSQL rejects JSON with U+0000, so a list that is filtered by dimension would fail.
         dimensions = {
-            _readable(name): [_readable(value) for value in values]
+            _replace_nul(name): [_replace_nul(value) for value in values]
             for name, values in total.dimensions.items()
         }
-        return super()._values(replace(total, dimensions=dimensions))
+        return super()._stored_values(replace(total, dimensions=dimensions))
 
 
 class PostgresStreams(SqlStreams):
@@ -95,37 +95,40 @@ class PostgresStreams(SqlStreams):
     async def open(cls, database: Database, clock: Clock) -> PostgresStreams:
         """Open the streams. The first call stores the present time, from which on totals are complete."""
         now = repr(clock.now()).encode()
-        await database.run(lambda on: facts.add(PostgresConnection(on, database.sql), SINCE, now))
+        await database.run(lambda on: facts.add(PostgresConnection(on, database.fill_in_names), SINCE, now))
         return cls(PostgresTransactions(database))
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
-        return {(row[0], row[1]): TOTAL.read(row) for row in await self._all(_FIND, **_places(keys))}
+        return {(row[0], row[1]): TOTAL.read(row) for row in await self._all(_FIND, **_key_parameters(keys))}
 
 
-def with_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:
+def add_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:
     """Extend the version query of a group, so that it also checks the expectations about streams."""
 
-    def ask(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
-        claimed = shared.claims(keys)
+    def ask_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
+        claimed = shared.claimed_streams(keys)
         rest = [key for key in keys if key not in claimed]
         other_versions = versions(connection, rest) if rest else dict
         names = sorted({stream.name for stream in claimed.values()})
         if not claimed:
             return other_versions
-        rows = PostgresConnection(connection, database.sql).ask(_NAMED, names=names)
-        counted = connection.execute(database.sql(_COUNT))
+        rows = PostgresConnection(connection, database.fill_in_names).send_query(_NAMED, names=names)
+        counted = connection.execute(database.fill_in_names(_COUNT))
 
         def read_versions() -> Mapping[bytes, int]:
             [[count]] = counted
             known = {row[0]: STREAM.read(row) for row in rows}
-            return {**other_versions(), **shared.versions(claimed, known, room=max_streams - count)}
+            return {
+                **other_versions(),
+                **shared.satisfied_expectations(claimed, known, room=max_streams - count),
+            }
 
         return read_versions
 
-    return ask
+    return ask_versions
 
 
-def follow(
+def apply_commit(
     connection: Connection, database: Database, submissions: Sequence[Submission]
 ) -> Callable[[Plan], None] | None:
     """
@@ -135,27 +138,27 @@ def follow(
     The streams and totals are queried now. The returned function writes the totals after the commit is
     planned. Returns None if there are no operations.
     """
-    submitted = _operations(
+    submitted = _unit_cost_operations(
         record for submission in submissions if submission.topic == UNIT_COST for record in submission.records
     )
     if not submitted:
         return None
     table = PostgresStreamRows(connection, database)
-    note = table.ask(submitted)
-    stored = PostgresConnection(connection, database.sql).ask(facts.FACT, name=SINCE)
+    note = table.ask_rows(submitted)
+    stored = PostgresConnection(connection, database.fill_in_names).send_query(facts.FACT, name=SINCE)
 
     def write(plan: Plan) -> None:
         note()
-        operations = _operations(plan.records.get(UNIT_COST, ()))
+        operations = _unit_cost_operations(plan.records.get(UNIT_COST, ()))
         if operations:
             since = max((float(time) for (time,) in stored), default=plan.at)
-            streams.apply(table, operations, now=plan.at, since=since)
+            streams.apply_operations(table, operations, now=plan.at, since=since)
             table.flush()
 
     return write
 
 
-def _operations(records: Iterable[Record]) -> list[UnitCostOperation]:
+def _unit_cost_operations(records: Iterable[Record]) -> list[UnitCostOperation]:
     return [record for record in records if isinstance(record, UnitCostOperation)]
 
 
@@ -185,9 +188,9 @@ def settled_totals(
     limit. `oldest_at` is the commit time of the oldest unit-cost entry in the log, or None.
     """
     settled = min(now - settings.retention_s, now if oldest_at is None else oldest_at)
-    rows = PostgresConnection(connection, database.sql)
-    streams = sizes(rows)
-    bytes_to_free = to_free(streams, settings.max_stream_bytes)
+    rows = PostgresConnection(connection, database.fill_in_names)
+    streams = read_sizes(rows)
+    bytes_to_free = plan_freed_bytes(streams, settings.max_stream_bytes)
     old = int((now - settings.stream_retention) * NS)
     removable: list[Total] = []
     for stream in streams:
@@ -196,7 +199,7 @@ def settled_totals(
         for total in tables.settled_totals(rows, stream.name, settled=settled, before=before):
             if total.start_time >= old and excess <= 0:
                 break
-            excess -= size_of(total)
+            excess -= estimated_bytes(total)
             removable.append(total)
     if not removable:
         return None
@@ -204,7 +207,7 @@ def settled_totals(
         [total.stream for total in removable],
         [total.key for total in removable],
         [total.updated_at for total in removable],
-        [size_of(total) for total in removable],
+        [estimated_bytes(total) for total in removable],
         max(total.start_time for total in removable) / NS + 1,
     )
 
@@ -216,21 +219,21 @@ def remove(transaction: JoinedTransaction, database: Database, *, totals: Settle
     A later operation on such a record starts a new total. The new total is incomplete, so it never replaces
     the total of the cost service. From now on, totals that start before `since` count as incomplete.
     """
-    with transaction.begun():
+    with transaction.begin_with_statements():
         pass
-    with transaction.committed():
+    with transaction.commit_with_statements():
         execute = transaction.connection.execute
-        execute(database.sql(LOCK_HEAD))
-        execute(database.sql(_REMOVE_SETTLED), totals._asdict())
+        execute(database.fill_in_names(LOCK_HEAD))
+        execute(database.fill_in_names(_REMOVE_SETTLED), totals._asdict())
         execute(
-            database.sql(KEEP_LATER),
+            database.fill_in_names(KEEP_LATER),
             {"since": totals.since, "text": repr(totals.since).encode(), "name": SINCE},
         )
 
 
-def _places(keys: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+def _key_parameters(keys: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
     return {"streams": [stream for stream, _ in keys], "keys": [key for _, key in keys]}
 
 
-def _readable(text: str) -> str:
+def _replace_nul(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

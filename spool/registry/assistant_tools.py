@@ -44,7 +44,7 @@ class AssistantToolTable:
     def find(self, name: str) -> ToolDecision | None:
         return self._decided.get(name)
 
-    async def decide(self, name: str, *, enabled: bool, actor: Actor) -> None:
+    async def set_enabled(self, name: str, *, enabled: bool, actor: Actor) -> None:
         """
         Enable or disable a tool, and add an audit row. If the decision is the same as before, nothing changes.
         """
@@ -63,9 +63,9 @@ class AssistantToolTable:
             rows.add_audit(now, actor, "assistant_tool.change", name, before=old, after={"enabled": enabled})
             return decisions
 
-        await self._changes.change(store_decision, self._set)
+        await self._changes.change(store_decision, self._set_decisions)
 
-    async def forget(self, name: str, *, actor: Actor) -> None:
+    async def delete_decision(self, name: str, *, actor: Actor) -> None:
         """Delete the decision, so that the configuration decides again."""
         now = self._changes.now()
 
@@ -76,9 +76,9 @@ class AssistantToolTable:
             rows.add_audit(now, actor, "assistant_tool.change", name, before={"enabled": before.enabled})
             return decisions
 
-        await self._changes.change(delete_decision, self._set)
+        await self._changes.change(delete_decision, self._set_decisions)
 
-    def _set(self, decided: Mapping[str, ToolDecision]) -> None:
+    def _set_decisions(self, decided: Mapping[str, ToolDecision]) -> None:
         self._decided = decided
 
 
@@ -105,7 +105,7 @@ class ToolCallTable:
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
-    async def take(self, name: str, *, day: int, most: int, actor: Actor) -> bool:
+    async def count_call(self, name: str, *, day: int, most: int, actor: Actor) -> bool:
         """
         Count a call on a day. Return False if `most` calls are already counted. Raises KeyEnded like every change.
         """

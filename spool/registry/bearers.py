@@ -45,25 +45,25 @@ def token_is_good(id: str) -> Expectation:
     return Expectation(TOKENS + id.encode(), GOOD)
 
 
-def digests(keys: Iterable[bytes]) -> list[bytes]:
+def key_digests(keys: Iterable[bytes]) -> list[bytes]:
     return sorted(key.removeprefix(KEYS) for key in keys if key.startswith(KEYS))
 
 
-def numbers(keys: Iterable[bytes]) -> list[int]:
+def key_numbers(keys: Iterable[bytes]) -> list[int]:
     return sorted(int(key.removeprefix(NUMBERS)) for key in keys if key.startswith(NUMBERS))
 
 
-def tokens(keys: Iterable[bytes]) -> list[str]:
+def token_ids(keys: Iterable[bytes]) -> list[str]:
     return sorted(key.removeprefix(TOKENS).decode() for key in keys if key.startswith(TOKENS))
 
 
-def devices(keys: Iterable[bytes]) -> list[tuple[str, int]]:
+def device_generations(keys: Iterable[bytes]) -> list[tuple[str, int]]:
     """Return device ids with their generations."""
     key_parts = (key.removeprefix(DEVICES).decode().partition("/") for key in keys if key.startswith(DEVICES))
     return sorted((id, int(generation)) for generation, _, id in key_parts)
 
 
-def ended(group: Sequence[Brought], version: Callable[[bytes], int]) -> set[int]:
+def ended_positions(group: Sequence[Brought], version: Callable[[bytes], int]) -> set[int]:
     """Return the positions in the group whose key or device has ended."""
     return {
         index

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable
-from spool.installation import derived
+from spool.installation import derive_secret
 from spool.people import People
 from spool.registry.following import RegistryNews, Subject
 from spool.registry.registry_rows import RegistryRows, RegistryStore
@@ -35,7 +35,7 @@ class Changes:
         self._store = store
         self.is_shared = store.is_shared  # True if other processes change the same rows
         self._secret = secret
-        self.people = People.of_installation(secret)  # finds the people whom filters, seats and roles name
+        self.people = People.for_installation(secret)  # finds the people whom filters, seats and roles name
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Future[Any]] = set()
         self._loaders: list[tuple[Collection[Subject], Callable[[], Awaitable[None]]]] = []
@@ -48,9 +48,9 @@ class Changes:
         self._changed = asyncio.Event()
         self._must_load = False  # True if memory lacks the newest commit of `together`
 
-    def secret(self, use: str) -> bytes:
+    def derive_secret(self, use: str) -> bytes:
         """Return the installation's secret for this purpose only."""
-        return derived(self._secret, f"registry: {use}")
+        return derive_secret(self._secret, f"registry: {use}")
 
     async def change(self, work: Callable[[RegistryRows], T], apply: Callable[[T], None] | None = None) -> T:
         """
@@ -61,13 +61,13 @@ class Changes:
         changes do not wait for that.
         """
 
-        async def remember(result: T) -> None:
+        async def apply_result(result: T) -> None:
             if apply is not None:
                 apply(result)
 
-        return await self._uncut(self._change(work, remember))
+        return await self._run_shielded(self._change(work, apply_result))
 
-    async def together(self, work: Callable[[RegistryRows], T]) -> T:
+    async def change_any_table(self, work: Callable[[RegistryRows], T]) -> T:
         """
         Run `work`, which may change any table, in one transaction. Then load every table in memory again.
 
@@ -78,7 +78,7 @@ class Changes:
             self._must_load = True
             await self._load_all()
 
-        return await self._uncut(self._change(work, reload, is_long=True))
+        return await self._run_shielded(self._change(work, reload, is_long=True))
 
     async def _change(
         self,
@@ -104,14 +104,14 @@ class Changes:
             await load()
         self._must_load = False
 
-    async def _uncut(self, change: Coroutine[Any, Any, T]) -> T:
+    async def _run_shielded(self, change: Coroutine[Any, Any, T]) -> T:
         """Run a change to its end, even if the caller is cancelled."""
         task = asyncio.create_task(change)
         self._running.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._discard_task)
         return await asyncio.shield(task)
 
-    def _over(self, done: asyncio.Task[Any]) -> None:
+    def _discard_task(self, done: asyncio.Task[Any]) -> None:
         self._running.discard(done)
         if not done.cancelled():
             # retrieve the exception; otherwise asyncio logs it as a defect if the caller was cancelled
@@ -120,15 +120,15 @@ class Changes:
     async def overwrite(self) -> str:
         return await self._store.overwrite()
 
-    async def confirm(self) -> None:
-        await self._store.confirm()
+    async def wait_until_durable(self) -> None:
+        await self._store.wait_until_durable()
 
     async def keep_fresh(self, load: Callable[[], Awaitable[None]], *about: Subject) -> None:
         """Call `load` now, and again whenever another process changes one of these subjects."""
         self._loaders.append((about, load))
         await load()
 
-    async def follow(self) -> RegistryNews:
+    async def catch_up(self) -> RegistryNews:
         """
         Update memory with every change that any process committed before this call, and return these changes.
 
@@ -138,13 +138,13 @@ class Changes:
             began = self.clock.monotonic()
             self._looks_begun += 1
             look = self._looks_begun
-            changes = await self._store.news(self._seq)
+            changes = await self._store.changes_since(self._seq)
             if self._must_load:
                 await self._load_all()
             if changes.changed is None or changes.changed:
                 self.version += 1
             for about, load in self._loaders:
-                if changes.concerns(about):
+                if changes.has_changed(about):
                     await load()
             self._changed.set()
             self._seq = changes.seq
@@ -154,12 +154,12 @@ class Changes:
             self._looked.notify_all()
         return changes
 
-    async def until_changed(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait until the tables in memory include a further change, or until the next check for changes."""
         self._changed.clear()
         await self._changed.wait()
 
-    async def followed(self) -> None:
+    async def wait_until_caught_up(self) -> None:
         """
         Wait for the next check for changes of other processes. Memory then has every change committed
         before this call.
@@ -199,7 +199,7 @@ class DraftChanges(Changes):
         super().__init__(changes._store, clock=changes.clock, secret=changes._secret)
         self._rows = rows
         self._newest = 0.0
-        self.now = self._later
+        self.now = self._next_time
         self.read = self._read
 
     async def change(self, work: Callable[[RegistryRows], T], apply: Callable[[T], None] | None = None) -> T:
@@ -208,7 +208,7 @@ class DraftChanges(Changes):
             apply(result)
         return result
 
-    def _later(self) -> float:
+    def _next_time(self) -> float:
         """Return the time, but always a later one than before, so that the rows of a draft have an order."""
         self._newest = max(self.clock.now(), self._newest + 1e-6)
         return self._newest
@@ -217,7 +217,7 @@ class DraftChanges(Changes):
         return work(self._rows)
 
 
-def finished(running: Coroutine[Any, Any, T]) -> T:
+def run_without_waiting(running: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never waits to its end, and return its result."""
     try:
         running.send(None)

@@ -18,7 +18,14 @@ import msgspec
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry.changes import Changes
-from spool.registry.documents import Identified, check_version, edited, replaced, stored, version_of
+from spool.registry.documents import (
+    Identified,
+    check_version,
+    replace_fields,
+    stamp_edit,
+    stored_body,
+    version_of,
+)
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS, Subject
 from spool.registry.operators import Actor
@@ -28,12 +35,12 @@ from spool.shares import may_add
 INSIGHTS = "insights"
 
 
-def held(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
+def rows_by_maker(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
     """
     Return the number of rows that each key created. Rows of people are counted under "". `there` is
     the total number.
     """
-    counts_by_maker = Counter(makers(rows, limit).values())
+    counts_by_maker = Counter(maker_by_id(rows, limit).values())
     return {**counts_by_maker, "": max(0, there - counts_by_maker.total())}
 
 
@@ -43,7 +50,7 @@ def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: in
     leave free. `there` has the ids of the existing rows, `most` is the limit.
     """
     if actor.is_key:
-        _check(actor.name, list(owners(rows, limit, there)), len(there), most, limit)
+        _check(actor.name, list(maker_of_each(rows, limit, there)), len(there), most, limit)
 
 
 def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
@@ -53,7 +60,7 @@ def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Act
     Each deletion of a row must call `forget_maker`.
     """
     if actor.is_key:
-        _check(actor.name, list(makers(rows, limit).values()), there, most, limit)
+        _check(actor.name, list(maker_by_id(rows, limit).values()), there, most, limit)
 
 
 def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
@@ -79,25 +86,25 @@ def _check(key: str, row_makers: Sequence[str], row_count: int, maximum: int, li
 
 def note_maker(rows: RegistryRows, limit: str, id: str, actor: Actor) -> None:
     if actor.is_key:
-        rows.put_document(_kind(limit), id, {"key": actor.name})
+        rows.put_document(_maker_kind(limit), id, {"key": actor.name})
 
 
 def forget_maker(rows: RegistryRows, limit: str, id: str) -> None:
-    rows.delete_document(_kind(limit), id)
+    rows.delete_document(_maker_kind(limit), id)
 
 
-def makers(rows: RegistryRows, limit: str) -> Mapping[str, str]:
+def maker_by_id(rows: RegistryRows, limit: str) -> Mapping[str, str]:
     """Return the key that created each row, by row id."""
-    return {id: str(body["key"]) for id, body in rows.documents(_kind(limit)).items()}
+    return {id: str(body["key"]) for id, body in rows.documents(_maker_kind(limit)).items()}
 
 
-def owners(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
+def maker_of_each(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
     """Return, for each existing row, the key that created it, or "" if a person created it."""
-    maker_of = makers(rows, limit)
+    maker_of = maker_by_id(rows, limit)
     return (maker_of.get(id, "") for id in there)
 
 
-def _kind(limit: str) -> str:
+def _maker_kind(limit: str) -> str:
     return f"made by key: {limit}"
 
 
@@ -161,7 +168,7 @@ class RowKind(Protocol[Row]):
 Sees: TypeAlias = "Callable[[Row], bool]"
 
 
-def everything(_: object) -> bool:
+def sees_everything(_: object) -> bool:
     return True
 
 
@@ -196,7 +203,7 @@ class DocumentTable(Generic[Row]):
         return (self.kind.about,)
 
     async def load(self) -> None:
-        self._set(await self._changes.read(self.kind.all))
+        self._set_rows(await self._changes.read(self.kind.all))
 
     def all(self) -> list[Row]:
         return list(self._rows.values())
@@ -205,13 +212,13 @@ class DocumentTable(Generic[Row]):
         return self._rows.get(id)
 
     def get(self, id: str) -> Row:
-        return self._found(self._rows, id)
+        return self._require_row(self._rows, id)
 
     def count(self) -> int:
         """Return the number of rows that were created. Built-in rows do not count."""
         return len(self._rows)
 
-    def held_beside(self) -> Mapping[str, Mapping[str, int]]:
+    def other_items_by_key(self) -> Mapping[str, Mapping[str, int]]:
         """
         Return the number of other items that each key holds, by limit. The items of people are under "".
         """
@@ -225,7 +232,7 @@ class DocumentTable(Generic[Row]):
         noun = self.kind.noun
 
         def add_row(rows: RegistryRows) -> Row:
-            stored = self._stored(rows)
+            stored = self._stored_rows(rows)
             if row.id in stored:
                 raise AlreadyThere(f"a {noun} with the id {row.id!r} already exists")
             if most is not None and len(stored) >= most:
@@ -237,10 +244,12 @@ class DocumentTable(Generic[Row]):
                 check(rows, stored, row)
             self.kind.put(rows, row)
             note_maker(rows, self.limit, row.id, actor)
-            rows.add_audit(row.created, actor, f"{self.action}.create", row.id, after=self._shown(row))
+            rows.add_audit(
+                row.created, actor, f"{self.action}.create", row.id, after=self._audited_fields(row)
+            )
             return row
 
-        return await self._changes.change(add_row, self._remember)
+        return await self._changes.change(add_row, self._remember_row)
 
     async def _edit(
         self,
@@ -260,27 +269,27 @@ class DocumentTable(Generic[Row]):
         now = self._changes.now()
 
         def edit_row(rows: RegistryRows) -> Row:
-            stored = self._stored(rows)
-            before = self._found(stored, id)
+            stored = self._stored_rows(rows)
+            before = self._require_row(stored, id)
             check_version(version_of(before), version)
-            after: Row = edited(before, edit(before), last_updated=now, **stamp)
+            after: Row = stamp_edit(before, edit(before), last_updated=now, **stamp)
             if after is before:
                 return before
             check_unmanaged(self._changes, rows, self.action, id)
             if check is not None:
                 check(rows, stored, after)
             self.kind.put(rows, after)
-            old, new = self._shown(before), self._shown(after)
+            old, new = self._audited_fields(before), self._audited_fields(after)
             names = [name for name in new if old[name] != new[name]]
             old, new = ({name: members[name] for name in names} for members in (old, new))
             rows.add_audit(now, actor, f"{self.action}.change", id, before=old, after=new)
             return after
 
-        return await self._changes.change(edit_row, self._remember)
+        return await self._changes.change(edit_row, self._remember_row)
 
-    def _redrafted(self, before: Row, changes: Mapping[str, Any]) -> Any:
+    def _changed_draft(self, before: Row, changes: Mapping[str, Any]) -> Any:
         """Return the row's draft with these changes. The result is not checked."""
-        return self.draft(**{**stated(before, self.draft), **changes})
+        return self.draft(**{**draft_fields(before, self.draft), **changes})
 
     async def _remove(
         self, id: str, *, check: Callable[[RegistryRows, Row], None] | None = None, actor: Actor
@@ -292,57 +301,57 @@ class DocumentTable(Generic[Row]):
         now = self._changes.now()
 
         def remove_row(rows: RegistryRows) -> None:
-            before = self._found(self._stored(rows), id)
+            before = self._require_row(self._stored_rows(rows), id)
             check_unmanaged(self._changes, rows, self.action, id)
             if check is not None:
                 check(rows, before)
             self.kind.delete(rows, id)
             forget_maker(rows, self.limit, id)
-            rows.add_audit(now, actor, f"{self.action}.delete", id, before=self._shown(before))
+            rows.add_audit(now, actor, f"{self.action}.delete", id, before=self._audited_fields(before))
 
-        await self._changes.change(remove_row, lambda _: self._forget(id))
+        await self._changes.change(remove_row, lambda _: self._forget_row(id))
 
-    def _stored(self, rows: RegistryRows) -> Mapping[str, Row]:
+    def _stored_rows(self, rows: RegistryRows) -> Mapping[str, Row]:
         """Return all stored rows. A draft has them in memory, where no other process changes them."""
         return self._rows if self._changes.is_draft else self.kind.all(rows)
 
-    def _found(self, kept: Mapping[str, Row], id: str) -> Row:
+    def _require_row(self, kept: Mapping[str, Row], id: str) -> Row:
         row = kept.get(id)
         if row is None:
             raise NotThere(f"no {self.kind.noun} has this id")
         return row
 
-    def _shown(self, row: Row, names: Iterable[str] | None = None) -> dict[str, Any]:
+    def _audited_fields(self, row: Row, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Return the draft fields of a row as they are stored, for the audit list: all fields, or only `names`."""
-        others = set(names_of(type(row))) - set(names_of(self.draft))
-        members = {name: value for name, value in stored(row).items() if name not in others}
+        others = set(field_names(type(row))) - set(field_names(self.draft))
+        members = {name: value for name, value in stored_body(row).items() if name not in others}
         return members if names is None else {name: members[name] for name in names}
 
-    def _set(self, rows: dict[str, Row]) -> None:
+    def _set_rows(self, rows: dict[str, Row]) -> None:
         self._rows = rows
 
-    def _remember(self, row: Row) -> None:
-        self._set({**self._rows, row.id: row})
+    def _remember_row(self, row: Row) -> None:
+        self._set_rows({**self._rows, row.id: row})
 
-    def _forget(self, id: str) -> None:
-        self._set({row_id: row for row_id, row in self._rows.items() if row_id != id})
+    def _forget_row(self, id: str) -> None:
+        self._set_rows({row_id: row for row_id, row in self._rows.items() if row_id != id})
 
 
 class ManagedTable(DocumentTable[Row]):
     """A table whose rows people and keys manage as drafts. Subclasses override the rules that differ."""
 
-    def checked(self, draft: Any) -> Any:
+    def check_draft(self, draft: Any) -> Any:
         """Return a draft in its stored form. Raises Invalid with the field and the rule that is broken."""
         return draft
 
     def check_known(self, draft: Any, given: Collection[str], known: Collection[str]) -> None:
         """Raise Invalid if one of the `given` fields names a dimension that is not in `known`."""
 
-    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+    def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         """Return the fields of a new row that are not in its draft, except its id and its times."""
         return {}
 
-    def changed(self, before: Row, after: Row, actor: Actor, now: float) -> Row:
+    def finish_change(self, before: Row, after: Row, actor: Actor, now: float) -> Row:
         """Return a changed row in its stored form."""
         return after
 
@@ -363,7 +372,7 @@ class ManagedTable(DocumentTable[Row]):
         most: int | None,
         known: Collection[str] = (),
         actor: Actor,
-        sees: Sees[Row] = everything,
+        sees: Sees[Row] = sees_everything,
         **own: Any,
     ) -> Row:
         """
@@ -373,17 +382,17 @@ class ManagedTable(DocumentTable[Row]):
         means no limit.
         """
         now = self._changes.now()
-        drafted = self.checked(draft)
-        self.check_known(drafted, names_of(self.draft), known)
+        drafted = self.check_draft(draft)
+        self.check_known(drafted, field_names(self.draft), known)
         row: Row = self.kind.row(
-            **stated(drafted),
-            **self.made(actor, now),
+            **draft_fields(drafted),
+            **self.creation_fields(actor, now),
             **own,
             id=secrets.token_hex(16) if id is None else id,
             created=now,
             last_updated=now,
         )
-        return await self._add(row, check=self._place(sees), most=most, actor=actor)
+        return await self._add(row, check=self._place_check(sees), most=most, actor=actor)
 
     async def change(
         self,
@@ -393,7 +402,7 @@ class ManagedTable(DocumentTable[Row]):
         version: str | None = None,
         known: Collection[str] = (),
         actor: Actor,
-        sees: Sees[Row] = everything,
+        sees: Sees[Row] = sees_everything,
     ) -> Row:
         """
         Change the given draft fields of a row. Raises NotAllowed if the row's version differs from `version`.
@@ -401,17 +410,17 @@ class ManagedTable(DocumentTable[Row]):
         now = self._changes.now()
 
         def edit(before: Row) -> Row:
-            drafted = self.checked(self._redrafted(before, changes))
+            drafted = self.check_draft(self._changed_draft(before, changes))
             self.check_known(drafted, changes, known)
-            after: Row = replaced(before, **stated(drafted))
-            return before if after == before else self.changed(before, after, actor, now)
+            after: Row = replace_fields(before, **draft_fields(drafted))
+            return before if after == before else self.finish_change(before, after, actor, now)
 
-        return await self._edit(id, edit, check=self._place(sees), version=version, actor=actor)
+        return await self._edit(id, edit, check=self._place_check(sees), version=version, actor=actor)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
         await self._remove(id, check=self.check_deletion, actor=actor)
 
-    def _place(self, sees: Sees[Row]) -> Check[Row]:
+    def _place_check(self, sees: Sees[Row]) -> Check[Row]:
         return lambda rows, stored, row: self.check_place(rows, stored, row, sees)
 
 
@@ -446,9 +455,9 @@ class PlainDocuments:
             if rows.document(self._kind, id) is not None:
                 raise AlreadyThere(f"{id} already exists")
             rows.put_document(self._kind, id, body)
-            rows.add_audit(now, actor, action, id, after=self._shown(body))
+            rows.add_audit(now, actor, action, id, after=self._audited_fields(body))
 
-        await self._changes.change(add_document, lambda _: self._set({**self._documents, id: body}))
+        await self._changes.change(add_document, lambda _: self._set_documents({**self._documents, id: body}))
 
     async def remove(self, id: str, *, actor: Actor, action: str) -> None:
         """
@@ -462,53 +471,53 @@ class PlainDocuments:
                 raise NotThere(f"{id} does not exist")
             rows.delete_document(self._kind, id)
             if action:
-                rows.add_audit(now, actor, action, id, before=self._shown(body))
+                rows.add_audit(now, actor, action, id, before=self._audited_fields(body))
 
         remaining = {other_id: body for other_id, body in self._documents.items() if other_id != id}
-        await self._changes.change(remove_document, lambda _: self._set(remaining))
+        await self._changes.change(remove_document, lambda _: self._set_documents(remaining))
 
-    def _shown(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _audited_fields(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         return {name: value for name, value in body.items() if name not in self._unaudited}
 
-    def _set(self, documents: Mapping[str, Mapping[str, Any]]) -> None:
+    def _set_documents(self, documents: Mapping[str, Mapping[str, Any]]) -> None:
         self._documents = documents
 
 
 class NamedTable(DocumentTable[NamedRow]):
     """A table whose rows can also be found by name."""
 
-    def named(self, name: str, sees: Sees[NamedRow] = everything) -> NamedRow | None:
+    def find_by_name(self, name: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow | None:
         """Return the row with this name that `sees` allows. Case is ignored."""
         folded_name = name.strip().casefold()
         return next((row for row in self.all() if row.name.casefold() == folded_name and sees(row)), None)
 
-    def find_any(self, word: str, sees: Sees[NamedRow] = everything) -> NamedRow:
+    def find_any(self, word: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow:
         """
         Return the row with this id, or else the row with this name that `sees` allows. Raises NotThere if
         there is none.
         """
         row = self.find(word)
         if row is None or not sees(row):
-            row = self.named(word, sees)
+            row = self.find_by_name(word, sees)
         if row is None:
             raise NotThere(f"no {self.kind.noun} has this id or name")
         return row
 
 
-def names_of(draft: type[Any]) -> tuple[str, ...]:
+def field_names(draft: type[Any]) -> tuple[str, ...]:
     if issubclass(draft, msgspec.Struct):
         return draft.__struct_fields__
     return tuple(draft_field.name for draft_field in fields(draft))
 
 
-def stated(draft: Any, kind: type[Any] | None = None) -> dict[str, Any]:
+def draft_fields(draft: Any, kind: type[Any] | None = None) -> dict[str, Any]:
     """
     Return the fields of a draft. If `kind` is a draft class, return the fields of that class from a row.
     """
-    return {name: getattr(draft, name) for name in names_of(kind or type(draft))}
+    return {name: getattr(draft, name) for name in field_names(kind or type(draft))}
 
 
-def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = everything) -> bool:
+def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = sees_everything) -> bool:
     """
     Return True if another row that `sees` allows already has this name. Case is ignored.
 
@@ -520,7 +529,7 @@ def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = eve
 
 
 def check_name(
-    kept: Iterable[NamedRow], row: NamedRow, *, noun: str, sees: Sees[NamedRow] = everything
+    kept: Iterable[NamedRow], row: NamedRow, *, noun: str, sees: Sees[NamedRow] = sees_everything
 ) -> None:
     """Raise AlreadyThere if another row that `sees` allows has this name."""
     if is_taken(kept, row, sees):

@@ -17,7 +17,7 @@ import msgspec
 
 from spool.errors import NotAllowed, RegistryDamaged
 from spool.registry.following import DOCUMENTS, Subject
-from spool.turns.threads import prepare
+from spool.turns.threads import prepare_types
 
 
 class Identified(Protocol):
@@ -64,7 +64,7 @@ class DocumentKind(Generic[Row]):
     noun: str
 
     def __post_init__(self) -> None:
-        prepare(self.row)
+        prepare_types(self.row)
 
     @property
     def about(self) -> Subject:
@@ -81,7 +81,7 @@ class DocumentKind(Generic[Row]):
 
     def put(self, rows: DocumentRows, row: Row) -> None:
         """Add a row or replace the row with the same id."""
-        rows.put_document(self.name, row.id, stored(row))
+        rows.put_document(self.name, row.id, stored_body(row))
 
     def delete(self, rows: DocumentRows, id: str) -> None:
         rows.delete_document(self.name, id)
@@ -89,21 +89,21 @@ class DocumentKind(Generic[Row]):
     def restore(self, body: Mapping[str, Any]) -> Row:
         """Decode a document into a row. Raises RegistryDamaged if the document does not fit the row class."""
         try:
-            values = {name: form.back(body) for name, form in _forms(self.row).items()}
+            values = {name: form.back(body) for name, form in _stored_forms(self.row).items()}
             return msgspec.convert({**body, **values}, self.row)
         except (msgspec.ValidationError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise RegistryDamaged(f"a stored {self.noun} cannot be read: {error}") from error
 
 
-def stored(row: Any) -> dict[str, Any]:
+def stored_body(row: Any) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(row)
-    for name, form in _forms(row.__class__).items():
+    for name, form in _stored_forms(row.__class__).items():
         body |= form.to(body.pop(name))
     return body
 
 
 @cache
-def _forms(kind: type) -> Mapping[str, StoredForm]:
+def _stored_forms(kind: type) -> Mapping[str, StoredForm]:
     if not issubclass(kind, msgspec.Struct):
         return {}
     notes = {
@@ -113,21 +113,21 @@ def _forms(kind: type) -> Mapping[str, StoredForm]:
     return {name: note for name, found in notes.items() for note in found if isinstance(note, StoredForm)}
 
 
-def replaced(row: Edited, **changes: Any) -> Edited:
+def replace_fields(row: Edited, **changes: Any) -> Edited:
     """Return a copy of a row, a struct or a data class, with these fields changed."""
     if isinstance(row, msgspec.Struct):
         return msgspec.structs.replace(row, **changes)
     return replace(row, **changes)  # type: ignore[type-var]
 
 
-def edited(before: Edited, after: Edited, **stamp: Any) -> Edited:
+def stamp_edit(before: Edited, after: Edited, **stamp: Any) -> Edited:
     """
     Return `after` with the time and author of the change. If `before` equals `after`, return `before`.
 
     Then an edit without a change is neither stored nor audited, and a new change time always means
     that something changed.
     """
-    return before if after == before else replaced(after, **stamp)
+    return before if after == before else replace_fields(after, **stamp)
 
 
 def version_of(row: object) -> str:
@@ -138,7 +138,7 @@ def version_of(row: object) -> str:
     Fields that the row's class names in `noted` are left out. The machine writes them, so they must not refuse
     an edit.
     """
-    body = stored(row)
+    body = stored_body(row)
     for name in getattr(row, "noted", ()):
         del body[name]
     return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()

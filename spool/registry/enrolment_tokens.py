@@ -18,8 +18,8 @@ from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
 from spool.registry.bearers import token_is_good
 from spool.registry.changes import Changes
-from spool.registry.document_table import DocumentTable, names_of
-from spool.registry.documents import DocumentKind, edited
+from spool.registry.document_table import DocumentTable, field_names
+from spool.registry.documents import DocumentKind, stamp_edit
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.keys import check_labels, check_name
 from spool.registry.operators import Actor
@@ -87,7 +87,7 @@ class EnrolmentToken(TokenDraft):
         return self.expires_at if self.revoked_at is None else min(self.revoked_at, self.expires_at)
 
 
-def checked(draft: TokenDraft, now: float) -> TokenDraft:
+def check_token_draft(draft: TokenDraft, now: float) -> TokenDraft:
     """Return a draft in its stored form. Raises Invalid with the rule that is broken."""
     if not 1 <= draft.uses <= MAX_USES:
         raise Invalid(f"the number of uses must be 1 to {MAX_USES}")
@@ -99,7 +99,7 @@ def checked(draft: TokenDraft, now: float) -> TokenDraft:
     return replace(draft, name=check_name(draft.name), labels=check_labels(draft.labels), serial=serial)
 
 
-def new_token() -> str:
+def new_token_text() -> str:
     """Return the text of a new token: its id and its secret."""
     return f"{PREFIX}{secrets.token_hex(8)}_{secrets.token_hex(32)}"
 
@@ -126,22 +126,22 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
 
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
-        self._pepper = changes.secret("enrolment tokens")
+        self._pepper = changes.derive_secret("enrolment tokens")
 
-    def live(self) -> Sequence[EnrolmentToken]:
+    def live_tokens(self) -> Sequence[EnrolmentToken]:
         """Return the tokens that have not ended."""
         now = self._changes.now()
         return [token for token in self.all() if token.is_live(now)]
 
-    def match(self, text: str) -> EnrolmentToken | None:
+    def find_by_text(self, text: str) -> EnrolmentToken | None:
         """Return the token with this secret, even if it has ended."""
         id, _, secret = text.removeprefix(PREFIX).partition("_")
         token = self.find(id)
-        if token is None or not hmac.compare_digest(token.digest, self._digest(secret)):
+        if token is None or not hmac.compare_digest(token.digest, self._secret_digest(secret)):
             return None
         return token
 
-    def named(self, word: str) -> Sequence[EnrolmentToken]:
+    def find_by_id_or_name(self, word: str) -> Sequence[EnrolmentToken]:
         """Return the token with this id, or all tokens with this name. Raises NotThere if there is none."""
         token = self.find(word)
         tokens = [token] if token else [token for token in self.all() if token.name == word]
@@ -161,11 +161,14 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         long ago are deleted. Raises AlreadyThere if a token with this name and serial number has not ended.
         """
         now = self._changes.now()
-        made = [self._made(checked(draft, now), text or new_token(), actor, now) for draft in drafts]
+        made = [
+            self._build_token(check_token_draft(draft, now), text or new_token_text(), actor, now)
+            for draft in drafts
+        ]
         tokens = {token.id: token for token, _ in made}
 
         def store_tokens(rows: RegistryRows) -> dict[str, EnrolmentToken]:
-            stored = self._stored(rows)
+            stored = self._stored_rows(rows)
             _check_free(stored, tokens.values(), now)
             old = [id for id, token in stored.items() if token.ended_at < now - KEPT_S]
             if len(stored) - len(old) + len(tokens) > self.most:
@@ -177,12 +180,12 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
             for token in tokens.values():
                 self.kind.put(rows, token)
             for name, first in {token.name: token for token in tokens.values()}.items():
-                after = self._shown(first, ("uses", "expires_at", "labels"))
+                after = self._audited_fields(first, ("uses", "expires_at", "labels"))
                 count = sum(token.name == name for token in tokens.values())
                 rows.add_audit(now, actor, "token.create", name, after={"tokens": count, **after})
             return {id: token for id, token in stored.items() if id not in old} | tokens
 
-        await self._changes.change(store_tokens, self._set)
+        await self._changes.change(store_tokens, self._set_rows)
         return made
 
     async def edit(self, id: str, draft: TokenDraft, *, actor: Actor) -> EnrolmentToken:
@@ -190,20 +193,20 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         now = self._changes.now()
 
         def edit_token(rows: RegistryRows) -> EnrolmentToken:
-            before = self._found(self._stored(rows), id)
-            fields = {name: getattr(draft, name) for name in names_of(TokenDraft)}
-            after: EnrolmentToken = edited(before, replace(before, **fields), last_updated=now)
+            before = self._require_row(self._stored_rows(rows), id)
+            fields = {name: getattr(draft, name) for name in field_names(TokenDraft)}
+            after: EnrolmentToken = stamp_edit(before, replace(before, **fields), last_updated=now)
             if after is before:
                 return before
             check_unmanaged(self._changes, rows, self.action, id)
-            after = replace(after, **{name: getattr(checked(draft, now), name) for name in fields})
+            after = replace(after, **{name: getattr(check_token_draft(draft, now), name) for name in fields})
             self.kind.put(rows, after)
             names = [name for name in fields if getattr(before, name) != getattr(after, name)]
-            old, new = (self._shown(token, names) for token in (before, after))
+            old, new = (self._audited_fields(token, names) for token in (before, after))
             rows.add_audit(now, actor, "token.change", before.name, before=old, after=new)
             return after
 
-        return await self._changes.change(edit_token, self._remember)
+        return await self._changes.change(edit_token, self._remember_row)
 
     async def revoke(self, word: str, *, actor: Actor) -> Sequence[EnrolmentToken]:
         """
@@ -212,23 +215,23 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         """
         now = self._changes.now()
 
-        def revoked(token: EnrolmentToken) -> EnrolmentToken:
+        def revoke_token(token: EnrolmentToken) -> EnrolmentToken:
             return token if token.revoked_at else replace(token, revoked_at=now, last_updated=now)
 
-        ids = [token.id for token in self.named(word)]
-        return await self._change(ids, revoked, "token.revoke", word, actor)
+        ids = [token.id for token in self.find_by_id_or_name(word)]
+        return await self._change(ids, revoke_token, "token.revoke", word, actor)
 
-    async def spend(self, devices_by_token: Mapping[str, int], *, actor: Actor) -> None:
+    async def count_spent_uses(self, devices_by_token: Mapping[str, int], *, actor: Actor) -> None:
         """Count uses of devices that are about to be deleted. Tokens that have ended are skipped."""
         now = self._changes.now()
 
-        def spent(token: EnrolmentToken) -> EnrolmentToken:
+        def add_spent(token: EnrolmentToken) -> EnrolmentToken:
             return replace(token, spent=token.spent + devices_by_token[token.id])
 
         tokens = [self.find(id) for id in devices_by_token]
         ids = [token.id for token in tokens if token is not None and token.ended_at > now]
         if ids:
-            await self._change(ids, spent, "", "", actor)
+            await self._change(ids, add_spent, "", "", actor)
 
     async def _change(
         self,
@@ -250,15 +253,17 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
             return changed
 
         changed = await self._changes.change(
-            change_tokens, lambda changed: self._set({**self._rows, **changed})
+            change_tokens, lambda changed: self._set_rows({**self._rows, **changed})
         )
         return list(changed.values())
 
-    def is_of(self, token: EnrolmentToken, text: str) -> bool:
+    def is_secret_of(self, token: EnrolmentToken, text: str) -> bool:
         """Return whether a text is the secret of a token."""
-        return self.match(text) is token
+        return self.find_by_text(text) is token
 
-    def _made(self, draft: TokenDraft, text: str, actor: Actor, now: float) -> tuple[EnrolmentToken, str]:
+    def _build_token(
+        self, draft: TokenDraft, text: str, actor: Actor, now: float
+    ) -> tuple[EnrolmentToken, str]:
         parts = _TEXT.fullmatch(text)
         if parts is None:
             raise Invalid(f"a token has the form {PREFIX}ID_SECRET: 16 and 64 characters of 0-9 and a-f")
@@ -270,12 +275,12 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
             labels=draft.labels,
             serial=draft.serial,
             id=id,
-            digest=self._digest(secret),
+            digest=self._secret_digest(secret),
             created=now,
             created_by=actor.name,
             last_updated=now,
         )
         return token, text
 
-    def _digest(self, secret: str) -> str:
+    def _secret_digest(self, secret: str) -> str:
         return blake2b(secret.encode(), key=self._pepper, digest_size=32).hexdigest()

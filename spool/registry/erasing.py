@@ -75,7 +75,7 @@ async def erase(
     """
     now = changes.now()
 
-    def work(rows: RegistryRows) -> ErasedRows:
+    def erase_rows(rows: RegistryRows) -> ErasedRows:
         erasing = _Erasing(changes.people, erasure, labels, rows)
         erasing.run(actor, now)
         if all(each.id != erasure.id for each in stored_erasures(rows)):
@@ -86,7 +86,7 @@ async def erase(
         return erasing.done
 
     try:
-        return await changes.together(work)
+        return await changes.change_any_table(erase_rows)
     except _Trial as trial:
         return trial.done
 
@@ -109,29 +109,29 @@ class _Erasing:
         self._replaces = erasure.texts
         self._labels = [label for label in labels if label.strip()]
         self._by_digest = pseudonyms_by_digest([erasure])
-        self._named = lru_cache(maxsize=65536)(self._found)
+        self._named = lru_cache(maxsize=65536)(self._find_pseudonym)
         self._owners = FILE_OWNERS.all(rows)
 
     def run(self, actor: Actor, now: float) -> None:
-        if self.named(actor.name) != actor.name:
+        if self.replace_name(actor.name) != actor.name:
             raise NotAllowed("somebody else must erase you, because the audit list names who did it")
         self._delete_people()
         self._delete_accounts(now)
-        self._rows.rewrite(self._rewritten)
+        self._rows.rewrite_texts(self._rewrite_row)
 
-    def named(self, text: str) -> str:
+    def replace_name(self, text: str) -> str:
         """Return the pseudonym of a name, and any other text unchanged."""
         return self._named(text)
 
-    def _found(self, text: str) -> str:
-        return name_in(self._people, self._by_digest, text)
+    def _find_pseudonym(self, text: str) -> str:
+        return pseudonym_of_name(self._people, self._by_digest, text)
 
     def _delete_people(self) -> None:
         known = KnownPeople(read_people(self._rows), self._people)
         gone = [
             person
             for person in known.people.values()
-            if any(self.named(name) != name for name in person.names)
+            if any(self.replace_name(name) != name for name in person.names)
         ]
         self._labels += [person.label for person in gone if person.label]
         known.drop(gone)
@@ -139,23 +139,28 @@ class _Erasing:
         self.done.people = len(gone)
 
     def _delete_accounts(self, now: float) -> None:
-        gone = [account for account in self._rows.all(Operator) if self.named(account.email) != account.email]
+        gone = [
+            account
+            for account in self._rows.all(Operator)
+            if self.replace_name(account.email) != account.email
+        ]
         delete_operators(self._rows, gone, now)
         self.done.accounts = len(gone)
 
     # -- texts -----------------------------------------------------------------------------------------------
 
-    def _rewritten(self, table: str, id: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _rewrite_row(self, table: str, id: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values of a row without names. `table` is the kind of a document, or the name of a table."""
         if table in (ERASURE, KIND):
             return values
         if table == enforcers.KIND:
-            after = enforcers.renamed(values, self.named)
+            after = enforcers.rename_people(values, self.replace_name)
             self.done.rows += after != values
             return after
         everywhere = table in ("audit", "sessions")
         after = {
-            name: self._value(value, TextPlace(table, id, name), everywhere) for name, value in values.items()
+            name: self._rewrite_value(value, TextPlace(table, id, name), everywhere)
+            for name, value in values.items()
         }
         if after != dict(values):
             self.done.rows += 1
@@ -165,37 +170,39 @@ class _Erasing:
                 self.done.managed.append(owner.place)
         return after
 
-    def _value(self, value: Any, place: TextPlace, everywhere: bool) -> Any:
+    def _rewrite_value(self, value: Any, place: TextPlace, everywhere: bool) -> Any:
         """Return a value without names. With `everywhere`, every text is replaced, as in audit rows."""
         name = place.field
         if isinstance(value, Mapping):
-            return self._mapping(value, place, everywhere)
+            return self._rewrite_mapping(value, place, everywhere)
         if isinstance(value, list | tuple):
             if name == MEMBERS:
-                return [each for each in value if self.named(each) == each]
-            return [self._value(each, place, everywhere) for each in value]
+                return [each for each in value if self.replace_name(each) == each]
+            return [self._rewrite_value(each, place, everywhere) for each in value]
         if not isinstance(value, str) or not value:
             return value
         if name == FINDING:  # it identifies the insight, so it stays unique
-            return _WORD.sub(lambda match: self.named(match[0]), value)
+            return _WORD.sub(lambda match: self.replace_name(match[0]), value)
         if everywhere or name in AUTHORS or name.endswith("_by"):
-            return self._without(value)
+            return self._erase_names(value)
         if name in PEOPLE:
-            return self.named(value)
-        return self._text(value, place)
+            return self.replace_name(value)
+        return self._rewrite_text(value, place)
 
-    def _mapping(self, value: Mapping[str, Any], place: TextPlace, everywhere: bool) -> dict[str, Any]:
+    def _rewrite_mapping(
+        self, value: Mapping[str, Any], place: TextPlace, everywhere: bool
+    ) -> dict[str, Any]:
         dimension = value.get("dimension")
         after = {}
         for name, each in value.items():
             of_person = name in ("value", "values") and dimension in PEOPLE
             inner = place._replace(field=USER if of_person else name)
-            key = self.named(name) if place.field in PEOPLE else name
-            after[key] = self._value(each, inner, everywhere)
+            key = self.replace_name(name) if place.field in PEOPLE else name
+            after[key] = self._rewrite_value(each, inner, everywhere)
         return after
 
-    def _text(self, text: str, place: TextPlace) -> str:
-        after = self._without(text)
+    def _rewrite_text(self, text: str, place: TextPlace) -> str:
+        after = self._erase_names(text)
         if after == text:
             return text
         if place not in self.done.texts:
@@ -205,27 +212,27 @@ class _Erasing:
                 self.done.more_texts += 1
         return after if self._replaces else text
 
-    def _without(self, text: str) -> str:
+    def _erase_names(self, text: str) -> str:
         """Return a text with ERASED instead of each name."""
-        if self.named(text) != text:
+        if self.replace_name(text) != text:
             return ERASED
         for label in self._labels:
             text = re.sub(rf"(?<!\w){re.escape(label)}(?!\w)", ERASED, text, flags=re.IGNORECASE)
-        return _WORD.sub(self._word, text)
+        return _WORD.sub(self._erase_word, text)
 
-    def _word(self, match: re.Match[str]) -> str:
+    def _erase_word(self, match: re.Match[str]) -> str:
         word = match[0]
         for name in dict.fromkeys((word, word.rstrip(_LAST))):
-            if name and self.named(name) != name:
+            if name and self.replace_name(name) != name:
                 return ERASED + word[len(name) :]
         return word
 
 
-def name_in(people: People, erased: Pseudonyms, name: str) -> str:
+def pseudonym_of_name(people: People, erased: Pseudonyms, name: str) -> str:
     """Return the pseudonym of a name, also if an erasure has only the hash of the address. Return others unchanged."""
     pseudonym = people.pseudonym(name, EVER, erased)
     if pseudonym == name and is_address(name):
-        hashed = people.hashed(name)
+        hashed = people.hash_address(name)
         pseudonym = people.pseudonym(hashed, EVER, erased)
         return name if pseudonym == hashed else pseudonym
     return pseudonym

@@ -82,7 +82,8 @@ class FileOwnerTable:
 
     async def put(self, owner: FileOwner) -> None:
         await self._changes.change(
-            lambda rows: FILE_OWNERS.put(rows, owner), lambda _: self._set({**self._owners, owner.id: owner})
+            lambda rows: FILE_OWNERS.put(rows, owner),
+            lambda _: self._set_owners({**self._owners, owner.id: owner}),
         )
 
     async def release(self, owner: FileOwner, *, actor: Actor) -> None:
@@ -94,11 +95,13 @@ class FileOwnerTable:
             FILE_OWNERS.delete(rows, owner.id)
             rows.add_audit(now, actor, "files.release", owner.id, before={"file": owner.place})
 
-        await self._changes.change(delete_owner, lambda _: self._set(left))
+        await self._changes.change(delete_owner, lambda _: self._set_owners(left))
 
     async def delete(self, id: str) -> None:
         left = {other: owner for other, owner in self._owners.items() if other != id}
-        await self._changes.change(lambda rows: FILE_OWNERS.delete(rows, id), lambda _: self._set(left))
+        await self._changes.change(
+            lambda rows: FILE_OWNERS.delete(rows, id), lambda _: self._set_owners(left)
+        )
 
-    def _set(self, owners: Mapping[str, FileOwner]) -> None:
+    def _set_owners(self, owners: Mapping[str, FileOwner]) -> None:
         self._owners = owners

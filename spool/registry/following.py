@@ -31,13 +31,13 @@ class RegistryNews:
     seq: int
     changed: Collection[Subject] | None = ()
 
-    def concerns(self, about: Collection[Subject]) -> bool:
+    def has_changed(self, about: Collection[Subject]) -> bool:
         """Return True if one of the subjects in `about` has changed."""
         if self.changed is None:
             return True
         return any(change in about or (change[0], "") in about for change in self.changed)
 
-    def ids(self, kind: str) -> Collection[str] | None:
+    def changed_ids(self, kind: str) -> Collection[str] | None:
         """Return the changed ids of a kind. Return None if any id may have changed."""
         return (
             None

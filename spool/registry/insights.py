@@ -14,8 +14,8 @@ from decimal import Decimal
 import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
-from spool.registry.texts import check_amount, check_one_of, storable, web_link
-from spool.turns.threads import prepare
+from spool.registry.texts import check_amount, check_one_of, storable_text, web_link
+from spool.turns.threads import prepare_types
 
 NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED = "new", "in_progress", "on_hold", "addressed", "ignored"
 STATUSES = (NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED)
@@ -52,7 +52,7 @@ class Concerned:
     exclude: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-prepare(Concerned)
+prepare_types(Concerned)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Insight:
     severity: str = ""  # Finding.severity
 
     @property
-    def concerned(self) -> Concerned | None:
+    def decoded_concerns(self) -> Concerned | None:
         """Return the decoded `concerns`. Raises RegistryDamaged if they cannot be read."""
         try:
             return msgspec.json.decode(self.concerns, type=Concerned) if self.concerns else None
@@ -112,7 +112,7 @@ class Insight:
         """Return True if a detector found the insight before and no longer finds it."""
         return self.finding is not None and not self.present
 
-    def returns(self, newest: float | None) -> bool:
+    def is_reopened_by(self, newest: float | None) -> bool:
         """Return True if the insight reopens when it is found again with evidence up to `newest`."""
         if self.status != ADDRESSED:
             return False
@@ -151,9 +151,9 @@ def check_draft(draft: Draft) -> Draft:
     if not title:
         raise Invalid("an insight needs a title")
     return Draft(
-        title=_text("title", title, MAX_TITLE),
-        description=_text("description", draft.description, MAX_TEXT),
-        category=_text("category", draft.category.strip(), MAX_CATEGORY),
+        title=_check_text("title", title, MAX_TITLE),
+        description=_check_text("description", draft.description, MAX_TEXT),
+        category=_check_text("category", draft.category.strip(), MAX_CATEGORY),
         link=check_link(draft.link),
         effort=check_effort(draft.effort),
         cost_impact=check_amount("cost_impact", draft.cost_impact),
@@ -172,7 +172,7 @@ def check_effort(effort: str) -> str:
 
 def check_link(link: str) -> str:
     """Return the link, which must be empty or a web address. Other schemes could harm readers who open it."""
-    link = _text("link", link.strip(), MAX_LINK)
+    link = _check_text("link", link.strip(), MAX_LINK)
     if link != web_link(link):
         raise Invalid("link must be an address that begins with http:// or https://")
     return link
@@ -181,7 +181,7 @@ def check_link(link: str) -> str:
 def check_comment(text: str) -> str:
     if not text.strip():
         raise Invalid("a comment must not be empty")
-    return _text("text", text.strip(), MAX_TEXT)
+    return _check_text("text", text.strip(), MAX_TEXT)
 
 
 def stored_concern(concerns: Concerned | None) -> str:
@@ -189,12 +189,12 @@ def stored_concern(concerns: Concerned | None) -> str:
     return "" if concerns is None else msgspec.json.encode(concerns).decode()
 
 
-def dollars(amount: Decimal) -> str:
+def dollar_text(amount: Decimal) -> str:
     """Format an amount in the form that findings use, rounded to whole cents."""
     return f"{amount.quantize(_CENT):f}"
 
 
-def _text(name: str, text: str, max_length: int) -> str:
+def _check_text(name: str, text: str, max_length: int) -> str:
     if len(text) > max_length:
         raise Invalid(f"{name} must have at most {max_length} characters")
-    return storable(text)
+    return storable_text(text)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from spool.errors import Invalid
 from spool.registry.documents import version_of
-from spool.registry.scopes import GROUPS, SCOPES, USE_CASES, granted
+from spool.registry.scopes import GROUPS, SCOPES, USE_CASES, resolve_scopes
 
 ENABLED = "Enabled"
 DISABLED = "Disabled"
@@ -33,7 +33,7 @@ LEGACY_NAME = "Legacy API Key"
 FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # kind and id of the document that stores FileKey
 MOST_ENDED = 1000  # maximum number of ended digests that are stored
 
-# Results of `KeyTable.adopt` for the secret in the deployment's file. OPENS: it is valid. DELETED: it never
+# Results of `KeyTable.adopt_file_secret` for the secret in the deployment's file. OPENS: it is valid. DELETED: it never
 # works again. WAITS: it is not adopted yet.
 OPENS, DELETED, WAITS = "opens", "deleted", "waits"
 
@@ -60,7 +60,7 @@ class Secret:
     digest: bytes
     ends_at: float | None = None
 
-    def ending(self, at: float) -> Secret:
+    def with_end(self, at: float) -> Secret:
         """Return the secret with its end at `at`, or at its present end if that is earlier."""
         return self if self.ends_at is not None and self.ends_at <= at else replace(self, ends_at=at)
 
@@ -83,16 +83,16 @@ class Key:
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
 
     @property
-    def granted(self) -> frozenset[str]:
+    def current_scopes(self) -> frozenset[str]:
         """
         Return the scopes that the key grants now. Its use cases are resolved at each call, not when the
         key is created.
         """
-        return granted(scopes=self.scopes, use_cases=self.use_cases)
+        return resolve_scopes(scopes=self.scopes, use_cases=self.use_cases)
 
     @property
     def scope_count(self) -> int:
-        return len(self.granted)
+        return len(self.current_scopes)
 
     @property
     def version(self) -> str:
@@ -127,13 +127,13 @@ class Key:
         is_over = self.expires_at is not None and self.expires_at <= now
         return EXPIRED if is_over and self.status == ENABLED else self.status
 
-    def expiring(self, at: float | None) -> Key:
+    def with_expiry(self, at: float | None) -> Key:
         """
         Return the key with another expiry, which also limits its older secrets. None means that the key
         does not expire.
         """
         *overlapping, newest = self.secrets
-        earlier = [secret if at is None else secret.ending(at) for secret in overlapping]
+        earlier = [secret if at is None else secret.with_end(at) for secret in overlapping]
         return replace(self, secrets=(*earlier, replace(newest, ends_at=at)))
 
 
@@ -149,7 +149,7 @@ class FileKey:
     key: int | None = None
     ended: tuple[str, ...] = ()
 
-    def without(self, digests: Iterable[bytes]) -> FileKey:
+    def with_ended_secrets(self, digests: Iterable[bytes]) -> FileKey:
         """Return the state after these secrets have ended."""
         ended = [*self.ended, *(digest.hex() for digest in digests if digest.hex() not in self.ended)]
         return replace(self, ended=tuple(ended[-MOST_ENDED:]))
@@ -189,7 +189,7 @@ def check_secret(secret: str) -> str:
     return secret
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """Fold a name to the form that must be unique among keys."""
     return unicodedata.normalize("NFC", name.strip()).casefold()
 
@@ -224,13 +224,13 @@ def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[
         raise Invalid("a key must have either fixed scopes or managed use cases, not both")
     if not scopes and not use_cases:
         raise Invalid("a key needs at least one scope or one managed use case")
-    _known("scope", scopes, SCOPES)
-    _known("use case", use_cases, USE_CASES)
+    _check_known("scope", scopes, SCOPES)
+    _check_known("use case", use_cases, USE_CASES)
     in_order = tuple(name for name in USE_CASES if name in use_cases)
     return tuple(sorted(scopes, key=_ORDER.__getitem__)), in_order
 
 
-def rounded(at: float | None) -> float | None:
+def round_time(at: float | None) -> float | None:
     """Round a time to milliseconds, as it is shown. So a client that sends it back changes nothing."""
     return None if at is None else round(at, 3)
 
@@ -258,14 +258,14 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
     return dict(sorted(labels.items()))
 
 
-def _known(word: str, names: set[str], catalogue: Collection[str]) -> None:
+def _check_known(word: str, names: set[str], catalogue: Collection[str]) -> None:
     for name in sorted(names - set(catalogue)):
         near = difflib.get_close_matches(name, catalogue, 1, 0.6)
-        hint = f"did you mean {near[0]!r}?" if near else _catalogued(catalogue)
+        hint = f"did you mean {near[0]!r}?" if near else _catalogue_hint(catalogue)
         raise Invalid(f"unknown {word} {name!r}; {hint}")
 
 
-def _catalogued(catalogue: Collection[str]) -> str:
+def _catalogue_hint(catalogue: Collection[str]) -> str:
     if len(catalogue) < 10:
         return "known are " + ", ".join(map(repr, catalogue))
     return "scopes have the form GROUP:OPERATION, for example 'ai-telemetry-ingest:ingest-ai-telemetry'"

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 from spool.errors import Invalid, NotThere
-from spool.printable import printable
+from spool.printable import replace_unprintable
 from spool.registry.changes import Changes
 from spool.registry.insights import Insight
 from spool.registry.operators import Actor
@@ -168,7 +168,7 @@ class InsightSubscription:
     severity: str
     categories: tuple[str, ...] = ()
 
-    def takes(self, notice: Notice, category: str) -> bool:
+    def is_for(self, notice: Notice, category: str) -> bool:
         is_severe = SEVERITIES.index(notice.severity) >= SEVERITIES.index(self.severity)
         return is_severe and (not self.categories or category in self.categories)
 
@@ -192,16 +192,16 @@ def check_notice(notice: Notice) -> Notice:
     return Notice(
         id=notice.id,
         kind=notice.kind,
-        title=_line(notice.title, MAX_TITLE),
+        title=_single_line(notice.title, MAX_TITLE),
         at=notice.at,
-        text="\n".join(_line(line, MAX_TEXT) for line in notice.text.splitlines())[:MAX_TEXT],
+        text="\n".join(_single_line(line, MAX_TEXT) for line in notice.text.splitlines())[:MAX_TEXT],
         fields={
-            _line(name, MAX_FIELD_NAME): _line(value, MAX_FIELD)
+            _single_line(name, MAX_FIELD_NAME): _single_line(value, MAX_FIELD)
             for name, value in list(notice.fields.items())[:MAX_FIELDS]
         },
         severity=notice.severity,
         link=web_link(notice.link),
-        thread=_line(notice.thread, MAX_THREAD),
+        thread=_single_line(notice.thread, MAX_THREAD),
         to=notice.to,
         csv=_whole_rows(notice.csv),
     )
@@ -245,7 +245,7 @@ def _whole_rows(csv: str) -> str:
     return csv if len(csv) <= MAX_CSV else csv[: csv.rfind("\n", 0, MAX_CSV) + 1]
 
 
-def document_of(notification: Notification) -> dict[str, Any]:
+def notification_document(notification: Notification) -> dict[str, Any]:
     return asdict(notification)
 
 
@@ -254,11 +254,11 @@ def read_notification(document: Mapping[str, Any]) -> Notification:
     return Notification(**{**document, **parts})
 
 
-def _line(text: str, max_length: int) -> str:
+def _single_line(text: str, max_length: int) -> str:
     """
     Return the text as one printable line, because a line break in a name would start a new e-mail header.
     """
-    text = printable(text).strip()
+    text = replace_unprintable(text).strip()
     return text if len(text) <= max_length else f"{text[: max_length - 3]}..."
 
 
@@ -282,7 +282,7 @@ def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterabl
             id = notification_id(channel, notice.id)
             if rows.document(_WAITING, id) is None and rows.document(_OVER, id) is None:
                 books.put(
-                    books.numbered(Notification(notice=notice, channel=channel, number=0)), now=notice.at
+                    books.assign_number(Notification(notice=notice, channel=channel, number=0)), now=notice.at
                 )
         books.close()
 
@@ -304,7 +304,7 @@ def add_insight_notices(
     for subscription in subscriptions:
         add_notices(
             rows,
-            [notice for notice, category in notices if subscription.takes(notice, category)],
+            [notice for notice, category in notices if subscription.is_for(notice, category)],
             [subscription.channel],
         )
 
@@ -363,7 +363,7 @@ class NoticeTable:
     async def add(self, notices: Sequence[Notice], channels: Sequence[str]) -> None:
         await self._changes.change(lambda rows: add_notices(rows, notices, channels))
 
-    async def test(self, notice: Notice, channel: str, *, actor: Actor) -> Notification:
+    async def add_test_notice(self, notice: Notice, channel: str, *, actor: Actor) -> Notification:
         """Add a notice that tests a channel. Return its notification."""
 
         def add_test_notice(rows: RegistryRows) -> Notification:
@@ -375,38 +375,38 @@ class NoticeTable:
 
         return await self._changes.change(add_test_notice)
 
-    async def waiting(self) -> list[Notification]:
+    async def waiting_notifications(self) -> list[Notification]:
         """Return the waiting notifications by channel, in the order in which they were added."""
-        return await self._changes.read(_reader(_WAITING))
+        return await self._changes.read(_notification_reader(_WAITING))
 
-    async def confirm(self) -> None:
+    async def wait_until_durable(self) -> None:
         """
         Wait until the waiting notifications are durable. Call it before sending. Otherwise a notification
         could be lost and sent again under another id.
         """
-        await self._changes.confirm()
+        await self._changes.wait_until_durable()
 
-    async def changes(self, channel: str) -> int:
+    async def change_count(self, channel: str) -> int:
         """
         Return how often the channel's waiting notifications have changed. This is faster than reading them.
         """
         body = await self._changes.read(lambda rows: rows.document(_CHANNEL, channel))
         return int((body or {}).get("changes", 0))
 
-    async def over(self) -> list[Notification]:
+    async def finished_notifications(self) -> list[Notification]:
         """Return the finished notifications: sent, failed and discarded."""
-        return await self._changes.read(_reader(_OVER))
+        return await self._changes.read(_notification_reader(_OVER))
 
     async def find(self, id: str) -> Notification:
         return await self._changes.read(lambda rows: _find(rows, id))
 
-    async def counts(self) -> Mapping[str, ChannelCounts]:
+    async def channel_counts(self) -> Mapping[str, ChannelCounts]:
         """Return the counts of each channel, including removed channels."""
 
-        def read(rows: RegistryRows) -> Mapping[str, ChannelCounts]:
-            return {channel: _counts(body) for channel, body in rows.documents(_CHANNEL).items()}
+        def read_counts(rows: RegistryRows) -> Mapping[str, ChannelCounts]:
+            return {channel: _read_counts(body) for channel, body in rows.documents(_CHANNEL).items()}
 
-        return await self._changes.read(read)
+        return await self._changes.read(read_counts)
 
     async def update(self, changed: Sequence[Notification]) -> None:
         """Store the results of sending. A notification that no longer waits does not change."""
@@ -434,33 +434,35 @@ class NoticeTable:
         already waits, it is tried again at once. Return the number of changed notifications.
         """
 
-        def changed(notification: Notification, books: _ChannelBooks) -> Notification | None:
+        def retry_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
             if notification.state == SENT:
                 return None
             if notification.state == WAITING:
                 return replace(notification, not_before=0.0)
             resent = Notification(notice=notification.notice, channel=notification.channel, number=0)
-            return books.numbered(replace(resent, reached=notification.reached))
+            return books.assign_number(replace(resent, reached=notification.reached))
 
-        return await self._change_by_hand("notification.retry", ids, changed, actor)
+        return await self._change_by_hand("notification.retry", ids, retry_notification, actor)
 
     async def discard(self, ids: Collection[str], *, actor: Actor) -> int:
         """Discard waiting or failed notifications. Return the number of changed notifications."""
 
-        def changed(notification: Notification, books: _ChannelBooks) -> Notification | None:
+        def discard_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
             is_open = notification.state in (WAITING, FAILED)
             return replace(notification, state=DISCARDED) if is_open else None
 
-        return await self._change_by_hand("notification.discard", ids, changed, actor)
+        return await self._change_by_hand("notification.discard", ids, discard_notification, actor)
 
-    async def trim(self) -> None:
+    async def delete_old(self) -> None:
         """
         Delete finished notifications that are older than KEPT_S. Then delete the oldest until at
         most MAX_OVER remain.
         """
         ends = self._changes.now() - KEPT_S
         over = sorted(
-            await self.over(), key=lambda finished: (finished.settled or 0.0, finished.id), reverse=True
+            await self.finished_notifications(),
+            key=lambda finished: (finished.settled or 0.0, finished.id),
+            reverse=True,
         )
         old = [notification for notification in over[:MAX_OVER] if (notification.settled or 0.0) <= ends]
         expired = [*old, *over[MAX_OVER:]]
@@ -487,7 +489,7 @@ class NoticeTable:
 
         def change_notifications(rows: RegistryRows) -> int:
             count = 0
-            notifications = _in_order(_find(rows, id) for id in set(ids))
+            notifications = _sort_notifications(_find(rows, id) for id in set(ids))
             for channel in sorted({notification.channel for notification in notifications}):
                 books = _ChannelBooks(rows, channel)
                 notice_ids = []
@@ -516,9 +518,9 @@ class _ChannelBooks:
         body = rows.document(_CHANNEL, channel) or {}
         self._next: int = body.get("next", 1)
         self._changes: int = body.get("changes", 0)
-        self._counts = _counts(body)
+        self._counts = _read_counts(body)
 
-    def numbered(self, notification: Notification) -> Notification:
+    def assign_number(self, notification: Notification) -> Notification:
         """Return the notification with the next number of its channel."""
         self._next += 1
         return replace(notification, number=self._next - 1)
@@ -531,13 +533,15 @@ class _ChannelBooks:
             notification = replace(notification, state=FAILED, error=error)
         if notification.state == WAITING:
             self._counts = replace(counts, waiting=counts.waiting + 1)
-            self._rows.put_document(_WAITING, notification.id, document_of(notification))
+            self._rows.put_document(_WAITING, notification.id, notification_document(notification))
             return
         if notification.state == SENT:
             self._counts = replace(counts, sent=counts.sent + 1)
         elif notification.state == FAILED:
             self._counts = replace(counts, failed=counts.failed + 1)
-        self._rows.put_document(_OVER, notification.id, document_of(replace(notification, settled=now)))
+        self._rows.put_document(
+            _OVER, notification.id, notification_document(replace(notification, settled=now))
+        )
 
     def remove(self, notification: Notification) -> None:
         """Delete a notification from the place where it is stored, before it is stored again."""
@@ -553,7 +557,7 @@ class _ChannelBooks:
         self._rows.put_document(_CHANNEL, self._channel, own | channel_counts)
 
 
-def _counts(body: Mapping[str, int]) -> ChannelCounts:
+def _read_counts(body: Mapping[str, int]) -> ChannelCounts:
     return ChannelCounts(
         waiting=body.get("waiting", 0), sent=body.get("sent", 0), failed=body.get("failed", 0)
     )
@@ -566,9 +570,9 @@ def _find(rows: RegistryRows, id: str) -> Notification:
     return read_notification(document)
 
 
-def _reader(kind: str) -> Callable[[RegistryRows], list[Notification]]:
-    return lambda rows: _in_order(map(read_notification, rows.documents(kind).values()))
+def _notification_reader(kind: str) -> Callable[[RegistryRows], list[Notification]]:
+    return lambda rows: _sort_notifications(map(read_notification, rows.documents(kind).values()))
 
 
-def _in_order(notifications: Iterable[Notification]) -> list[Notification]:
+def _sort_notifications(notifications: Iterable[Notification]) -> list[Notification]:
     return sorted(notifications, key=lambda notification: (notification.channel, notification.number))

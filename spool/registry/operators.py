@@ -137,7 +137,7 @@ class ConsoleLink:
     account: str
 
 
-def status(operator: Operator) -> str:
+def operator_status(operator: Operator) -> str:
     return DISABLED if operator.disabled else ENABLED
 
 
@@ -168,7 +168,7 @@ def check_password(password: str) -> str:
     return password
 
 
-def hashed(password: str) -> bytes:
+def hash_password(password: str) -> bytes:
     """
     Return the scrypt hash of a password, with its parameters and salt. Slow on purpose, so call it off
     the event loop.
@@ -178,7 +178,7 @@ def hashed(password: str) -> bytes:
     return f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${salt.hex()}${digest.hex()}".encode()
 
 
-def matches(password: str, kept: bytes) -> bool:
+def is_matching_password(password: str, kept: bytes) -> bool:
     """
     Return True if the password matches the hash. The comparison takes constant time. Slow on purpose, so call
     it off the event loop.

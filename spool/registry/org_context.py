@@ -13,8 +13,8 @@ from spool.registry.changes import Changes
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import storable
-from spool.turns.threads import prepare
+from spool.registry.texts import storable_text
+from spool.turns.threads import prepare_types
 
 KIND = "org_context"  # kind of the document that stores the notes
 ID = "notes"
@@ -30,10 +30,10 @@ class OrgContext:
     set_at: float
 
 
-prepare(OrgContext)
+prepare_types(OrgContext)
 
 
-def stored(context: OrgContext) -> dict[str, Any]:
+def stored_context(context: OrgContext) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(context)
     return body
 
@@ -51,7 +51,7 @@ def check_context(text: str) -> str:
     text = text.strip()
     if len(text) > MAX_TEXT:
         raise Invalid(f"text must have at most {MAX_TEXT} characters, but this has {len(text)}: shorten it")
-    return storable(text)
+    return storable_text(text)
 
 
 class OrgContextTable:
@@ -63,7 +63,7 @@ class OrgContextTable:
     async def get(self) -> OrgContext | None:
         return await self._changes.read(_read)
 
-    async def set(self, text: str, *, actor: Actor) -> OrgContext | None:
+    async def set_text(self, text: str, *, actor: Actor) -> OrgContext | None:
         """
         Replace the notes. An empty text deletes them. If the text is the same as before, nothing changes.
         """
@@ -79,7 +79,7 @@ class OrgContextTable:
             if after is None:
                 rows.delete_document(KIND, ID)
             else:
-                rows.put_document(KIND, ID, stored(after))
+                rows.put_document(KIND, ID, stored_context(after))
             rows.add_audit(
                 now, actor, "org_context.set", "org_context", before={"text": old_text}, after={"text": text}
             )

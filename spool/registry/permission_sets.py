@@ -163,7 +163,7 @@ OF_OPERATOR = OF_MEMBER | {
 }
 
 
-def with_included(ids: Iterable[str]) -> frozenset[str]:
+def resolve_includes(ids: Iterable[str]) -> frozenset[str]:
     """Return these sets and all sets that they include. Unknown ids are ignored."""
     included: set[str] = set()
     waiting = [id for id in ids if id in PERMISSION_SETS]

@@ -153,14 +153,14 @@ def check_assignee(assignee: str) -> str:
 
 
 def check_least_savings(amount: str) -> str:
-    return _number("least_savings", amount, _MAX_AMOUNT, "dollars a month")
+    return _check_number("least_savings", amount, _MAX_AMOUNT, "dollars a month")
 
 
 def check_least_share(share: str) -> str:
-    return _number("least_share", share, Decimal(100), "percent, up to 100")
+    return _check_number("least_share", share, Decimal(100), "percent, up to 100")
 
 
-def _number(name: str, text: str, maximum: Decimal, what: str) -> str:
+def _check_number(name: str, text: str, maximum: Decimal, what: str) -> str:
     try:
         number = Decimal(text) if len(text) <= 32 else Decimal("NaN")
     except InvalidOperation:

@@ -11,8 +11,8 @@ from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
 from spool.registry.assistant_tools import AssistantToolTable, ToolCallTable
 from spool.registry.audit import AuditedChange, AuditRow
-from spool.registry.changes import Changes, DraftChanges, finished
-from spool.registry.document_table import INSIGHTS, DocumentTable, MemoryTable, PlainDocuments, held
+from spool.registry.changes import Changes, DraftChanges, run_without_waiting
+from spool.registry.document_table import INSIGHTS, DocumentTable, MemoryTable, PlainDocuments, rows_by_maker
 from spool.registry.enrolment_tokens import EnrolmentTokenTable
 from spool.registry.file_owners import FileOwnerTable
 from spool.registry.following import RegistryNews
@@ -136,15 +136,15 @@ class Registry:
             registry = cls(Changes(store, clock=clock, secret=secret), declared)
             # tables that are loaded after this call include at least every change up to the position
             # that it reads
-            await registry.follow()
-            for table in registry._in_memory():
+            await registry.catch_up()
+            for table in registry._memory_tables():
                 await registry._changes.keep_fresh(table.load, *table.about)
         except BaseException:
             await store.close()
             raise
         return registry
 
-    def _in_memory(self) -> Sequence[MemoryTable]:
+    def _memory_tables(self) -> Sequence[MemoryTable]:
         return (
             self.persons,
             self.file_owners,
@@ -162,7 +162,7 @@ class Registry:
             *self._declared.values(),
         )
 
-    async def together(
+    async def run_on_draft(
         self, work: Callable[[Registry], Coroutine[Any, Any, T]], keeps: Callable[[T], bool]
     ) -> T:
         """
@@ -173,21 +173,21 @@ class Registry:
         thread of the transaction. The tables of this registry show all changes once they are stored, never some.
         """
 
-        def within(rows: RegistryRows) -> T:
-            result = finished(self._draft_of(rows, work))
+        def run_and_keep(rows: RegistryRows) -> T:
+            result = run_without_waiting(self._run_draft(rows, work))
             if not keeps(result):
                 raise _Undone(result)
             return result
 
         try:
-            return await self._changes.together(within)
+            return await self._changes.change_any_table(run_and_keep)
         except _Undone as undone:
             result: T = undone.result
             return result
 
-    async def _draft_of(self, rows: RegistryRows, work: Callable[[Registry], Coroutine[Any, Any, T]]) -> T:
+    async def _run_draft(self, rows: RegistryRows, work: Callable[[Registry], Coroutine[Any, Any, T]]) -> T:
         draft = Registry(DraftChanges(self._changes, rows), self._declared)
-        for table in draft._in_memory():
+        for table in draft._memory_tables():
             await table.load()
         return await work(draft)
 
@@ -198,7 +198,7 @@ class Registry:
         from spool.registry import erasing  # imported only if somebody is erased
 
         erased = await erasing.erase(self._changes, erasure, labels, actor, is_trial=is_trial)
-        self.viewings.forget()
+        self.viewings.forget_stored()
         return erased
 
     async def overwrite(self) -> str:
@@ -226,20 +226,20 @@ class Registry:
         """Return the limits that no setting defines, by name."""
         return {table.limit: table.most for table in self._documents if table.most}
 
-    async def held(self) -> Mapping[str, Mapping[str, int]]:
+    async def row_counts_by_maker(self) -> Mapping[str, Mapping[str, int]]:
         """Return the number of rows that each key created, by limit. Rows created by people are under ""."""
         counts = {table.limit: table.count() for table in self._documents}
 
         def count_held(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
             numbers = {**counts, INSIGHTS: rows.count_insights()}
-            return {limit: held(rows, limit, number) for limit, number in numbers.items()}
+            return {limit: rows_by_maker(rows, limit, number) for limit, number in numbers.items()}
 
         shares = dict(await self._changes.read(count_held))
         for table in self._documents:
-            shares |= table.held_beside()
+            shares |= table.other_items_by_key()
         return shares
 
-    def name_of(self, kind: str, id: str) -> str | None:
+    def document_name(self, kind: str, id: str) -> str | None:
         """
         Return the name of a document, or None if it does not exist. `kind` and `id` are those of its audit rows.
         """
@@ -252,9 +252,9 @@ class Registry:
         """Return a counter that grows with every change."""
         return self._changes.version
 
-    async def until_changed(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait for the next change of a table. May return without a change if other processes change the rows."""
-        await self._changes.until_changed()
+        await self._changes.wait_for_change()
 
     @property
     def is_fresh(self) -> bool:
@@ -264,35 +264,35 @@ class Registry:
         """
         return self._changes.is_fresh
 
-    async def follow(self) -> RegistryNews:
+    async def catch_up(self) -> RegistryNews:
         """Update memory with every change that any process committed before this call."""
-        return await self._changes.follow()
+        return await self._changes.catch_up()
 
-    async def followed(self) -> None:
+    async def wait_until_caught_up(self) -> None:
         """
         Wait until memory has every change that any process committed before this call. Causes no further read.
 
         Raises SpoolUnavailable after a second.
         """
-        await self._changes.followed()
+        await self._changes.wait_until_caught_up()
 
-    async def confirm(self) -> None:
+    async def wait_until_durable(self) -> None:
         """
         Wait until the current state survives the loss of the database machine. Call it before reporting state
         to a client that requested a change. Raises NotCertain if durability is unknown.
         """
-        await self._changes.confirm()
+        await self._changes.wait_until_durable()
 
-    async def note(
+    async def note_change(
         self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None
     ) -> None:
         """
         Add an audit row for a change that is stored elsewhere, such as a deleted route or a rejected record
         that was sent again.
         """
-        await self.note_all([AuditedChange(actor=actor, action=action, target=target, after=after)])
+        await self.note_changes([AuditedChange(actor=actor, action=action, target=target, after=after)])
 
-    async def note_all(self, changes: Sequence[AuditedChange]) -> None:
+    async def note_changes(self, changes: Sequence[AuditedChange]) -> None:
         """Add the audit rows of several changes that are stored elsewhere, in one transaction."""
         at = self._changes.now()
 

@@ -46,7 +46,7 @@ class RegistryRows(DocumentRows, Protocol):
 
     def delete(self, kind: type[Any], id: str | bytes | int) -> None: ...
 
-    def rewrite(self, rewritten: Rewriting) -> None:
+    def rewrite_texts(self, rewritten: Rewriting) -> None:
         """Replace values of rows that have texts of people or names, in all tables. JSON values are decoded."""
         ...
 
@@ -62,7 +62,7 @@ class RegistryRows(DocumentRows, Protocol):
 
     def key(self, name: str) -> Key | None: ...
 
-    def key_folded(self, folded: str) -> Key | None:
+    def key_by_folded_name(self, folded: str) -> Key | None:
         """Return the key whose folded name is `folded`, or None."""
         ...
 
@@ -81,7 +81,7 @@ class RegistryRows(DocumentRows, Protocol):
         """
         ...
 
-    def accesses(self, since: float) -> Mapping[int, float]:
+    def access_times(self, since: float) -> Mapping[int, float]:
         """Return the times of last access that are at or after `since`, by key id."""
         ...
 
@@ -155,7 +155,7 @@ class RegistryRows(DocumentRows, Protocol):
 
     def delete_viewings_before(self, day: str) -> None: ...
 
-    def people_viewed(self, day: str, viewer: str) -> set[str]: ...
+    def viewed_people(self, day: str, viewer: str) -> set[str]: ...
 
     def viewings_naming(self, name: str) -> Sequence[Viewing]:
         """Return the rows of a viewer or a person with this name, oldest first."""
@@ -199,7 +199,7 @@ class RegistryStore(Protocol):
         """Remove what deleted and replaced rows left behind. Return why some may be left, or ""."""
         ...
 
-    async def confirm(self) -> None:
+    async def wait_until_durable(self) -> None:
         """
         Wait until the current state survives the loss of the database machine. Call it before reporting state
         to a client that requested a change.
@@ -212,7 +212,7 @@ class RegistryStore(Protocol):
         """Run `work`, which must change nothing, on one consistent snapshot."""
         ...
 
-    async def news(self, since: int | None) -> RegistryNews:
+    async def changes_since(self, since: int | None) -> RegistryNews:
         """
         Return the changes of other processes after position `since`. If `since` is None, return only
         the newest position.

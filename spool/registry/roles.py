@@ -17,9 +17,9 @@ from typing import Any
 
 from spool.errors import Invalid, NotAllowed
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, Wanted
-from spool.people import USER, names_in
+from spool.people import USER, values_for_filter
 from spool.registry.changes import Changes
-from spool.registry.document_table import Check, NamedTable, check_name, stated
+from spool.registry.document_table import Check, NamedTable, check_name, draft_fields
 from spool.registry.documents import DocumentKind, version_of
 from spool.registry.operators import (
     ADMIN,
@@ -39,10 +39,10 @@ from spool.registry.permission_sets import (
     ORGANIZATION_ADMINISTRATION,
     PERMISSION_SETS,
     VIEW_NAMES,
-    with_included,
+    resolve_includes,
 )
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_dimensions, check_one_of, check_text, optional_text, storable
+from spool.registry.texts import check_dimensions, check_one_of, check_text, optional_text, storable_text
 
 COUNTED_TYPES = tuple(COST_TYPES)  # cost types of counted costs
 ROLE_COST_TYPES = (*COUNTED_TYPES, *BILLED_TYPES)
@@ -83,7 +83,7 @@ class RoleFilter:
     values: tuple[str, ...]
     mode: str = IS
 
-    def holds(self, *values: str) -> bool:
+    def is_met_by(self, *values: str) -> bool:
         """Return True if a call passes that has these values, several for the names of its person."""
         return any(value in self.values for value in values) == (self.mode == IS)
 
@@ -95,7 +95,7 @@ class RoleFilter:
         be False although True would be correct, but never the reverse. A person whom the filter excludes may have
         an included name as well.
         """
-        if include and (self.mode == IS or self.dimension != USER) and all(map(self.holds, include)):
+        if include and (self.mode == IS or self.dimension != USER) and all(map(self.is_met_by, include)):
             return True
         return self.mode == EXCEPT and set(self.values) <= set(exclude)
 
@@ -125,10 +125,13 @@ class LedgerSlice:
         """Return every dimension that the slice names, sorted."""
         return tuple(sorted({role_filter.dimension for part in self.parts for role_filter in part}))
 
-    def holds(self, value_of: Callable[[str], str]) -> bool:
+    def has_call(self, value_of: Callable[[str], str]) -> bool:
         """Return True if the person may see a call with these values."""
         return any(
-            all(role_filter.holds(*names_in(role_filter.dimension, value_of)) for role_filter in part)
+            all(
+                role_filter.is_met_by(*values_for_filter(role_filter.dimension, value_of))
+                for role_filter in part
+            )
             for part in self.parts
         )
 
@@ -219,7 +222,7 @@ class Role(RoleDraft):
         """
         return self.data_access == LIMITED or bool(self.cost_types)
 
-    def broken(self, known: Collection[str]) -> str | None:
+    def broken_reason(self, known: Collection[str]) -> str | None:
         """
         Return why the filters of the role match nothing, or None if they are valid. They match nothing if
         they name a dimension that is not in `known`.
@@ -303,7 +306,7 @@ class Holder:
     has_default_role: bool = False
 
 
-def holder_of(session: Session) -> Holder:
+def session_holder(session: Session) -> Holder:
     """
     Return the role holder of a session. A session that began with a console link has only the role of that link.
     """
@@ -362,37 +365,39 @@ class Roles:
             for group in role.groups:
                 self._by_group.setdefault(group, []).append(index)
 
-    def of(self, person: str, groups: Collection[str] = (), base: str = "") -> Rights:
+    def rights_of(self, person: str, groups: Collection[str] = (), base: str = "") -> Rights:
         """
         Return the rights of a person with this e-mail address and these groups. `base` is the account role,
         "" if there is none.
         """
         own = (BASES[base],) if base in BASES else ()
-        roles = (*own, *self.given(person, groups))
-        shown = dict.fromkeys((shown_types(role.cost_types), part) for role in roles for part in _parts(role))
+        roles = (*own, *self.assigned_roles(person, groups))
+        shown = dict.fromkeys(
+            (shown_types(role.cost_types), part) for role in roles for part in _visible_parts(role)
+        )
         rights = Rights(
-            permission_sets=with_included(id for role in roles for id in role.permission_sets),
+            permission_sets=resolve_includes(id for role in roles for id in role.permission_sets),
             roles=tuple(role.name for role in roles),
             shown=tuple(shown),
             person=person,
         )
         return replace(rights, slice=rights.slice_of(COUNTED_TYPES))
 
-    def of_holder(self, holder: Holder) -> Rights:
+    def holder_rights(self, holder: Holder) -> Rights:
         """
         Return the rights of a role holder. If a role names the person, a default account role does not count.
         """
         is_closed = holder.has_default_role and self._is_named(holder.person, holder.groups)
-        return self.of(holder.person, holder.groups, NO_ROLE if is_closed else holder.base)
+        return self.rights_of(holder.person, holder.groups, NO_ROLE if is_closed else holder.base)
 
-    def given(self, person: str, groups: Collection[str] = ()) -> Iterator[Role]:
+    def assigned_roles(self, person: str, groups: Collection[str] = ()) -> Iterator[Role]:
         """Return the roles that name the person or one of their groups, ordered by name."""
         places = set(self._by_member.get(person, ()))
         for group in groups:
             places.update(self._by_group.get(group, ()))
         return (self._roles[index] for index in sorted(places))
 
-    def base_of(self, person: Person) -> str:
+    def account_role(self, person: Person) -> str:
         """
         Return the account role of a person who signed in at an OpenID provider.
 
@@ -411,30 +416,30 @@ class Roles:
         return frozenset(
             operator.email
             for operator in operators
-            if not operator.disabled and self.of(operator.email, base=operator.role).is_everything
+            if not operator.disabled and self.rights_of(operator.email, base=operator.role).is_everything
         )
 
     def _is_named(self, person: str, groups: Collection[str]) -> bool:
-        return next(self.given(person, groups), None) is not None
+        return next(self.assigned_roles(person, groups), None) is not None
 
 
 def new_role_id() -> str:
     return secrets.token_hex(16)
 
 
-def dimensions(draft: RoleDraft) -> Iterator[str]:
+def role_dimensions(draft: RoleDraft) -> Iterator[str]:
     """Return every dimension that a role names."""
     return (condition.dimension for condition in draft.filters)
 
 
-def _parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
+def _visible_parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
     if role.data_access == FULL:
         yield ()
     elif role.data_access == LIMITED and role.filters:
         yield role.filters
 
 
-EVERYTHING = Roles(()).of("", base=ADMIN)  # the rights of an Admin
+EVERYTHING = Roles(()).rights_of("", base=ADMIN)  # the rights of an Admin
 
 
 def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
@@ -466,7 +471,9 @@ def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
         cost_types=tuple(name for name in ROLE_COST_TYPES if name in draft.cost_types),
         permission_sets=_check_sets(draft.permission_sets),
         members=tuple(sorted(set(map(check_email, draft.members)))),
-        groups=tuple(sorted({storable(check_text("groups", group, MAX_GROUP)) for group in draft.groups})),
+        groups=tuple(
+            sorted({storable_text(check_text("groups", group, MAX_GROUP)) for group in draft.groups})
+        ),
     )
 
 
@@ -478,7 +485,7 @@ def _check_filter(role_filter: RoleFilter) -> RoleFilter:
         raise Invalid(
             f"filters: a value of {role_filter.dimension[:MAX_NAME]} must have at most {MAX_VALUE} characters"
         )
-    values = tuple(dict.fromkeys(map(storable, role_filter.values)))
+    values = tuple(dict.fromkeys(map(storable_text, role_filter.values)))
     return RoleFilter(dimension=role_filter.dimension, values=values, mode=role_filter.mode)
 
 
@@ -508,7 +515,7 @@ class RoleTable(NamedTable[Role]):
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
         self._in_force = Roles(())
-        changes.people.persons.watch(lambda: self._set(self._rows))
+        changes.people.persons.watch(lambda: self._set_rows(self._rows))
 
     def all(self) -> list[Role]:
         """Return all roles, including the built-in ones."""
@@ -516,16 +523,18 @@ class RoleTable(NamedTable[Role]):
 
     def rights(self, holder: Holder) -> Rights:
         """Return the current rights of a person. All addresses that a person uses get them here."""
-        return self._of_groups(self._in_force.of_holder(holder))
+        return self._of_groups(self._in_force.holder_rights(holder))
 
-    def rights_with(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
+    def rights_if_saved(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
         """
         Return the rights that a person would have if the draft were a role. It replaces the role with
         the id `replaced`.
         """
-        tried_role = Role(id="", **stated(draft))
+        tried_role = Role(id="", **draft_fields(draft))
         other_roles = (role for id, role in self._rows.items() if id != replaced)
-        return self._of_groups(Roles(map(self._matched, [*other_roles, tried_role])).of_holder(holder))
+        return self._of_groups(
+            Roles(map(self._expand_names, [*other_roles, tried_role])).holder_rights(holder)
+        )
 
     def _of_groups(self, rights: Rights) -> Rights:
         """
@@ -535,7 +544,9 @@ class RoleTable(NamedTable[Role]):
         people = self._changes.people
         if not people.min_group or VIEW_NAMES in rights.permission_sets:
             return rights
-        own = RoleFilter(dimension=USER, values=people.forms(rights.person)) if rights.person else None
+        own = (
+            RoleFilter(dimension=USER, values=people.recorded_forms(rights.person)) if rights.person else None
+        )
         return rights.only(own)
 
     def get(self, id: str) -> Role:
@@ -555,10 +566,10 @@ class RoleTable(NamedTable[Role]):
         """
         now = self._changes.now()
         drafted = check_role_draft(draft, limits)
-        check_dimensions(dimensions(drafted), known)
+        check_dimensions(role_dimensions(drafted), known)
         id = new_role_id()
-        role = Role(id=id, created=now, last_updated=now, last_updated_by=actor.name, **stated(drafted))
-        return await self._add(role, check=_check_for(asker), most=limits.most, actor=actor)
+        role = Role(id=id, created=now, last_updated=now, last_updated_by=actor.name, **draft_fields(drafted))
+        return await self._add(role, check=_role_check(asker), most=limits.most, actor=actor)
 
     async def change(
         self,
@@ -578,12 +589,12 @@ class RoleTable(NamedTable[Role]):
         """
 
         def edit(before: Role) -> Role:
-            drafted = check_role_draft(self._redrafted(before, changes), limits)
+            drafted = check_role_draft(self._changed_draft(before, changes), limits)
             if "filters" in changes:
-                check_dimensions(dimensions(drafted), known)
-            return replace(before, **stated(drafted))
+                check_dimensions(role_dimensions(drafted), known)
+            return replace(before, **draft_fields(drafted))
 
-        check = _check_for(asker)
+        check = _role_check(asker)
         return await self._edit(
             id, edit, check=check, version=version, actor=actor, last_updated_by=actor.name
         )
@@ -592,18 +603,18 @@ class RoleTable(NamedTable[Role]):
         """Delete a role. Raises NotAllowed while it has members or groups."""
         await self._remove(id, check=_check_unused, actor=actor)
 
-    def _found(self, kept: Mapping[str, Role], id: str) -> Role:
+    def _require_row(self, kept: Mapping[str, Role], id: str) -> Role:
         if id in BUILTIN:
             raise NotAllowed(f"the role {BUILTIN[id].name} is built in: it cannot be changed or deleted")
-        return super()._found(kept, id)
+        return super()._require_row(kept, id)
 
-    def _set(self, rows: dict[str, Role]) -> None:
-        super()._set(rows)
-        self._in_force = Roles(map(self._matched, rows.values()))
+    def _set_rows(self, rows: dict[str, Role]) -> None:
+        super()._set_rows(rows)
+        self._in_force = Roles(map(self._expand_names, rows.values()))
 
-    def _matched(self, role: Role) -> Role:
+    def _expand_names(self, role: Role) -> Role:
         """Return the role with filters that include every form of the people whom they name."""
-        matched = self._changes.people.matched
+        matched = self._changes.people.expand_filter
         filters = tuple(
             replace(condition, values=matched({condition.dimension: condition.values})[condition.dimension])
             for condition in role.filters
@@ -611,7 +622,7 @@ class RoleTable(NamedTable[Role]):
         return replace(role, filters=filters)
 
 
-def roles_of(rows: RegistryRows) -> Roles:
+def read_roles(rows: RegistryRows) -> Roles:
     return Roles(ROLES.all(rows).values())
 
 
@@ -633,8 +644,8 @@ def _check_rights_that_remain(
     check_organizer_remains(were.organizers(operators), become.organizers(operators))
     if asker is None:
         return
-    had = were.of_holder(asker)
-    rights = become.of_holder(asker)
+    had = were.holder_rights(asker)
+    rights = become.holder_rights(asker)
     if had.may_administer and not rights.may_administer:
         raise NotAllowed(
             "this would remove your own right to administer. Another Admin can do it, or you can "
@@ -642,7 +653,7 @@ def _check_rights_that_remain(
         )
 
 
-def _check_for(asker: Holder | None) -> Check[Role]:
+def _role_check(asker: Holder | None) -> Check[Role]:
     def check(rows: RegistryRows, kept: Mapping[str, Role], role: Role) -> None:
         check_name((*BUILTIN.values(), *kept.values()), role, noun="role")
         _check_rights_that_remain(rows, kept, {**kept, role.id: role}, asker)

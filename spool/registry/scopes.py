@@ -155,7 +155,7 @@ USE_CASES: dict[str, frozenset[str]] = {
 }
 
 
-def granted(*, scopes: Iterable[str] = (), use_cases: Iterable[str] = ()) -> frozenset[str]:
+def resolve_scopes(*, scopes: Iterable[str] = (), use_cases: Iterable[str] = ()) -> frozenset[str]:
     """Return the scopes that a key grants now: its fixed scopes, and the scopes of its use cases."""
     return frozenset(scopes).union(*(USE_CASES.get(name, frozenset()) for name in use_cases))
 

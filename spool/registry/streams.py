@@ -20,18 +20,20 @@ STREAMS = b"stream/"
 AGREES = 1
 
 
-def agrees(stream: Stream) -> Expectation:
+def stream_expectation(stream: Stream) -> Expectation:
     """Expect that a stream has these properties, or does not exist yet."""
     facts = (stream.name, stream.type, stream.granularity, stream.keys)
     return Expectation(STREAMS + _encode(facts), AGREES)
 
 
-def claims(keys: Iterable[bytes]) -> Mapping[bytes, Stream]:
+def claimed_streams(keys: Iterable[bytes]) -> Mapping[bytes, Stream]:
     """Return the streams that the keys of expectations describe, by key."""
-    return {key: _stream(key.removeprefix(STREAMS)) for key in keys if key.startswith(STREAMS)}
+    return {key: _decode_stream(key.removeprefix(STREAMS)) for key in keys if key.startswith(STREAMS)}
 
 
-def versions(claimed: Mapping[bytes, Stream], known: Mapping[str, Stream], *, room: int) -> dict[bytes, int]:
+def satisfied_expectations(
+    claimed: Mapping[bytes, Stream], known: Mapping[str, Stream], *, room: int
+) -> dict[bytes, int]:
     """
     Return the expectations that hold. `known` are the existing streams. `room` is the number of streams that
     may be added.
@@ -45,7 +47,7 @@ def versions(claimed: Mapping[bytes, Stream], known: Mapping[str, Stream], *, ro
     }
 
 
-def _stream(facts: bytes) -> Stream:
+def _decode_stream(facts: bytes) -> Stream:
     name, type, granularity, keys = _facts.decode(facts)
     return Stream(name=name, type=type, granularity=granularity, keys=keys)
 

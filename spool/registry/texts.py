@@ -57,7 +57,7 @@ def check_unsigned(field: str, amount: str) -> str:
     return text
 
 
-def optional_unsigned(field: str, amount: str) -> str:
+def check_optional_unsigned(field: str, amount: str) -> str:
     """Return a decimal amount as `check_unsigned` does, or "" if it is empty."""
     return check_unsigned(field, amount) if amount else ""
 
@@ -77,7 +77,7 @@ def check_one_of(field: str, word: str, allowed: Collection[str]) -> None:
         raise Invalid(f"{field} must be {'one of ' * (len(allowed) > 1)}{', '.join(allowed)}")
 
 
-def zone_of(field: str, name: str) -> ZoneInfo:
+def check_zone(field: str, name: str) -> ZoneInfo:
     """Return the time zone that a field names. Raises Invalid."""
     try:
         return ZoneInfo(name)
@@ -106,6 +106,6 @@ def known_dimensions(name: str, known: Iterable[str]) -> str:
     return ", ".join(known) + (f', or add "{tag}" to [ledger] tags' if name.startswith(TAG) and tag else "")
 
 
-def storable(text: str) -> str:
+def storable_text(text: str) -> str:
     """Replace lone surrogates, because they cannot be stored."""
     return text.encode("utf-8", "replace").decode()

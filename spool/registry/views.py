@@ -16,12 +16,12 @@ from spool.errors import AskedTooMuch, Invalid, NotAllowed
 from spool.ledger.periods import RANGES
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PAID_COST, PLAN_TYPES, TOTAL, Wanted
 from spool.ledger.work import BOUNDED, TREES, UNITS
-from spool.people import names_in
+from spool.people import values_for_filter
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.documents import DocumentKind, version_of
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_dimensions, check_one_of, check_text, storable
+from spool.registry.texts import check_dimensions, check_one_of, check_text, storable_text
 
 MAX_NAME = 200
 MAX_VALUE = 256  # maximum characters of a filter value, the same limit as in the ledger
@@ -140,22 +140,22 @@ class View(ViewDraft):
             )
         )
 
-    def holds(self, value_of: Callable[[str], str]) -> bool:
+    def has_call(self, value_of: Callable[[str], str]) -> bool:
         """Return True if a call with these values passes the view's filter."""
 
         def is_one_of(name: str, values: Collection[str]) -> bool:
-            return any(value in values for value in names_in(name, value_of))
+            return any(value in values for value in values_for_filter(name, value_of))
 
         return all(is_one_of(name, values) for name, values in self.include.items()) and not any(
             is_one_of(name, values) for name, values in self.exclude.items()
         )
 
-    def broken(self, known: Collection[str]) -> str | None:
+    def broken_reason(self, known: Collection[str]) -> str | None:
         """
         Return why the costs of the view cannot be computed, or None if they can. They cannot if the view
         names a dimension that is not in `known`.
         """
-        unknown = sorted(set(dimensions(self)) - set(known))
+        unknown = sorted(set(view_dimensions(self)) - set(known))
         if not unknown:
             return None
         return (
@@ -167,7 +167,7 @@ class View(ViewDraft):
 VIEWS = DocumentKind("view", View, "view")
 
 
-def dimensions(view: ViewDraft) -> Iterator[str]:
+def view_dimensions(view: ViewDraft) -> Iterator[str]:
     """Return every dimension that a view names. Units of work that its filter may have are none."""
     yield view.principal_dimension
     names = (name.removeprefix(EXCLUDES) for name in view.filter)
@@ -195,20 +195,20 @@ def check_view(draft: ViewDraft) -> ViewDraft:
     return replace(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
-        filter={name: tuple(_values(name, values)) for name, values in draft.filter.items()},
+        filter={name: tuple(_check_values(name, values)) for name, values in draft.filter.items()},
         connections=_check_connections(draft.connections),
         anomalies=_check_anomalies(draft.anomalies),
         group_by=tuple(dict.fromkeys(draft.group_by)),
     )
 
 
-def _values(name: str, values: tuple[str, ...]) -> Iterator[str]:
+def _check_values(name: str, values: tuple[str, ...]) -> Iterator[str]:
     if not values:
         raise Invalid(f"filter: {name} needs at least one value")
     for value in dict.fromkeys(values):
         if len(value) > MAX_VALUE:
             raise Invalid(f"filter: a value of {name} must have at most {MAX_VALUE} characters")
-        yield storable(value)
+        yield storable_text(value)
 
 
 def _check_connections(connections: ViewConnections) -> ViewConnections:
@@ -251,11 +251,11 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
     limit = "views.max"
     action = "view"
 
-    def matched(self, view: View) -> View:
+    def expand_names(self, view: View) -> View:
         """Return the view with a filter that includes every form of the people whom it names."""
-        return replace(view, filter=self._changes.people.matched(view.filter))
+        return replace(view, filter=self._changes.people.expand_filter(view.filter))
 
-    def checked(self, draft: ViewDraft) -> ViewDraft:
+    def check_draft(self, draft: ViewDraft) -> ViewDraft:
         return check_view(draft)
 
     def check_known(self, draft: ViewDraft, given: Collection[str], known: Collection[str]) -> None:
@@ -264,7 +264,7 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
         """
         if DIMENSIONAL.isdisjoint(given):
             return
-        for name in dimensions(draft):
+        for name in view_dimensions(draft):
             if name in TREES:
                 raise AskedTooMuch(
                     f"a view cannot name a {name}, because there are ids without number. Filter by "
@@ -274,7 +274,7 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
                 raise AskedTooMuch(
                     f"a view cannot name {name} here. Only its filter may have units of work: {', '.join(BOUNDED)}"
                 )
-        check_dimensions(dimensions(draft), known)
+        check_dimensions(view_dimensions(draft), known)
 
     def check_place(
         self, rows: RegistryRows, stored: Mapping[str, View], row: View, sees: Sees[View]

@@ -16,7 +16,7 @@ from spool.ledger.billed import BilledDay, BilledSum, day_columns, read_day
 from spool.ledger.ledger_rows import GroupSum
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import COUNTS, WIDTH, Dimensions
-from spool.sql.columns import insert
+from spool.sql.columns import insert_sql
 from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
 
@@ -52,7 +52,7 @@ def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
         yield GroupSum(tuple([value or None for value in row]), "ok", "reported", measures, start)
 
 
-def source_of(prefix: str, width: int, rollup: int) -> str:
+def sums_source(prefix: str, width: int, rollup: int) -> str:
     """
     Return the table and the beginning of a condition: for daily sums, or for a rollup if the number is not 0.
     """
@@ -61,14 +61,14 @@ def source_of(prefix: str, width: int, rollup: int) -> str:
     return f"{{schema}}.{prefix}{ROLLUPS} h WHERE rollup = {rollup} AND width = {width} AND"
 
 
-def columns_of(query: CostQuery, names: Iterable[str]) -> Sequence[str]:
+def needed_columns(query: CostQuery, names: Iterable[str]) -> Sequence[str]:
     """Return the columns of a row that the given dimensions of a query need."""
-    needed = _sources(query, names)
+    needed = _source_dimensions(query, names)
     own = [column for name, column in _COLUMNS.items() if name in needed]
     return [*own, "key"] if needed - _COLUMNS.keys() else own
 
 
-def _sources(query: CostQuery, names: Iterable[str]) -> set[str]:
+def _source_dimensions(query: CostQuery, names: Iterable[str]) -> set[str]:
     sources = set[str]()
     for name in names:
         derived = query.derived.get(name)
@@ -88,30 +88,34 @@ class FilterParts:
     of_both: CostQuery
 
     @classmethod
-    def of(cls, query: CostQuery) -> FilterParts:
+    def split_filters(cls, query: CostQuery) -> FilterParts:
         parts = []
         for kind in ((False, True), (True, False), (True, True)):
             include, exclude = (
-                {name: values for name, values in chosen.items() if _needs(query, (name,)) == kind}
+                {
+                    name: values
+                    for name, values in chosen.items()
+                    if _needs_row_and_key(query, (name,)) == kind
+                }
                 for chosen in (query.include, query.exclude)
             )
-            has_only = query.only is not None and _needs(query, query.group_by) == kind
+            has_only = query.only is not None and _needs_row_and_key(query, query.group_by) == kind
             only, by = (query.only, query.group_by) if has_only else (None, ())
             parts.append(replace(query, include=include, exclude=exclude, only=only, group_by=by))
         of_keys, of_bills, of_both = parts
         return cls(of_keys=of_keys, of_bills=of_bills, of_both=of_both)
 
-    def apart(self, query: CostQuery, *, by_start: bool) -> Sequence[str]:
+    def columns_before_join(self, query: CostQuery, *, by_start: bool) -> Sequence[str]:
         """Return the columns by which rows are added up before their dimensions are joined."""
-        columns = columns_of(query, (*query.group_by, *self.of_both.named))
+        columns = needed_columns(query, (*query.group_by, *self.of_both.used_dimensions))
         return ["start", *columns] if by_start else columns
 
 
-def _needs(query: CostQuery, names: Iterable[str]) -> tuple[bool, bool]:
+def _needs_row_and_key(query: CostQuery, names: Iterable[str]) -> tuple[bool, bool]:
     """
     Return two flags: whether the dimensions need columns of a row, and whether they need its set of dimensions.
     """
-    needed = _sources(query, names)
+    needed = _source_dimensions(query, names)
     of_row = not needed.isdisjoint(_COLUMNS)
     return of_row, not of_row or bool(needed - _COLUMNS.keys())
 
@@ -129,7 +133,7 @@ class BilledTables:
         sums: Iterable[BilledSum],
         numbers_of: Callable[[Iterable[Dimensions]], Sequence[int]],
     ) -> None:
-        self.drop(day.day, day.provider)
+        self.delete_day(day.day, day.provider)
         amounts, totals = Counter[_Place](), Counter[_Place]()
         sums = list(sums)
         numbers = numbers_of(billed_sum.dimensions for billed_sum in sums)
@@ -137,18 +141,18 @@ class BilledTables:
             charge_key = billed_sum.charge, billed_sum.basis, billed_sum.arranged
             amounts[number, *charge_key] += billed_sum.amount
             totals[charge_key] += billed_sum.amount
-        self._write(BILLED, _ROW, _rows(_ROW, day, amounts))
-        self._write(BILLED_SUMS, _SUM, _rows(_SUM, day, totals))
+        self._write(BILLED, _ROW, _sum_rows(_ROW, day, amounts))
+        self._write(BILLED_SUMS, _SUM, _sum_rows(_SUM, day, totals))
         day_row = day_columns(day)
         self._write(BILLED_DAYS, (*day_row,), [day_row])
 
-    def drop(self, day: int, provider: str) -> None:
+    def delete_day(self, day: int, provider: str) -> None:
         for table in (BILLED, BILLED_SUMS, BILLED_DAYS):
             table_sql = f"{{schema}}.{self._prefix}{table}"
             statement = f"DELETE FROM {table_sql} WHERE start = :start AND provider = :provider"
             self._tables.run(statement, start=day, provider=provider)
 
-    def days(self, since: int, until: int) -> Sequence[BilledDay]:
+    def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
         rows = self._tables.all(
             f"SELECT {', '.join(_MADE)} FROM {{schema}}.{self._prefix}{BILLED_DAYS}"
             " WHERE start >= :since AND start < :until ORDER BY start, provider",
@@ -157,7 +161,7 @@ class BilledTables:
         )
         return [read_day(dict(zip(_MADE, row, strict=True))) for row in rows]
 
-    def sums(self, day: int, provider: str) -> Sequence[BilledSum]:
+    def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
         rows = self._tables.all(
             f"SELECT h.charge, h.basis, h.arranged, h.high, h.middle, h.low, {KEY}"
             f" FROM {{schema}}.{self._prefix}{BILLED} h JOIN {{schema}}.{self._prefix}keys k ON k.id = h.key"
@@ -172,10 +176,10 @@ class BilledTables:
         return sorted(billed_sums)
 
     def _write(self, table: str, names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
-        self._tables.run_each(insert(f"{self._prefix}{table}", names), rows)
+        self._tables.run_each(insert_sql(f"{self._prefix}{table}", names), rows)
 
 
-def _rows(
+def _sum_rows(
     names: Sequence[str], day: BilledDay, amounts: Mapping[_Place, int]
 ) -> Iterator[Mapping[str, object]]:
     for charge_key in sorted(amounts):

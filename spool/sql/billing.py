@@ -13,15 +13,15 @@ from spool.billing import HourRows, MonthSize, SentHour, StoredDrop
 from spool.listing import ListPage, ListQuery
 from spool.log.planning.plan import Plan
 from spool.record import BILLING_DATA, BillingDrop
-from spool.sql.columns import Columns, select, upsert
+from spool.sql.columns import Columns, select_sql, upsert_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.lists import read_page
 
 _DROP = Columns(StoredDrop)
-_ADD_DROP = upsert("billing_drops", _DROP.names, "number")
+_ADD_DROP = upsert_sql("billing_drops", _DROP.names, "number")
 _OF_MONTH = "connection = :connection AND month = :month"
 _HOUR = ("connection", "month", "hour", "number", "rows", "bytes", "stored", "body")
-_ADD_HOUR = upsert("billing_rows", _HOUR, *_HOUR[:4])
+_ADD_HOUR = upsert_sql("billing_rows", _HOUR, *_HOUR[:4])
 _REMOVE = f"DELETE FROM {{schema}}.billing_rows WHERE {_OF_MONTH}"
 _REMOVE_EMPTY = f"""
     DELETE FROM {{schema}}.billing_drops
@@ -37,7 +37,7 @@ _SIZE = f"""
     SELECT CAST(coalesce(sum(rows), 0) AS bigint), CAST(coalesce(sum(bytes), 0) AS bigint),
            CAST(coalesce(sum(length(body)), 0) + coalesce(max(bytes), 0) AS bigint)
       FROM {{schema}}.billing_rows WHERE {_OF_MONTH} AND hour NOT IN :hours"""
-_ROWS = select("billing_rows", ("hour", "rows", "bytes", "body", "number"))
+_ROWS = select_sql("billing_rows", ("hour", "rows", "bytes", "body", "number"))
 _MONTH = f"{_ROWS} WHERE {_OF_MONTH} ORDER BY hour, number"
 _HAS = f"SELECT EXISTS (SELECT 1 FROM {{schema}}.billing_drops WHERE {_OF_MONTH} AND id = :id)"
 _STORED = "SELECT CAST(coalesce(sum(stored), 0) AS bigint) FROM {schema}.billing_months"
@@ -64,7 +64,7 @@ class SqlDropRows:
         self._connection = connection
 
     def add(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None:
-        self._connection.run(_ADD_DROP, **_DROP.values(drop))
+        self._connection.run(_ADD_DROP, **_DROP.stored_values(drop))
         month = {"connection": drop.connection, "month": drop.month}
         rows = [
             {
@@ -73,7 +73,7 @@ class SqlDropRows:
                 "number": drop.number,
                 "rows": billing_hour.rows,
                 "bytes": billing_hour.size,
-                "stored": billing_hour.stored,
+                "stored": billing_hour.disk_bytes,
                 "body": billing_hour.body,
             }
             for billing_hour in hours
@@ -100,39 +100,39 @@ class SqlBillingDrops:
             lambda on: read_page(on, "billing_drops", _DROP.names, query, _DROP.read, within=within)
         )
 
-    async def month(self, connection: str, month: str) -> Sequence[HourRows]:
+    async def month_hours(self, connection: str, month: str) -> Sequence[HourRows]:
         hours = await self._all(_MONTH, connection=connection, month=month)
         return [
             HourRows(hour=hour, rows=rows, size=size, body=body, drop=drop)
             for hour, rows, size, body, drop in hours
         ]
 
-    async def months(self, connection: str) -> Mapping[str, float]:
+    async def last_drop_by_month(self, connection: str) -> Mapping[str, float]:
         return dict(await self._all(_MONTHS, connection=connection))
 
-    async def has(self, connection: str, month: str, id: str) -> bool:
+    async def has_drop(self, connection: str, month: str, id: str) -> bool:
         [[exists]] = await self._all(_HAS, connection=connection, month=month, id=id)
         return bool(exists)
 
-    async def size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
+    async def month_size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
         [[rows, size, held]] = await self._all(_SIZE, connection=connection, month=month, hours=list(without))
         return MonthSize(rows=rows, bytes=size, held=held)
 
-    async def stored(self) -> int:
+    async def stored_bytes(self) -> int:
         [[size]] = await self._all(_STORED)
         return int(size)
 
-    async def newest(self) -> Mapping[str, float]:
+    async def last_drop_by_connection(self) -> Mapping[str, float]:
         return dict(await self._all(_NEWEST))
 
-    async def forget(self, connection: str) -> None:
+    async def delete_connection(self, connection: str) -> None:
         """
         Delete the hourly files of a connection. This waits for no standby: if a failover restores files, they
         are deleted again and never sent.
         """
         await self._remove_each(_OF_CONNECTION, connection=connection)
 
-    async def trim(self, before: str) -> int:
+    async def delete_old_months(self, before: str) -> int:
         return await self._remove_each(_OLD, before=before)
 
     async def _remove_each(self, months: str, **values: object) -> int:
@@ -157,7 +157,7 @@ class SqlBillingDrops:
         return await self._transactions.read(lambda on: on.all(statement, **values))
 
 
-def follow(connection: SqlConnection, plan: Plan) -> None:
+def apply_commit(connection: SqlConnection, plan: Plan) -> None:
     """Apply the hourly files of a commit to their months, in its transaction."""
     records = plan.records.get(BILLING_DATA)
     if records:
@@ -165,34 +165,34 @@ def follow(connection: SqlConnection, plan: Plan) -> None:
         months = {(drop.connection_id, drop.month) for drop in drops if drop.month}
         for of_connection, month in sorted(months):
             connection.run(_LOCK, connection=of_connection, month=month)
-        billing.apply(SqlDropRows(connection), plan.first[BILLING_DATA], records, at=plan.at)
+        billing.apply_drops(SqlDropRows(connection), plan.first[BILLING_DATA], records, at=plan.at)
 
 
 # -- hours that were sent ------------------------------------------------------------------------------------
 
 
 _SENT_HOUR = Columns(SentHour)
-_SENT_HOURS = select("billing_hours", _SENT_HOUR.names)
+_SENT_HOURS = select_sql("billing_hours", _SENT_HOUR.names)
 _SENT = f"{_SENT_HOURS} WHERE connection = :connection AND start >= :since AND start < :until"
-_PUT_SENT = upsert("billing_hours", ("connection", *_SENT_HOUR.names), "connection", "start")
+_PUT_SENT = upsert_sql("billing_hours", ("connection", *_SENT_HOUR.names), "connection", "start")
 
 
 class SqlBillingHours:
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
 
-    async def sent(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
+    async def sent_hours(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
         def read_hours(connection: SqlConnection) -> dict[int, SentHour]:
             rows = connection.all(_SENT, connection=connection_id, since=since, until=until)
             return {hour.start: hour for hour in map(_SENT_HOUR.read, rows)}
 
         return await self._transactions.read(read_hours)
 
-    async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:
+    async def store_hours(self, connection_id: str, hours: Sequence[SentHour]) -> None:
         """
         Store sent hours. This waits for no standby: if a failover loses an hour, it is sent again and
         replaces itself upstream.
         """
         ordered = sorted(hours, key=lambda hour: hour.start)
-        rows = [{"connection": connection_id, **_SENT_HOUR.values(hour)} for hour in ordered]
+        rows = [{"connection": connection_id, **_SENT_HOUR.stored_values(hour)} for hour in ordered]
         await self._transactions.transaction(lambda connection: connection.run_each(_PUT_SENT, rows))

@@ -9,23 +9,23 @@ import msgspec
 
 from spool.clusters import FROM_SETTINGS, Cluster, ClusterCheck
 from spool.log.partial_reports import Expectation
-from spool.sql.columns import Columns, Form, select, upsert
+from spool.sql.columns import Columns, Form, select_sql, upsert_sql
 from spool.sql.connection import SqlTransactions
-from spool.turns.threads import prepare
+from spool.turns.threads import prepare_types
 
 
-def _json(kind: Any) -> Form:
+def _json_form(kind: Any) -> Form:
     decoder = msgspec.json.Decoder(kind)
     return Form(lambda value: msgspec.json.encode(value).decode(), decoder.decode)
 
 
-CLUSTER = Columns(Cluster, forms={"checks": _json(tuple[ClusterCheck, ...])}, without=FROM_SETTINGS)
-CLUSTERS = select("clusters", CLUSTER.names)
-PUT = upsert("clusters", CLUSTER.names, "id")
+CLUSTER = Columns(Cluster, forms={"checks": _json_form(tuple[ClusterCheck, ...])}, without=FROM_SETTINGS)
+CLUSTERS = select_sql("clusters", CLUSTER.names)
+PUT = upsert_sql("clusters", CLUSTER.names, "id")
 DELETE = "DELETE FROM {schema}.clusters WHERE id = :id"
 
 
-prepare(Cluster)
+prepare_types(Cluster)
 
 
 class SqlClusters:
@@ -41,7 +41,7 @@ class SqlClusters:
     async def write(
         self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
     ) -> None:
-        values = CLUSTER.values(cluster)
+        values = CLUSTER.stored_values(cluster)
         await self._transactions.transaction(lambda connection: connection.run(PUT, **values))
 
     async def delete(self, id: str) -> None:
@@ -50,4 +50,4 @@ class SqlClusters:
 
 def read(row: Sequence[Any]) -> Cluster:
     """Convert a row to a cluster. Raises an error if a value has the wrong type."""
-    return msgspec.convert(CLUSTER.fields(row), Cluster)
+    return msgspec.convert(CLUSTER.read_fields(row), Cluster)

@@ -25,31 +25,33 @@ class SqlColours:
 
     async def known_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
         hashes = {name: hash_name(dimension, name) for name in names}
-        stored = await self._transactions.read(lambda on: _stored(on, dimension, [*hashes.values()]))
+        stored = await self._transactions.read(lambda on: _stored_colours(on, dimension, [*hashes.values()]))
         return {name: stored[digest] for name, digest in hashes.items() if digest in stored}
 
-    async def colours_of(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
+    async def find_or_assign_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
         """Most requests have no new name, so they only read."""
         known = await self.known_colours(dimension, names)
         if len(known) == len(set(names)):
             return known
         hashes = {name: hash_name(dimension, name) for name in names}
-        stored = await self._transactions.transaction(lambda on: _added(on, dimension, [*hashes.values()]))
+        stored = await self._transactions.transaction(
+            lambda on: _add_colours(on, dimension, [*hashes.values()])
+        )
         return {name: stored[digest] for name, digest in hashes.items()}
 
 
-def _stored(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
+def _stored_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
     return dict(on.all(_KNOWN, dimension=dimension, names=list(hashes)))
 
 
-def _added(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
+def _add_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
     """
     Store the colours of new names, and return the colours of all. The lock lets two processes count the names
     of a dimension one after the other.
     """
     on.run(_ADD, dimension=dimension, name=_LOCKED, colour=0)
     on.all(_LOCK, dimension=dimension, name=_LOCKED)
-    stored = _stored(on, dimension, hashes)
+    stored = _stored_colours(on, dimension, hashes)
     used = Counter(dict(on.all(_USED, dimension=dimension, locked=_LOCKED)))
     for digest in hashes:
         if digest in stored:

@@ -44,7 +44,7 @@ class Columns(Generic[Row]):
         self._writes = [(name, form.write) for name, form in forms.items()]
         self._reads = [*truths, *((name, form.read) for name, form in forms.items())]
 
-    def values(self, row: Row) -> dict[str, Any]:
+    def stored_values(self, row: Row) -> dict[str, Any]:
         """Return the stored values of a row, by column."""
         values = dict(zip(self.names, self._values(row), strict=True))
         for name, write in self._writes:
@@ -57,9 +57,9 @@ class Columns(Generic[Row]):
         """
         Return a row. Its fields are the stored values, in order, and `others`, which other tables store.
         """
-        return self._row(**self.fields(kept), **others)
+        return self._row(**self.read_fields(kept), **others)
 
-    def fields(self, kept: Sequence[Any]) -> dict[str, Any]:
+    def read_fields(self, kept: Sequence[Any]) -> dict[str, Any]:
         """
         Return the fields of a row by name, from its stored values in order. Raises RowDamaged if a value
         cannot be read.
@@ -78,23 +78,23 @@ class Columns(Generic[Row]):
 # -- statements that read or write whole rows, built from their column names ---------------------------------
 
 
-def select(table: str, names: Sequence[str]) -> str:
+def select_sql(table: str, names: Sequence[str]) -> str:
     """Return the statement that selects every row. A condition may be appended."""
     return f"SELECT {', '.join(names)} FROM {{schema}}.{table}"
 
 
-def insert(table: str, names: Sequence[str]) -> str:
+def insert_sql(table: str, names: Sequence[str]) -> str:
     values = ", ".join(f":{name}" for name in names)
     return f"INSERT INTO {{schema}}.{table} ({', '.join(names)}) VALUES ({values})"
 
 
-def upsert(table: str, names: Sequence[str], *key: str) -> str:
+def upsert_sql(table: str, names: Sequence[str], *key: str) -> str:
     """Return the statement that adds a row or replaces the row with the same key."""
     changed = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
-    return f"{insert(table, names)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
+    return f"{insert_sql(table, names)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
 
 
-def update(table: str, names: Sequence[str], *key: str) -> str:
+def update_sql(table: str, names: Sequence[str], *key: str) -> str:
     """Return the statement that sets these columns of the row with the given key."""
     changed = ", ".join(f"{name} = :{name}" for name in names)
     equal = " AND ".join(f"{name} = :{name}" for name in key)

@@ -27,13 +27,13 @@ class SqlConnection(Protocol):
 
     def all(self, statement: str, /, **values: object) -> list[tuple[Any, ...]]: ...
 
-    def one(self, statement: str, /, **values: object) -> Any:
+    def first_row(self, statement: str, /, **values: object) -> Any:
         """Return the first row, or None."""
         ...
 
-    def folded(self, text: str) -> tuple[str, Mapping[str, object]]:
+    def folded_expression(self, text: str) -> tuple[str, Mapping[str, object]]:
         """
-        Return an SQL expression that folds a text as `spool.listing.folded` does, and the parameters
+        Return an SQL expression that folds a text as `spool.listing.fold_case` does, and the parameters
         of the expression.
         """
         ...

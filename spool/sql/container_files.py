@@ -18,13 +18,13 @@ from spool.container_files.values import (
 )
 from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
-from spool.sql.columns import Columns, select, upsert
+from spool.sql.columns import Columns, select_sql, upsert_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.lists import ToldValues, read_page
 
 FILE = Columns(ContainerFile)
-FILES = select("container_files", FILE.names)
-_PUT = upsert("container_files", FILE.names, "id")
+FILES = select_sql("container_files", FILE.names)
+_PUT = upsert_sql("container_files", FILE.names, "id")
 _FORGET = "DELETE FROM {schema}.container_files WHERE id IN :ids"
 _NAMED = f"{FILES} WHERE kind = :kind AND account = :account AND region = :region AND cluster = :cluster AND "
 _BOOK = """
@@ -79,17 +79,19 @@ class SqlContainerRows:
         self._told = ToldValues()
 
     async def find(self, id: str) -> ContainerFile | None:
-        files = await self._files(f"{FILES} WHERE id = :id", id=id)
+        files = await self._read_files(f"{FILES} WHERE id = :id", id=id)
         return files[0] if files else None
 
-    async def named(
+    async def files_by_reference(
         self, kind: str, identity: ClusterIdentity, references: Sequence[str]
     ) -> Mapping[str, ContainerFile]:
         statement = _NAMED + self.by_reference
-        files = await self._files(statement, **_place(identity), kind=kind, references=list(references))
+        files = await self._read_files(
+            statement, **_identity_parameters(identity), kind=kind, references=list(references)
+        )
         return {file.reference: file for file in files}
 
-    async def select(
+    async def select_files(
         self,
         which: str,
         *,
@@ -100,9 +102,11 @@ class SqlContainerRows:
         key: str = "",
     ) -> Sequence[ContainerFile]:
         statement = f"{FILES} WHERE {_WHERE[which]} LIMIT :limit"
-        return await self._files(statement, **_place(identity), limit=limit, now=now, kind=kind, key=key)
+        return await self._read_files(
+            statement, **_identity_parameters(identity), limit=limit, now=now, kind=kind, key=key
+        )
 
-    async def confirm(self) -> None:
+    async def wait_until_durable(self) -> None:
         """Do nothing, because every row that can be read is on disk."""
 
     async def write(
@@ -116,13 +120,13 @@ class SqlContainerRows:
     ) -> None:
         await self._transactions.transaction(lambda connection: write_rows(connection, pairs, gone, changes))
 
-    async def books(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+    async def counts_by_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         return {(kind, term): (n, carried) for kind, term, n, carried in await self._all(_BOOKS)}
 
     async def count(self) -> Mapping[tuple[str, str], int]:
         return {(kind, state): n for kind, state, n in await self._all(_COUNT)}
 
-    async def clusters(self) -> Sequence[ClusterFiles]:
+    async def cluster_files(self) -> Sequence[ClusterFiles]:
         return [
             ClusterFiles(
                 identity=ClusterIdentity(*identity_values), waiting=waiting, bytes=size, newest=newest
@@ -130,11 +134,11 @@ class SqlContainerRows:
             for *identity_values, waiting, size, newest in await self._all(_CLUSTERS)
         ]
 
-    async def waiting(self) -> WaitingFiles:
+    async def waiting_files(self) -> WaitingFiles:
         [(files, size, oldest)] = await self._all(_WAITING)
         return WaitingFiles(files=files, bytes=size, oldest=oldest)
 
-    async def held(self) -> Sequence[HeldFiles]:
+    async def held_files(self) -> Sequence[HeldFiles]:
         return [
             HeldFiles(
                 identity=ClusterIdentity(*identity_values), key=key, open=n, bytes=size, waiting_bytes=waiting
@@ -143,7 +147,7 @@ class SqlContainerRows:
         ]
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
-        cached = self._told.fresh()
+        cached = self._told.fresh_values()
         untold = tuple(name for name in query.known if name not in cached)
         remaining_query = replace(query, known=untold)
         page = await self._transactions.snapshot(
@@ -151,10 +155,10 @@ class SqlContainerRows:
                 connection, "container_files", FILE.names, remaining_query, FILE.read
             )
         )
-        self._told.keep(page.known)
+        self._told.remember_values(page.known)
         return replace(page, known={**cached, **page.known})
 
-    async def _files(self, statement: str, **values: object) -> list[ContainerFile]:
+    async def _read_files(self, statement: str, **values: object) -> list[ContainerFile]:
         return [FILE.read(row) for row in await self._all(statement, **values)]
 
     async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
@@ -178,12 +182,15 @@ def write_rows(
     ids = sorted(file.id for file in gone)
     if ids:
         connection.run(_FORGET, ids=ids)
-    for statement, values in ((_PUT, [FILE.values(file) for file in (*changed, *new)]), (_BOOK, terms)):
+    for statement, values in (
+        (_PUT, [FILE.stored_values(file) for file in (*changed, *new)]),
+        (_BOOK, terms),
+    ):
         if values:
             connection.run_each(statement, values)
 
 
-def _place(identity: ClusterIdentity | None) -> dict[str, object]:
+def _identity_parameters(identity: ClusterIdentity | None) -> dict[str, object]:
     if identity is None:
         return {"account": None, "region": None, "cluster": None}
     return {"account": identity.account, "region": identity.region, "cluster": identity.name}
@@ -200,11 +207,11 @@ _DAY, _DOCUMENT = Columns(UsageDay), Columns(UsageDocument)
 _TABLE = "container_usage"
 _KEY = ("account", "region", "cluster", "day")
 _ONE = (
-    f"{select(_TABLE, _DOCUMENT.names)}"
+    f"{select_sql(_TABLE, _DOCUMENT.names)}"
     " WHERE account = :account AND region = :region AND cluster = :cluster AND day = :day"
 )
-_DAYS = f"{select(_TABLE, _DAY.names)} WHERE day >= :since ORDER BY day, account, region, cluster"
-_PUT_USAGE = upsert(_TABLE, _DOCUMENT.names, *_KEY)
+_DAYS = f"{select_sql(_TABLE, _DAY.names)} WHERE day >= :since ORDER BY day, account, region, cluster"
+_PUT_USAGE = upsert_sql(_TABLE, _DOCUMENT.names, *_KEY)
 _TRIM = f"DELETE FROM {{schema}}.container_usage WHERE day > {OPEN} AND day < :before"
 
 
@@ -221,16 +228,16 @@ class SqlContainerUsage:
 
         return await self._transactions.read(read_document)
 
-    async def days(self, since: int) -> Sequence[UsageDay]:
+    async def days_since(self, since: int) -> Sequence[UsageDay]:
         def read_days(connection: SqlConnection) -> list[UsageDay]:
             return [_DAY.read(row) for row in connection.all(_DAYS, since=since)]
 
         return await self._transactions.read(read_days)
 
-    async def keep(self, documents: Sequence[UsageDocument]) -> None:
+    async def store_documents(self, documents: Sequence[UsageDocument]) -> None:
         ordered = sorted(documents, key=lambda document: (document.identity, document.day))
-        rows = [_DOCUMENT.values(document) for document in ordered]
+        rows = [_DOCUMENT.stored_values(document) for document in ordered]
         await self._transactions.transaction(lambda connection: connection.run_each(_PUT_USAGE, rows))
 
-    async def trim(self, before: int) -> None:
+    async def delete_old_days(self, before: int) -> None:
         await self._transactions.transaction(lambda connection: connection.run(_TRIM, before=before))

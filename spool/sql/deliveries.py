@@ -23,5 +23,5 @@ UNSETTLED_COLUMNS = (
 )
 
 
-def of_table(table: str, columns: Iterable[str]) -> str:
+def qualified_columns(table: str, columns: Iterable[str]) -> str:
     return ", ".join(f"{table}.{column}" for column in columns)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from spool.ledger.sums import Dimensions
 
 
-def columns(dimensions: Iterable[str]) -> str:
+def dimension_columns(dimensions: Iterable[str]) -> str:
     return ", ".join(f'k."{name}"' for name in dimensions)
 
 
-KEY = columns(Dimensions._fields)
+KEY = dimension_columns(Dimensions._fields)
 
 
 def rolled_up(
@@ -33,5 +33,5 @@ def rolled_up(
         return of_days
     return (
         f"SELECT min(h.key) AS key, {added} FROM ({of_days}) h JOIN {keys} k ON k.id = h.key"
-        f" GROUP BY {', '.join([columns(dimensions), *separate])}"
+        f" GROUP BY {', '.join([dimension_columns(dimensions), *separate])}"
     )

@@ -63,7 +63,7 @@ class SqlErasing:
         self._code = code
         self._lock = lock
 
-    async def rename(self, renaming: Renaming) -> RenamedRecords:
+    async def rename_records(self, renaming: Renaming) -> RenamedRecords:
         """
         Replace names in all stored records. A delivery whose body changes gets a new key.
 
@@ -72,13 +72,15 @@ class SqlErasing:
         renamed = await self._transactions.transaction(partial(_rename_set_aside, renaming=renaming))
         for topic in TOPICS_OF_PEOPLE:
             after = 0
-            while step := await self._entries(topic, after, renaming):
+            while step := await self._rename_some_entries(topic, after, renaming):
                 after, count = step
                 renamed = renamed.plus(count)
-            renamed = renamed.plus(await self._amendments(topic, renaming))
+            renamed = renamed.plus(await self._rename_all_amendments(topic, renaming))
         return renamed
 
-    async def _entries(self, topic: str, after: int, renaming: Renaming) -> tuple[int, RenamedRecords] | None:
+    async def _rename_some_entries(
+        self, topic: str, after: int, renaming: Renaming
+    ) -> tuple[int, RenamedRecords] | None:
         """Rename in some entries. Return the number of the last, or None if there is none after `after`."""
         select = _ENTRIES % self._rows
         code = self._code(topic)
@@ -87,7 +89,7 @@ class SqlErasing:
         )
         if not rows:
             return None
-        changed, count = await asyncio.to_thread(_renamed_entries, topic, rows, renaming)
+        changed, count = await asyncio.to_thread(_rename_in_entries, topic, rows, renaming)
         if changed:
             keys = await self._transactions.transaction(
                 partial(self._put_entries, topic=topic, changed=changed)
@@ -103,7 +105,7 @@ class SqlErasing:
         tables.run_each(_NEW_KEY, [{"id": id, "key": new_key()} for id in sorted(deliveries)])
         return len(deliveries)
 
-    async def _amendments(self, topic: str, renaming: Renaming) -> RenamedRecords:
+    async def _rename_all_amendments(self, topic: str, renaming: Renaming) -> RenamedRecords:
         after: int | None = 0
         renamed = NO_RECORDS
         while after is not None:
@@ -135,7 +137,7 @@ class SqlErasing:
         return (rows[-1][0] if rows else None), count
 
 
-def _renamed_entries(
+def _rename_in_entries(
     topic: str, rows: Iterable[Sequence[Any]], renaming: Renaming
 ) -> tuple[list[Mapping[str, Any]], RenamedRecords]:
     changed: list[Mapping[str, Any]] = []

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spool.sql.columns import insert, upsert
+from spool.sql.columns import insert_sql, upsert_sql
 from spool.sql.connection import SqlConnection
 
 FACT = "SELECT value FROM {schema}.facts WHERE name = :name"
-ADD_FACT = f"{insert('facts', ('name', 'value'))} ON CONFLICT (name) DO NOTHING"
-KEEP_FACT = upsert("facts", ("name", "value"), "name")
+ADD_FACT = f"{insert_sql('facts', ('name', 'value'))} ON CONFLICT (name) DO NOTHING"
+KEEP_FACT = upsert_sql("facts", ("name", "value"), "name")
 _FORGET = "DELETE FROM {schema}.facts WHERE name IN :names"
 
 
 def read(connection: SqlConnection, name: str) -> bytes | None:
-    row = connection.one(FACT, name=name)
+    row = connection.first_row(FACT, name=name)
     return row[0] if row else None
 
 
@@ -23,10 +23,10 @@ def add(connection: SqlConnection, name: str, value: bytes) -> None:
     connection.run(ADD_FACT, name=name, value=value)
 
 
-def keep(connection: SqlConnection, name: str, value: bytes) -> None:
+def store_fact(connection: SqlConnection, name: str, value: bytes) -> None:
     """Store a fact. It replaces an earlier one of this name."""
     connection.run(KEEP_FACT, name=name, value=value)
 
 
-def forget(connection: SqlConnection, names: Sequence[str]) -> None:
+def delete_facts(connection: SqlConnection, names: Sequence[str]) -> None:
     connection.run(_FORGET, names=names)

@@ -6,12 +6,12 @@ import secrets
 from collections.abc import Sequence
 
 from spool.deliveries.values import Landing
-from spool.sql.columns import Columns, insert, select
+from spool.sql.columns import Columns, insert_sql, select_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 
 _LOG = ""  # route name under which the editions of the log itself are stored
 LANDING = Columns(Landing)
-_LANDINGS = select("lake_files", LANDING.names)
+_LANDINGS = select_sql("lake_files", LANDING.names)
 _NEWEST = "SELECT edition, first FROM {schema}.lake_editions WHERE route = :route ORDER BY first DESC"
 _UP_TO = (
     "SELECT edition FROM {schema}.lake_editions WHERE route = :route AND first <= :first ORDER BY first DESC"
@@ -33,7 +33,7 @@ _KEEP_UNUSED = """
      WHERE EXISTS (SELECT 1 FROM {schema}.routes
                     WHERE name = lake_editions.route AND next = lake_editions.first)"""
 _LANDS = "SELECT 1 FROM {schema}.lake_editions WHERE route = :route LIMIT 1"
-_INSERT = insert("lake_files", LANDING.names)
+_INSERT = insert_sql("lake_files", LANDING.names)
 _FORGET = "DELETE FROM {schema}.lake_files WHERE route = :route"
 _ROUTES = "SELECT route, count(*) FROM {schema}.lake_files GROUP BY route ORDER BY route"
 
@@ -42,19 +42,19 @@ class SqlLandings:
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
 
-    async def editions(self, route: str, first: int) -> Sequence[str]:
-        def read(connection: SqlConnection) -> list[str]:
+    async def find_or_begin_editions(self, route: str, first: int) -> Sequence[str]:
+        def read_editions(connection: SqlConnection) -> list[str]:
             return [edition for (edition,) in connection.all(_UP_TO, route=route, first=first)]
 
-        return await self._transactions.read(read) or await self._transactions.transaction(
-            lambda connection: _begin(connection, route)
+        return await self._transactions.read(read_editions) or await self._transactions.transaction(
+            lambda connection: _begin_edition(connection, route)
         )
 
     async def begin_edition(self) -> str:
         edition = new_edition()
 
         def add_edition(connection: SqlConnection) -> None:
-            newest = connection.one(_NEWEST, route=_LOG)
+            newest = connection.first_row(_NEWEST, route=_LOG)
             next_number = 0 if newest is None else newest[1] + 1
             connection.run(_ADD, route=_LOG, first=next_number, edition=edition)
             connection.run(_KEEP_UNUSED)
@@ -63,21 +63,21 @@ class SqlLandings:
         await self._transactions.transaction(add_edition)
         return edition
 
-    async def before(self, route: str, first: int) -> Landing | None:
+    async def landing_before(self, route: str, first: int) -> Landing | None:
         statement = f"{_LANDINGS} WHERE route = :route AND first < :first ORDER BY first DESC LIMIT 1"
         row = await self._transactions.read(
-            lambda connection: connection.one(statement, route=route, first=first)
+            lambda connection: connection.first_row(statement, route=route, first=first)
         )
         return None if row is None else LANDING.read(row)
 
-    async def landed(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
+    async def landings_after(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
         statement = f"{_LANDINGS} WHERE route = :route AND first > :after ORDER BY first LIMIT :most"
         rows = await self._transactions.read(
             lambda connection: connection.all(statement, route=route, after=after, most=most)
         )
         return [LANDING.read(row) for row in rows]
 
-    async def routes(self) -> Sequence[tuple[str, int]]:
+    async def routes_with_counts(self) -> Sequence[tuple[str, int]]:
         rows = await self._transactions.read(lambda connection: connection.all(_ROUTES))
         return [(route, int(count)) for route, count in rows]
 
@@ -87,10 +87,10 @@ def new_edition() -> str:
     return secrets.token_hex(4)
 
 
-def _begin(connection: SqlConnection, route: str) -> list[str]:
+def _begin_edition(connection: SqlConnection, route: str) -> list[str]:
     """Assign the newest edition of the log to a route, from its first number on."""
     connection.run(_ADD, route=_LOG, first=0, edition=new_edition())
-    edition, _ = connection.one(_NEWEST, route=_LOG)
+    edition, _ = connection.first_row(_NEWEST, route=_LOG)
     connection.run(_ADD, route=route, first=0, edition=edition)
     return [
         edition_name
@@ -98,15 +98,15 @@ def _begin(connection: SqlConnection, route: str) -> list[str]:
     ]
 
 
-def lands(connection: SqlConnection, route: str) -> bool:
+def is_lake_route(connection: SqlConnection, route: str) -> bool:
     """Return True if the route delivers to a data lake."""
-    return connection.one(_LANDS, route=route) is not None
+    return connection.first_row(_LANDS, route=route) is not None
 
 
 def add(connection: SqlConnection, landing: Landing) -> None:
-    connection.run(_INSERT, **LANDING.values(landing))
+    connection.run(_INSERT, **LANDING.stored_values(landing))
 
 
-def forget(connection: SqlConnection, route: str) -> None:
+def delete_landings(connection: SqlConnection, route: str) -> None:
     """Delete the landings of a route, because the route is deleted. Its editions stay."""
     connection.run(_FORGET, route=route)

@@ -30,7 +30,7 @@ from spool.ledger.sums import (
     begin,
 )
 from spool.meters import SCALE
-from spool.sql.columns import insert, upsert
+from spool.sql.columns import insert_sql, upsert_sql
 from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY, rolled_up
 from spool.sql.work import WORK, SqlWorkRows
@@ -105,25 +105,25 @@ class SqlLedgerRows(SqlWorkRows):
 
     if TYPE_CHECKING:
 
-        def numbers_of(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]: ...
+        def find_or_assign_numbers(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]: ...
 
         def drop_unused_numbers(self) -> int: ...
 
         def _put_dimensions(self, number: int, dimensions: Dimensions) -> None: ...
 
     @abstractmethod
-    def _measures(self, values: Sequence[Any]) -> Measures: ...
+    def _read_measures(self, values: Sequence[Any]) -> Measures: ...
 
-    def state(self) -> Mapping[str, int]:
-        return dict(self._tables.all(f"SELECT name, value FROM {self._named('state')}"))
+    def state_values(self) -> Mapping[str, int]:
+        return dict(self._tables.all(f"SELECT name, value FROM {self._table('state')}"))
 
     def set_state(self, **values: int) -> None:
         rows = [{"name": name, "value": value} for name, value in sorted(values.items())]
-        self._tables.run_each(upsert(f"{self.prefix}state", ("name", "value"), "name"), rows)
+        self._tables.run_each(upsert_sql(f"{self.prefix}state", ("name", "value"), "name"), rows)
 
-    def rename(self, renamed: Callable[[Dimensions], Dimensions]) -> int:
+    def rename_dimensions(self, renamed: Callable[[Dimensions], Dimensions]) -> int:
         statement = (
-            f"SELECT k.id, {KEY} FROM {self._named('keys')} k WHERE k.id > :after ORDER BY k.id LIMIT :most"
+            f"SELECT k.id, {KEY} FROM {self._table('keys')} k WHERE k.id > :after ORDER BY k.id LIMIT :most"
         )
         count = after = 0
         while rows := self._tables.all(statement, after=after, most=RENAMED_AT_ONCE):
@@ -136,18 +136,22 @@ class SqlLedgerRows(SqlWorkRows):
             self.set_state(**new_marks(), **new_marks(every=EVERY_BILLED))
         return count
 
-    def numbers(self, width: int, start: int) -> set[int]:
-        rows = self._tables.all(f"SELECT key FROM {self._of(width)} WHERE start = :start", start=start)
+    def numbers_in_period(self, width: int, start: int) -> set[int]:
+        rows = self._tables.all(
+            f"SELECT key FROM {self._sums_table(width)} WHERE start = :start", start=start
+        )
         return {number for (number,) in rows}
 
     def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:
         rows = [{"start": start, "key": number} for start, number in sorted(places)]
         self._unmark_changed(width, {row["start"] for row in rows})
-        self._tables.run_each(f"DELETE FROM {self._of(width)} WHERE start = :start AND key = :key", rows)
+        self._tables.run_each(
+            f"DELETE FROM {self._sums_table(width)} WHERE start = :start AND key = :key", rows
+        )
         if rows and self._has_meters(width):
             meter_rows = [{"width": width, **row} for row in rows]
             where = "width = :width AND start = :start AND key = :key"
-            self._tables.run_each(f"DELETE FROM {self._named(METERS)} WHERE {where}", meter_rows)
+            self._tables.run_each(f"DELETE FROM {self._table(METERS)} WHERE {where}", meter_rows)
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         rows = [((start, number), measures) for start, number, measures in sums]
@@ -172,36 +176,36 @@ class SqlLedgerRows(SqlWorkRows):
             for (start, number, name), units in sorted(units_by_key.items())
         ]
         self._tables.run_each(
-            f"INSERT INTO {self._named(METERS)} AS old (width, start, key, meter, whole, millionths)"
+            f"INSERT INTO {self._table(METERS)} AS old (width, start, key, meter, whole, millionths)"
             " VALUES (:width, :start, :key, :meter, :whole, :millionths)"
             " ON CONFLICT (width, start, key, meter) DO UPDATE SET"
             " whole = old.whole + excluded.whole, millionths = old.millionths + excluded.millionths",
             rows,
         )
 
-    def meters(self, width: int, start: int) -> Mapping[int, MeterSums]:
+    def read_meters(self, width: int, start: int) -> Mapping[int, MeterSums]:
         rows = self._tables.all(
-            f"SELECT key, meter, whole, millionths FROM {self._named(METERS)}"
+            f"SELECT key, meter, whole, millionths FROM {self._table(METERS)}"
             " WHERE width = :width AND start = :start",
             width=width,
             start=start,
         )
-        return _by_place(rows)
+        return _group_meters(rows)
 
     def metered_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, MeterSums]]:
         rows = self._tables.all(
-            f"SELECT h.meter, h.whole, h.millionths, {KEY} FROM {self._named(METERS)} h"
-            f" JOIN {self._named('keys')} k ON k.id = h.key WHERE h.width = :width AND h.start = :start",
+            f"SELECT h.meter, h.whole, h.millionths, {KEY} FROM {self._table(METERS)} h"
+            f" JOIN {self._table('keys')} k ON k.id = h.key WHERE h.width = :width AND h.start = :start",
             width=width,
             start=start,
         )
-        sums = _by_place(
+        sums = _group_meters(
             (Dimensions(*key), meter, whole, millionths) for meter, whole, millionths, *key in rows
         )
         return list(sums.items())
 
     def drop_meters(self, width: int, start: int) -> None:
-        statement = f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start = :start"
+        statement = f"DELETE FROM {self._table(METERS)} WHERE width = :width AND start = :start"
         self._tables.run(statement, width=width, start=start)
 
     def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
@@ -211,22 +215,24 @@ class SqlLedgerRows(SqlWorkRows):
         if day.connection:
             self.set_state(**{ROW_TAGS: new_mark()})
         BilledTables(self._tables, self.prefix).put(
-            day, sums, lambda dimensions: self.numbers_of(list(map(stored_dimensions, dimensions)))
+            day,
+            sums,
+            lambda dimensions: self.find_or_assign_numbers(list(map(stored_dimensions, dimensions))),
         )
 
     def drop_billed(self, day: int, provider: str) -> None:
         from spool.sql.billed import BilledTables
 
         self.unmark_rollups([day], billed=True)
-        BilledTables(self._tables, self.prefix).drop(day, provider)
+        BilledTables(self._tables, self.prefix).delete_day(day, provider)
 
     def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
         from spool.sql.billed import BilledTables
 
-        return BilledTables(self._tables, self.prefix).days(since, until)
+        return BilledTables(self._tables, self.prefix).billed_days(since, until)
 
     def billed_starts(self, since: int, until: int) -> Sequence[int]:
-        days = f"{self._named('billed_days')} WHERE start >= :since AND start < :until"
+        days = f"{self._table('billed_days')} WHERE start >= :since AND start < :until"
         statement = f"SELECT DISTINCT start FROM {days} AND NOT provider LIKE :corrections"
         rows = self._tables.all(statement, since=since, until=until, corrections="%\x1f%")
         return sorted(start for (start,) in rows)
@@ -234,30 +240,32 @@ class SqlLedgerRows(SqlWorkRows):
     def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
         from spool.sql.billed import BilledTables
 
-        return BilledTables(self._tables, self.prefix).sums(day, provider)
+        return BilledTables(self._tables, self.prefix).billed_sums(day, provider)
 
     def _has_meters(self, width: int) -> bool:
-        statement = f"SELECT EXISTS (SELECT 1 FROM {self._named(METERS)} WHERE width = :width)"
-        [has_any] = self._tables.one(statement, width=width)
+        statement = f"SELECT EXISTS (SELECT 1 FROM {self._table(METERS)} WHERE width = :width)"
+        [has_any] = self._tables.first_row(statement, width=width)
         return bool(has_any)
 
-    def bounds(self, width: int) -> Sequence[int]:
-        table = self._of(width)
+    def first_and_last_start(self, width: int) -> Sequence[int]:
+        table = self._sums_table(width)
         ends = f"SELECT (SELECT MIN(start) FROM {table}), (SELECT MAX(start) FROM {table})"
-        return [start for start in self._tables.one(ends) if start is not None]
+        return [start for start in self._tables.first_row(ends) if start is not None]
 
-    def starts(self, width: int, since: int, until: int = END_OF_TIME) -> Sequence[int]:
+    def period_starts(self, width: int, since: int, until: int = END_OF_TIME) -> Sequence[int]:
         is_within = "start >= :since AND start < :until"
-        statement = f"SELECT DISTINCT start FROM {self._of(width)} WHERE {is_within} ORDER BY start"
+        statement = f"SELECT DISTINCT start FROM {self._sums_table(width)} WHERE {is_within} ORDER BY start"
         return [start for (start,) in self._tables.all(statement, since=since, until=until)]
 
-    def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
+    def call_sums(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
         rows = self._tables.all(f"{self._every_sum(width, 'h.key, ')} AND k.kind = 'call'", start=start)
-        return [(row[0], Dimensions(*row[1 : _WIDTH + 1]), self._measures(row[_WIDTH + 1 :])) for row in rows]
+        return [
+            (row[0], Dimensions(*row[1 : _WIDTH + 1]), self._read_measures(row[_WIDTH + 1 :])) for row in rows
+        ]
 
     def token_sums(self, width: int, start: int, *, dearest: int = 0) -> Sequence[tuple[int, Measures]]:
         columns = ", ".join(["h.key", *(f"h.{name}" for name in COUNTS), *self.cost])
-        calls = f"{self._of_start(width)} AND k.kind = 'call' AND k.size <> {INPUT_UNKNOWN}"
+        calls = f"{self._sums_at_start(width)} AND k.kind = 'call' AND k.size <> {INPUT_UNKNOWN}"
         statement = f"SELECT {columns}, {self.about} AS about {calls}"
         if dearest:
             first = f"{statement} ORDER BY about DESC LIMIT :most"
@@ -268,22 +276,24 @@ class SqlLedgerRows(SqlWorkRows):
             rows = self._tables.all(statement, start=start)
         return [(row[0], [*row[1:_COST], self.cost_units(*row[_COST:-1])]) for row in rows]
 
-    def dimensions(self, numbers: Collection[int]) -> Mapping[int, Dimensions]:
-        statement = f"SELECT k.id, {KEY} FROM {self._named('keys')} k WHERE k.id IN :numbers"
+    def dimensions_by_number(self, numbers: Collection[int]) -> Mapping[int, Dimensions]:
+        statement = f"SELECT k.id, {KEY} FROM {self._table('keys')} k WHERE k.id IN :numbers"
         rows = self._tables.all(statement, numbers=[*numbers])
         return {number: Dimensions(*values) for number, *values in rows}
 
-    def sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
+    def read_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, Measures]]:
         rows = self._tables.all(self._every_sum(width), start=start)
-        return [(Dimensions(*row[:_WIDTH]), self._measures(row[_WIDTH:])) for row in rows]
+        return [(Dimensions(*row[:_WIDTH]), self._read_measures(row[_WIDTH:])) for row in rows]
 
     def sums_by_key(self, width: int, start: int) -> Sequence[tuple[int, Measures]]:
-        statement = f"SELECT h.key, {', '.join(self.shown)} FROM {self._of(width)} h WHERE h.start = :start"
+        statement = (
+            f"SELECT h.key, {', '.join(self.shown)} FROM {self._sums_table(width)} h WHERE h.start = :start"
+        )
         rows = self._tables.all(statement, start=start)
-        return [(key, self._measures(values)) for key, *values in rows]
+        return [(key, self._read_measures(values)) for key, *values in rows]
 
-    def joint(self) -> Mapping[int, Dimensions]:
-        statement = f'SELECT k.id, {KEY} FROM {self._named("keys")} k WHERE k."user" = :other'
+    def joint_dimensions(self) -> Mapping[int, Dimensions]:
+        statement = f'SELECT k.id, {KEY} FROM {self._table("keys")} k WHERE k."user" = :other'
         rows = self._tables.all(statement, other=OTHER)
         return {number: Dimensions(*values) for number, *values in rows}
 
@@ -294,25 +304,25 @@ class SqlLedgerRows(SqlWorkRows):
         super().drop_wrong()
         self.drop_unused_numbers()
 
-    def oldest(self, width: int, since: int) -> int | None:
-        statement = f"SELECT min(start) FROM {self._of(width)} WHERE start >= :since"
-        [start] = self._tables.one(statement, since=since)
+    def first_start_since(self, width: int, since: int) -> int | None:
+        statement = f"SELECT min(start) FROM {self._sums_table(width)} WHERE start >= :since"
+        [start] = self._tables.first_row(statement, since=since)
         return None if start is None else int(start)
 
     def sum_up_day(self, day: int) -> None:
         self.unmark_rollups([day])
         summed = ", ".join(f"sum({name})" for name in self.columns)
         self._tables.run(
-            f"INSERT INTO {self._of(DAY_S)} (start, key, {', '.join(self.columns)})"
-            f" SELECT :day, key, {summed} FROM {self._of(HOUR_S)} WHERE start >= :day AND start < :next"
+            f"INSERT INTO {self._sums_table(DAY_S)} (start, key, {', '.join(self.columns)})"
+            f" SELECT :day, key, {summed} FROM {self._sums_table(HOUR_S)} WHERE start >= :day AND start < :next"
             " GROUP BY key ORDER BY key",
             day=day,
             next=day + DAY_S,
         )
         self._tables.run(
-            f"INSERT INTO {self._named(METERS)} (width, start, key, meter, whole, millionths)"
+            f"INSERT INTO {self._table(METERS)} (width, start, key, meter, whole, millionths)"
             " SELECT :width, :day, key, meter, CAST(sum(whole) AS bigint), CAST(sum(millionths) AS bigint)"
-            f" FROM {self._named(METERS)} WHERE width = :hour AND start >= :day AND start < :next"
+            f" FROM {self._table(METERS)} WHERE width = :hour AND start >= :day AND start < :next"
             " GROUP BY key, meter",
             width=DAY_S,
             hour=HOUR_S,
@@ -322,11 +332,11 @@ class SqlLedgerRows(SqlWorkRows):
 
     def drop_days(self, since: int) -> None:
         self.set_state(**new_marks())
-        of_days = f"{self._named(ROLLED)} WHERE rollup <= {BILLED_ROLLUPS}"
+        of_days = f"{self._table(ROLLED)} WHERE rollup <= {BILLED_ROLLUPS}"
         self._tables.run(f"DELETE FROM {of_days} AND start + width > :since", since=since)
-        self._tables.run(f"DELETE FROM {self._of(DAY_S)} WHERE start >= :since", since=since)
+        self._tables.run(f"DELETE FROM {self._sums_table(DAY_S)} WHERE start >= :since", since=since)
         self._tables.run(
-            f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start >= :since",
+            f"DELETE FROM {self._table(METERS)} WHERE width = :width AND start >= :since",
             width=DAY_S,
             since=since,
         )
@@ -335,14 +345,16 @@ class SqlLedgerRows(SqlWorkRows):
         """
         Delete hourly sums before a time. Return their number. Their period rows become those of the days.
         """
-        deleted = self._tables.run(f"DELETE FROM {self._of(HOUR_S)} WHERE start < :before", before=before)
+        deleted = self._tables.run(
+            f"DELETE FROM {self._sums_table(HOUR_S)} WHERE start < :before", before=before
+        )
         self._tables.run(
-            f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start < :before",
+            f"DELETE FROM {self._table(METERS)} WHERE width = :width AND start < :before",
             width=HOUR_S,
             before=before,
         )
         self._hours_to_days(before)
-        periods, old = self._named("periods"), "width = :hour AND start < :before"
+        periods, old = self._table("periods"), "width = :hour AND start < :before"
         self._tables.run(
             f"INSERT INTO {periods} AS old (width, start, first)"
             f" SELECT :day, start / :day * :day, min(first) FROM {periods} WHERE {old}"
@@ -356,20 +368,20 @@ class SqlLedgerRows(SqlWorkRows):
 
     def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
         rows = [{"width": width, "start": start, "first": first} for width, start, first in sorted(firsts)]
-        insert = f"INSERT INTO {self._named('periods')} AS old (width, start, first)"
+        insert = f"INSERT INTO {self._table('periods')} AS old (width, start, first)"
         values = "VALUES (:width, :start, :first)"
         self._tables.run_each(f"{insert} {values} ON CONFLICT (width, start) DO UPDATE {_LOWEST}", rows)
 
     def forget_firsts(self) -> None:
-        self._tables.run(f"UPDATE {self._named('periods')} SET first = 0, frozen = false")
+        self._tables.run(f"UPDATE {self._table('periods')} SET first = 0, frozen = false")
 
     def recalculations(self) -> Sequence[Recalculation]:
         columns = ", ".join(Recalculation._fields)
-        rows = self._tables.all(f"SELECT {columns} FROM {self._named('recalculations')} ORDER BY number")
+        rows = self._tables.all(f"SELECT {columns} FROM {self._table('recalculations')} ORDER BY number")
         return [Recalculation(*row) for row in rows]
 
     def add_recalculation(self, made: Recalculation) -> None:
-        table, columns = self._named("recalculations"), ", ".join(made._fields)
+        table, columns = self._table("recalculations"), ", ".join(made._fields)
         values = ", ".join(f":{name}" for name in made._fields)
         self._tables.run(
             f"INSERT INTO {table} (number, {columns})"
@@ -379,56 +391,57 @@ class SqlLedgerRows(SqlWorkRows):
 
     def limit_recalculations(self, reach: int) -> None:
         self._tables.run(
-            f"UPDATE {self._named('recalculations')} SET reach = :reach WHERE reach > :reach", reach=reach
+            f"UPDATE {self._table('recalculations')} SET reach = :reach WHERE reach > :reach",
+            reach=reach,
         )
 
     def price_lists(self) -> Mapping[str, bytes]:
-        return dict(self._tables.all(f"SELECT digest, content FROM {self._named('price_lists')}"))
+        return dict(self._tables.all(f"SELECT digest, content FROM {self._table('price_lists')}"))
 
     def add_price_list(self, digest: str, content: bytes) -> None:
-        statement = insert(f"{self.prefix}price_lists", ("digest", "content"))
+        statement = insert_sql(f"{self.prefix}price_lists", ("digest", "content"))
         self._tables.run(f"{statement} ON CONFLICT (digest) DO NOTHING", digest=digest, content=content)
 
     def tag_lists(self) -> Sequence[TagList]:
-        rows = self._tables.all(f"SELECT first, since, tags FROM {self._named('tag_lists')} ORDER BY number")
+        rows = self._tables.all(f"SELECT first, since, tags FROM {self._table('tag_lists')} ORDER BY number")
         return [TagList(first, since, tuple(json.loads(tags))) for first, since, tags in rows]
 
     def replace_tag_lists(self, lists: Sequence[TagList]) -> None:
-        self._tables.run(f"DELETE FROM {self._named('tag_lists')}")
+        self._tables.run(f"DELETE FROM {self._table('tag_lists')}")
         rows = [
             {"number": number, "first": each.first, "since": each.since, "tags": json.dumps(each.tags)}
             for number, each in enumerate(lists)
         ]
         columns = ("number", "first", "since", "tags")
-        self._tables.run_each(insert(f"{self.prefix}tag_lists", columns), rows)
+        self._tables.run_each(insert_sql(f"{self.prefix}tag_lists", columns), rows)
 
     def freeze_periods(self, below: int) -> None:
         statement = "SET frozen = (first < :below) WHERE frozen <> (first < :below)"
-        self._tables.run(f"UPDATE {self._named('periods')} {statement}", below=below)
+        self._tables.run(f"UPDATE {self._table('periods')} {statement}", below=below)
 
     def frozen_periods(self) -> set[tuple[int, int]]:
-        rows = self._tables.all(f"SELECT width, start FROM {self._named('periods')} WHERE frozen")
+        rows = self._tables.all(f"SELECT width, start FROM {self._table('periods')} WHERE frozen")
         return {(width, start) for width, start in rows}
 
-    def firsts(self) -> Mapping[tuple[int, int], int]:
-        rows = self._tables.all(f"SELECT width, start, first FROM {self._named('periods')}")
+    def lowest_number_by_period(self) -> Mapping[tuple[int, int], int]:
+        rows = self._tables.all(f"SELECT width, start, first FROM {self._table('periods')}")
         return {(width, start): first for width, start, first in rows}
 
     def drop_open_periods(self) -> int:
         self.unmark_rollups()
-        is_open = f"SELECT start FROM {self._named('periods')} WHERE width = :width AND NOT frozen"
+        is_open = f"SELECT start FROM {self._table('periods')} WHERE width = :width AND NOT frozen"
         for width in TABLES:
-            self._tables.run(f"DELETE FROM {self._of(width)} WHERE start IN ({is_open})", width=width)
-            meters = f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start IN ({is_open})"
+            self._tables.run(f"DELETE FROM {self._sums_table(width)} WHERE start IN ({is_open})", width=width)
+            meters = f"DELETE FROM {self._table(METERS)} WHERE width = :width AND start IN ({is_open})"
             self._tables.run(meters, width=width)
             # a work row's period is a day only where hours are no longer stored, so a start has one meaning
-            work = f"DELETE FROM {self._named(WORK)} WHERE start IN ({is_open})"
+            work = f"DELETE FROM {self._table(WORK)} WHERE start IN ({is_open})"
             self._tables.run(work, width=width)
-        return self._tables.run(f"DELETE FROM {self._named('periods')} WHERE NOT frozen")
+        return self._tables.run(f"DELETE FROM {self._table('periods')} WHERE NOT frozen")
 
-    def rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
+    def marked_rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
         rows = self._tables.all(
-            f"SELECT rollup, width, start FROM {self._named(ROLLED)} WHERE start >= :since AND start < :until",
+            f"SELECT rollup, width, start FROM {self._table(ROLLED)} WHERE start >= :since AND start < :until",
             since=since,
             until=until,
         )
@@ -437,7 +450,7 @@ class SqlLedgerRows(SqlWorkRows):
     def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
         rollup_key = {"rollup": number, "width": width, "start": start}
         where = "WHERE rollup = :rollup AND width = :width AND start = :start"
-        table, columns, computed_sql = self._rollup(number, dimensions)
+        table, columns, computed_sql = self._rollup_statement(number, dimensions)
         self._tables.run(f"DELETE FROM {table} {where}", **rollup_key)
         self._tables.run(
             f"INSERT INTO {table} (rollup, width, start, {', '.join(columns)})"
@@ -445,30 +458,30 @@ class SqlLedgerRows(SqlWorkRows):
             since=start,
             until=start + width,
         )
-        self._tables.run(f"DELETE FROM {self._named(ROLLED)} {where}", **rollup_key)
-        self._tables.run(insert(f"{self.prefix}{ROLLED}", ("rollup", "width", "start")), **rollup_key)
+        self._tables.run(f"DELETE FROM {self._table(ROLLED)} {where}", **rollup_key)
+        self._tables.run(insert_sql(f"{self.prefix}{ROLLED}", ("rollup", "width", "start")), **rollup_key)
 
     def drop_rollups(self, number: int, width: int, before: int) -> None:
         where = "WHERE rollup = :rollup AND width = :width AND start < :before"
         for table in (ROLLUPS, ROLLED):
             self._tables.run(
-                f"DELETE FROM {self._named(table)} {where}", rollup=number, width=width, before=before
+                f"DELETE FROM {self._table(table)} {where}", rollup=number, width=width, before=before
             )
 
     def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
-        table, columns, computed_sql = self._rollup(number, dimensions)
+        table, columns, computed_sql = self._rollup_statement(number, dimensions)
         rows_sql = f"{table} WHERE rollup = {number} AND width = {width}"
         stored = f"SELECT {', '.join(columns)} FROM {rows_sql} AND start = :since"
         for left_sql, right_sql in ((computed_sql, stored), (stored, computed_sql)):
             statement = f"SELECT EXISTS (SELECT * FROM ({left_sql}) a EXCEPT SELECT * FROM ({right_sql}) b)"
-            [differs] = self._tables.one(statement, since=start, until=start + width)
+            [differs] = self._tables.first_row(statement, since=start, until=start + width)
             if differs:
                 return True
         return False
 
     def unmark_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:
         self.set_state(**new_marks(days, every=EVERY_BILLED if billed else EVERY))
-        of_kind = f"{self._named(ROLLED)} WHERE rollup {'>' if billed else '<='} {BILLED_ROLLUPS}"
+        of_kind = f"{self._table(ROLLED)} WHERE rollup {'>' if billed else '<='} {BILLED_ROLLUPS}"
         if days is None:
             self._tables.run(f"DELETE FROM {of_kind}")
             return
@@ -486,62 +499,62 @@ class SqlLedgerRows(SqlWorkRows):
         if width == DAY_S and starts:
             self.unmark_rollups(starts)
 
-    def _rollup(self, number: int, dimensions: Sequence[str]) -> tuple[str, Sequence[str], str]:
+    def _rollup_statement(self, number: int, dimensions: Sequence[str]) -> tuple[str, Sequence[str], str]:
         """
         Return the table of a rollup, its columns from the key on, and the statement that computes the
         rollup from days.
         """
-        table, days, sums = self._named(ROLLUPS), self._of(DAY_S), self.columns
+        table, days, sums = self._table(ROLLUPS), self._sums_table(DAY_S), self.columns
         extra_columns = tuple[str, ...]()
         if number > BILLED_ROLLUPS:
             from spool.sql import billed  # imported only if billed costs are used
 
-            table, days = self._named(billed.ROLLUPS), self._named(billed.BILLED)
+            table, days = self._table(billed.ROLLUPS), self._table(billed.BILLED)
             extra_columns, sums = billed.PLACE, billed.LIMBS
-        computed_sql = rolled_up(days, self._named("keys"), dimensions, sums=sums, apart=extra_columns)
+        computed_sql = rolled_up(days, self._table("keys"), dimensions, sums=sums, apart=extra_columns)
         return table, ("key", *extra_columns, *sums), computed_sql
 
-    def tags(self) -> Sequence[tuple[str, str, bool, bool]]:
+    def tag_uses(self) -> Sequence[tuple[str, str, bool, bool]]:
         has_calls, has_rows = (
             f"MAX(CASE WHEN k.kind {sign} '{KIND}' THEN 1 ELSE 0 END)" for sign in ("<>", "=")
         )
         rows = self._tables.all(
-            f"SELECT j.key, j.value, {has_calls}, {has_rows} FROM {self._named('keys')} k CROSS JOIN {self.each_tag}"
+            f"SELECT j.key, j.value, {has_calls}, {has_rows} FROM {self._table('keys')} k CROSS JOIN {self.each_tag}"
             f" WHERE j.value <> '' AND substr(j.key, 1, {len(ROW_TAG)}) <> '{ROW_TAG}' GROUP BY j.key, j.value"
         )
         return [(name, value, bool(of_calls), bool(of_rows)) for name, value, of_calls, of_rows in rows]
 
     def count_rows(self) -> int:
-        counts = [f"(SELECT count(*) FROM {self._of(width)})" for width in TABLES]
-        [count] = self._tables.one(f"SELECT {' + '.join(counts)}")
+        counts = [f"(SELECT count(*) FROM {self._sums_table(width)})" for width in TABLES]
+        [count] = self._tables.first_row(f"SELECT {' + '.join(counts)}")
         return int(count)
 
-    def _named(self, table: str) -> str:
+    def _table(self, table: str) -> str:
         return f"{{schema}}.{self.prefix}{table}"
 
-    def _of(self, width: int) -> str:
-        return self._named(TABLES[width])
+    def _sums_table(self, width: int) -> str:
+        return self._table(TABLES[width])
 
-    def _of_rollup(self, width: int, rollup: int) -> str:
+    def _rollup_source(self, width: int, rollup: int) -> str:
         """
         Return the table of the sums of a width, and the beginning of a condition. If `rollup` is not 0, the
         table is that of the rollup.
         """
         if not rollup:
-            return f"{self._of(width)} WHERE"
-        return f"{self._named(ROLLUPS)} WHERE rollup = {rollup} AND width = {width} AND"
+            return f"{self._sums_table(width)} WHERE"
+        return f"{self._table(ROLLUPS)} WHERE rollup = {rollup} AND width = {width} AND"
 
     def _every_sum(self, width: int, before: str = "") -> str:
         """
         Return the statement that selects the sums of one start, with their dimensions. A condition may be appended.
         """
-        return f"SELECT {before}{KEY}, {', '.join(self.shown)} {self._of_start(width)}"
+        return f"SELECT {before}{KEY}, {', '.join(self.shown)} {self._sums_at_start(width)}"
 
-    def _of_start(self, width: int) -> str:
-        return f"FROM {self._of(width)} h JOIN {self._named('keys')} k ON k.id = h.key WHERE h.start = :start"
+    def _sums_at_start(self, width: int) -> str:
+        return f"FROM {self._sums_table(width)} h JOIN {self._table('keys')} k ON k.id = h.key WHERE h.start = :start"
 
 
-def _by_place(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:
+def _group_meters(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:
     """Group meters by the first value of each row."""
     meters: dict[Any, MeterSums] = {}
     for key, meter, whole, millionths in rows:

@@ -18,8 +18,8 @@ from spool.listing import (
     ListQuery,
     Position,
     SortField,
-    choices,
-    folded,
+    fold_case,
+    limited_choices,
 )
 from spool.sql.connection import SqlConnection
 
@@ -38,11 +38,11 @@ class ToldValues:
         self._now = now
         self._told: dict[str, tuple[float, Sequence[str]]] = {}
 
-    def fresh(self) -> Mapping[str, Sequence[str]]:
+    def fresh_values(self) -> Mapping[str, Sequence[str]]:
         oldest = self._now() - TOLD_S
         return {name: values for name, (at, values) in self._told.items() if at > oldest}
 
-    def keep(self, known: Mapping[str, Sequence[str]]) -> None:
+    def remember_values(self, known: Mapping[str, Sequence[str]]) -> None:
         now = self._now()
         self._told.update((name, (now, values)) for name, values in known.items())
 
@@ -61,17 +61,17 @@ def read_page(
 
     `row` converts the values of `columns`, in that order.
     """
-    sort = _expression(query.sort)
+    sort = _sort_expression(query.sort)
     identity = f'"{query.identity}"'
-    where, values = _where(query, within)
+    where, values = _filter_condition(query, within)
     keys = [sort]
     if query.sort.is_text:
-        small, letters = connection.folded(sort)
+        small, letters = connection.folded_expression(sort)
         keys = [small, sort]
         values |= letters
     downward = (query.order == DESCENDING) != query.backward
-    ahead, behind = _around(query.position, [*keys, identity], downward)
-    values |= _at(query.position)
+    ahead, behind = _conditions_around(query.position, [*keys, identity], downward)
+    values |= _position_parameters(query.position)
     names = ", ".join(f'"{name}"' for name in columns)
     way = "DESC" if downward else "ASC"
     last = "LAST" if downward else "FIRST"
@@ -83,7 +83,7 @@ def read_page(
     counts = f"""
         SELECT (SELECT count(*) FROM {{schema}}.{table} WHERE {where}),
                EXISTS (SELECT 1 FROM {{schema}}.{table} WHERE {where} AND {behind})"""
-    total, is_any_behind = connection.one(counts, **values)
+    total, is_any_behind = connection.first_row(counts, **values)
     is_any_ahead = len(page) > query.limit
     rows = page[: query.limit]
     if query.backward:
@@ -94,30 +94,30 @@ def read_page(
         before=bool(is_any_ahead if query.backward else is_any_behind),
         after=bool(is_any_behind if query.backward else is_any_ahead),
         total=total,
-        known={name: _known(connection, table, name, within) for name in query.known},
+        known={name: _distinct_values(connection, table, name, within) for name in query.known},
     )
 
 
-def _known(
+def _distinct_values(
     connection: SqlConnection, table: str, name: str, within: tuple[str, Mapping[str, object]]
 ) -> Sequence[str]:
     """Return the distinct values of a field, sorted. Return none if there are too many to choose from."""
     condition, values = within
     statement = f'SELECT DISTINCT "{name}" FROM {{schema}}.{table} WHERE {condition} LIMIT {MOST_KNOWN + 1}'
     distinct = [str(value) for (value,) in connection.all(statement, **values) if value is not None]
-    return choices(distinct)
+    return limited_choices(distinct)
 
 
-def _at(position: Position | None) -> dict[str, object]:
+def _position_parameters(position: Position | None) -> dict[str, object]:
     """Return the parameters for the conditions of a position."""
     if position is None:
         return {}
     value = position.value
-    small = folded(value) if isinstance(value, str) else value
+    small = fold_case(value) if isinstance(value, str) else value
     return {"at_folded": small, "at_value": value, "at_identity": position.identity}
 
 
-def _around(position: Position | None, keys: Sequence[str], downward: bool) -> tuple[str, str]:
+def _conditions_around(position: Position | None, keys: Sequence[str], downward: bool) -> tuple[str, str]:
     """
     Return two conditions: for the rows after the position, and for the rows before it. Null sorts first.
 
@@ -125,18 +125,18 @@ def _around(position: Position | None, keys: Sequence[str], downward: bool) -> t
     """
     if position is None:
         return "true", "false"
-    above = _beyond(position, keys, ">")
-    below = _beyond(position, keys, "<")
+    above = _condition_beyond(position, keys, ">")
+    below = _condition_beyond(position, keys, "<")
     ahead, behind = (below, above) if downward else (above, below)
-    at = f"({_same(position, keys)} AND {keys[-1]} = :at_identity)"
+    at = f"({_same_value_condition(position, keys)} AND {keys[-1]} = :at_identity)"
     if position.inclusive:
         return f"({ahead} OR {at})", behind
     return ahead, f"({behind} OR {at})"
 
 
-def _beyond(position: Position, keys: Sequence[str], sign: str) -> str:
+def _condition_beyond(position: Position, keys: Sequence[str], sign: str) -> str:
     value = keys[-2]
-    of_same = f"({_same(position, keys)} AND {keys[-1]} {sign} :at_identity)"
+    of_same = f"({_same_value_condition(position, keys)} AND {keys[-1]} {sign} :at_identity)"
     if position.value is None:
         return f"({value} IS NOT NULL OR {of_same})" if sign == ">" else of_same
     of_others = f"{value} {sign} :at_value"
@@ -145,18 +145,20 @@ def _beyond(position: Position, keys: Sequence[str], sign: str) -> str:
     return f"({of_others} OR {of_same})" if sign == ">" else f"({value} IS NULL OR {of_others} OR {of_same})"
 
 
-def _same(position: Position, keys: Sequence[str]) -> str:
+def _same_value_condition(position: Position, keys: Sequence[str]) -> str:
     return f"{keys[-2]} IS NULL" if position.value is None else f"{keys[-2]} = :at_value"
 
 
-def _expression(sort: SortField) -> str:
+def _sort_expression(sort: SortField) -> str:
     if sort.words:
         ranks = " ".join(f"WHEN '{word}' THEN {rank}" for rank, word in enumerate(sort.words))
         return f'(CASE "{sort.name}" {ranks} END)'
     return f'CAST("{sort.name}" AS double precision)' if sort.numeric else f'"{sort.name}"'
 
 
-def _where(query: ListQuery, within: tuple[str, Mapping[str, object]]) -> tuple[str, dict[str, object]]:
+def _filter_condition(
+    query: ListQuery, within: tuple[str, Mapping[str, object]]
+) -> tuple[str, dict[str, object]]:
     condition, parameters = within
     terms = [condition]
     values = dict(parameters)

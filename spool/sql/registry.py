@@ -13,11 +13,11 @@ from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection, S3Bucket
 from spool.registry.following import CONNECTIONS, DOCUMENTS, INSIGHTS, KEYS, OPERATORS
 from spool.registry.insights import OPEN, Comment, Insight
-from spool.registry.keys import DISABLED, Key, Secret, folded
+from spool.registry.keys import DISABLED, Key, Secret, fold_name
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 from spool.registry.registry_rows import ROW_IDS, Rewriting
 from spool.registry.viewings import Viewing
-from spool.sql.columns import JSON, JSON_TUPLE, Columns, Form, insert, select, update, upsert
+from spool.sql.columns import JSON, JSON_TUPLE, Columns, Form, insert_sql, select_sql, update_sql, upsert_sql
 from spool.sql.connection import SqlConnection
 from spool.sql.lists import read_page
 
@@ -28,10 +28,10 @@ _KEY = Columns(Key, forms=_OF_KEY, without=("secrets",))
 _BUCKET = Form(lambda bucket: json.dumps(asdict(bucket)), lambda text: S3Bucket(**json.loads(text)))
 _AUDIT = Columns(AuditRow, forms={"before": JSON, "after": JSON})
 
-_KEYS = select("keys", _KEY.names)
-_ADD_KEY = f"{insert('keys', (*_KEY.names, 'folded'))} RETURNING id"
+_KEYS = select_sql("keys", _KEY.names)
+_ADD_KEY = f"{insert_sql('keys', (*_KEY.names, 'folded'))} RETURNING id"
 _NOT_CHANGED = ("id", "created_by", "last_accessed")
-_PUT_KEY = update("keys", [*(name for name in _KEY.names if name not in _NOT_CHANGED), "folded"], "id")
+_PUT_KEY = update_sql("keys", [*(name for name in _KEY.names if name not in _NOT_CHANGED), "folded"], "id")
 # If the clock was set back, the earlier access time stays. A lower time would make a key look unused for
 # longer than it is.
 _ACCESSED = """
@@ -49,8 +49,8 @@ class _Table(Generic[Row]):
         self.columns = Columns(kind, forms=forms)
         self.id = ROW_IDS[kind]
         self.name, self.news = name, news
-        self.select = select(name, self.columns.names)
-        self.put = upsert(name, self.columns.names, self.id)
+        self.select = select_sql(name, self.columns.names)
+        self.put = upsert_sql(name, self.columns.names, self.id)
         self.delete = f"DELETE FROM {{schema}}.{name} WHERE {self.id} = :id"
 
 
@@ -90,7 +90,7 @@ _TEXTS: Mapping[str, _Texts] = {
 }
 _JSON = frozenset(("labels", "before", "after", "concerns"))
 _ALL_DOCUMENTS = "SELECT kind, id, body FROM {schema}.documents ORDER BY kind, id"
-_TOUCH_SESSION = update("sessions", ["seen_at"], "digest")
+_TOUCH_SESSION = update_sql("sessions", ["seen_at"], "digest")
 _END_SESSIONS = "DELETE FROM {schema}.sessions WHERE created_at <= :created_at OR seen_at <= :seen_at"
 _TAKE_LINK = f"{_LINK.delete} RETURNING {', '.join(_LINK.columns.names)}"
 _DELETE_FINDINGS = """
@@ -98,9 +98,9 @@ _DELETE_FINDINGS = """
      WHERE finding IS NOT NULL AND NOT present AND NOT touched AND found_at < :found_at"""
 _OPEN_INSIGHTS = f"{_INSIGHT.select} WHERE status IN {OPEN}"
 _COMMENTS = f"{_COMMENT.select} WHERE insight = :insight ORDER BY id"
-_ADD_COMMENT = f"{insert('comments', _COMMENT.columns.names)} RETURNING id"
+_ADD_COMMENT = f"{insert_sql('comments', _COMMENT.columns.names)} RETURNING id"
 _DOCUMENTS = "SELECT id, body FROM {schema}.documents WHERE kind = :kind"
-_PUT_DOCUMENT = upsert("documents", ("kind", "id", "body"), "kind", "id")
+_PUT_DOCUMENT = upsert_sql("documents", ("kind", "id", "body"), "kind", "id")
 # Rows of this table are never deleted, so the numbers have no gaps.
 _ADD_AUDIT = """
     INSERT INTO {schema}.audit (id, at, actor, address, action, target, before, after)
@@ -139,30 +139,30 @@ class SqlRegistryRows:
 
     def find(self, kind: type[Row], id: str | bytes) -> Row | None:
         table = _TABLES[kind]
-        row = self._one(f"{table.select} WHERE {table.id} = :id", id=id)
+        row = self._first_row(f"{table.select} WHERE {table.id} = :id", id=id)
         return table.columns.read(row) if row else None
 
     def put(self, row: object) -> None:
         table = _TABLES[type(row)]
-        values = table.columns.values(row)
+        values = table.columns.stored_values(row)
         self._run(table.put, **values)
-        self._tell_of(table, values[table.id])
+        self._announce_row(table, values[table.id])
 
     def delete(self, kind: type[Any], id: str | bytes | int) -> None:
         table = _TABLES[kind]
         self._run(table.delete, id=id)
-        self._tell_of(table, id)
+        self._announce_row(table, id)
 
     def keys(self) -> Sequence[Key]:
         secrets: dict[int, list[Secret]] = {}
-        for key_id, digest, ends_at in self._all(f"{self._secrets} ORDER BY key_id, {self.secret_order}"):
+        for key_id, digest, ends_at in self._all(f"{self._secrets_sql} ORDER BY key_id, {self.secret_order}"):
             secrets.setdefault(key_id, []).append(Secret(digest, ends_at))
-        return [_key(row, secrets.get(row[0], ())) for row in self._all(f"{_KEYS} ORDER BY id")]
+        return [_read_key(row, secrets.get(row[0], ())) for row in self._all(f"{_KEYS} ORDER BY id")]
 
     def key(self, name: str) -> Key | None:
         return self._key_where("name", name)
 
-    def key_folded(self, folded: str) -> Key | None:
+    def key_by_folded_name(self, folded: str) -> Key | None:
         return self._key_where("folded", folded)
 
     def add_key(self, key: Key) -> Key:
@@ -180,13 +180,13 @@ class SqlRegistryRows:
         self._lock_key(id, shuts=True)
         self._run("DELETE FROM {schema}.secrets WHERE key_id = :id", id=id)
         self._run("DELETE FROM {schema}.keys WHERE id = :id", id=id)
-        self._tell(KEYS, str(id))
+        self._announce(KEYS, str(id))
 
     def note_accesses(self, times: Mapping[int, float]) -> None:
         self._run_each(_ACCESSED, [{"id": id, "at": at} for id, at in sorted(times.items())])
 
-    def accesses(self, since: float) -> Mapping[int, float]:
-        statement = f"{select('keys', ('id', 'last_accessed'))} WHERE last_accessed >= :since"
+    def access_times(self, since: float) -> Mapping[int, float]:
+        statement = f"{select_sql('keys', ('id', 'last_accessed'))} WHERE last_accessed >= :since"
         return dict(self._all(statement, since=since))
 
     def touch_session(self, digest: bytes, seen_at: float) -> None:
@@ -207,7 +207,7 @@ class SqlRegistryRows:
         self._run("DELETE FROM {schema}.links WHERE ends_at <= :ends_at", ends_at=ends_at)
 
     def count_insights(self) -> int:
-        [count] = self._one("SELECT count(*) FROM {schema}.insights")
+        [count] = self._first_row("SELECT count(*) FROM {schema}.insights")
         return int(count)
 
     def findings(self) -> Sequence[Insight]:
@@ -219,11 +219,12 @@ class SqlRegistryRows:
 
     def put_insights(self, insights: Iterable[Insight]) -> None:
         rows = [
-            _INSIGHT.columns.values(insight) for insight in sorted(insights, key=lambda insight: insight.id)
+            _INSIGHT.columns.stored_values(insight)
+            for insight in sorted(insights, key=lambda insight: insight.id)
         ]
         if rows:
             self._run_each(_INSIGHT.put, rows)
-            self._tell(INSIGHTS, "")
+            self._announce(INSIGHTS, "")
 
     def delete_findings_before(self, found_at: float) -> None:
         self._run(_DELETE_FINDINGS, found_at=found_at)
@@ -235,49 +236,53 @@ class SqlRegistryRows:
         return [_COMMENT.columns.read(row) for row in self._all(_COMMENTS, insight=insight)]
 
     def add_comment(self, comment: Comment) -> Comment:
-        values = {**_COMMENT.columns.values(comment), "id": self._new_id("comment")}
+        values = {**_COMMENT.columns.stored_values(comment), "id": self._new_id("comment")}
         [id] = self._change(_ADD_COMMENT, **values)
-        self._tell(INSIGHTS, "")
+        self._announce(INSIGHTS, "")
         return replace(comment, id=id)
 
     def delete_comments(self, insight: str) -> None:
         self._run("DELETE FROM {schema}.comments WHERE insight = :insight", insight=insight)
 
-    def rewrite(self, rewritten: Rewriting) -> None:
+    def rewrite_texts(self, rewritten: Rewriting) -> None:
         for name, table in _TEXTS.items():
-            self._rewrite(name, table, rewritten)
+            self._rewrite_table(name, table, rewritten)
         for kind, id, body in self._all(_ALL_DOCUMENTS):
-            before = _document(kind, body)
+            before = _decode_document(kind, body)
             if (after := rewritten(kind, id, before)) != before:
                 self.put_document(kind, id, after)
 
-    def _rewrite(self, name: str, table: _Texts, rewritten: Rewriting) -> None:
-        for id, *values in self._all(f"{select(name, (table.id, *table.columns))} ORDER BY {table.id}"):
+    def _rewrite_table(self, name: str, table: _Texts, rewritten: Rewriting) -> None:
+        for id, *values in self._all(f"{select_sql(name, (table.id, *table.columns))} ORDER BY {table.id}"):
             row = dict(zip(table.columns, values, strict=True))
-            before = {column: _decoded(column, value) for column, value in row.items()}
+            before = {column: _decode_column(column, value) for column, value in row.items()}
             after = rewritten(name, str(id), before)
             changed = {
-                column: _encoded(column, after[column]) for column in row if after[column] != before[column]
+                column: _encode_column(column, after[column])
+                for column in row
+                if after[column] != before[column]
             }
             if changed:
-                self._run(update(name, [*changed], table.id), **changed, **{table.id: id})
+                self._run(update_sql(name, [*changed], table.id), **changed, **{table.id: id})
                 if table.news:
-                    self._tell(table.news, "" if table.news == INSIGHTS else str(id))
+                    self._announce(table.news, "" if table.news == INSIGHTS else str(id))
 
     def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
-        return {id: _document(kind, body) for id, body in self._all(f"{_DOCUMENTS} ORDER BY id", kind=kind)}
+        return {
+            id: _decode_document(kind, body) for id, body in self._all(f"{_DOCUMENTS} ORDER BY id", kind=kind)
+        }
 
     def document(self, kind: str, id: str) -> Mapping[str, Any] | None:
-        row = self._one(f"{_DOCUMENTS} AND id = :id", kind=kind, id=id)
-        return _document(kind, row[1]) if row else None
+        row = self._first_row(f"{_DOCUMENTS} AND id = :id", kind=kind, id=id)
+        return _decode_document(kind, row[1]) if row else None
 
     def put_document(self, kind: str, id: str, body: Mapping[str, Any]) -> None:
         self._run(_PUT_DOCUMENT, kind=kind, id=id, body=json.dumps(body))
-        self._tell(DOCUMENTS, kind)
+        self._announce(DOCUMENTS, kind)
 
     def delete_document(self, kind: str, id: str) -> None:
         self._run("DELETE FROM {schema}.documents WHERE kind = :kind AND id = :id", kind=kind, id=id)
-        self._tell(DOCUMENTS, kind)
+        self._announce(DOCUMENTS, kind)
 
     def add_audit(
         self,
@@ -305,32 +310,34 @@ class SqlRegistryRows:
         return read_page(self._connection, "audit", _AUDIT.names, query, _AUDIT.read)
 
     def add_viewing(self, viewing: Viewing) -> None:
-        values = _VIEWING.values(viewing)
+        values = _VIEWING.stored_values(viewing)
         del values["id"]
         self._run(_ADD_VIEWING, **values)
 
     def delete_viewings_before(self, day: str) -> None:
         self._run("DELETE FROM {schema}.viewings WHERE day < :day", day=day)
 
-    def people_viewed(self, day: str, viewer: str) -> set[str]:
+    def viewed_people(self, day: str, viewer: str) -> set[str]:
         return {person for (person,) in self._all(_PEOPLE_VIEWED, day=day, viewer=viewer)}
 
     def viewings_naming(self, name: str) -> Sequence[Viewing]:
-        statement = f"{select('viewings', _VIEWING.names)} WHERE person = :name OR viewer = :name ORDER BY id"
+        statement = (
+            f"{select_sql('viewings', _VIEWING.names)} WHERE person = :name OR viewer = :name ORDER BY id"
+        )
         return [_VIEWING.read(row) for row in self._all(statement, name=name)]
 
     def viewing_page(self, query: ListQuery) -> ListPage[Viewing]:
         return read_page(self._connection, "viewings", _VIEWING.names, query, _VIEWING.read)
 
-    def _tell(self, kind: str, id: str) -> None:
+    def _announce(self, kind: str, id: str) -> None:
         """
         Announce a change of a row to other processes that have it in memory. `spool.registry.following`
         lists the kinds.
         """
 
-    def _tell_of(self, table: _Table[Any], id: object) -> None:
+    def _announce_row(self, table: _Table[Any], id: object) -> None:
         if table.news:
-            self._tell(table.news, "" if table.news == INSIGHTS else str(id))
+            self._announce(table.news, "" if table.news == INSIGHTS else str(id))
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
         """
@@ -340,7 +347,7 @@ class SqlRegistryRows:
     def check_actor(self, actor: Actor) -> None:
         """Do nothing, because the keys in memory of the single process were already checked."""
 
-    def _wrote(self) -> None:
+    def _before_write(self) -> None:
         """Do nothing. A shared engine overrides this method, which is called before each write."""
 
     def _new_id(self, kind: str) -> int | None:
@@ -350,31 +357,31 @@ class SqlRegistryRows:
     def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         return self._connection.all(statement, **values)
 
-    def _one(self, statement: str, **values: object) -> Any:
-        return self._connection.one(statement, **values)
+    def _first_row(self, statement: str, **values: object) -> Any:
+        return self._connection.first_row(statement, **values)
 
     def _run(self, statement: str, **values: object) -> None:
-        self._wrote()
+        self._before_write()
         self._connection.run(statement, **values)
 
     def _run_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
-        self._wrote()
+        self._before_write()
         self._connection.run_each(statement, rows)
 
     def _change(self, statement: str, **values: object) -> Any:
-        self._wrote()
-        return self._connection.one(statement, **values)
+        self._before_write()
+        return self._connection.first_row(statement, **values)
 
     @property
-    def _secrets(self) -> str:
-        return select("secrets", ("key_id", "digest", "ends_at"))
+    def _secrets_sql(self) -> str:
+        return select_sql("secrets", ("key_id", "digest", "ends_at"))
 
     def _key_where(self, name: str, value: str) -> Key | None:
-        row = self._one(f"{_KEYS} WHERE {name} = :value", value=value)
+        row = self._first_row(f"{_KEYS} WHERE {name} = :value", value=value)
         if row is None:
             return None
-        secrets = self._all(f"{self._secrets} WHERE key_id = :id ORDER BY {self.secret_order}", id=row[0])
-        return _key(row, [Secret(digest, ends_at) for _, digest, ends_at in secrets])
+        secrets = self._all(f"{self._secrets_sql} WHERE key_id = :id ORDER BY {self.secret_order}", id=row[0])
+        return _read_key(row, [Secret(digest, ends_at) for _, digest, ends_at in secrets])
 
     def _write_secrets(self, key: Key) -> None:
         self._run("DELETE FROM {schema}.secrets WHERE key_id = :id", id=key.id)
@@ -382,19 +389,19 @@ class SqlRegistryRows:
             {"digest": secret.digest, "key_id": key.id, "ends_at": secret.ends_at, "place": index}
             for index, secret in enumerate(key.secrets)
         ]
-        self._run_each(insert("secrets", self.secret_names), rows)
-        self._tell(KEYS, str(key.id))
+        self._run_each(insert_sql("secrets", self.secret_names), rows)
+        self._announce(KEYS, str(key.id))
 
 
-def _decoded(column: str, value: Any) -> Any:
+def _decode_column(column: str, value: Any) -> Any:
     return json.loads(value) if column in _JSON and value else value
 
 
-def _encoded(column: str, value: Any) -> Any:
+def _encode_column(column: str, value: Any) -> Any:
     return json.dumps(value) if column in _JSON and value is not None else value
 
 
-def _document(kind: str, body: str) -> Mapping[str, Any]:
+def _decode_document(kind: str, body: str) -> Mapping[str, Any]:
     try:
         document = json.loads(body)
     except (TypeError, ValueError) as error:
@@ -404,9 +411,9 @@ def _document(kind: str, body: str) -> Mapping[str, Any]:
     return document
 
 
-def _key(row: Sequence[Any], secrets: Sequence[Secret]) -> Key:
+def _read_key(row: Sequence[Any], secrets: Sequence[Secret]) -> Key:
     return _KEY.read(row, secrets=tuple(secrets))
 
 
 def _key_values(key: Key) -> dict[str, Any]:
-    return {**_KEY.values(key), "folded": folded(key.name)}
+    return {**_KEY.stored_values(key), "folded": fold_name(key.name)}

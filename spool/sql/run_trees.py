@@ -51,7 +51,7 @@ WITH RECURSIVE used (id) AS ({used}), linked (run) AS (
 _SETS_OF_SESSIONS = " UNION SELECT s.id FROM {sets} s WHERE s.unit_session IN ({numbers})"
 
 
-def below(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
+def below_sql(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
     """Return the query that finds the sets of units of some runs or sessions, and of all runs below them."""
     names = {"sets": sets, "rest": REST, "numbers": ", ".join(map(str, numbers))}
     names["and_below"] = _AND_BELOW.format(**names, s_is_seen="")
@@ -69,12 +69,12 @@ def linked_sets(sets: str, used: str) -> str:
     return _KEPT.format(sets=sets, used=used, rest=REST, edge=EDGE)
 
 
-def lineage(sets: str, column: str, *, has_below: bool, seen: str = "") -> str:
+def lineage_sql(sets: str, column: str, *, has_below: bool, seen: str = "") -> str:
     """
     Return the query for the runs of units in `column` and their trees, with the parent and a session of each. `seen` is
     the SQL for the sets of units of which the trees consist, "" for all.
     """
-    names = {"sets": sets, "rest": REST, **_of_seen(seen)}
+    names = {"sets": sets, "rest": REST, **_seen_parts(seen)}
     and_below = _AND_BELOW.format(**names) if has_below else ""
     own = f"(SELECT unit_run FROM {sets} WHERE {column} IN :numbers) s"
     if seen:  # all visible sets are read, because the time would reveal whether a hidden one has this unit
@@ -82,17 +82,17 @@ def lineage(sets: str, column: str, *, has_below: bool, seen: str = "") -> str:
     return _LINEAGE.format(own=own, and_below=and_below, **names)
 
 
-def above(sets: str, used: str, *, links: str = "", seen: str = "") -> str:
+def above_sql(sets: str, used: str, *, links: str = "", seen: str = "") -> str:
     """
     Return the query for the runs of the sets of units `used` and all runs above them: run, session, and the run that
     started the run. `links` is the table with the links of runs to those that started them, "" if there are none.
     `seen` is as for `lineage`.
     """
     linked = f" UNION SELECT l.linked FROM {links} l WHERE l.target = {UNITS[RUN].number}" if links else ""
-    return _ABOVE.format(sets=sets, rest=REST, used=used, linked=linked, **_of_seen(seen))
+    return _ABOVE.format(sets=sets, rest=REST, used=used, linked=linked, **_seen_parts(seen))
 
 
-def _of_seen(seen: str) -> Mapping[str, str]:
+def _seen_parts(seen: str) -> Mapping[str, str]:
     """Return the parts of a statement that limit its trees to some sets of units."""
     return {
         "seen": f"seen (id) AS MATERIALIZED ({seen}), " if seen else "",

@@ -13,7 +13,7 @@ FIRST: Final = 17  # the first version; builds before the first release used the
 _COMMENT: Final = re.compile(r"--[^\n]*")
 
 
-def digests(versions: Sequence[str]) -> list[str]:
+def schema_digests(versions: Sequence[str]) -> list[str]:
     """Return the digest of the schema after each version: of its statements without comments and white space."""
     found, seen = [], sha256()
     for statements in versions:

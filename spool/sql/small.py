@@ -34,7 +34,7 @@ class SmallTables:
     def __init__(self, over: Callable[[str], object]) -> None:
         self._over = over
 
-    def of(self, table: SmallTable[Rows]) -> Rows:
+    def open_table(self, table: SmallTable[Rows]) -> Rows:
         """Return the table of this storage. Each method of the table has its own transaction."""
         module, name = table.kept_by
         opened: Callable[[Any], object] = getattr(import_module(f"spool.sql.{module}"), name)

@@ -7,10 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from spool.listing import ListPage, ListQuery
-from spool.sql.columns import JSON_TUPLE, Columns, Form, select, upsert
+from spool.sql.columns import JSON_TUPLE, Columns, Form, select_sql, upsert_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.lists import read_page
-from spool.streams import ALL_TOTALS, Stream, StreamSize, Total, TotalsInHand, TotalsPart, size_of, to_free
+from spool.streams import (
+    ALL_TOTALS,
+    Stream,
+    StreamSize,
+    Total,
+    TotalsInHand,
+    TotalsPart,
+    estimated_bytes,
+    plan_freed_bytes,
+)
 
 TRIMMED_AT_ONCE = 500  # maximum totals of one stream that are deleted per transaction
 NEVER = 2**63 - 1  # a time after every possible time, in nanoseconds
@@ -20,9 +29,9 @@ NEVER = 2**63 - 1  # a time after every possible time, in nanoseconds
 _sorted_json = json.JSONEncoder(sort_keys=True)
 
 STREAM = Columns(Stream, forms={"keys": JSON_TUPLE})
-STREAMS = select("streams", STREAM.names)
+STREAMS = select_sql("streams", STREAM.names)
 TOTAL = Columns(Total, forms={"dimensions": Form(_sorted_json.encode, json.loads)})
-TOTALS = select("stream_totals", TOTAL.names)
+TOTALS = select_sql("stream_totals", TOTAL.names)
 _SIZES = "SELECT name, created_by, bytes FROM {schema}.stream_sizes ORDER BY name"
 # condition: all operations on the total have left the log
 _SETTLED = f"""
@@ -31,8 +40,8 @@ _SETTLED = f"""
 GROW = """
     INSERT INTO {schema}.stream_sizes AS size (name, created_by, bytes) VALUES (:name, '', :bytes)
         ON CONFLICT (name) DO UPDATE SET bytes = size.bytes + excluded.bytes"""
-_PUT_STREAM = upsert("streams", STREAM.names, "name")
-_PUT_TOTAL = upsert("stream_totals", TOTAL.names, "stream", "key")
+_PUT_STREAM = upsert_sql("streams", STREAM.names, "name")
+_PUT_TOTAL = upsert_sql("stream_totals", TOTAL.names, "stream", "key")
 _TOTAL = f"{TOTALS} WHERE stream = :stream AND key = :key"
 _THESE = f"{TOTALS} WHERE stream = :stream AND key IN :keys"
 _DROP_STREAM = ("streams WHERE name", "stream_totals WHERE stream", "stream_sizes WHERE name")
@@ -69,16 +78,16 @@ class SqlStreamRows:
     def _note_all(self, places: Iterable[tuple[str, str]], rows: Iterable[Sequence[Any]]) -> None:
         stored = {(row[0], row[1]): TOTAL.read(row) for row in rows}
         for stream_key in places:
-            self._totals.note(stream_key, stored.get(stream_key))
+            self._totals.note_total(stream_key, stored.get(stream_key))
 
-    def stream(self, name: str) -> Stream | None:
+    def find_stream(self, name: str) -> Stream | None:
         if name not in self._streams:
-            row = self._connection.one(f"{STREAMS} WHERE name = :name", name=name)
+            row = self._connection.first_row(f"{STREAMS} WHERE name = :name", name=name)
             self._streams[name] = STREAM.read(row) if row else None
         return self._streams[name]
 
     def put_stream(self, stream: Stream) -> None:
-        self._connection.run(_PUT_STREAM, **STREAM.values(stream))
+        self._connection.run(_PUT_STREAM, **STREAM.stored_values(stream))
         self._streams[stream.name] = stream
 
     def drop_stream(self, name: str) -> None:
@@ -88,16 +97,16 @@ class SqlStreamRows:
         self._streams.clear()
         self._totals.clear()
 
-    def total(self, stream: str, key: str) -> Total | None:
+    def find_total(self, stream: str, key: str) -> Total | None:
         stream_key = (stream, key)
         if stream_key not in self._totals:
-            row = self._connection.one(_TOTAL, stream=stream, key=key)
-            self._totals.note(stream_key, TOTAL.read(row) if row else None)
+            row = self._connection.first_row(_TOTAL, stream=stream, key=key)
+            self._totals.note_total(stream_key, TOTAL.read(row) if row else None)
         return self._totals[stream_key]
 
     def put_total(self, total: Total) -> None:
         # read the stored total first, because `put` needs its previous size
-        self.total(total.stream, total.key)
+        self.find_total(total.stream, total.key)
         self._totals.put(total)
 
     def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
@@ -107,7 +116,7 @@ class SqlStreamRows:
         return [TOTAL.read(row) for row in rows]
 
     def remove_total(self, stream: str, key: str) -> None:
-        self.total(stream, key)
+        self.find_total(stream, key)
         self._totals.remove((stream, key))
         statement = "DELETE FROM {schema}.stream_totals WHERE stream = :stream AND key = :key"
         self._connection.run(statement, stream=stream, key=key)
@@ -116,12 +125,12 @@ class SqlStreamRows:
         """Write the changed totals and the new sizes of their streams."""
         changed, growth = self._totals.settle()
         if changed:
-            self._connection.run_each(_PUT_TOTAL, [self._values(total) for total in changed])
+            self._connection.run_each(_PUT_TOTAL, [self._stored_values(total) for total in changed])
         if growth:
             self._connection.run_each(GROW, [{"name": name, "bytes": size} for name, size in growth])
 
-    def _values(self, total: Total) -> Mapping[str, object]:
-        return TOTAL.values(total)
+    def _stored_values(self, total: Total) -> Mapping[str, object]:
+        return TOTAL.stored_values(total)
 
 
 class SqlStreams:
@@ -143,21 +152,21 @@ class SqlStreams:
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
         def read_totals(connection: SqlConnection) -> dict[tuple[str, str], Total]:
             table = SqlStreamRows(connection)
-            totals = ((stream_key, table.total(*stream_key)) for stream_key in keys)
+            totals = ((stream_key, table.find_total(*stream_key)) for stream_key in keys)
             return {stream_key: total for stream_key, total in totals if total is not None}
 
         return await self._transactions.read(read_totals)
 
     async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]:
-        within = self._within(stream, part)
+        within = self._part_condition(stream, part)
         return await self._transactions.snapshot(
             lambda on: read_page(on, "stream_totals", TOTAL.names, query, TOTAL.read, within=within)
         )
 
-    async def sizes(self) -> Sequence[StreamSize]:
-        return await self._transactions.read(sizes)
+    async def stream_sizes(self) -> Sequence[StreamSize]:
+        return await self._transactions.read(read_sizes)
 
-    async def own(self, stream: str, key: str) -> None:
+    async def set_owner(self, stream: str, key: str) -> None:
         """
         Set the key to which a stream's size is charged. This waits for no standby, because a loss causes no
         data to be sent or deleted.
@@ -167,7 +176,7 @@ class SqlStreams:
     async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         return await self._transactions.read(lambda connection: connection.all(statement, **values))
 
-    def _within(self, stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
+    def _part_condition(self, stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
         """Return a condition for the totals in a part of a stream, and the parameters of the condition."""
         terms = ["stream = :of_stream"]
         values: dict[str, object] = {"of_stream": stream}
@@ -182,11 +191,11 @@ class SqlStreams:
         return " AND ".join(terms), values
 
 
-def sizes(connection: SqlConnection) -> list[StreamSize]:
+def read_sizes(connection: SqlConnection) -> list[StreamSize]:
     return [StreamSize(*row) for row in connection.all(_SIZES)]
 
 
-def trim(connection: SqlConnection, *, settled: float, old: int, max_bytes: int) -> int:
+def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int, max_bytes: int) -> int:
     """
     Delete some of the oldest totals that may be deleted. Return the newest start among them, or 0 if
     none was deleted.
@@ -195,8 +204,8 @@ def trim(connection: SqlConnection, *, settled: float, old: int, max_bytes: int)
     be sent refers to it. That is certain if it was last changed before `settled`. It must also start before
     `old`, or its key must be near its size limit.
     """
-    stream_sizes = sizes(connection)
-    bytes_to_free = to_free(stream_sizes, max_bytes)
+    stream_sizes = read_sizes(connection)
+    bytes_to_free = plan_freed_bytes(stream_sizes, max_bytes)
     table = SqlStreamRows(connection)
     newest = 0
     for stream in stream_sizes:
@@ -205,7 +214,7 @@ def trim(connection: SqlConnection, *, settled: float, old: int, max_bytes: int)
         for total in settled_totals(connection, stream.name, settled=settled, before=before):
             if total.start_time >= old and excess <= 0:
                 break
-            excess -= size_of(total)
+            excess -= estimated_bytes(total)
             newest = max(newest, total.start_time)
             table.remove_total(total.stream, total.key)
     table.flush()

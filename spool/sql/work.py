@@ -25,18 +25,18 @@ from spool.ledger.work import (
     UNLISTS,
     Lineage,
     RunTree,
+    cut_circles,
+    digest_text,
     number_of,
     number_of_set,
     numbers_of,
-    shown,
-    without_circles,
 )
 from spool.ledger.work_links import TARGETS, UnitLinks
 from spool.sql import work_links
-from spool.sql.columns import insert
+from spool.sql.columns import insert_sql
 from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
-from spool.sql.run_trees import above, below, lineage, linked_sets
+from spool.sql.run_trees import above_sql, below_sql, lineage_sql, linked_sets
 
 if TYPE_CHECKING:
     from spool.ledger.queries import CostQuery, Derived
@@ -73,17 +73,17 @@ class SqlWorkRows(ABC):
     _tables: SqlConnection
 
     if TYPE_CHECKING:
-        state: Callable[[], Mapping[str, int]]
+        state_values: Callable[[], Mapping[str, int]]
         set_state: Callable[..., None]
 
     @abstractmethod
-    def _measures(self, values: Sequence[Any]) -> Measures: ...
+    def _read_measures(self, values: Sequence[Any]) -> Measures: ...
 
     @abstractmethod
-    def _named(self, table: str) -> str: ...
+    def _table(self, table: str) -> str: ...
 
     @abstractmethod
-    def numbers_with(self, dimension: Derived) -> Sequence[int]:
+    def numbers_having(self, dimension: Derived) -> Sequence[int]:
         """Return the numbers of the sets of dimensions that have a value in a derived dimension."""
 
     @abstractmethod
@@ -95,10 +95,10 @@ class SqlWorkRows(ABC):
     ) -> None:
         sums = list(sums)
         found = {*edges, *[units for _, units, _, _ in sums]}
-        unlisted = self._unlisted(found)
+        unlisted = self._unlisted_parents(found)
         if unlisted:
             self._note_seen(unlisted, max(start for start, *_ in sums))
-        sets = {units: _listed(units, unlisted) for units in found}
+        sets = {units: _replace_unlisted(units, unlisted) for units in found}
         numbers = self._numbers_of_sets({*sets.values()})
         self._add_names(names)
         self._add_sums((start, numbers[sets[units]], key, measures) for start, units, key, measures in sums)
@@ -108,7 +108,7 @@ class SqlWorkRows(ABC):
         numbers = {units: number_of_set(units) for units in sets}
         values = ", ".join(f":{name}" for name in _SET)
         self._tables.run_each(
-            f"INSERT INTO {self._named(SETS)} (id, {_NAMES}) VALUES (:id, {values}) ON CONFLICT (id) DO NOTHING",
+            f"INSERT INTO {self._table(SETS)} (id, {_NAMES}) VALUES (:id, {values}) ON CONFLICT (id) DO NOTHING",
             [
                 dict(zip(("id", *_SET), (number, *units), strict=True))
                 for units, number in sorted(numbers.items(), key=itemgetter(1))  # neighbours are on one page
@@ -118,7 +118,7 @@ class SqlWorkRows(ABC):
 
     def _add_names(self, names: Mapping[int, str]) -> None:
         self._tables.run_each(
-            f"INSERT INTO {self._named(NAMES)} (id, name) VALUES (:id, :name) ON CONFLICT (id) DO NOTHING",
+            f"INSERT INTO {self._table(NAMES)} (id, name) VALUES (:id, :name) ON CONFLICT (id) DO NOTHING",
             [{"id": id, "name": stored_value(name)} for id, name in sorted(names.items())],
         )
 
@@ -126,28 +126,30 @@ class SqlWorkRows(ABC):
         places = (((start, units, key), measures) for start, units, key, measures in sums)
         self._add(WORK, ("start", "units", "key"), places)
 
-    def unlisted(self, unit: str, ids: Collection[int]) -> Collection[int]:
-        return {id for _, id in self._noted(UNITS[unit].number, ids)}
+    def unlisted_ids(self, unit: str, ids: Collection[int]) -> Collection[int]:
+        return {id for _, id in self._read_unlisted(UNITS[unit].number, ids)}
 
     def count_unlisted(self) -> Mapping[str, int]:
-        counts = dict(self._tables.all(f"SELECT unit, COUNT(*) FROM {self._named(UNLISTED)} GROUP BY unit"))
+        counts = dict(self._tables.all(f"SELECT unit, COUNT(*) FROM {self._table(UNLISTED)} GROUP BY unit"))
         return {name: int(counts.get(unit.number, 0)) for name, unit in UNITS.items()}
 
-    def _unlisted(self, sets: Iterable[Units]) -> Mapping[tuple[int, int], int]:
+    def _unlisted_parents(self, sets: Iterable[Units]) -> Mapping[tuple[int, int], int]:
         """Return the units of these sets that are not listed, with the run that started each run."""
         found: dict[tuple[int, int], int] = {}
-        numbers = [{*column} for column in zip(*sets, strict=True)] if self.state().get(UNLISTS) else []
+        numbers = (
+            [{*column} for column in zip(*sets, strict=True)] if self.state_values().get(UNLISTS) else []
+        )
         for kind, among in zip(KINDS, numbers, strict=False):
-            found |= self._noted(kind, among)
+            found |= self._read_unlisted(kind, among)
         runs = {*found.values()}
         while runs := {run for run in runs if run > REST and (KINDS[-1], run) not in found}:
-            noted = self._noted(KINDS[-1], runs)
+            noted = self._read_unlisted(KINDS[-1], runs)
             found |= noted
             runs = {*noted.values()}
         return found
 
-    def _noted(self, kind: int, numbers: Collection[int]) -> Mapping[tuple[int, int], int]:
-        statement = f"SELECT id, {_PARENT} FROM {self._named(UNLISTED)} WHERE unit = :kind AND id IN :ids"
+    def _read_unlisted(self, kind: int, numbers: Collection[int]) -> Mapping[tuple[int, int], int]:
+        statement = f"SELECT id, {_PARENT} FROM {self._table(UNLISTED)} WHERE unit = :kind AND id IN :ids"
         ids = sorted(number for number in numbers if number > REST)
         rows = self._tables.all(statement, kind=kind, ids=ids) if ids else ()
         return {(kind, id): parent for id, parent in rows}
@@ -155,53 +157,53 @@ class SqlWorkRows(ABC):
     def _note_seen(self, unlisted: Collection[tuple[int, int]], start: int) -> None:
         """Note that calls of unlisted units were counted until about `start`."""
         where = "unit = :unit AND id = :id AND seen < :start"
-        statement = f"UPDATE {self._named(UNLISTED)} SET seen = :start WHERE {where}"
+        statement = f"UPDATE {self._table(UNLISTED)} SET seen = :start WHERE {where}"
         self._tables.run_each(
             statement, [{"unit": unit, "id": id, "start": start} for unit, id in sorted(unlisted)]
         )
 
     def work_sums(self, start: int) -> Sequence[tuple[int, int, Dimensions, Measures]]:
         rows = self._tables.all(
-            f"SELECT h.units, h.key, {KEY}, {', '.join(self.shown)} FROM {self._named(WORK)} h"
-            f" JOIN {self._named('keys')} k ON k.id = h.key WHERE h.start = :start AND k.kind = 'call'",
+            f"SELECT h.units, h.key, {KEY}, {', '.join(self.shown)} FROM {self._table(WORK)} h"
+            f" JOIN {self._table('keys')} k ON k.id = h.key WHERE h.start = :start AND k.kind = 'call'",
             start=start,
         )
         end = 2 + _WIDTH
-        return [(row[0], row[1], Dimensions(*row[2:end]), self._measures(row[end:])) for row in rows]
+        return [(row[0], row[1], Dimensions(*row[2:end]), self._read_measures(row[end:])) for row in rows]
 
     def work_page(self, start: int, after: tuple[int, int], most: int) -> Sequence[tuple[int, int, Measures]]:
         rows = self._tables.all(
-            f"SELECT h.units, h.key, {', '.join(self.shown)} FROM {self._named(WORK)} h"
+            f"SELECT h.units, h.key, {', '.join(self.shown)} FROM {self._table(WORK)} h"
             " WHERE h.start = :start AND (h.units, h.key) > (:units, :key) ORDER BY h.units, h.key LIMIT :most",
             start=start,
             units=after[0],
             key=after[1],
             most=most,
         )
-        return [(units, key, self._measures(values)) for units, key, *values in rows]
+        return [(units, key, self._read_measures(values)) for units, key, *values in rows]
 
     def listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
-        unlisted = self._unlisted(sets)
-        return {units: number_of_set(_listed(units, unlisted)) for units in sets}
+        unlisted = self._unlisted_parents(sets)
+        return {units: number_of_set(_replace_unlisted(units, unlisted)) for units in sets}
 
     def units_of_set(self, number: int) -> Mapping[str, str]:
-        row = self._tables.one(f"SELECT {_NAMES} FROM {self._named(SETS)} WHERE id = :id", id=number)
-        named = f"SELECT id, name FROM {self._named(NAMES)} WHERE id IN :ids"
+        row = self._tables.first_row(f"SELECT {_NAMES} FROM {self._table(SETS)} WHERE id = :id", id=number)
+        named = f"SELECT id, name FROM {self._table(NAMES)} WHERE id IN :ids"
         names = dict(self._tables.all(named, ids=[id for id in row if id > REST])) if row else {}
         return {
-            unit: OTHER if id == REST else names.get(id, shown(RUN if unit == _PARENT else unit, id))
+            unit: OTHER if id == REST else names.get(id, digest_text(RUN if unit == _PARENT else unit, id))
             for unit, id in zip((*UNITS, _PARENT), row or (), strict=bool(row))
             if id != NONE
         }
 
     def wrong_sets(self, after: int, most: int) -> Found:
-        statement = f"SELECT id, {_NAMES} FROM {self._named(SETS)} WHERE id > :after ORDER BY id LIMIT :most"
+        statement = f"SELECT id, {_NAMES} FROM {self._table(SETS)} WHERE id > :after ORDER BY id LIMIT :most"
         rows = self._tables.all(statement, after=after, most=most)
         wrong = [id for id, *units in rows if id != number_of_set(tuple(units))]
         return wrong, rows[-1][0] if rows else None
 
     def wrong_names(self, after: int, most: int) -> Found:
-        statement = f"SELECT id, name FROM {self._named(NAMES)} WHERE id > :after ORDER BY id LIMIT :most"
+        statement = f"SELECT id, name FROM {self._table(NAMES)} WHERE id > :after ORDER BY id LIMIT :most"
         rows = self._tables.all(statement, after=after, most=most)
         named = [unit for unit in UNITS if UNITS[unit].is_named]
         wrong = [
@@ -212,7 +214,7 @@ class SqlWorkRows(ABC):
         return wrong, rows[-1][0] if rows else None
 
     def drop_wrong(self) -> None:
-        used = f"SELECT units FROM {self._named(WORK)}"
+        used = f"SELECT units FROM {self._table(WORK)}"
         for find, table, kept in (
             (self.wrong_sets, SETS, f" AND id NOT IN ({used})"),
             (self.wrong_names, NAMES, ""),
@@ -220,26 +222,26 @@ class SqlWorkRows(ABC):
             after: int | None = -1
             while after is not None:
                 wrong, after = find(after, _MOST_SETS)
-                self._tables.run(f"DELETE FROM {self._named(table)} WHERE id IN :wrong{kept}", wrong=wrong)
+                self._tables.run(f"DELETE FROM {self._table(table)} WHERE id IN :wrong{kept}", wrong=wrong)
 
     def replace_work(
         self, start: int, gone: Iterable[tuple[int, int]], new: Iterable[tuple[int, int, Measures]]
     ) -> None:
         self._tables.run_each(
-            f"DELETE FROM {self._named(WORK)} WHERE start = :start AND units = :units AND key = :key",
+            f"DELETE FROM {self._table(WORK)} WHERE start = :start AND units = :units AND key = :key",
             [{"start": start, "units": units, "key": key} for units, key in sorted(gone)],
         )
         self._add_sums((start, units, key, measures) for units, key, measures in new)
 
     def drop_work(self, start: int) -> None:
-        self._tables.run(f"DELETE FROM {self._named(WORK)} WHERE start = :start", start=start)
+        self._tables.run(f"DELETE FROM {self._table(WORK)} WHERE start = :start", start=start)
 
-    def names_with(self, text: str, most: int) -> Sequence[tuple[int, str]]:
+    def names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
         literal = re.sub("[!%_]", r"!\g<0>", text.lower())
         fits = "lower(name) LIKE :{} ESCAPE '!'".format
         rank = f"CASE WHEN {fits('number')} THEN 0 WHEN {fits('begin')} THEN 1 ELSE 2 END"
         rows = self._tables.all(
-            f"SELECT id, name FROM {self._named(NAMES)} WHERE {fits('part')} ORDER BY {rank}, name LIMIT :most",
+            f"SELECT id, name FROM {self._table(NAMES)} WHERE {fits('part')} ORDER BY {rank}, name LIMIT :most",
             part=f"%{literal}%",
             number=f"%#{literal.removeprefix('#')}",
             begin=f"{literal}%",
@@ -251,8 +253,8 @@ class SqlWorkRows(ABC):
         counts = ", ".join(
             f"COUNT(DISTINCT CASE WHEN {name} > {REST} THEN {name} END)" for name in _COLUMNS.values()
         )
-        row = self._tables.one(
-            f"SELECT {counts} FROM {self._work()} WHERE calls <> 0 AND start >= :since AND start < :until",
+        row = self._tables.first_row(
+            f"SELECT {counts} FROM {self._sums_with_units()} WHERE calls <> 0 AND start >= :since AND start < :until",
             since=since,
             until=until,
         )
@@ -263,12 +265,12 @@ class SqlWorkRows(ABC):
     ) -> Sequence[tuple[int, int]]:
         column = _COLUMNS[unit]
         among = (
-            f"{self._work()} WHERE {column} > {REST} AND calls <> 0 AND start >= :begin AND start < :end"
-            f" AND {column} NOT IN ({self._linked(unit)})"
+            f"{self._sums_with_units()} WHERE {column} > {REST} AND calls <> 0 AND start >= :begin AND start < :end"
+            f" AND {column} NOT IN ({self._linked_units_sql(unit)})"
         )
         return self._tables.all(
             f"SELECT h.{column}, MAX(h.start) FROM (SELECT * FROM {among}) h"
-            f" JOIN {self._named('keys')} k ON k.id = h.key GROUP BY h.{column}"
+            f" JOIN {self._table('keys')} k ON k.id = h.key GROUP BY h.{column}"
             " HAVING MAX(CASE WHEN h.start >= :since AND h.start < :until THEN 1 ELSE 0 END) = 1"
             f" ORDER BY SUM({self.about}), h.{column} LIMIT :most",
             since=listed[0],
@@ -278,16 +280,16 @@ class SqlWorkRows(ABC):
             most=most,
         )
 
-    def _work(self, query: CostQuery | None = None, sums: str = "") -> str:
+    def _sums_with_units(self, query: CostQuery | None = None, sums: str = "") -> str:
         """
         Return the sums with their units as a table. A linked unit counts if a sum has none of its own. `sums` is a
         statement that replaces the table of sums.
         """
-        pairs, named = self._pairs(), UNITS if query is None else query.named
-        linked, links = work_links.with_links(pairs, self._named(work_links.LINKS), _COLUMNS, named)
+        pairs, named = self._link_pairs(), UNITS if query is None else query.used_dimensions
+        linked, links = work_links.join_links(pairs, self._table(work_links.LINKS), _COLUMNS, named)
         units = {name: linked.get(name, f"p.{column}") for name, column in _COLUMNS.items()}
         joined = (
-            f"{'sums' if sums else self._named(WORK)} w JOIN {self._named(SETS)} p ON p.id = w.units{links}"
+            f"{'sums' if sums else self._table(WORK)} w JOIN {self._table(SETS)} p ON p.id = w.units{links}"
         )
         shown = ", ".join(f"{units[name]} AS {column}" for name, column in _COLUMNS.items())
         rows = (
@@ -296,48 +298,48 @@ class SqlWorkRows(ABC):
         return f"({rows}) of_units"
 
     def run_tree(self, query: CostQuery, since: int, until: int) -> RunTree:
-        sets, pairs, seen = self._named(SETS), self._pairs(), self._seen_by(query)
+        sets, pairs, seen = self._table(SETS), self._link_pairs(), self._visible_sets_sql(query)
         few = self._few_sets(query)
-        used = f"SELECT units FROM {self._named(WORK)} WHERE start >= {since} AND start < {until}"
-        links = self._named(work_links.LINKS) if work_links.has_parents(pairs, RUN) else ""
-        rows = self._tables.all(above(sets, f"{used}{few and f' AND {few}'}", links=links, seen=seen))
+        used = f"SELECT units FROM {self._table(WORK)} WHERE start >= {since} AND start < {until}"
+        links = self._table(work_links.LINKS) if work_links.has_parents(pairs, RUN) else ""
+        rows = self._tables.all(above_sql(sets, f"{used}{few and f' AND {few}'}", links=links, seen=seen))
         parents, sessions = dict[int, int](), defaultdict[int, list[int]](list)
         for run, session, parent in rows:
             sessions[run].append(session)
             if parent is not None:
                 parents[run] = min(parent, parents.get(run, parent))
-        for run, parent in self._started_by(RUN).items():
+        for run, parent in self._linked_parents(RUN).items():
             if run in sessions or not seen:
                 parents.setdefault(run, parent)
-        forks = self._started_by(SESSION) if query.unit == SESSION else {}
+        forks = self._linked_parents(SESSION) if query.unit == SESSION else {}
         hidden = {*parents.values()} - sessions.keys() if seen and query.unit == RUN else set[int]()
         if forks and seen:
-            ends = _listing({*forks, *forks.values()})
+            ends = _number_list({*forks, *forks.values()})
             found = (
                 f"SELECT DISTINCT unit_session FROM {sets} WHERE unit_session IN ({ends}) AND id IN ({seen})"
             )
             visible = {session for (session,) in self._tables.all(found)}
             hidden = {*forks.values()} - visible
             forks = {session: above for session, above in forks.items() if session in visible}
-        return RunTree(parents=without_circles(parents), sessions=sessions, forks=forks, hidden=hidden)
+        return RunTree(parents=cut_circles(parents), sessions=sessions, forks=forks, hidden=hidden)
 
-    def _started_by(self, unit: str) -> Mapping[int, int]:
+    def _linked_parents(self, unit: str) -> Mapping[int, int]:
         """Return the sessions or runs that are linked, with those that started them."""
-        if not work_links.has_parents(self._pairs(), unit):
+        if not work_links.has_parents(self._link_pairs(), unit):
             return {}
-        links = f"SELECT id, linked FROM {self._named(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
+        links = f"SELECT id, linked FROM {self._table(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
         return dict(self._tables.all(f"{links} AND linked > {REST}"))
 
-    def _seen_by(self, query: CostQuery) -> str:
+    def _visible_sets_sql(self, query: CostQuery) -> str:
         """Return the SQL for the sets of units of which the trees of a query consist, "" for all."""
         if query.trees_of is None:
             return ""
-        keys = self.listed.format(",".join(map(str, self.numbers_with(query.trees_of))))
+        keys = self.listed.format(",".join(map(str, self.numbers_having(query.trees_of))))
         since, until = _days_around(query)
-        return self._seen(f"({keys})", str(since), str(until))
+        return self._sets_with_calls_sql(f"({keys})", str(since), str(until))
 
-    def _seen(self, keys: str, since: str, until: str) -> str:
-        work = self._named(WORK)  # without DISTINCT, which would take most of the time
+    def _sets_with_calls_sql(self, keys: str, since: str, until: str) -> str:
+        work = self._table(WORK)  # without DISTINCT, which would take most of the time
         return f"SELECT units FROM {work} WHERE start >= {since} AND start < {until} AND calls <> 0 AND key IN {keys}"
 
     def _few_sets(self, query: CostQuery) -> str:
@@ -348,31 +350,31 @@ class SqlWorkRows(ABC):
         """
         if query.is_limited:
             return ""
-        sets, links = self._named(SETS), self._named(work_links.LINKS)
+        sets, links = self._table(SETS), self._table(work_links.LINKS)
         few: set[int] | None = None
-        for name, numbers in _chosen(query):
+        for name, numbers in _chosen_units(query):
             if not numbers or (min(numbers) <= REST and name != SESSION):  # REST and NONE have no index
                 continue
-            found = [_with_any(sets, name, numbers)]
+            found = [_sets_with_any(sets, name, numbers)]
             if query.aggregated and name == query.unit:
                 linked = self._linked_below(name, numbers)
-                found = [below(sets, [*numbers, *linked], of_runs=name == RUN)]
+                found = [below_sql(sets, [*numbers, *linked], of_runs=name == RUN)]
                 if name == SESSION and (runs := self._linked_below(RUN, ())):
-                    found.append(f"SELECT id FROM ({below(sets, runs, of_runs=True)}) linked")
+                    found.append(f"SELECT id FROM ({below_sql(sets, runs, of_runs=True)}) linked")
             elif name in TARGETS:
-                found += work_links.linked_sets(self._pairs(), links, sets, _COLUMNS, name, numbers)
+                found += work_links.linked_sets(self._link_pairs(), links, sets, _COLUMNS, name, numbers)
             rows = self._tables.all(f"SELECT id FROM ({' UNION '.join(found)}) few LIMIT {_MOST_SETS + 1}")
             if len(rows) <= _MOST_SETS:
                 ids = {id for (id,) in rows}
                 few = ids if few is None else few & ids
-        return "" if few is None else f"units IN ({_listing(sorted(few))})"
+        return "" if few is None else f"units IN ({_number_list(sorted(few))})"
 
     def _linked_below(self, unit: str, numbers: Sequence[int]) -> Collection[int]:
         """
         Return the sessions that links place below some sessions. Of runs, return all linked ones, because they may be
         below a run that only reports place below.
         """
-        parents = self._started_by(unit)
+        parents = self._linked_parents(unit)
         if unit == RUN:
             return parents.keys()
         children = defaultdict[int, list[int]](list)
@@ -391,7 +393,7 @@ class SqlWorkRows(ABC):
         so a set may belong to several.
         """
         is_by_unit = query.unit is not None and [*query.group_by] == [query.unit]
-        return is_by_unit and not work_links.has_times(self._pairs(), query.named)
+        return is_by_unit and not work_links.has_times(self._link_pairs(), query.used_dimensions)
 
     def _sets_of_range(self, query: CostQuery, since: int, until: int) -> str:
         """
@@ -400,58 +402,58 @@ class SqlWorkRows(ABC):
         """
         if query.is_limited:
             return ""
-        pairs = self._pairs()
+        pairs = self._link_pairs()
         terms = [
-            f" AND p.{_COLUMNS[name]} IN ({_listing(numbers)})"
-            for name, numbers in _chosen(query)
+            f" AND p.{_COLUMNS[name]} IN ({_number_list(numbers)})"
+            for name, numbers in _chosen_units(query)
             if not (query.aggregated and name == query.unit) and not work_links.has_links(pairs, name)
         ]
         if not terms:
             return ""
-        used = f"SELECT units FROM {self._named(WORK)} WHERE start >= {since} AND start < {until}"
+        used = f"SELECT units FROM {self._table(WORK)} WHERE start >= {since} AND start < {until}"
         # with the plus sign, SQLite reads the range and does not look up the sums of each set
-        return f"+units IN (SELECT p.id FROM {self._named(SETS)} p WHERE p.id IN ({used}){''.join(terms)})"
+        return f"+units IN (SELECT p.id FROM {self._table(SETS)} p WHERE p.id IN ({used}){''.join(terms)})"
 
-    def _pairs(self) -> int:
+    def _link_pairs(self) -> int:
         """Return which kinds of links there are, as the functions of `work_links` take them."""
-        return self.state().get(work_links.PAIRS, 0)
+        return self.state_values().get(work_links.PAIRS, 0)
 
-    def _linked(self, unit: str) -> str:
-        return work_links.linked_units(unit, self._named(work_links.LINKS))
+    def _linked_units_sql(self, unit: str) -> str:
+        return work_links.linked_units(unit, self._table(work_links.LINKS))
 
     def linked_targets(self, since: int) -> Collection[tuple[str, int]]:
-        pairs = self._pairs()
-        linked = {unit: self._linked(unit) for unit in TREES if work_links.has_parents(pairs, unit)}
+        pairs = self._link_pairs()
+        linked = {unit: self._linked_units_sql(unit) for unit in TREES if work_links.has_parents(pairs, unit)}
         return {
             (unit, number)
             for unit in (*TARGETS, *linked)
             for (number,) in self._tables.all(
-                f"SELECT DISTINCT {_COLUMNS[unit]} FROM {self._work()} WHERE start >= :since"
+                f"SELECT DISTINCT {_COLUMNS[unit]} FROM {self._sums_with_units()} WHERE start >= :since"
                 + (f" AND {_COLUMNS[unit]} IN ({linked[unit]})" if unit in linked else ""),
                 since=since,
             )
         }
 
     def replace_links(self, links: UnitLinks) -> None:
-        table = self._named(work_links.LINKS)
+        table = self._table(work_links.LINKS)
         self._tables.run(f"DELETE FROM {table}")
         self._tables.run_each(
-            insert(f"{self.prefix}{work_links.LINKS}", work_links.COLUMNS), work_links.rows_of(links)
+            insert_sql(f"{self.prefix}{work_links.LINKS}", work_links.COLUMNS), work_links.link_rows(links)
         )
         self._add_names({link.number: link.name for link in links.links if link.target in TARGETS})
-        for statement in work_links.unlisted_targets(table, self._named(UNLISTED)):
+        for statement in work_links.unlisted_targets(table, self._table(UNLISTED)):
             self._tables.run(statement)
         self.set_state(**work_links.state_of_links(links), **new_marks())
 
     def unlist_work(self, unit: str, ids: Collection[int]) -> None:
-        [newest] = self._tables.one(f"SELECT COALESCE(MAX(start), 0) FROM {self._named(WORK)}")
+        [newest] = self._tables.first_row(f"SELECT COALESCE(MAX(start), 0) FROM {self._table(WORK)}")
         self._unlist(unit, ids, newest)
 
     def expire_work(self, unit: str, before: int) -> None:
         column = _COLUMNS[unit]
         expired = self._tables.all(
-            f"SELECT {column} FROM {self._work()} WHERE {column} > {REST} AND calls <> 0"
-            f" AND {column} NOT IN ({self._linked(unit)})"
+            f"SELECT {column} FROM {self._sums_with_units()} WHERE {column} > {REST} AND calls <> 0"
+            f" AND {column} NOT IN ({self._linked_units_sql(unit)})"
             f" GROUP BY {column} HAVING MAX(start) < :before",
             before=before,
         )
@@ -464,73 +466,73 @@ class SqlWorkRows(ABC):
 
     def _unlist_some(self, unit: str, ids: Sequence[int], seen: int) -> None:
         """Replace units by REST in all sets, and add the sums of a changed set to those of the set that it equals."""
-        changed = self._sets_with(_COLUMNS[unit], ids)
+        changed = self._sets_having(_COLUMNS[unit], ids)
         parents = dict[int, int]()
         if unit == RUN:
             for run, parent in sorted(
                 {(units[_RUN], units[-1]) for units in changed.values() if units[-1] > REST}
             ):
                 parents.setdefault(run, parent)
-            changed |= self._sets_with(_PARENT, ids)
+            changed |= self._sets_having(_PARENT, ids)
         self._tables.run_each(
-            f"INSERT INTO {self._named(UNLISTED)} (unit, id, {_PARENT}, seen) VALUES (:unit, :id, :parent, :seen)"
+            f"INSERT INTO {self._table(UNLISTED)} (unit, id, {_PARENT}, seen) VALUES (:unit, :id, :parent, :seen)"
             " ON CONFLICT DO NOTHING",
             [
                 {"unit": UNITS[unit].number, "id": id, "parent": parents.get(id, NONE), "seen": seen}
                 for id in ids
             ],
         )
-        self.set_state(**{UNLISTS: self.state().get(UNLISTS, 0) + 1}, **new_marks())
-        for linked in work_links.unlisted_targets(self._named(work_links.LINKS), self._named(UNLISTED)):
+        self.set_state(**{UNLISTS: self.state_values().get(UNLISTS, 0) + 1}, **new_marks())
+        for linked in work_links.unlisted_targets(self._table(work_links.LINKS), self._table(UNLISTED)):
             self._tables.run(linked)
-        self._move(changed)
+        self._move_sums(changed)
 
-    def _sets_with(self, column: str, numbers: Collection[int]) -> dict[int, Units]:
+    def _sets_having(self, column: str, numbers: Collection[int]) -> dict[int, Units]:
         """Return the sets with some numbers in a column, which are above REST."""
         statement = (
-            f"SELECT id, {_NAMES} FROM {self._named(SETS)} WHERE {column} > {REST} AND {column} IN :numbers"
+            f"SELECT id, {_NAMES} FROM {self._table(SETS)} WHERE {column} > {REST} AND {column} IN :numbers"
         )
         return {id: tuple(units) for id, *units in self._tables.all(statement, numbers=sorted(numbers))}
 
-    def _move(self, sets: Mapping[int, Units]) -> None:
+    def _move_sums(self, sets: Mapping[int, Units]) -> None:
         """Move the sums of sets to the sets that have REST instead of the units that are no longer listed."""
-        unlisted = self._unlisted(sets.values())
-        listed = {number: _listed(units, unlisted) for number, units in sets.items()}
+        unlisted = self._unlisted_parents(sets.values())
+        listed = {number: _replace_unlisted(units, unlisted) for number, units in sets.items()}
         numbers = self._numbers_of_sets({*listed.values()})
-        work, moved = self._named(WORK), "units IN :sets"
+        work, moved = self._table(WORK), "units IN :sets"
         rows = self._tables.all(
             f"SELECT start, units, key, {', '.join(self.shown)} FROM {work} h WHERE {moved}",
             sets=sorted(sets),
         )
         self._tables.run(f"DELETE FROM {work} WHERE {moved}", sets=sorted(sets))
-        self._tables.run(f"DELETE FROM {self._named(SETS)} WHERE id IN :sets", sets=sorted(sets))
+        self._tables.run(f"DELETE FROM {self._table(SETS)} WHERE id IN :sets", sets=sorted(sets))
         self._add_sums(
-            (start, numbers[listed[units]], key, self._measures(values))
+            (start, numbers[listed[units]], key, self._read_measures(values))
             for start, units, key, *values in rows
         )
 
     def forget_unlisted(self, unit: str, before: int) -> None:
-        statement = f"DELETE FROM {self._named(UNLISTED)} WHERE unit = :unit AND seen < :before"
+        statement = f"DELETE FROM {self._table(UNLISTED)} WHERE unit = :unit AND seen < :before"
         if self._tables.run(statement, unit=UNITS[unit].number, before=before):
-            self.set_state(**{FORGOTTEN: max(before, self.state().get(FORGOTTEN, 0))})
+            self.set_state(**{FORGOTTEN: max(before, self.state_values().get(FORGOTTEN, 0))})
 
     def _hours_to_days(self, before: int) -> None:
         """Add the sums of hours before a midnight to those of their days."""
-        hours = f"FROM {self._named(WORK)} w WHERE w.start < :before AND w.start % {DAY_S} <> 0"
-        self._join(
-            f"w.start - w.start % {DAY_S}, w.units, w.key, {self._summed('w.')} {hours}", before=before
+        hours = f"FROM {self._table(WORK)} w WHERE w.start < :before AND w.start % {DAY_S} <> 0"
+        self._add_selected(
+            f"w.start - w.start % {DAY_S}, w.units, w.key, {self._sum_columns('w.')} {hours}", before=before
         )
-        hours = f"{self._named(WORK)} WHERE start < :before AND start % {DAY_S} <> 0"
+        hours = f"{self._table(WORK)} WHERE start < :before AND start % {DAY_S} <> 0"
         self._tables.run(f"DELETE FROM {hours}", before=before)
 
-    def _summed(self, of: str) -> str:
+    def _sum_columns(self, of: str) -> str:
         return ", ".join(f"CAST(sum({of}{name}) AS {self.cast.get(name, 'bigint')})" for name in self.columns)
 
-    def _join(self, selected: str, **values: object) -> None:
+    def _add_selected(self, selected: str, **values: object) -> None:
         """Add up selected sums by start, set of units and dimensions, and add them to the stored sums."""
         added = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in self.columns)
         self._tables.run(
-            f"INSERT INTO {self._named(WORK)} AS old (start, units, key, {', '.join(self.columns)})"
+            f"INSERT INTO {self._table(WORK)} AS old (start, units, key, {', '.join(self.columns)})"
             f" SELECT {selected} GROUP BY 1, 2, 3 ON CONFLICT (start, units, key) DO UPDATE SET {added}",
             **values,
         )
@@ -540,32 +542,36 @@ class SqlWorkRows(ABC):
     ) -> Sequence[Lineage]:
         seen, values = "", dict[str, object](numbers=numbers_of(unit, names), most=most)
         if of is not None and of.trees_of is not None:
-            seen = self._seen(":keys", ":since", ":until")
+            seen = self._sets_with_calls_sql(":keys", ":since", ":until")
             since, until = _days_around(of)
-            values |= {"keys": self.numbers_with(of.trees_of), "since": since, "until": until}
-        statement = lineage(self._named(SETS), _COLUMNS[unit], has_below=has_below, seen=seen)
+            values |= {"keys": self.numbers_having(of.trees_of), "since": since, "until": until}
+        statement = lineage_sql(self._table(SETS), _COLUMNS[unit], has_below=has_below, seen=seen)
         rows = self._tables.all(statement, **values)
         return [
-            Lineage(shown(RUN, run), parent and shown(RUN, parent), session and shown(SESSION, session))
+            Lineage(
+                digest_text(RUN, run),
+                parent and digest_text(RUN, parent),
+                session and digest_text(SESSION, session),
+            )
             for run, parent, session in rows
         ]
 
     def drop_unused_units(self) -> None:
         nothing = " AND ".join(f"{name} = 0" for name in self.columns)
-        self._tables.run(f"DELETE FROM {self._named(WORK)} WHERE {nothing}")
-        sets, used = self._named(SETS), f"SELECT units FROM {self._named(WORK)}"
+        self._tables.run(f"DELETE FROM {self._table(WORK)} WHERE {nothing}")
+        sets, used = self._table(SETS), f"SELECT units FROM {self._table(WORK)}"
         # PostgreSQL would compare each row with each used one, because a large NOT IN has no hash table
         unused = f"SELECT id FROM {sets} EXCEPT SELECT id FROM kept"
         self._tables.run(f"{linked_sets(sets, used)} DELETE FROM {sets} WHERE id IN ({unused})")
         kept = " UNION ".join(
             f"SELECT {_COLUMNS[name]} FROM {sets}" for name, unit in UNITS.items() if unit.is_named
         )
-        kept += f" UNION SELECT linked FROM {self._named(work_links.LINKS)}"
-        names = self._named(NAMES)
+        kept += f" UNION SELECT linked FROM {self._table(work_links.LINKS)}"
+        names = self._table(NAMES)
         unused = f"SELECT id FROM {names} EXCEPT SELECT * FROM ({kept}) kept"
         self._tables.run(f"DELETE FROM {names} WHERE id IN ({unused})")
 
-    def _of_units(self, query: CostQuery, sums: str = "") -> str:
+    def _filtered_sums(self, query: CostQuery, sums: str = "") -> str:
         """
         Return the sums that pass a query's filters by unit, as a table and the beginning of a condition. `sums`
         replaces the table of sums, and has only those of the sets that can pass.
@@ -576,20 +582,20 @@ class SqlWorkRows(ABC):
         # A term of both tables is checked for each visible sum. No index finds the sets of hidden units.
         visible = " + 0 * units" if query.is_limited else ""
         terms = [
-            f"{_COLUMNS[name]}{visible} IN ({_listing(numbers)})"
-            for name, numbers in _chosen(query)
+            f"{_COLUMNS[name]}{visible} IN ({_number_list(numbers)})"
+            for name, numbers in _chosen_units(query)
             if name != of_tree
         ]
         terms += [
-            f"{_COLUMNS[name]}{visible} NOT IN ({_listing(numbers_of(name, values))})"
+            f"{_COLUMNS[name]}{visible} NOT IN ({_number_list(numbers_of(name, values))})"
             for name, values in query.exclude.items()
             if name in UNITS and values and name != of_tree
         ]
         if not terms and query.unit_place is None:
-            return f"{self._named(WORK)} WHERE"
+            return f"{self._table(WORK)} WHERE"
         if not sums and (few := self._few_sets(query)):
             terms.append(few)
-        return f"{self._work(query, sums)} WHERE {''.join(f'{term} AND ' for term in terms)}"
+        return f"{self._sums_with_units(query, sums)} WHERE {''.join(f'{term} AND ' for term in terms)}"
 
     def _group_terms(self, query: CostQuery, first: int) -> list[str]:
         """
@@ -609,7 +615,7 @@ class SqlWorkRows(ABC):
         column = f"h.{_COLUMNS[unit]}"
         name = f"'{unit}:' || {self.hexadecimal.format(column)}"
         if UNITS[unit].is_named:
-            name = f"COALESCE((SELECT n.name FROM {self._named(NAMES)} n WHERE n.id = {column}), '{OTHER}')"
+            name = f"COALESCE((SELECT n.name FROM {self._table(NAMES)} n WHERE n.id = {column}), '{OTHER}')"
         return f"CASE {column} WHEN {NONE} THEN '' WHEN {REST} THEN '{OTHER}' ELSE {name} END"
 
 
@@ -618,7 +624,7 @@ def _days_around(query: CostQuery) -> tuple[int, int]:
     return int(query.since.timestamp()) - DAY_S, int(query.until.timestamp()) + DAY_S
 
 
-def _chosen(query: CostQuery) -> list[tuple[str, Sequence[int]]]:
+def _chosen_units(query: CostQuery) -> list[tuple[str, Sequence[int]]]:
     """Return the units that a query wants, by kind."""
     chosen: list[tuple[str, Sequence[str]]] = [each for each in query.include.items() if each[0] in UNITS]
     if query.only is not None and (place := query.unit_place) is not None:
@@ -626,18 +632,18 @@ def _chosen(query: CostQuery) -> list[tuple[str, Sequence[int]]]:
     return [(name, numbers_of(name, values)) for name, values in chosen]
 
 
-def _with_any(sets: str, unit: str, numbers: Sequence[int]) -> str:
+def _sets_with_any(sets: str, unit: str, numbers: Sequence[int]) -> str:
     """Return the SQL that selects the sets with one of these units. The condition is that of the index."""
     column = _COLUMNS[unit]
     is_listed = "" if unit == SESSION else f" AND {column} > {REST}"
-    return f"SELECT id FROM {sets} WHERE {column} IN ({_listing(numbers)}){is_listed}"
+    return f"SELECT id FROM {sets} WHERE {column} IN ({_number_list(numbers)}){is_listed}"
 
 
-def _listing(numbers: Iterable[int]) -> str:
+def _number_list(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers)) or "NULL"
 
 
-def _listed(units: Units, unlisted: Mapping[tuple[int, int], int]) -> Units:
+def _replace_unlisted(units: Units, unlisted: Mapping[tuple[int, int], int]) -> Units:
     if not unlisted:
         return units
     *own, parent = units

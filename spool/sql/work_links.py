@@ -34,7 +34,7 @@ def has_parents(pairs: int, unit: str) -> bool:
     return bool(pairs >> len(_PAIRS) + TREES.index(unit) & 1)
 
 
-def rows_of(links: UnitLinks) -> list[dict[str, int]]:
+def link_rows(links: UnitLinks) -> list[dict[str, int]]:
     return [
         {
             "target": UNITS[link.target].number,
@@ -52,7 +52,7 @@ def rows_of(links: UnitLinks) -> list[dict[str, int]]:
     ]
 
 
-def with_links(
+def join_links(
     pairs: int, table: str, columns: Mapping[str, str], named: Container[str]
 ) -> tuple[Mapping[str, str], str]:
     """

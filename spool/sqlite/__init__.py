@@ -13,9 +13,9 @@ from spool.clusters import ClusterTable
 from spool.container_files.container_rows import ContainerContents
 from spool.container_files.files import ContainerFiles
 from spool.devices.table import DeviceTable
-from spool.disks import mount_of
+from spool.disks import find_mount
 from spool.errors import SpoolDamaged
-from spool.installation import derived, installation_secret
+from spool.installation import derive_secret, installation_secret
 from spool.ledger.ledger import Ledger
 from spool.log.protocols import Observer
 from spool.packed.native import Native
@@ -97,7 +97,7 @@ class SqliteSpool:
             registry_problem=registry_problem,
             secret=self.secret,
             incarnation=self.incarnation,
-            rename_records=SqlErasing(SqliteTransactions(self.database, "records")).rename,
+            rename_records=SqlErasing(SqliteTransactions(self.database, "records")).rename_records,
             overwrite=partial(overwrite, self.database),
             close=close,
         )
@@ -140,10 +140,10 @@ async def open_spool(
                 database,
                 settings=settings,
                 clock=clock,
-                secret=derived(secret, "log"),
+                secret=derive_secret(secret, "log"),
                 reserve=reserve,
                 rest=Rest(database),
-                mount=mount_of(directory),
+                mount=find_mount(directory),
                 routes=delivery_rows,
                 observer=observer,
                 cache_bytes=cache_bytes,
@@ -183,7 +183,7 @@ async def read_spool(
         clusters = await ClusterTable.open(SqlClusters(SqliteTransactions(database, "clusters")), clock=clock)
         streams = await open_streams(database, clock)
         book = StreamBook(await streams.streams())
-        incarnation = await database.read(recovery.incarnation)
+        incarnation = await database.read(recovery.read_incarnation)
         await log.open()
         heard = SqliteHeard(database, clock, max_senders=settings.max_senders)
         await heard.open()

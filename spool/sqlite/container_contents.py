@@ -29,13 +29,13 @@ class DiskContents:
         self._drafts += 1
         path = self._directory / f"{id}.{self._drafts}{DRAFT}"
 
-        def make() -> BinaryIO:
+        def make_file() -> BinaryIO:
             make_directory(self._directory, 0o700)
             file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
             file.write(head)
             return file
 
-        return DiskDraft(await asyncio.to_thread(make), path, self._directory / id)
+        return DiskDraft(await asyncio.to_thread(make_file), path, self._directory / id)
 
     async def read(self, id: str) -> AsyncIterator[bytes]:
         file = await asyncio.to_thread((self._directory / id).open, "rb")
@@ -54,7 +54,7 @@ class DiskContents:
         if ids:
             await asyncio.to_thread(delete_files)
 
-    async def heads(self) -> Mapping[str, bytes]:
+    async def stored_heads(self) -> Mapping[str, bytes]:
         """Return the first line of each file. Delete drafts that a killed process left."""
 
         def read_heads() -> dict[str, bytes]:
@@ -110,14 +110,14 @@ class DiskDraft:
 
         await asyncio.to_thread(flush_and_close)
 
-    async def keep(self) -> None:
+    async def store_draft(self) -> None:
         def rename_and_flush() -> None:
             replace_file(self._path, self._final)
             flush_directory(self._final.parent)
 
         await asyncio.to_thread(rename_and_flush)
 
-    async def drop(self) -> None:
+    async def delete_draft(self) -> None:
         def delete_file() -> None:
             self._file.close()
             self._path.unlink(missing_ok=True)

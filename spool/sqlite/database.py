@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import aiosqlite
 
 from spool.errors import SpoolUnavailable
-from spool.listing import folded
+from spool.listing import fold_case
 from spool.sql.connection import SqlConnection
 from spool.turns.threads import lower_priority
 
@@ -86,7 +86,7 @@ def is_corrupt(error: sqlite3.Error) -> bool:
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(_DAMAGE)
 
 
-def damage(why: str) -> sqlite3.DatabaseError:
+def damage_error(why: str) -> sqlite3.DatabaseError:
     """Return the error that SQLite would raise for this damage."""
     error = sqlite3.DatabaseError(why)
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
@@ -118,21 +118,21 @@ class _Connection(aiosqlite.Connection):
     met_damage: Callable[[sqlite3.Error], None] = staticmethod(lambda error: None)
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
-        result: Coroutine[Any, Any, T] = self._execute(self._timed, lambda: work(self._conn))  # type: ignore[no-untyped-call]
+        result: Coroutine[Any, Any, T] = self._execute(self._time_work, lambda: work(self._conn))  # type: ignore[no-untyped-call]
         return result
 
     def transaction(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
-        result: Coroutine[Any, Any, T] = self._execute(self._timed, lambda: self._transact(work))  # type: ignore[no-untyped-call]
+        result: Coroutine[Any, Any, T] = self._execute(self._time_work, lambda: self._run_transaction(work))  # type: ignore[no-untyped-call]
         return result
 
-    def _timed(self, work: Callable[[], T]) -> T:
+    def _time_work(self, work: Callable[[], T]) -> T:
         self.began = time.monotonic()
         try:
             return work()
         except BaseException as error:
             _end_statements(error)
             if isinstance(error, UnicodeDecodeError):
-                as_damage = damage("a text in the file is not valid UTF-8")
+                as_damage = damage_error("a text in the file is not valid UTF-8")
                 self.met_damage(as_damage)
                 raise as_damage from error
             if isinstance(error, sqlite3.Error) and is_corrupt(error):
@@ -141,7 +141,7 @@ class _Connection(aiosqlite.Connection):
         finally:
             self.began = None
 
-    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _run_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._conn
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -167,7 +167,7 @@ class _Connection(aiosqlite.Connection):
         except sqlite3.Error as error:
             problem = f"cannot be moved into the file: {error}"
         else:
-            if moved_pages < pages and _size(_wal(self.path)) > WAL_BYTES:
+            if moved_pages < pages and _file_bytes(_wal_path(self.path)) > WAL_BYTES:
                 problem = "grows, because another process reads an old state of the file (a backup, a shell)"
         if problem and problem != self.checkpoint_problem:
             extra = {"action": "checkpoint_failed", "file": self.path.name}
@@ -189,7 +189,7 @@ class Database:
         self.path = path
         self._writer = writer
         self._reader = reader
-        self._wal = _wal(path)
+        self._wal = _wal_path(path)
         status = path.stat()
         self._identity = (status.st_dev, status.st_ino)
 
@@ -200,13 +200,13 @@ class Database:
         """Open or create the file (mode 0600), and run the migrations in `prepare` before first use."""
         _check_header(path)
         _create(path)
-        writer = await _opened(lambda: _connect(path, durable=durable))
+        writer = await _open_connection(lambda: _connect(path, durable=durable))
         writer.path = path
         try:
             await writer.run(prepare)
             # A start reads pages that no commit needs, so release the memory of these pages.
             await writer.run(lambda connection: connection.execute("PRAGMA shrink_memory").fetchall())
-            reader = await _opened(lambda: _connect_to_read(path))
+            reader = await _open_connection(lambda: _connect_to_read(path))
         except BaseException:
             await writer.close()
             raise
@@ -229,14 +229,14 @@ class Database:
     async def snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` concurrently with the writer, on one consistent snapshot."""
 
-        def within(connection: sqlite3.Connection) -> T:
+        def work_in_transaction(connection: sqlite3.Connection) -> T:
             connection.execute("BEGIN")
             try:
                 return work(connection)
             finally:
                 connection.execute("ROLLBACK")
 
-        return await self._reader.run(within)
+        return await self._reader.run(work_in_transaction)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """
@@ -263,7 +263,7 @@ class Database:
 
     def wal_bytes(self) -> int:
         """Return the size of the write-ahead log, or 0 if it cannot be read."""
-        return _size(self._wal)
+        return _file_bytes(self._wal)
 
     @property
     def checkpoint_problem(self) -> str:
@@ -298,7 +298,7 @@ async def overwrite(database: Database) -> str:
     may be left, or "".
     """
 
-    def rewrite(connection: sqlite3.Connection) -> str:
+    def vacuum_file(connection: sqlite3.Connection) -> str:
         name = database.path.name
         pages: int = connection.execute("PRAGMA page_count").fetchone()[0]
         if pages * PAGE > MOST_REWRITTEN:
@@ -308,7 +308,7 @@ async def overwrite(database: Database) -> str:
         return f"a reader kept the write-ahead log of {name} from being emptied" if is_busy else ""
 
     try:
-        return await database.run(rewrite)
+        return await database.run(vacuum_file)
     except sqlite3.OperationalError as error:
         if is_corrupt(error):
             raise
@@ -327,7 +327,7 @@ async def passes_quick_check(database: Database) -> bool:
         return not is_corrupt(error)
 
 
-async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
+async def _open_connection(connector: Callable[[], sqlite3.Connection]) -> _Connection:
     connection = _Connection(connector, iter_chunk_size=64)
     # the thread is a daemon, so that a connection left open after a failure does not keep the process from ending
     connection._thread.daemon = True
@@ -340,11 +340,11 @@ async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
     return connection
 
 
-def _wal(path: Path) -> Path:
+def _wal_path(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
-def _size(path: Path) -> int:
+def _file_bytes(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
@@ -361,7 +361,7 @@ def _check_header(path: Path) -> None:
     with path.open("rb") as file:
         header = file.read(100)
     if any(struct.unpack_from(form, header, at) != expected for at, (form, expected) in HEADER.items()):
-        raise damage("the header of the file is damaged")
+        raise damage_error("the header of the file is damaged")
 
 
 def _create(path: Path) -> None:
@@ -373,7 +373,7 @@ def _create(path: Path) -> None:
 
 def add_functions(connection: sqlite3.Connection) -> None:
     """Add the SQL function `folded`, which also folds characters outside ASCII."""
-    connection.create_function("folded", 1, folded, deterministic=True)
+    connection.create_function("folded", 1, fold_case, deterministic=True)
 
 
 def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
@@ -390,7 +390,7 @@ def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
         add_functions(connection)
     except UnicodeDecodeError as error:  # SQLite returned the damaged name of a table
         connection.close()
-        raise damage("the list of tables is damaged") from error
+        raise damage_error("the list of tables is damaged") from error
     except BaseException:
         connection.close()
         raise
@@ -419,22 +419,22 @@ class SqliteConnection:
         self._connection = connection
 
     def run(self, statement: str, /, **values: object) -> int:
-        text, lists = _text(statement)
-        return self._connection.execute(text, _bound(values, lists) if lists else values).rowcount
+        text, lists = _translate_statement(statement)
+        return self._connection.execute(text, _encode_lists(values, lists) if lists else values).rowcount
 
     def run_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
-        text, values = _of_rows(statement)
+        text, values = _positional_statement(statement)
         self._connection.executemany(text, map(values, rows))
 
     def all(self, statement: str, /, **values: object) -> list[tuple[Any, ...]]:
-        text, lists = _text(statement)
-        return self._connection.execute(text, _bound(values, lists) if lists else values).fetchall()
+        text, lists = _translate_statement(statement)
+        return self._connection.execute(text, _encode_lists(values, lists) if lists else values).fetchall()
 
-    def one(self, statement: str, /, **values: object) -> Any:
-        text, lists = _text(statement)
-        return self._connection.execute(text, _bound(values, lists) if lists else values).fetchone()
+    def first_row(self, statement: str, /, **values: object) -> Any:
+        text, lists = _translate_statement(statement)
+        return self._connection.execute(text, _encode_lists(values, lists) if lists else values).fetchone()
 
-    def folded(self, text: str) -> tuple[str, Mapping[str, object]]:
+    def folded_expression(self, text: str) -> tuple[str, Mapping[str, object]]:
         return f"CASE WHEN {text} GLOB '*[^ -~]*' THEN folded({text}) ELSE lower({text}) END", {}
 
 
@@ -449,10 +449,12 @@ class SqliteTransactions:
         self._what = what
 
     async def read(self, work: Callable[[SqlConnection], T]) -> T:
-        return await self._reading(self._database.read(lambda connection: work(SqliteConnection(connection))))
+        return await self._translate_read_errors(
+            self._database.read(lambda connection: work(SqliteConnection(connection)))
+        )
 
     async def snapshot(self, work: Callable[[SqlConnection], T]) -> T:
-        return await self._reading(
+        return await self._translate_read_errors(
             self._database.snapshot(lambda connection: work(SqliteConnection(connection)))
         )
 
@@ -462,7 +464,7 @@ class SqliteTransactions:
         except sqlite3.Error as error:
             raise SpoolUnavailable(f"{self._what} cannot be written: {error}") from error
 
-    async def _reading(self, running: Awaitable[T]) -> T:
+    async def _translate_read_errors(self, running: Awaitable[T]) -> T:
         try:
             return await running
         except sqlite3.Error as error:
@@ -470,23 +472,23 @@ class SqliteTransactions:
 
 
 @cache
-def _text(statement: str) -> tuple[str, Sequence[str]]:
+def _translate_statement(statement: str) -> tuple[str, Sequence[str]]:
     """Translate a statement of `spool/sql` for SQLite. Return it with the names of its list parameters."""
     plain = statement.replace("{schema}.", "").replace("{for_update}", "")
     return _LIST.sub(r"IN (SELECT value FROM json_each(:\1))", plain), _LIST.findall(plain)
 
 
 @cache
-def _of_rows(statement: str) -> tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
+def _positional_statement(statement: str) -> tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
     """
     Return the statement with positional parameters, which bind faster, and a function that puts a row's
     values in their order.
     """
-    text, _ = _text(statement)
+    text, _ = _translate_statement(statement)
     names = _PARAMETER.findall(text)
     places = _PARAMETER.sub("?", text)
     return places, itemgetter(*names) if len(names) > 1 else lambda row: [row[name] for name in names]
 
 
-def _bound(values: dict[str, Any], lists: Sequence[str]) -> dict[str, Any]:
+def _encode_lists(values: dict[str, Any], lists: Sequence[str]) -> dict[str, Any]:
     return values | {name: json.dumps(values[name]) for name in lists}

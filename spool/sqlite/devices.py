@@ -39,7 +39,7 @@ class SqliteDevices:
                 Unenrolled(name=name, first_seen=first, last_seen=last, count=count, key=key)
                 for name, first, last, count, key in SqliteConnection(connection).all(ALL_NAMES)
             ]
-            return [_device(row) for row in connection.execute(_ALL)], names
+            return [_read_device(row) for row in connection.execute(_ALL)], names
 
         return await self._database.read(read)
 
@@ -47,7 +47,7 @@ class SqliteDevices:
         def write_devices(connection: sqlite3.Connection) -> None:
             rows = SqliteConnection(connection)
             rows.run_each(DELETE, [{"id": id} for id in wanted.deleted])
-            connection.executemany(_PUT, [_row(device) for device in wanted.devices])
+            connection.executemany(_PUT, [_device_values(device) for device in wanted.devices])
             connection.executemany(
                 _PUT_NAME,
                 [
@@ -72,23 +72,23 @@ class SqliteDevices:
     async def outlast_commits(self) -> None:
         """Do nothing, because no other process writes."""
 
-    async def ended(self, wanted: DeviceWrite) -> Expectations:
+    async def failed_expectations(self, wanted: DeviceWrite) -> Expectations:
         return NO_EXPECTATIONS
 
-    async def names(self) -> Sequence[Unenrolled]:
+    async def unenrolled_names(self) -> Sequence[Unenrolled]:
         return (await self.load())[1]
 
-    async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+    async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         return {}
 
 
-def _row(device: Device) -> list[Any]:
+def _device_values(device: Device) -> list[Any]:
     values = {name: getattr(device, name) for name in _COLUMNS}
     values.update({name: json.dumps(dict(values[name])) for name in _JSON})
     return list(values.values())
 
 
-def _device(row: Sequence[Any]) -> Device:
+def _read_device(row: Sequence[Any]) -> Device:
     values = dict(zip(_COLUMNS, row, strict=True))
     values.update({name: json.loads(values[name]) for name in _JSON})
     values.update({name: bool(values[name]) for name in _FLAGS})

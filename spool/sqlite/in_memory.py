@@ -27,7 +27,7 @@ from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL, DirectoryLock
 from spool.sqlite.ledger import SqliteLedger
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
 from spool.sqlite.log.rest import Rest
-from spool.sqlite.migrations import migrate, statements
+from spool.sqlite.migrations import migrate, read_statements
 from spool.sqlite.registry import SqliteRegistry
 from spool.sqlite.reserve import Reserve
 from spool.storage import Engine, Storage, StorageOptions
@@ -44,9 +44,9 @@ class MemoryDatabase(Database):
 
     def __init__(self, file: str) -> None:
         self.path = NOWHERE / file
-        self._connection = _connected()
+        self._connection = _open_connection()
         weakref.finalize(self, self._connection.close)
-        self._connection.deserialize(_prepared(file))
+        self._connection.deserialize(_empty_tables(file))
 
     async def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._connection
@@ -75,17 +75,17 @@ class MemoryDatabase(Database):
         """Do nothing. The rows stay for the next opening, and are freed with this object."""
 
 
-def _connected() -> sqlite3.Connection:
+def _open_connection() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     add_functions(connection)
     return connection
 
 
 @cache
-def _prepared(file: str) -> bytes:
+def _empty_tables(file: str) -> bytes:
     """Return a file's empty tables as bytes. They are created once per process."""
-    with closing(_connected()) as connection:
-        migrate(connection, statements(file))
+    with closing(_open_connection()) as connection:
+        migrate(connection, read_statements(file))
         return connection.serialize()
 
 
@@ -105,10 +105,10 @@ class _NoReserve(Reserve):
 class _NoRest(Rest):
     """A `Rest` that does nothing, because there is no file to protect."""
 
-    def begin(self) -> None:
+    def start_writing(self) -> None:
         return
 
-    async def note(self) -> None:
+    async def write_note(self) -> None:
         return
 
 
@@ -131,7 +131,7 @@ class MemoryContents:
         for id in ids:
             self.kept.pop(id, None)
 
-    async def heads(self) -> Mapping[str, bytes]:
+    async def stored_heads(self) -> Mapping[str, bytes]:
         return {id: data.partition(b"\n")[0] + b"\n" for id, data in self.kept.items()}
 
 
@@ -147,10 +147,10 @@ class MemoryDraft:
     async def flush(self) -> None:
         """Do nothing, because there is no disk."""
 
-    async def keep(self) -> None:
+    async def store_draft(self) -> None:
         self._contents.kept[self._id] = bytes(self._data)
 
-    async def drop(self) -> None:
+    async def delete_draft(self) -> None:
         self._data.clear()
 
 

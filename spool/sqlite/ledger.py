@@ -42,13 +42,13 @@ from spool.sqlite.database import (
     Database,
     SqliteConnection,
     Watch,
-    damage,
+    damage_error,
     is_corrupt,
     overwrite,
     passes_quick_check,
 )
 from spool.sqlite.directory import LEDGER
-from spool.sqlite.migrations import migrate, statements
+from spool.sqlite.migrations import migrate, read_statements
 
 COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
 # positions of the two amounts in a row, in the order of MONEY
@@ -65,17 +65,17 @@ class AskedSums:
         self.sums = [f"SUM(h.{name})" if name in self.wanted else "0" for name in read]
         self._rest = (0,) * (len(COLUMNS) - len(read))
 
-    def measures(self, values: Sequence[int]) -> Measures:
-        return [*joined(values), *self._rest]
+    def read_measures(self, values: Sequence[int]) -> Measures:
+        return [*join_money(values), *self._rest]
 
 
-def joined(values: Sequence[int]) -> Measures:
+def join_money(values: Sequence[int]) -> Measures:
     """Return measures from column values. The limbs of money are joined."""
     reported, estimated = money.joined(*values[_REPORTED]), money.joined(*values[_ESTIMATED])
     return [*values[: _REPORTED.start], reported, estimated, *values[_ESTIMATED.stop :]]
 
 
-def columns_of(measures: Measures) -> Sequence[int]:
+def column_values(measures: Measures) -> Sequence[int]:
     """Return measures as stored values, in the order of COLUMNS."""
     counts = len(COUNTS)
     reported, estimated = measures[counts : counts + len(MONEY)]
@@ -93,7 +93,7 @@ FUNCTION = (
 )
 
 
-def where(query: CostQuery) -> tuple[str, list[str]]:
+def filter_condition(query: CostQuery) -> tuple[str, list[str]]:
     """
     Return an SQL condition for the filters of a query, to be appended to another condition, and its parameters.
     """
@@ -102,10 +102,10 @@ def where(query: CostQuery) -> tuple[str, list[str]]:
     for word, chosen in (("IN", query.include), ("NOT IN", query.exclude)):
         for name, wanted_values in chosen.items():
             marks = ", ".join("?" * len(wanted_values))
-            terms += f" AND {expression(query.derived.get(name, name))} {word} ({marks})"
+            terms += f" AND {dimension_sql(query.derived.get(name, name))} {word} ({marks})"
             values += wanted_values
     if query.only is not None:
-        names = [expression(query.derived.get(name, name)) for name in query.group_by]
+        names = [dimension_sql(query.derived.get(name, name)) for name in query.group_by]
         marks = f"({', '.join('?' * len(names))})"
         listed = ", ".join([marks] * len(query.only))
         terms += f" AND ({', '.join(names)}) IN (VALUES {listed})"
@@ -115,14 +115,14 @@ def where(query: CostQuery) -> tuple[str, list[str]]:
 
 def shown_as(dimension: str | Derived) -> str:
     """Return the SQL expression for a dimension in a result. Unknown values are NULL."""
-    return f"NULLIF({expression(dimension)}, '')"
+    return f"NULLIF({dimension_sql(dimension)}, '')"
 
 
-def expression(dimension: str | Derived) -> str:
+def dimension_sql(dimension: str | Derived) -> str:
     """Return the SQL expression for a dimension. The name of a tag becomes part of the SQL."""
     if isinstance(dimension, Derived):
         name = dimension.name.replace("'", "''")
-        return f"{FUNCTION}('{name}'{''.join(f', {expression(source)}' for source in dimension.sources)})"
+        return f"{FUNCTION}('{name}'{''.join(f', {dimension_sql(source)}' for source in dimension.sources)})"
     if dimension in DIMENSIONS:
         return f"k.{dimension}"
     if dimension in PRICED_BY:
@@ -130,7 +130,7 @@ def expression(dimension: str | Derived) -> str:
     if dimension == "origin":
         return f"COALESCE({shown_as(TAG + ROW_TAG + dimension)}, 'calls')"
     if dimension in ROW_DIMENSIONS:
-        return expression(TAG + ROW_TAG + dimension)
+        return dimension_sql(TAG + ROW_TAG + dimension)
     if dimension == "corrects":  # the value is the part of the column `provider` after the separator
         return "substr(h.provider, instr(h.provider || char(31), char(31)) + 1)"
     if dimension in BILLED_DIMENSIONS:
@@ -178,9 +178,9 @@ _NEWEST_OUTCOME = """
 _NONE_CHOSEN: tuple[Sequence[str], int, Sequence[int]] = ((), 0, ())
 
 
-def prepare(connection: sqlite3.Connection) -> None:
+def migrate_ledger(connection: sqlite3.Connection) -> None:
     """Migrate the file to the newest version."""
-    migrate(connection, statements(LEDGER))
+    migrate(connection, read_statements(LEDGER))
 
 
 class SqliteLedgerRows(SqlLedgerRows):
@@ -200,10 +200,10 @@ class SqliteLedgerRows(SqlLedgerRows):
         self._chosen: tuple[Sequence[str], int, Sequence[int]] = _NONE_CHOSEN
         self._functions: dict[str, Callable[[tuple[str, ...]], str]] = {}
 
-    def numbers_of(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
-        return [self._number(values) for values in dimensions]
+    def find_or_assign_numbers(self, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
+        return [self._find_or_add_number(values) for values in dimensions]
 
-    def _number(self, values: DimensionValues) -> int:
+    def _find_or_add_number(self, values: DimensionValues) -> int:
         row = self._connection.execute(_FIND_NUMBER, values).fetchone()
         if row is None:
             self._chosen = _NONE_CHOSEN
@@ -225,33 +225,33 @@ class SqliteLedgerRows(SqlLedgerRows):
         marks = ", ".join("?" * (len(key) + len(COLUMNS)))
         self._connection.executemany(
             f"INSERT INTO {table} ({', '.join(key)}, {_NAMES}) VALUES ({marks}) ON CONFLICT DO UPDATE SET {_ADDED}",
-            ((*place, *columns_of(measures)) for place, measures in sums),
+            ((*place, *column_values(measures)) for place, measures in sums),
         )
 
     def totals(
         self, spans: Sequence[Span], query: CostQuery, *, by_start: bool = False
     ) -> Iterator[GroupSum]:
-        self._derive(query.derived)
+        self._register_derived(query.derived)
         if query.group_by:
-            yield from self._groups(spans, query, by_start=by_start)
+            yield from self._sum_by_group(spans, query, by_start=by_start)
             return
         for span in spans:
             width, since, until, rollup = span
-            is_by_unit = rollup == ROLLUP and query.filters_units
+            is_by_unit = rollup == ROLLUP and query.has_unit_filters
             if is_by_unit or 0 < rollup < ROLLUP or until - since <= _FEW * width:
-                yield from self._groups([span], query, by_start=by_start)
+                yield from self._sum_by_group([span], query, by_start=by_start)
             else:
-                yield from self._outcomes(span, query, by_start=by_start)
+                yield from self._sum_by_outcome(span, query, by_start=by_start)
 
     def sums_by_number(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
-        self._derive(query.derived)
-        summed, values = self._by_number(spans, query, _COMPARED)
+        self._register_derived(query.derived)
+        summed, values = self._sums_by_number_sql(spans, query, _COMPARED)
         join = money.joined
         for row in self._connection.execute(f"SELECT * FROM {summed}", values):
             yield (*row[:6], join(row[6], row[7], row[8]), join(row[9], row[10], row[11]))
 
     def groups_of(self, numbers: Sequence[int], query: CostQuery) -> Iterator[tuple[int, str, str, Group]]:
-        self._derive(query.derived)
+        self._register_derived(query.derived)
         names = [shown_as(query.derived.get(name, name)) for name in query.group_by]
         rows = self._connection.execute(
             f"SELECT {', '.join(['k.id', 'k.status', 'k.cost_source', *names])} FROM keys k"
@@ -261,8 +261,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         for number, status, cost_source, *group in rows:
             yield number, status, cost_source, tuple(group)
 
-    def _groups(self, spans: Sequence[Span], query: CostQuery, *, by_start: bool) -> Iterator[GroupSum]:
-        names = self._names(query)
+    def _sum_by_group(self, spans: Sequence[Span], query: CostQuery, *, by_start: bool) -> Iterator[GroupSum]:
+        names = self._group_expressions(query)
         needed_columns = AskedSums(query.measures)
         columns = ", ".join(
             ["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *needed_columns.sums]
@@ -278,17 +278,17 @@ class SqliteLedgerRows(SqlLedgerRows):
         # Joining the dimensions to each row costs more than adding up the rows first, except for a few days.
         # Sums of units of work would lose their unit.
         if query.unit is None and not by_start and (len(spans) > 1 or until - since > _FEW * width):
-            summed, values = self._by_number(spans, query, needed_columns.wanted)
+            summed, values = self._sums_by_number_sql(spans, query, needed_columns.wanted)
         else:
-            within, values = self._of_span(spans[0], query)
+            within, values = self._span_sums_sql(spans[0], query)
             summed = f"(SELECT * FROM {within})"
-        only, listed = self._only(query)
+        only, listed = self._only_groups_sql(query)
         rows = self._connection.execute(
             f"SELECT {columns} FROM {summed} h JOIN keys k ON k.id = h.key{only} GROUP BY {grouped}",
             (*values, *listed),
         )
         end = 3 + len(names)
-        measures = needed_columns.measures
+        measures = needed_columns.read_measures
         for row in rows:
             yield GroupSum(row[3:end], row[1], row[2], measures(row[end:]), row[0])
 
@@ -297,15 +297,19 @@ class SqliteLedgerRows(SqlLedgerRows):
         columns = ", ".join(
             ["k.status", "k.cost_source", *(f"SUM(h.{name}) AS {name}" for name in needed_columns.wanted)]
         )
-        table, values = self._by_set(span, query, columns, grouped="h.units, k.status, k.cost_source")
-        shown = ", ".join([*self._names(query), "h.status", "h.cost_source", *needed_columns.sums])
+        table, values = self._sums_by_set_sql(
+            span, query, columns, grouped="h.units, k.status, k.cost_source"
+        )
+        shown = ", ".join(
+            [*self._group_expressions(query), "h.status", "h.cost_source", *needed_columns.sums]
+        )
         rows = self._connection.execute(
             f"SELECT {shown} FROM {table} h GROUP BY {self._group_terms(query, 1)[0]}, 2, 3", values
         )
         for row in rows:
-            yield GroupSum(row[:1], row[1], row[2], needed_columns.measures(row[3:]))
+            yield GroupSum(row[:1], row[1], row[2], needed_columns.read_measures(row[3:]))
 
-    def _by_set(
+    def _sums_by_set_sql(
         self, span: Span, query: CostQuery, columns: str, grouped: str
     ) -> tuple[str, Sequence[int | str]]:
         """
@@ -315,31 +319,35 @@ class SqliteLedgerRows(SqlLedgerRows):
         width, since, until, _ = span
         few = self._few_sets(query) or self._sets_of_range(query, since, until)
         rows_of_sets = f"{WORK} WHERE{few and f' {few} AND'}".replace("{schema}.", "")
-        within, values = self._within(rows_of_sets, width, since, until, *where(query.without_unit()))
+        within, values = self._filtered_sums_sql(
+            rows_of_sets, width, since, until, *filter_condition(query.without_unit())
+        )
         sums = f"SELECT h.units, {columns} FROM (SELECT * FROM {within}) h JOIN keys k ON k.id = h.key"
         sums += f" GROUP BY {grouped}"
-        return f"(SELECT * FROM {self._of_units(query, sums)} TRUE)".replace("{schema}.", ""), values
+        return f"(SELECT * FROM {self._filtered_sums(query, sums)} TRUE)".replace("{schema}.", ""), values
 
-    def _by_number(
+    def _sums_by_number_sql(
         self, spans: Sequence[Span], query: CostQuery, columns: Sequence[str]
     ) -> tuple[str, Sequence[int | str]]:
         """Return the SQL that adds up columns of spans by number of the dimensions, with parameters."""
         parts, values = list[str](), list[int | str]()
         for span in spans:
-            within, parameters = self._of_span(span, query)
+            within, parameters = self._span_sums_sql(span, query)
             parts.append(f"SELECT key, {', '.join(columns)} FROM {within}")
             values += parameters
         sums = ", ".join(f"SUM({name}) AS {name}" for name in columns)
         return f"(SELECT key, {sums} FROM ({' UNION ALL '.join(parts)}) GROUP BY key)", values
 
-    def _of_span(self, span: Span, query: CostQuery) -> tuple[str, Sequence[int | str]]:
+    def _span_sums_sql(self, span: Span, query: CostQuery) -> tuple[str, Sequence[int | str]]:
         """Return the SQL of the sums of a span that pass the query's filters, with parameters."""
         width, since, until, rollup = span
-        table = self._of_units(query) if rollup == ROLLUP else self._of_rollup(width, rollup)
+        table = self._filtered_sums(query) if rollup == ROLLUP else self._rollup_source(width, rollup)
         table = table.replace("{schema}.", "")
-        return self._within(table, width, since, until, *where(query.without_unit() if query.unit else query))
+        return self._filtered_sums_sql(
+            table, width, since, until, *filter_condition(query.without_unit() if query.unit else query)
+        )
 
-    def _names(self, query: CostQuery) -> Sequence[str]:
+    def _group_expressions(self, query: CostQuery) -> Sequence[str]:
         """Return the SQL expressions of the dimensions that a query groups by."""
         return [
             f"NULLIF({self._shown_unit(name, query).replace('{schema}.', '')}, '')"
@@ -348,35 +356,35 @@ class SqliteLedgerRows(SqlLedgerRows):
             for name in query.group_by
         ]
 
-    def _only(self, query: CostQuery) -> tuple[str, Sequence[str]]:
+    def _only_groups_sql(self, query: CostQuery) -> tuple[str, Sequence[str]]:
         """Return the SQL that limits the groups of a query by unit of work, with parameters."""
         if query.only is None or query.unit_place is None or query.aggregated:
             return "", ()
-        names = [f"IFNULL({name}, '')" for name in self._names(query)]
+        names = [f"IFNULL({name}, '')" for name in self._group_expressions(query)]
         listed = ", ".join([f"({', '.join('?' * len(names))})"] * len(query.only))
         values = [value or "" for group in query.only for value in group]
         return f" WHERE ({', '.join(names)}) IN (VALUES {listed})", values
 
-    def _outcomes(self, span: Span, query: CostQuery, *, by_start: bool) -> Iterator[GroupSum]:
+    def _sum_by_outcome(self, span: Span, query: CostQuery, *, by_start: bool) -> Iterator[GroupSum]:
         """
         Return the sums by status and cost source only.
 
         The sums of the most frequent pair are computed as the total minus all other pairs. So most rows are
         added in table order, without sorting or lookups.
         """
-        within, values = self._of_span(span, query)
+        within, values = self._span_sums_sql(span, query)
         needed_columns = AskedSums(query.measures)
         start, grouped = ("h.start", "GROUP BY h.start") if by_start else ("0", "")
         sums = ", ".join(needed_columns.sums)
         rows = self._connection.execute(
             f"SELECT {start}, {sums} FROM (SELECT * FROM {within}) h {grouped}", values
         )
-        remaining = {row[0]: needed_columns.measures(row[1:]) for row in rows if row[1] is not None}
+        remaining = {row[0]: needed_columns.read_measures(row[1:]) for row in rows if row[1] is not None}
         newest_outcome = self._connection.execute(_NEWEST_OUTCOME).fetchone() if remaining else None
         if newest_outcome is None:
             return
         for row in self._other_outcomes(span, query, newest_outcome, start, sums):
-            measures = needed_columns.measures(row[3:])
+            measures = needed_columns.read_measures(row[3:])
             remaining[row[0]] = list(map(sub, remaining[row[0]], measures))
             yield GroupSum((), row[1], row[2], measures, row[0])
         for begun, measures in remaining.items():
@@ -387,12 +395,12 @@ class SqliteLedgerRows(SqlLedgerRows):
     ) -> Iterable[Sequence[Any]]:
         """Return the sums of a span whose status and cost source differ from the most frequent pair."""
         others = "k.status <> ? OR k.cost_source <> ?"
-        terms, wanted = where(query.without_unit() if query.unit else query)
+        terms, wanted = filter_condition(query.without_unit() if query.unit else query)
         exist = f"SELECT EXISTS (SELECT 1 FROM keys k WHERE ({others}){terms})"
         [has_others] = self._connection.execute(exist, (*newest_outcome, *wanted)).fetchone()
         if not has_others:  # as in most cases, so that no sums are read
             return ()
-        within, values = self._of_span(span, query)
+        within, values = self._span_sums_sql(span, query)
         others_sql = f"{within} AND key IN (SELECT id FROM keys k WHERE {others})"
         return self._connection.execute(
             f"SELECT {start}, k.status, k.cost_source, {sums} FROM (SELECT * FROM {others_sql}) h"
@@ -400,15 +408,15 @@ class SqliteLedgerRows(SqlLedgerRows):
             (*values, *newest_outcome),
         )
 
-    def largest(
+    def largest_groups(
         self, spans: Sequence[Span], query: CostQuery, most: int | None
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
-        self._derive(query.derived)
-        names = self._names(query)
+        self._register_derived(query.derived)
+        names = self._group_expressions(query)
         most = -1 if most is None else most
         if query.unit is not None:
             return self._largest_units(spans[0], query, most)
-        summed, values = self._by_number(spans, query, _LIMBS)
+        summed, values = self._sums_by_number_sql(spans, query, _LIMBS)
         grouped = ", ".join(str(index) for index in range(1, len(names) + 1))
         rows = self._connection.execute(
             f"SELECT {', '.join(names)}, COUNT(*) OVER (), {_COST_LIMBS[0]} + {_COST_LIMBS[1]} / 1e9 AS cost"
@@ -417,9 +425,9 @@ class SqliteLedgerRows(SqlLedgerRows):
         ).fetchall()
         return rows[0][-2] if rows else 0, [(row[:-2], row[-1]) for row in rows]
 
-    def numbers_with(self, dimension: Derived) -> Sequence[int]:
-        self._derive({dimension.name: dimension})
-        rows = self._connection.execute(f"SELECT id FROM keys k WHERE {expression(dimension)} <> ''")
+    def numbers_having(self, dimension: Derived) -> Sequence[int]:
+        self._register_derived({dimension.name: dimension})
+        rows = self._connection.execute(f"SELECT id FROM keys k WHERE {dimension_sql(dimension)} <> ''")
         return [number for (number,) in rows]
 
     def _largest_units(
@@ -429,13 +437,13 @@ class SqliteLedgerRows(SqlLedgerRows):
         cost, dimensions = "SUM(h.high) + SUM(h.low) / 1e9", ""
         if self._adds_up_by_set(query):
             columns = f"{_COST_LIMBS[0]} AS high, {_COST_LIMBS[1]} AS low"
-            table, values = self._by_set(span, query, columns, grouped="h.units")
+            table, values = self._sums_by_set_sql(span, query, columns, grouped="h.units")
         else:
             cost, dimensions = f"{_COST_LIMBS[0]} + {_COST_LIMBS[1]} / 1e9", "JOIN keys k ON k.id = h.key"
-            within, values = self._of_span(span, query)
+            within, values = self._span_sums_sql(span, query)
             table = f"(SELECT * FROM {within})"
         rows = self._connection.execute(
-            f"SELECT {', '.join(self._names(query))}, {cost} AS cost FROM {table} h {dimensions}"
+            f"SELECT {', '.join(self._group_expressions(query))}, {cost} AS cost FROM {table} h {dimensions}"
             f" GROUP BY {', '.join(map(str, self._group_terms(query, 1)))} ORDER BY cost DESC LIMIT ?",
             (*values, most),
         ).fetchall()
@@ -444,20 +452,20 @@ class SqliteLedgerRows(SqlLedgerRows):
     def has_more_groups(self, query: CostQuery, most: int) -> bool:
         if query.unit is not None:
             return True
-        self._derive(query.derived)
+        self._register_derived(query.derived)
         names = ", ".join(shown_as(query.derived.get(name, name)) for name in query.group_by)
         statement = f"SELECT COUNT(*) FROM (SELECT DISTINCT {names} FROM keys k LIMIT ?)"
         [count] = self._connection.execute(statement, (most + 1,)).fetchone()
         return bool(count > most)
 
     def passes_all(self, query: CostQuery) -> bool:
-        self._derive(query.derived)
-        terms, values = where(replace(query, only=None))
+        self._register_derived(query.derived)
+        terms, values = filter_condition(replace(query, only=None))
         fails = f"SELECT EXISTS (SELECT 1 FROM keys k WHERE k.kind <> '{BILLED}' AND NOT (TRUE{terms}))"
         [fails_any] = self._connection.execute(fails, values).fetchone()
         return not fails_any
 
-    def _within(
+    def _filtered_sums_sql(
         self, of: str, width: int, since: int, until: int, terms: str, values: Sequence[str]
     ) -> tuple[str, Sequence[int | str]]:
         """
@@ -472,14 +480,14 @@ class SqliteLedgerRows(SqlLedgerRows):
         first = begin(width, since)
         starts = range(first if first == since else first + width, until, width)
         max_numbers = _LOOKED_UP // max(len(starts), 1)
-        numbers = self._numbers(chosen, values, max_numbers)
+        numbers = self._filtered_numbers(chosen, values, max_numbers)
         if numbers is None:
             return f"{of} start >= ? AND start < ? AND key IN ({chosen})", (since, until, *values)
         listed = "(SELECT value FROM json_each(?))"
         parameters = (json.dumps([*starts]), json.dumps(numbers))
         return f"{of} start IN {listed} AND key IN {listed}", parameters
 
-    def _numbers(self, chosen: str, values: Sequence[str], max_numbers: int) -> Sequence[int] | None:
+    def _filtered_numbers(self, chosen: str, values: Sequence[str], max_numbers: int) -> Sequence[int] | None:
         """
         Return the numbers that pass a filter, or None if there are more than `max_numbers`.
 
@@ -500,22 +508,24 @@ class SqliteLedgerRows(SqlLedgerRows):
     ) -> Iterator[MeterSum]:
         start = "h.start" if by_start else "0"
         if query.meter == EVERY_METER:
-            return self._metered(
+            return self._read_meter_sums(
                 width, since, until, query, start, "NOT (h.meter >= ? AND h.meter < ?)", *CHARGES
             )
-        return self._metered(width, since, until, query, start, "h.meter = ?", query.meter)
+        return self._read_meter_sums(width, since, until, query, start, "h.meter = ?", query.meter)
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[MeterSum]:
-        return self._metered(width, since, until, query, "h.start", "h.meter >= ? AND h.meter < ?", *CHARGES)
+        return self._read_meter_sums(
+            width, since, until, query, "h.start", "h.meter >= ? AND h.meter < ?", *CHARGES
+        )
 
-    def _metered(
+    def _read_meter_sums(
         self, width: int, since: int, until: int, query: CostQuery, start: str, which: str, *named: str
     ) -> Iterator[MeterSum]:
-        self._derive(query.derived)
-        names = [expression(query.derived.get(name, name)) for name in query.group_by]
+        self._register_derived(query.derived)
+        names = [dimension_sql(query.derived.get(name, name)) for name in query.group_by]
         columns = ", ".join([start, *names, "k.status", "h.meter"])
         grouped = ", ".join(str(index) for index in range(1 if start != "0" else 2, len(names) + 4))
-        terms, values = where(query)
+        terms, values = filter_condition(query)
         rows = self._connection.execute(
             f"SELECT {columns}, SUM(h.whole), SUM(h.millionths) FROM meters h JOIN keys k ON k.id = h.key"
             f" WHERE h.width = ? AND h.start >= ? AND h.start < ? AND {which}{terms} GROUP BY {grouped}",
@@ -528,18 +538,18 @@ class SqliteLedgerRows(SqlLedgerRows):
     def billed_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
-        self._derive(query.derived)
+        self._register_derived(query.derived)
         from spool.sql import billed  # imported only if billed costs are used
 
-        names = [expression(query.derived.get(name, name)) for name in query.group_by]
-        filters = billed.FilterParts.of(query)
-        group_columns = filters.apart(query, by_start=by_start)
-        of_keys, keys = where(filters.of_keys)
-        of_bills, bills = where(filters.of_bills)
-        of_both, both_values = where(filters.of_both)
+        names = [dimension_sql(query.derived.get(name, name)) for name in query.group_by]
+        filters = billed.FilterParts.split_filters(query)
+        group_columns = filters.columns_before_join(query, by_start=by_start)
+        of_keys, keys = filter_condition(filters.of_keys)
+        of_bills, bills = filter_condition(filters.of_bills)
+        of_both, both_values = filter_condition(filters.of_both)
         if "key" in group_columns or of_keys or rollup:
-            table = billed.source_of(self.prefix, width, rollup).replace("{schema}.", "")
-            within, values = self._within(table, width, since, until, of_keys, keys)
+            table = billed.sums_source(self.prefix, width, rollup).replace("{schema}.", "")
+            within, values = self._filtered_sums_sql(table, width, since, until, of_keys, keys)
         else:  # for these columns, sums per day are stored
             within = f"({billed.kept_sums(self.prefix, '?1', '?2')}) h WHERE TRUE".replace("{schema}.", "")
             values = (since, until)
@@ -559,15 +569,15 @@ class SqliteLedgerRows(SqlLedgerRows):
         yield from billed.group_sums(rows)
 
     def first_known(self, width: int, dimension: str) -> int | None:
-        known = f"SELECT id FROM keys k WHERE {expression(dimension)} <> ''"
+        known = f"SELECT id FROM keys k WHERE {dimension_sql(dimension)} <> ''"
         statement = f"SELECT start FROM {TABLES[width]} WHERE key IN ({known}) ORDER BY start LIMIT 1"
         row = self._connection.execute(statement).fetchone()
         return int(row[0]) if row else None
 
     def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
         if isinstance(dimension, Derived):
-            self._derive({dimension.name: dimension})
-        column = expression(dimension)
+            self._register_derived({dimension.name: dimension})
+        column = dimension_sql(dimension)
         statement = (
             f"SELECT DISTINCT {column} AS value FROM keys k WHERE value <> '' AND k.kind <> '{BILLED}'"
             " ORDER BY value LIMIT ?"
@@ -578,15 +588,15 @@ class SqliteLedgerRows(SqlLedgerRows):
         if not dimensions:
             yield [()]
             return
-        columns = ", ".join(map(expression, dimensions))
+        columns = ", ".join(map(dimension_sql, dimensions))
         cursor = self._connection.execute(f"SELECT {columns} FROM keys k WHERE k.kind <> '{BILLED}'")
         while rows := cursor.fetchmany(_FETCHED):
             yield rows
 
-    def _measures(self, values: Sequence[Any]) -> Measures:
-        return joined(values)
+    def _read_measures(self, values: Sequence[Any]) -> Measures:
+        return join_money(values)
 
-    def _derive(self, derived: DerivedDimensions) -> None:
+    def _register_derived(self, derived: DerivedDimensions) -> None:
         """Make derived dimensions available to the SQL function, by their names."""
         known = self._functions
         added = {
@@ -625,10 +635,10 @@ class SqliteLedger:
         return cls(await _open(directory / LEDGER, clock), clock)
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
-        return await self._guarded(lambda database, inner: database.transaction(inner), work)
+        return await self._translate_errors(lambda database, inner: database.transaction(inner), work)
 
     async def read(self, work: Callable[[LedgerRows], T]) -> T:
-        return await self._guarded(lambda database, inner: database.snapshot(inner), work)
+        return await self._translate_errors(lambda database, inner: database.snapshot(inner), work)
 
     async def overwrite(self) -> str:
         return await overwrite(self._database)
@@ -639,7 +649,7 @@ class SqliteLedger:
     async def close(self) -> None:
         await self._database.close()
 
-    async def _guarded(
+    async def _translate_errors(
         self,
         run: Callable[[Database, Callable[[sqlite3.Connection], T]], Awaitable[T]],
         work: Callable[[LedgerRows], T],
@@ -687,23 +697,23 @@ async def open_ledger(
 
 async def _open(path: Path, clock: Clock) -> Database:
     try:
-        return await Database.open(path, _prepare)
+        return await Database.open(path, _migrate_and_check)
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise SpoolUnavailable(f"{path}: {error}") from error
         _move_aside(path, clock)
-        return await Database.open(path, _prepare)
+        return await Database.open(path, _migrate_and_check)
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
+def _migrate_and_check(connection: sqlite3.Connection) -> None:
     """
     Migrate the file and check its state. Commits are flushed, because a log entry may be deleted once
     it is counted.
     """
-    prepare(connection)
-    if any(type(value) is not int for value in SqliteLedgerRows(connection).state().values()):
+    migrate_ledger(connection)
+    if any(type(value) is not int for value in SqliteLedgerRows(connection).state_values().values()):
         # the type is checked here, so that damage is found at the start and not later
-        raise damage("a value of the ledger's state has another type")
+        raise damage_error("a value of the ledger's state has another type")
 
 
 def _move_aside(path: Path, clock: Clock) -> None:

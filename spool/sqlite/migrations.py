@@ -15,9 +15,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from spool.errors import OtherSchema
-from spool.sql.schemas import FIRST, digests
+from spool.sql.schemas import FIRST, schema_digests
 from spool.sqlite.damage.write_ahead_log import newest_page
-from spool.sqlite.database import PAGE, damage
+from spool.sqlite.database import PAGE, damage_error
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL
 
 # For each file, the files in schema/ of each version. Do not change released versions, because no build opens a file
@@ -43,13 +43,13 @@ MARK = 0x546F6C00  # the bytes "Tol"; the version is added
 VERSION_AT, MARK_AT, HEADER_BYTES = 60, 68, 100
 
 
-def script(name: str) -> str:
+def read_script(name: str) -> str:
     return files(__package__).joinpath("schema", name).read_text("utf-8")
 
 
 @cache
-def statements(file: str) -> Sequence[str]:
-    return tuple("\n".join(map(script, names)) for names in VERSIONS[file])
+def read_statements(file: str) -> Sequence[str]:
+    return tuple("\n".join(map(read_script, names)) for names in VERSIONS[file])
 
 
 def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
@@ -62,31 +62,31 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     current = version(connection)
     (mark,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if mark != (mark_of(current) if current else 0) or (tables and not current):
-        raise damage("the header of the file has an inconsistent version")
+    if mark != (application_id(current) if current else 0) or (tables and not current):
+        raise damage_error("the header of the file has an inconsistent version")
     _check_known(current, versions)
-    for number, statements in _steps(current, versions):
+    for number, statements in _missing_versions(current, versions):
         # executescript would first commit an open transaction, so BEGIN and COMMIT are part of the script
         try:
-            numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {mark_of(number)};"
+            numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {application_id(number)};"
             connection.executescript(f"BEGIN IMMEDIATE;\n{statements}\n;{numbered}\nCOMMIT;")
         except sqlite3.OperationalError as error:
             _roll_back(connection)
             if str(error).endswith("already exists"):
-                raise damage(f"the file is newer than its header states: {error}") from error
+                raise damage_error(f"the file is newer than its header states: {error}") from error
             raise
         except BaseException:
             _roll_back(connection)
             raise
 
 
-def numbers(versions: Sequence[str]) -> list[int]:
+def version_numbers(versions: Sequence[str]) -> list[int]:
     """Return `user_version` after each version: its number in the highest byte, and 24 bits of its digest."""
-    found = digests(versions)
+    found = schema_digests(versions)
     return [number << 24 | int(digest[:6], 16) for number, digest in enumerate(found, start=FIRST)]
 
 
-def mark_of(number: int) -> int:
+def application_id(number: int) -> int:
     """Return `application_id` for a `user_version`. PRAGMA reads it as a signed number."""
     return (MARK + number) & 0x7FFFFFFF
 
@@ -106,12 +106,12 @@ def check_schema(path: Path, versions: Sequence[str]) -> None:
         return
     if len(header) >= HEADER_BYTES:
         (current,), (mark,) = (struct.unpack_from(">I", header, at) for at in (VERSION_AT, MARK_AT))
-        if mark == mark_of(current):
+        if mark == application_id(current):
             _check_known(current, versions)
 
 
 def _check_known(current: int, versions: Sequence[str]) -> None:
-    known = numbers(versions)
+    known = version_numbers(versions)
     if current in (0, *known):
         return
     number, own = current >> 24, known[-1] >> 24
@@ -126,9 +126,9 @@ def _check_known(current: int, versions: Sequence[str]) -> None:
     )
 
 
-def _steps(current: int, versions: Sequence[str]) -> list[tuple[int, str]]:
+def _missing_versions(current: int, versions: Sequence[str]) -> list[tuple[int, str]]:
     """Return the missing versions, each with its number. For a new file, return all of them as one step."""
-    known = numbers(versions)
+    known = version_numbers(versions)
     if not current:
         return [(known[-1], ";\n".join(versions))]
     begin = known.index(current) + 1

@@ -67,7 +67,7 @@ def find(
     return {row[0]: PartialReport(*row) for row in rows}
 
 
-def follow(connection: sqlite3.Connection, changes: Mapping[bytes, PartialReport | None]) -> None:
+def write_changes(connection: sqlite3.Connection, changes: Mapping[bytes, PartialReport | None]) -> None:
     """Write the changes that a commit makes to partial reports. None deletes a report."""
     connection.executemany(_FORGET, [(key,) for key, report in changes.items() if report is None])
     connection.executemany(_PUT, [report for report in changes.values() if report is not None])
@@ -131,18 +131,18 @@ class SqliteHeard:
     async def find(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         return [sender for caller in callers for sender in self._of_callers.get(caller, ())]
 
-    async def forget(self, before: float) -> int:
+    async def delete_old(self, before: float) -> int:
         if self._newest < before:
             self._of_callers = {}
         forgotten = 0
-        while removed := await self._database.transaction(partial(_forget, before=before)):
+        while removed := await self._database.transaction(partial(_delete_some_old, before=before)):
             forgotten += removed
         held = Holdings(
             dict(await self._database.read(lambda connection: connection.execute(_HELD).fetchall()))
         )
         over = sum(held.values()) - self._max_senders
         while over > 0:
-            key = held.fullest()
+            key = held.largest_owner()
             removed = await self._database.transaction(partial(_forget_of_key, key=key, count=over))
             held.add(key, -removed)
             over -= removed
@@ -158,7 +158,7 @@ def follow_heard(connection: sqlite3.Connection, plan: Plan) -> None:
     connection.executemany(_NOTE, rows)
 
 
-def _forget(connection: sqlite3.Connection, before: float) -> int:
+def _delete_some_old(connection: sqlite3.Connection, before: float) -> int:
     """Delete some of the rows that are too old. Return their number."""
     oldest = connection.execute(_OLDEST_HEARD, (STEP,)).fetchall()
     old = [(id,) for id, at in oldest if at < before]

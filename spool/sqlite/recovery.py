@@ -23,13 +23,20 @@ from spool.errors import SpoolDamaged, SpoolUnavailable
 from spool.record import TOPICS
 from spool.sql import facts
 from spool.sqlite.damage import notes, numbers, write_ahead_log
-from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck, with_an_end
+from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck, stop_at_repeats
 from spool.sqlite.damage.write_ahead_log import KEPT_LOG
-from spool.sqlite.database import PAGE, Database, SqliteConnection, damage, is_corrupt, passes_quick_check
+from spool.sqlite.database import (
+    PAGE,
+    Database,
+    SqliteConnection,
+    damage_error,
+    is_corrupt,
+    passes_quick_check,
+)
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import accepted
-from spool.sqlite.migrations import migrate, statements, version
+from spool.sqlite.log.entries import highest_accepted
+from spool.sqlite.migrations import migrate, read_statements, version
 from spool.sqlite.streams import forget_whole
 
 INCARNATION = "incarnation"
@@ -73,21 +80,21 @@ async def open_database(path: Path, clock: Clock) -> Database:
             _keep_log(path, kept_log)
         if notes.is_marked(directory):
             raise SpoolDamaged("damage was found earlier")
-        database = await Database.open(path, partial(_prepare, path=path, kept_log=kept_log))
+        database = await Database.open(path, partial(_prepare_file, path=path, kept_log=kept_log))
         _forget_log(kept_log)
-        database.watch_damage(partial(notes.mark, directory))
+        database.watch_damage(partial(notes.mark_damaged, directory))
         return database
     except (SpoolDamaged, sqlite3.Error) as error:
         if isinstance(error, sqlite3.Error) and not is_corrupt(error):
             raise SpoolUnavailable(f"{path} cannot be opened: {error}") from error
         damaged_path = _move_aside(path, kept_log, clock, error)
-    database = await Database.open(path, partial(_prepare_from, aside=damaged_path))
-    notes.unmark(directory)
-    database.watch_damage(partial(notes.mark, directory))
+    database = await Database.open(path, partial(_salvage_from, aside=damaged_path))
+    notes.unmark_damaged(directory)
+    database.watch_damage(partial(notes.mark_damaged, directory))
     return database
 
 
-def incarnation(connection: sqlite3.Connection) -> str:
+def read_incarnation(connection: sqlite3.Connection) -> str:
     """Return the id of this log. Progress that was noted for a log with another id is invalid."""
     name = facts.read(SqliteConnection(connection), INCARNATION)
     assert name is not None
@@ -105,20 +112,20 @@ async def is_damage(database: Database, error: BaseException | None) -> bool:
     while error is not None and not notes.is_marked(directory):
         is_found = isinstance(error, sqlite3.Error) and is_corrupt(error)
         if is_found or (isinstance(error, VALUE_ERRORS) and not await passes_quick_check(database)):
-            notes.mark(directory, error)
+            notes.mark_damaged(directory, error)
         error = error.__cause__
     return notes.is_marked(directory)
 
 
 @contextmanager
-def damage_remembered(directory: Path) -> Iterator[None]:
+def remember_damage(directory: Path) -> Iterator[None]:
     """If the block finds damage, mark it for the next start, and raise it as SpoolDamaged."""
     try:
         yield
     except sqlite3.Error as error:
         if not is_corrupt(error):
             raise
-        notes.mark(directory, error)
+        notes.mark_damaged(directory, error)
         raise SpoolDamaged(
             f"spool.sqlite is damaged ({error}): restart to salvage what can be read"
         ) from error
@@ -154,12 +161,12 @@ def _forget_log(kept_log: Path) -> None:
         flush_directory(kept_log.parent)
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None:
+def _prepare_file(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None:
     """
     Migrate the file. Read and write everything that a start or a commit needs, so that damage is found now.
     """
-    with damage_remembered(path.parent):
-        seen = _commits_seen(connection, path, kept_log)
+    with remember_damage(path.parent):
+        seen = _has_read_whole_log(connection, path, kept_log)
         known = notes.read_note(path.parent)
         if version(connection) == 0 and known.kept:
             _log.error(
@@ -180,7 +187,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None
                 connection.execute("ROLLBACK")
 
 
-def _commits_seen(connection: sqlite3.Connection, path: Path, kept_log: Path) -> bool:
+def _has_read_whole_log(connection: sqlite3.Connection, path: Path, kept_log: Path) -> bool:
     """
     Return True if SQLite read the whole log. Raise a damage error if it dropped commits that were on disk.
     """
@@ -191,11 +198,11 @@ def _commits_seen(connection: sqlite3.Connection, path: Path, kept_log: Path) ->
     seen = write_ahead_log.count_seen(shared)
     if seen >= write_ahead_log.count_marked(kept_log, PAGE):
         return True
-    frames = write_ahead_log.frames(kept_log, PAGE)
+    frames = write_ahead_log.read_frames(kept_log, PAGE)
     if frames and not version(connection):
-        raise damage("the write-ahead log has commits, but the file next to it is empty")
+        raise damage_error("the write-ahead log has commits, but the file next to it is empty")
     if write_ahead_log.has_hidden_commits(frames, seen):
-        raise damage("the write-ahead log has commits after a damaged one")
+        raise damage_error("the write-ahead log has commits after a damaged one")
     return False
 
 
@@ -203,12 +210,12 @@ def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, s
     try:
         problem = numbers.do_not_meet(connection)
     except VALUE_ERRORS as error:
-        raise damage(f"a value has the wrong type for its column ({type(error).__name__})") from error
+        raise damage_error(f"a value has the wrong type for its column ({type(error).__name__})") from error
     if problem:
-        raise damage(problem)
-    missing = numbers.behind(connection, known.accepted)
+        raise damage_error(problem)
+    missing = numbers.count_missing(connection, known.accepted)
     if missing and not seen_all:
-        raise damage("acknowledged commits in the write-ahead log cannot be read")
+        raise damage_error("acknowledged commits in the write-ahead log cannot be read")
     if missing:
         lost = numbers.settle(connection, known)
         forget_whole(connection)
@@ -220,21 +227,21 @@ def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, s
         numbers.settle_routes(connection)
 
 
-def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
+def _salvage_from(connection: sqlite3.Connection, aside: Path) -> None:
     migrate_spool(connection)
     rows, source = SqliteConnection(connection), aside.name.encode()
     # an earlier process salvaged this file, but was killed before it could remove the marker
     if facts.read(rows, SALVAGED) == source:
         return
-    from spool.sqlite.damage.salvage import resize  # imported only if a file is damaged
+    from spool.sqlite.damage.salvage import recompute_sizes  # imported only if a file is damaged
 
     note = notes.read_note(aside.parent)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        salvaged = _salvaged(connection, aside, note)
+        salvaged = _salvage_file(connection, aside, note)
         forget_whole(connection)
-        resize(connection)
-        facts.keep(rows, SALVAGED, source)
+        recompute_sizes(connection)
+        facts.store_fact(rows, SALVAGED, source)
         connection.execute("COMMIT")
     except _NothingRead as error:
         connection.execute("ROLLBACK")
@@ -252,7 +259,7 @@ def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
             connection.execute("ROLLBACK")
 
 
-def _salvaged(connection: sqlite3.Connection, aside: Path, note: notes.Note) -> Salvaged:
+def _salvage_file(connection: sqlite3.Connection, aside: Path, note: notes.Note) -> Salvaged:
     from spool.sqlite.damage.salvage import salvage
 
     with closing(empty_database()) as fresh:
@@ -274,28 +281,28 @@ def empty_database() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute(f"PRAGMA page_size = {PAGE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    migrate(connection, statements(SPOOL))
+    migrate(connection, read_statements(SPOOL))
     return connection
 
 
 def migrate_spool(connection: sqlite3.Connection) -> None:
-    migrate(connection, statements(SPOOL))
+    migrate(connection, read_statements(SPOOL))
     _remember_incarnation(connection)
 
 
 def _remember_incarnation(connection: sqlite3.Connection) -> None:
     rows = SqliteConnection(connection)
     if facts.read(rows, INCARNATION) is None:
-        facts.keep(rows, INCARNATION, secrets.token_hex(8).encode())
+        facts.store_fact(rows, INCARNATION, secrets.token_hex(8).encode())
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
     """
     Raise a damage error if a table differs from this version, because then the list of tables is damaged.
     """
-    for table, columns in _made().columns.items():
-        if _columns(connection, table) != columns:
-            raise damage(f"the definition of the table {table} is damaged")
+    for table, columns in _empty_file_tables().columns.items():
+        if _read_columns(connection, table) != columns:
+            raise damage_error(f"the definition of the table {table} is damaged")
 
 
 class _Made(NamedTuple):
@@ -304,16 +311,16 @@ class _Made(NamedTuple):
 
 
 @cache
-def _made() -> _Made:
+def _empty_file_tables() -> _Made:
     """
     Return the tables of an empty file. They are cached, because creating the file takes a fifth of a start.
     """
     with closing(empty_database()) as fresh:
         check = RowCheck(fresh)
-        return _Made(check, {table: _columns(fresh, table) for table in check.tables})
+        return _Made(check, {table: _read_columns(fresh, table) for table in check.table_names})
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[object, ...]]:
+def _read_columns(connection: sqlite3.Connection, table: str) -> list[tuple[object, ...]]:
     columns = f"SELECT name, type, \"notnull\", pk FROM pragma_table_info('{table}') ORDER BY cid"
     column_rows: list[tuple[object, ...]] = connection.execute(columns).fetchall()
     return column_rows
@@ -325,23 +332,25 @@ def _try_everything(connection: sqlite3.Connection) -> None:
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
-        check = _made().check  # `_check_tables` has already checked the definitions of these tables
+        check = (
+            _empty_file_tables().check
+        )  # `_check_tables` has already checked the definitions of these tables
         for table in SMALL_TABLES:
-            for row in with_an_end(connection.execute(f"SELECT * FROM {table}")):
-                problem = check.problem(table, row)
+            for row in stop_at_repeats(connection.execute(f"SELECT * FROM {table}")):
+                problem = check.find_problem(table, row)
                 if problem:
-                    raise damage(f"a row of {table} is damaged: {problem}")
+                    raise damage_error(f"a row of {table} is damaged: {problem}")
         connection.execute(queries.ADD_COMMIT, (0.0, 0, b""))
         for topic in TOPICS:
-            number = accepted(connection, topic) + 1
+            number = highest_accepted(connection, topic) + 1
             connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
             connection.execute(queries.ADD_ENTRY, (topic, number, 1, 0.0, 0, 0, b""))
             connection.execute(queries.AMEND, (topic, number, 0, b""))
     # the same number was assigned twice, so the tables contradict each other
     except sqlite3.IntegrityError as error:
-        raise damage(str(error)) from error
+        raise damage_error(str(error)) from error
     except VALUE_ERRORS as error:
-        raise damage(f"a value has the wrong type for its column ({type(error).__name__})") from error
+        raise damage_error(f"a value has the wrong type for its column ({type(error).__name__})") from error
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

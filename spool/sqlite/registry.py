@@ -16,7 +16,7 @@ from spool.sql import facts
 from spool.sql.registry import SqlRegistryRows
 from spool.sqlite.database import Database, SqliteConnection, Watch, is_corrupt, overwrite
 from spool.sqlite.directory import REGISTRY
-from spool.sqlite.migrations import migrate, statements
+from spool.sqlite.migrations import migrate, read_statements
 
 T = TypeVar("T")
 # Errors that a damaged row raises when it is read. A change also runs rules, whose errors are not damage.
@@ -39,40 +39,40 @@ class SqliteRegistry:
         """Open or create the file. Raises RegistryDamaged if an existing file cannot be read."""
         path = directory / REGISTRY
         try:
-            return cls(await Database.open(path, prepare))
+            return cls(await Database.open(path, migrate_and_check))
         except sqlite3.DatabaseError as error:
-            raise _translated(error, path) from error
+            raise _translate_error(error, path) from error
 
     async def change(self, work: Callable[[RegistryRows], T], *, is_long: bool = False) -> T:
-        return await self._guarded(
-            self._database.transaction(lambda connection: work(_rows(connection))), RowDamaged
+        return await self._translate_errors(
+            self._database.transaction(lambda connection: work(_registry_rows(connection))), RowDamaged
         )
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
-        return await self._guarded(
-            self._database.snapshot(lambda connection: work(_rows(connection))), *ROW_ERRORS
+        return await self._translate_errors(
+            self._database.snapshot(lambda connection: work(_registry_rows(connection))), *ROW_ERRORS
         )
 
     async def outlast_commits(self) -> None:
         """Do nothing, because no other process writes."""
 
     async def overwrite(self) -> str:
-        return await self._guarded(overwrite(self._database))
+        return await self._translate_errors(overwrite(self._database))
 
-    async def confirm(self) -> None:
+    async def wait_until_durable(self) -> None:
         """Do nothing, because every write is flushed before it returns."""
 
-    async def news(self, since: int | None) -> RegistryNews:
+    async def changes_since(self, since: int | None) -> RegistryNews:
         return NO_NEWS
 
     async def close(self) -> None:
         await self._database.close()
 
-    async def _guarded(self, running: Awaitable[T], *damage: type[Exception]) -> T:
+    async def _translate_errors(self, running: Awaitable[T], *damage: type[Exception]) -> T:
         try:
             return await running
         except sqlite3.DatabaseError as error:
-            raise _translated(error, self._database.path) from error
+            raise _translate_error(error, self._database.path) from error
         except damage as error:
             raise RegistryDamaged(
                 f"{self._database.path} is damaged ({type(error).__name__}). {BEGIN_ANEW}"
@@ -97,19 +97,19 @@ async def open_registry(
     return await Registry.open(store, secret=secret, clock=clock, declared=declared)
 
 
-def prepare(connection: sqlite3.Connection) -> None:
-    migrate(connection, statements(REGISTRY))
+def migrate_and_check(connection: sqlite3.Connection) -> None:
+    migrate(connection, read_statements(REGISTRY))
     # The file is small, so the start checks all of it. Otherwise a later change might run into the damage.
     [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise sqlite3.DatabaseError(" ".join(verdict.split()))
 
 
-def _rows(connection: sqlite3.Connection) -> RegistryRows:
+def _registry_rows(connection: sqlite3.Connection) -> RegistryRows:
     return SqlRegistryRows(SqliteConnection(connection))
 
 
-def _translated(error: sqlite3.DatabaseError, path: Path) -> RegistryDamaged | SpoolUnavailable:
+def _translate_error(error: sqlite3.DatabaseError, path: Path) -> RegistryDamaged | SpoolUnavailable:
     # the error is a full disk or a denied access, so the file itself is not damaged
     if isinstance(error, sqlite3.OperationalError) and not is_corrupt(error):
         return SpoolUnavailable(f"{path.name} cannot be used: {error}")
@@ -136,7 +136,7 @@ async def remember_registry(spool: Database) -> None:
     if await spool.read(_is_remembered):
         return
     try:
-        await spool.transaction(lambda connection: facts.keep(SqliteConnection(connection), FACT, b"1"))
+        await spool.transaction(lambda connection: facts.store_fact(SqliteConnection(connection), FACT, b"1"))
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
             raise

@@ -43,7 +43,7 @@ class Reserve:
         then be freed and allocated again and again. So each wait is twice as long as the one before.
         """
         self._allocate(START_FILE, START_SIZE)
-        if self._held(FILE, SIZE):
+        if self._is_allocated(FILE, SIZE):
             return True
         if self._clock.monotonic() < self._given_up_at + self._wait_s:
             return False
@@ -71,7 +71,7 @@ class Reserve:
         return disks.is_full(self._directory)
 
     def _allocate(self, name: str, size: int) -> bool:
-        if self._held(name, size):
+        if self._is_allocated(name, size):
             return True
         if shutil.disk_usage(self._directory).free < 2 * size:
             return False
@@ -79,7 +79,7 @@ class Reserve:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
-                _fill(descriptor, size)
+                _take_disk_space(descriptor, size)
             finally:
                 os.close(descriptor)
         except OSError as error:  # the disk has no space or no inode, or a quota is exceeded
@@ -100,14 +100,14 @@ class Reserve:
         )
         return True
 
-    def _held(self, name: str, size: int) -> bool:
+    def _is_allocated(self, name: str, size: int) -> bool:
         try:
             return (self._directory / name).stat().st_size >= size
         except FileNotFoundError:
             return False
 
 
-def _fill(descriptor: int, size: int) -> None:
+def _take_disk_space(descriptor: int, size: int) -> None:
     """Make a file take `size` bytes on the disk."""
     if sys.platform == "linux":
         os.posix_fallocate(descriptor, 0, size)

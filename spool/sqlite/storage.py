@@ -16,7 +16,7 @@ from spool.sqlite import SqliteSpool, open_spool
 from spool.sqlite.directory import SPOOL, check_finished
 from spool.sqlite.ledger import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
-from spool.sqlite.migrations import VERSIONS, check_schema, statements
+from spool.sqlite.migrations import VERSIONS, check_schema, read_statements
 from spool.sqlite.recovery import is_damage
 from spool.sqlite.registry import check_expected, move_aside, open_registry, remember_registry
 from spool.storage import Engine, Recovered, Storage, StorageOptions
@@ -33,7 +33,7 @@ async def open_storage(options: StorageOptions) -> Storage:
         raise SpoolUnavailable(f"{options.directory} cannot be opened: {error}") from error
 
 
-async def _copy(directory: Path, into: Path) -> None:
+async def _copy_directory(directory: Path, into: Path) -> None:
     from spool.sqlite.copies import copy_files
 
     await asyncio.to_thread(copy_files, directory, into)
@@ -77,14 +77,14 @@ async def _open(options: StorageOptions) -> Storage:
         return replace(
             storage,
             is_damage=partial(is_damage, spool.database),
-            copy=partial(_copy, options.directory),
+            copy=partial(_copy_directory, options.directory),
         )
 
 
 def _check_schemas(directory: Path) -> None:
     """Raise OtherSchema if another build wrote the directory. Call it before anything is written."""
     for file in VERSIONS:
-        check_schema(directory / file, statements(file))
+        check_schema(directory / file, read_statements(file))
 
 
 async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registry:
@@ -109,7 +109,7 @@ async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registr
     return registry
 
 
-async def _recover(options: StorageOptions, file: Path) -> Recovered:
+async def _recover_records(options: StorageOptions, file: Path) -> Recovered:
     from spool.sqlite.damage.recovering import recover
 
     check_finished(options.directory)
@@ -117,11 +117,11 @@ async def _recover(options: StorageOptions, file: Path) -> Recovered:
     return await recover(options.directory, options.settings, options.clock, file)
 
 
-async def _tables(options: StorageOptions) -> OpenTables:
-    from spool.sqlite.transfer import tables  # imported only for copies, which a server never makes
+async def _tables_to_copy(options: StorageOptions) -> OpenTables:
+    from spool.sqlite.transfer import tables_opener  # imported only for copies, which a server never makes
 
     await asyncio.to_thread(_check_schemas, options.directory)
-    return await tables(options)
+    return await tables_opener(options)
 
 
 async def _take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
@@ -145,7 +145,7 @@ ENGINE = Engine(
     version=lambda: f"sqlite {sqlite3.sqlite_version}",
     known_faults=_known_faults,
     check_schema=_check_schemas,
-    recover=_recover,
-    tables=_tables,
+    recover=_recover_records,
+    tables=_tables_to_copy,
     take_over=_take_over,
 )

@@ -16,7 +16,7 @@ from spool.sql import streams as shared
 from spool.sql.streams import GROW, TOTAL, TOTALS, SqlStreamRows, SqlStreams
 from spool.sqlite.database import Database, SqliteConnection, SqliteTransactions
 from spool.sqlite.log import queries
-from spool.streams import size_of
+from spool.streams import estimated_bytes
 
 SINCE = "streams since"
 
@@ -24,11 +24,11 @@ SINCE = "streams since"
 async def open_streams(database: Database, clock: Clock) -> SqlStreams:
     """Open the streams. The first call stores the time when totals began."""
 
-    def begin(connection: sqlite3.Connection) -> None:
+    def store_beginning(connection: sqlite3.Connection) -> None:
         facts.add(SqliteConnection(connection), SINCE, repr(clock.now()).encode())
 
     try:
-        await database.transaction(begin)
+        await database.transaction(store_beginning)
     except sqlite3.Error as error:
         # a full disk is no reason to fail, because existing data can be read; no total counts as complete then
         if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
@@ -36,7 +36,7 @@ async def open_streams(database: Database, clock: Clock) -> SqlStreams:
     return SqlStreams(SqliteTransactions(database, "streams"))
 
 
-def follow(connection: sqlite3.Connection, plan: Plan) -> None:
+def apply_commit(connection: sqlite3.Connection, plan: Plan) -> None:
     """Apply the unit-cost operations of a commit to the totals, in the transaction of the commit."""
     records = plan.records.get(UNIT_COST)
     if not records:
@@ -45,11 +45,11 @@ def follow(connection: sqlite3.Connection, plan: Plan) -> None:
     since = float(facts.read(rows, SINCE) or plan.at)
     operations = [record for record in records if isinstance(record, UnitCostOperation)]
     table = SqlStreamRows(rows)
-    streams.apply(table, operations, now=plan.at, since=since)
+    streams.apply_operations(table, operations, now=plan.at, since=since)
     table.flush()
 
 
-def trim(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings) -> bool:
+def delete_some_settled(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings) -> bool:
     """
     Delete some of the oldest totals that may be deleted. Return False if none was deleted.
 
@@ -57,7 +57,7 @@ def trim(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings)
     the total of the cost service.
     """
     oldest = connection.execute(queries.OLDEST_COMMITTED_AT, (UNIT_COST,)).fetchone()
-    newest = shared.trim(
+    newest = shared.delete_settled_totals(
         SqliteConnection(connection),
         settled=min(now - settings.retention_s, oldest[0] if oldest else now),
         old=int((now - settings.stream_retention) * NS),
@@ -72,7 +72,7 @@ def _begin_after(connection: sqlite3.Connection, start_time: int) -> None:
     """Treat totals that start at or before `start_time` as incomplete from now on."""
     rows = SqliteConnection(connection)
     since = max(float(facts.read(rows, SINCE) or 0), start_time / NS + 1)
-    facts.keep(rows, SINCE, repr(since).encode())
+    facts.store_fact(rows, SINCE, repr(since).encode())
 
 
 def forget_whole(connection: sqlite3.Connection) -> None:
@@ -83,9 +83,9 @@ def forget_whole(connection: sqlite3.Connection) -> None:
     """
     connection.execute("UPDATE stream_totals SET whole = 0")
     rows = SqliteConnection(connection)
-    facts.forget(rows, [SINCE])
+    facts.delete_facts(rows, [SINCE])
     grown = Counter({name: 0 for (name,) in connection.execute("SELECT name FROM streams")})
     for total in map(TOTAL.read, rows.all(TOTALS)):
-        grown[total.stream] += size_of(total)
+        grown[total.stream] += estimated_bytes(total)
     connection.execute("UPDATE stream_sizes SET bytes = 0")
     rows.run_each(GROW, [{"name": name, "bytes": size} for name, size in grown.items()])

@@ -31,10 +31,10 @@ from spool.sqlite.directory import (
     finish_copy,
     lock_directory,
 )
-from spool.sqlite.ledger import prepare as prepare_ledger
+from spool.sqlite.ledger import migrate_ledger as prepare_ledger
 from spool.sqlite.log.queries import RECOUNT_ENTRIES
 from spool.sqlite.recovery import migrate_spool
-from spool.sqlite.registry import prepare as prepare_registry
+from spool.sqlite.registry import migrate_and_check as prepare_registry
 from spool.storage import StorageOptions
 from spool.transfer.tables import (
     NEWEST_NUMBERS,
@@ -48,7 +48,7 @@ from spool.transfer.tables import (
     check_known,
     kept_name,
     newest_numbers,
-    parts,
+    split_rows,
 )
 
 FILES = {"": SPOOL, "registry": REGISTRY, "ledger": LEDGER}
@@ -102,7 +102,7 @@ def _read(file: str, connection: sqlite3.Connection, statement: str) -> sqlite3.
         raise SpoolUnavailable(f"{FILES[file]} cannot be read: {error}") from error
 
 
-async def tables(options: StorageOptions) -> OpenTables:
+async def tables_opener(options: StorageOptions) -> OpenTables:
     """
     Return a function that opens the tables of a data directory. Raises NotAllowed if the directory has no storage.
     """
@@ -152,7 +152,7 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
         try:
             for name, file in FILES.items():
                 await (await Database.open(directory / file, PREPARE[name])).close()
-            await asyncio.to_thread(_fill, options, opened, progress)
+            await asyncio.to_thread(_fill_directory, options, opened, progress)
         except Exception:
             await asyncio.to_thread(discard_copy, directory)
             raise
@@ -164,7 +164,7 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
     )
 
 
-def _fill(options: StorageOptions, opened: OpenTables, progress: Progress) -> None:
+def _fill_directory(options: StorageOptions, opened: OpenTables, progress: Progress) -> None:
     directory = options.directory
     with opened() as tables:
         _tell_settings(tables.table("facts"), options.settings)
@@ -233,17 +233,17 @@ def _fill_table(
     statement = f'{verb} INTO "{name}" ({columns}) VALUES ({", ".join("?" * len(common_columns))})'
     row_count = 0
     progress(portable_name, row_count)
-    for part in parts(rows):
+    for part in split_rows(rows):
         _write(
             connection,
             statement,
-            ([_value(row[index], kind) for index, kind in common_columns] for row in part),
+            ([_decode_text(row[index], kind) for index, kind in common_columns] for row in part),
         )
         row_count += len(part)
         progress(portable_name, row_count)
 
 
-def _value(value: object, kind: str) -> object:
+def _decode_text(value: object, kind: str) -> object:
     """Decode bytes for a text column, because another engine may store the text as bytes."""
     return value.decode() if kind == "TEXT" and isinstance(value, bytes) else value
 

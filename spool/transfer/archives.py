@@ -26,14 +26,14 @@ import msgspec
 from spool.disks import flush_directory, new_file
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
 from spool.storage import Engine, StorageOptions
-from spool.transfer.copying import CopiedStorage, count_books, take
+from spool.transfer.copying import CopiedStorage, count_books, fill_storage
 from spool.transfer.tables import (
     KeptContent,
     KeptTable,
     KeptTables,
     Progress,
     no_progress,
-    parts,
+    split_rows,
 )
 
 if sys.version_info >= (3, 14):
@@ -118,7 +118,7 @@ async def import_archive(
     """
     progress("checking the archive", 0)
     manifest = await asyncio.to_thread(check_archive, archive)
-    return await take(partial(_open_archive, archive), manifest.books, target, engine, progress)
+    return await fill_storage(partial(_open_archive, archive), manifest.books, target, engine, progress)
 
 
 def check_archive(archive: Path) -> ArchiveManifest:
@@ -166,7 +166,7 @@ def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[
     """Yield the columns of a table, then parts of its rows."""
     yield list(table.columns)
     row_count = 0
-    for part in parts(table.rows):
+    for part in split_rows(table.rows):
         yield part
         row_count += len(part)
         progress(name, row_count)
@@ -203,18 +203,18 @@ class ArchiveTables:
         self.names: Sequence[str] = [name.removeprefix(TABLES) for name in members]
 
     def table(self, name: str) -> KeptTable:
-        frames = self._frames(f"{TABLES}{name}")
+        frames = self._read_frames(f"{TABLES}{name}")
         columns = next(frames)
         return KeptTable(columns=columns, rows=(tuple(row) for part in frames for row in part))
 
     def contents(self) -> Iterator[KeptContent]:
         names = [name for name in self._archive.namelist() if name.startswith(CONTENTS)]
         for name in names:
-            frames = self._frames(name)
+            frames = self._read_frames(name)
             id, head = next(frames)
             yield KeptContent(id=id, head=head, pieces=frames)
 
-    def _frames(self, name: str) -> Iterator[Any]:
+    def _read_frames(self, name: str) -> Iterator[Any]:
         with self._archive.open(name) as member, zstd.ZstdFile(member) as packed:
             while length := packed.read(_LENGTH.size):
                 (size,) = _LENGTH.unpack(length)

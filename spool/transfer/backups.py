@@ -61,33 +61,33 @@ async def back_up(
     If a killed process left an unfinished backup, it is deleted first. Raises AlreadyThere if `to` exists,
     and NotAllowed if it cannot be written.
     """
-    draft = _draft(to)
+    draft = _draft_path(to)
 
     def seal() -> Manifest:
         paths = sorted(path for path in draft.rglob("*") if path.is_file())
-        files = {path.relative_to(draft).as_posix(): _described(path) for path in paths}
+        files = {path.relative_to(draft).as_posix(): _describe_file(path) for path in paths}
         manifest = Manifest(version=version, made_at=made_at, records=records, files=files)
         with new_file(draft / MANIFEST) as file:
-            file.write(_encoded(manifest))
+            file.write(_encode_manifest(manifest))
         put_in_place(draft, to)
         return manifest
 
     try:
-        await asyncio.to_thread(_begin, draft, to)
+        await asyncio.to_thread(_make_draft, draft, to)
         await copy(draft)
         return await asyncio.to_thread(seal)
     except OSError as error:
-        discard(draft)
+        delete_draft(draft)
         raise NotAllowed(f"{to} cannot be written: {error.strerror}") from error
     except BaseException:
-        discard(draft)
+        delete_draft(draft)
         raise
 
 
-def _begin(draft: Path, to: Path) -> None:
+def _make_draft(draft: Path, to: Path) -> None:
     if to.exists():
         raise AlreadyThere(f"{to} already exists: choose a new directory for the backup")
-    discard(draft)
+    delete_draft(draft)
     draft.mkdir(mode=0o700)
 
 
@@ -109,7 +109,7 @@ def check(backup: Path) -> Manifest:
     if seal != _seal(manifest) or manifest.format != FORMAT:
         raise SpoolDamaged(f"{backup / MANIFEST} is damaged or has an unknown version")
     for name, file in files.items():
-        if not (backup / name).is_file() or _described(backup / name) != file:
+        if not (backup / name).is_file() or _describe_file(backup / name) != file:
             raise SpoolDamaged(f"{backup / name} has changed since the backup was made")
     return manifest
 
@@ -122,8 +122,8 @@ def unpack(backup: Path, manifest: Manifest, directory: Path) -> Path:
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise NotAllowed(f"{directory} is not empty: restore into a new directory")
-    draft = _draft(directory)
-    discard(draft)
+    draft = _draft_path(directory)
+    delete_draft(draft)
     draft.mkdir(mode=0o700)
     for name in manifest.files:
         (draft / name).parent.mkdir(mode=0o700, exist_ok=True)
@@ -140,11 +140,11 @@ def put_in_place(draft: Path, directory: Path) -> None:
     flush_directory(directory.parent)
 
 
-def discard(draft: Path) -> None:
+def delete_draft(draft: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)
 
 
-def _draft(path: Path) -> Path:
+def _draft_path(path: Path) -> Path:
     if path.name in ("", ".."):
         raise NotAllowed(f"{path} cannot be the name of a new directory")
     if not path.parent.is_dir():
@@ -152,7 +152,7 @@ def _draft(path: Path) -> Path:
     return path.with_name(f"{path.name}{UNFINISHED}")
 
 
-def _described(path: Path) -> BackedUpFile:
+def _describe_file(path: Path) -> BackedUpFile:
     with path.open("rb") as file:
         return BackedUpFile(bytes=path.stat().st_size, sha256=file_digest(file, "sha256").hexdigest())
 
@@ -161,5 +161,5 @@ def _seal(manifest: Manifest) -> str:
     return sha256(json.dumps(asdict(manifest), sort_keys=True).encode()).hexdigest()
 
 
-def _encoded(manifest: Manifest) -> bytes:
+def _encode_manifest(manifest: Manifest) -> bytes:
     return json.dumps({**asdict(manifest), "seal": _seal(manifest)}, indent=2, sort_keys=True).encode()

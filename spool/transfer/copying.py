@@ -49,10 +49,10 @@ async def copy_storage(
     opened = await source_engine.tables(source)
     progress("recounting the source", 0)
     before = await count_books(source, source_engine)
-    return await take(opened, before, target, target_engine, progress)
+    return await fill_storage(opened, before, target, target_engine, progress)
 
 
-async def take(
+async def fill_storage(
     opened: OpenTables, before: CopiedStorage, target: StorageOptions, engine: Engine, progress: Progress
 ) -> CopiedStorage:
     """Fill a storage from another one, whose accounting is `before`."""
@@ -62,7 +62,7 @@ async def take(
     try:
         progress("recounting the copy", 0)
         after = await count_books(replace(target, is_unfinished_copy=True), engine)
-        _compare(before, after)
+        _check_equal(before, after)
     except BaseException:
         await made_copy.discard()
         raise
@@ -85,10 +85,12 @@ async def count_books(options: StorageOptions, engine: Engine) -> CopiedStorage:
         await storage.close()
     if books.imbalances:
         raise SpoolDamaged(f"the accounting does not balance: {books.imbalances[0]}")
-    return CopiedStorage(topics=_present(books.topics), routes=_present(books.routes), numbers=numbers)
+    return CopiedStorage(
+        topics=_nonzero_terms(books.topics), routes=_nonzero_terms(books.routes), numbers=numbers
+    )
 
 
-def _compare(before: CopiedStorage, after: CopiedStorage) -> None:
+def _check_equal(before: CopiedStorage, after: CopiedStorage) -> None:
     for name in ("topics", "routes", "numbers"):
         before_terms = getattr(before, name)
         after_terms = getattr(after, name)
@@ -100,6 +102,6 @@ def _compare(before: CopiedStorage, after: CopiedStorage) -> None:
                 )
 
 
-def _present(terms: Terms) -> Terms:
+def _nonzero_terms(terms: Terms) -> Terms:
     """Return the terms that are not 0, because a missing term means the same as 0."""
     return {key: {term: n for term, n in of_key.items() if n} for key, of_key in terms.items()}

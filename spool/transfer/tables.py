@@ -43,7 +43,7 @@ class KeptContent:
     pieces: Iterator[bytes]
 
 
-def parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+def split_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
     """
     Split rows into parts that fit in memory. Each part has at least one row, because a log entry
     may have megabytes.
@@ -52,7 +52,7 @@ def parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
     size = 0
     for row in rows:
         part.append(row)
-        size += bytes_of(row)
+        size += row_bytes(row)
         if len(part) >= AT_ONCE or size >= BYTES_AT_ONCE:
             yield part
             part, size = [], 0
@@ -60,7 +60,7 @@ def parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
         yield part
 
 
-def bytes_of(row: Iterable[Any]) -> int:
+def row_bytes(row: Iterable[Any]) -> int:
     """Return the total length of a row's bytes and text values."""
     return sum(len(value) for value in row if isinstance(value, bytes | str))
 

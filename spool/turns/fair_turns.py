@@ -90,13 +90,13 @@ class Party:
         """
         return self.used < HEAVY_S * self.turns.weight
 
-    def spend(self, seconds: float) -> None:
+    def charge_time(self, seconds: float) -> None:
         """Charge processor time to the party. Any thread may call it."""
         self.used += seconds * self.turns.weight
 
 
 class FairTurns:
-    """The parties of one process. Use it only on the event loop, except for `Party.spend` and `is_wanted`."""
+    """The parties of one process. Use it only on the event loop, except for `Party.charge_time` and `is_wanted`."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.weight = 1.0
@@ -123,7 +123,7 @@ class FairTurns:
         self._nobody.step_s = STEP_S
         self._renewed = asyncio.Event()
 
-    def party(self, name: str) -> Party:
+    def active_party(self, name: str) -> Party:
         """Return the party with a name, and note that it is active now."""
         now = self._now()
         if now >= self._renew_at:
@@ -134,7 +134,7 @@ class FairTurns:
         party.seen = now
         return party
 
-    def submits(self, party: Party) -> None:
+    def note_submission(self, party: Party) -> None:
         """Note that the party has something to commit."""
         party.submitted = party.seen
         if party.name not in self._submitting:
@@ -152,11 +152,11 @@ class FairTurns:
         looked_at = islice(self._submitting.values(), MOST_LOOKED_AT)
         return any(party.used < used_limit and party.submitted > since for party in looked_at)
 
-    def request(self, name: str) -> WorkInHand:
+    def new_request(self, name: str) -> WorkInHand:
         """Return the work of a request. `name` is its party, unless `begin` sets another."""
         return WorkInHand(self, name)
 
-    async def activity(self, within_s: float | None = None) -> None:
+    async def wait_for_activity(self, within_s: float | None = None) -> None:
         """
         Return at once while requests are pending or the last one was a moment ago. Otherwise wait for the next request,
         at most `within_s`.
@@ -170,7 +170,7 @@ class FairTurns:
             async with asyncio.timeout(within_s):
                 await self._renewed.wait()
 
-    def enter(self, party: Party) -> None:
+    def note_request(self, party: Party) -> None:
         """Note that a request of the party is pending."""
         party.in_hand += 1
         party.urgent_until = self._now() + URGENT_S
@@ -179,16 +179,16 @@ class FairTurns:
         if self.aside is not None and party.used < self.aside.used:
             self.is_wanted = True
 
-    def leave(self, party: Party) -> None:
+    def note_end_of_request(self, party: Party) -> None:
         party.in_hand -= 1
         if not party.in_hand:
             self._in_hand.pop(party.name, None)
             if self._timer is not None:  # another party is waiting, perhaps for the end of this request
                 self._timer.cancel()
                 self._timer = None
-                self._next()
+                self._let_waiting_continue()
 
-    async def turn(self, party: Party) -> None:
+    async def wait_for_turn(self, party: Party) -> None:
         """
         Wait for the party's turn. Returns at once if the party is alone, used little, or used the least of
         the parties with requests. Therefore, several keys that each send a little are served as fast as one
@@ -196,7 +196,7 @@ class FairTurns:
         """
         if not self.are_shared or party.is_little:
             return
-        if not party.waiting and not self._lighter(party):
+        if not party.waiting and not self._find_lighter(party):
             if not self._waiting and self._left_s > 0:
                 self._left_s -= party.step_s
                 self._look_again()
@@ -222,9 +222,9 @@ class FairTurns:
         if is_certain:
             return True
         await asyncio.sleep(0)  # requests that arrived in this pass of the event loop can begin now
-        return self._lighter(party) is None
+        return self._find_lighter(party) is None
 
-    def heavy(self, name: str) -> Party | None:
+    def heavy_party(self, name: str) -> Party | None:
         """
         Return the party with a name if it used much while other parties are active. Its next request must
         wait for its turn.
@@ -241,15 +241,15 @@ class FairTurns:
     async def background_turn(self) -> None:
         """Wait for a turn of background work, which gives way to requests of parties with little use."""
         self._nobody.used = FAR_LESS * HEAVY_S * self.weight
-        await self.turn(self._nobody)
+        await self.wait_for_turn(self._nobody)
 
     @asynccontextmanager
-    async def thread(self, party: Party) -> AsyncIterator[None]:
+    async def hold_thread(self, party: Party) -> AsyncIterator[None]:
         """
         Wait for the single thread for long jobs, and hold it. Of the waiting parties, the one with the least
         use is next.
         """
-        await self.turn(party)
+        await self.wait_for_turn(party)
         if self.aside is not None:
             waits = asyncio.get_running_loop().create_future()
             self._for_thread.append((party, waits))
@@ -293,9 +293,9 @@ class FairTurns:
         """Schedule `_next` for the next pass of the event loop, which has its own share of time."""
         if not self._is_looking:
             self._is_looking = True
-            asyncio.get_running_loop().call_soon(self._next)
+            asyncio.get_running_loop().call_soon(self._let_waiting_continue)
 
-    def _next(self) -> None:
+    def _let_waiting_continue(self) -> None:
         """
         Let waiting parties continue for about STEP_S, beginning with the party with the least use.
 
@@ -304,11 +304,11 @@ class FairTurns:
         self._timer, self._is_looking = None, False
         self._left_s = STEP_S
         while self._waiting and self._left_s > 0:
-            party = min(self._waiting.values(), key=_used)
-            lighter = self._lighter(party)
+            party = min(self._waiting.values(), key=_used_time)
+            lighter = self._find_lighter(party)
             if rest_s := self._rest_s(lighter):
                 self._is_looking = True
-                self._timer = asyncio.get_running_loop().call_later(rest_s, self._next)
+                self._timer = asyncio.get_running_loop().call_later(rest_s, self._let_waiting_continue)
                 return
             waits = party.waiting.popleft()
             if not party.waiting:
@@ -333,12 +333,12 @@ class FairTurns:
         max_rest_s = min(MOST_REST_S, max(LEAST_REST_S, REST * self.last_step_s))
         remaining_s = self._rested_since + max_rest_s - now
         if remaining_s <= 0:
-            lighter.spend(max_rest_s)
+            lighter.charge_time(max_rest_s)
             self._rested_since = 0.0
             return 0.0
         return remaining_s
 
-    def _lighter(self, party: Party) -> Party | None:
+    def _find_lighter(self, party: Party) -> Party | None:
         """
         Return a party that used far less and has a pending request that worked a moment ago. Return None if
         there is none.
@@ -410,17 +410,17 @@ class WorkInHand:
 
     def __exit__(self, *_: object) -> None:
         if self.party is not None:
-            self.turns.leave(self.party)
+            self.turns.note_end_of_request(self.party)
         _current.reset(self._before)
 
-    async def begin(self, name: str = "") -> None:
+    async def set_party(self, name: str = "") -> None:
         """Set the party once the sender is known, and wait for its turn. Further calls do nothing."""
         if self.party is None:
-            self.party = party = self.turns.party(name or self._name)
-            self.turns.enter(party)
+            self.party = party = self.turns.active_party(name or self._name)
+            self.turns.note_request(party)
             party.used += self._before_s * self.turns.weight
             if self.turns.are_shared:
-                await self.turns.turn(party)
+                await self.turns.wait_for_turn(party)
 
     async def end_in_turn(self) -> None:
         """
@@ -428,9 +428,9 @@ class WorkInHand:
         of other parties.
         """
         if self.party is None:
-            await self.begin()
+            await self.set_party()
         if self.party is not None and self.turns.are_shared:
-            await self.turns.turn(self.party)
+            await self.turns.wait_for_turn(self.party)
 
     def expects_lighter(self) -> bool:
         """Return True if a party that used far less may have something to commit at any moment."""
@@ -440,13 +440,13 @@ class WorkInHand:
         """End a step, so that the event loop and parties with less use can work."""
         await asyncio.sleep(0)
         if self.party is not None:
-            await self.turns.turn(self.party)
+            await self.turns.wait_for_turn(self.party)
 
     @asynccontextmanager
-    async def aside(self) -> AsyncIterator[Party]:
+    async def hold_thread(self) -> AsyncIterator[Party]:
         """Wait for the party's turn, and then hold the single thread for long jobs."""
-        party = self.party or self.turns.party(self._name)
-        async with self.turns.thread(party):
+        party = self.party or self.turns.active_party(self._name)
+        async with self.turns.hold_thread(party):
             yield party
 
     async def pause_when_due(self) -> None:
@@ -476,7 +476,7 @@ class WorkInHand:
                 if party is None:
                     self._before_s += seconds
                 else:
-                    party.used += seconds * self.turns.weight  # same as `Party.spend`, inlined
+                    party.used += seconds * self.turns.weight  # same as `Party.charge_time`, inlined
                     party.urgent_until = now + URGENT_S
                     party.step_s = max(seconds, 0.9 * party.step_s, LEAST_STEP_S)
                     self.turns.last_step_s = seconds
@@ -496,7 +496,7 @@ class BackgroundWork(WorkInHand):
         await self.turns.background_turn()
 
 
-async def in_background(turns: FairTurns, job: Awaitable[T]) -> T:
+async def run_in_background(turns: FairTurns, job: Awaitable[T]) -> T:
     """Run a job in the background. Its steps give way to requests of parties with little use."""
     with BackgroundWork(turns, ""):
         return await job
@@ -534,7 +534,7 @@ async def pause_when_due() -> None:
         await work.pause_when_due()
 
 
-def _used(party: Party) -> float:
+def _used_time(party: Party) -> float:
     return party.used
 
 
@@ -562,17 +562,17 @@ class TokenBucket:
         """
         Return the seconds until the bucket has `amount` tokens. `amount` must not exceed `burst`. 0 means now.
         """
-        missing = amount - self._filled()
+        missing = amount - self._refill()
         return 0.0 if missing <= NEARLY else missing / self._per_s
 
-    def charge(self, amount: float) -> None:
+    def remove_tokens(self, amount: float) -> None:
         """
         Remove `amount` tokens, which may be more than the bucket has. The debt must be refilled before
         further tokens are available.
         """
-        self._level = self._filled() - amount
+        self._level = self._refill() - amount
 
-    def _filled(self) -> float:
+    def _refill(self) -> float:
         now = self._clock.monotonic()
         self._level = min(self.burst, self._level + (now - self._at) * self._per_s)
         self._at = now

@@ -89,7 +89,7 @@ def _set_slice(nanoseconds: int) -> None:
 # -- types that threads read at the same time ----------------------------------------------------------------
 
 
-def prepare(*types: Any) -> None:
+def prepare_types(*types: Any) -> None:
     """
     Let msgspec prepare types at import.
 
@@ -107,7 +107,7 @@ T = TypeVar("T")
 STEP = 2048  # number of values that are sorted or added up per step
 
 
-def ordered(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
+def sort_in_steps(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
     """Sort as `sorted` does, in steps of at most STEP values."""
     unsorted = list(values)
     if len(unsorted) <= STEP:
@@ -117,7 +117,7 @@ def ordered(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
     return list(merge(*runs, key=key))
 
 
-def sums(rows: Sequence[Sequence[int]], width: int) -> tuple[int, ...]:
+def sum_columns(rows: Sequence[Sequence[int]], width: int) -> tuple[int, ...]:
     """Add up each column of rows with `width` columns."""
     totals = (0,) * width
     for begin in range(0, len(rows), STEP):

@@ -294,13 +294,13 @@ async def _calls(storage: Storage) -> None:
 async def _trouble(storage: Storage) -> None:
     now = SystemClock().now()
     names = [f"{name}/{topic}" for name in ("archive", "old-lake") for topic in (AI_TELEMETRY, UNIT_COST)]
-    await storage.deliveries.declare([RouteSpec(name=name, topic=topic_of(name)) for name in names])
+    await storage.deliveries.set_routes([RouteSpec(name=name, topic=topic_of(name)) for name in names])
     await _calls(storage)
     await storage.log.append(_sum(now))
     rejected = await _due(storage, "archive/ai-telemetry")
     await storage.deliveries.set_aside(rejected, error="the model is not known", status="422")
     cut_off = await _due(storage, "archive/unit-cost")
-    await storage.deliveries.unknown(cut_off, reason="the connection ended before an answer")
+    await storage.deliveries.mark_unknown(cut_off, reason="the connection ended before an answer")
     await _laptops(storage, now)
     await _stop(_registry(storage), now)
     await _schedule(_registry(storage), "weekly")
@@ -314,7 +314,7 @@ async def _laptops(storage: Storage, now: float) -> None:
         ("laptop-stopped", now - DAY_S, {}, {"codex": now - DAY_S}),
         ("laptop-good", now, {}, {"codex": now}),
     ):
-        await storage.devices.keep(
+        await storage.devices.replace_row(
             Device(
                 id=id,
                 enrolled_at=now - 30 * DAY_S,
@@ -357,7 +357,7 @@ def _budget(house: Tollhouse) -> None:
 
 async def _fill(storage: Storage) -> None:
     """Add records that no total and no destination has, until the queue is nearly full."""
-    await storage.deliveries.declare([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])
+    await storage.deliveries.set_routes([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])
     at, number = SystemClock().now(), 0
     while (stats := await storage.log.stats()).bytes < 0.93 * stats.max_bytes:
         texts = [secrets.token_urlsafe(3000) for _ in range(20)]
@@ -373,7 +373,7 @@ def _registry(storage: Storage) -> Registry:
 
 
 async def _due(storage: Storage, route: str) -> Delivery:
-    delivery = await storage.deliveries.due(route, now=SystemClock().now(), max_records=1)
+    delivery = await storage.deliveries.take_due(route, now=SystemClock().now(), max_records=1)
     assert delivery is not None
     return delivery
 

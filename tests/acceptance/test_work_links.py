@@ -54,7 +54,7 @@ class Sender:
         event = {"type": "tollhouse.work.link", "data": {"session": session, "pull_request": pull_request}}
         answer = post(url, json.dumps(event).encode(), key, "/v1/events")
         if answer.status == 200:
-            self.linked[self._digests.as_shown("session", session)] = pull_request
+            self.linked[self._digests.shown_digest("session", session)] = pull_request
 
 
 def links(tollhouse: Tollhouse) -> dict[str, str]:
@@ -70,7 +70,8 @@ def calls_by_pull_request(tollhouse: Tollhouse) -> dict[str | None, int]:
 def by_hand(records: list[dict[str, Any]], links: dict[str, str], digests: Digests) -> dict[str | None, int]:
     return dict(
         Counter(
-            record["tags"].get("pull_request") or links.get(digests.as_shown("session", record["session"]))
+            record["tags"].get("pull_request")
+            or links.get(digests.shown_digest("session", record["session"]))
             for record in records
         )
     )

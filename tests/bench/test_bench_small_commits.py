@@ -73,7 +73,7 @@ def count_steps(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     Count the steps of every file and of this loop from now on. A transaction without changes is not flushed.
     """
     steps: Counter[str] = Counter()
-    transact, timed = _Connection._transact, _Connection._timed
+    transact, timed = _Connection._run_transaction, _Connection._time_work
 
     def counted_transact(self: _Connection, work: Callable[[sqlite3.Connection], T]) -> T:
         before = self._conn.total_changes
@@ -93,8 +93,8 @@ def count_steps(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         steps["turns"] += 1
         return select(timeout)
 
-    monkeypatch.setattr(_Connection, "_transact", counted_transact)
-    monkeypatch.setattr(_Connection, "_timed", counted_timed)
+    monkeypatch.setattr(_Connection, "_run_transaction", counted_transact)
+    monkeypatch.setattr(_Connection, "_time_work", counted_timed)
     monkeypatch.setattr(selector, "select", counted_select)
     return steps
 

@@ -87,7 +87,7 @@ def in_trouble(directory: Path, upstream: str) -> Tollhouse:
 async def _fill(data: Path) -> None:
     clock = SystemClock()
     async with open_storage(Config(data_dir=data, spool=SpoolSettings(hold=0)), clock=clock) as storage:
-        await storage.deliveries.declare([
+        await storage.deliveries.set_routes([
             RouteSpec(name=ARCHIVE, topic=AI_TELEMETRY),
             RouteSpec(name=LAKE, topic=AI_TELEMETRY),
             RouteSpec(name=UPSTREAM, topic=UNIT_COST),
@@ -98,13 +98,13 @@ async def _fill(data: Path) -> None:
             letter = await _due(storage, ARCHIVE)
             await storage.deliveries.set_aside(letter, error="model toll-1 is not known", status="400")
         await _add_others(storage, int(at * NS))
-        await storage.deliveries.unknown(
+        await storage.deliveries.mark_unknown(
             await _due(storage, UPSTREAM), reason="the connection ended before an answer"
         )
 
 
 async def _due(storage: Storage, route: str) -> Delivery:
-    delivery = await storage.deliveries.due(route, now=SystemClock().now(), max_records=1)
+    delivery = await storage.deliveries.take_due(route, now=SystemClock().now(), max_records=1)
     assert delivery is not None
     return delivery
 

@@ -74,7 +74,7 @@ class Stand:
         self, family: str, run: str, told: Sequence[Call], *directories: Path, cost: Decimal | None = None
     ) -> None:
         """Save the requests of this test if captures are enabled. Call it after the assertions."""
-        sent = self.relay.sent()[self.sent_before :]
+        sent = self.relay.sent_hours()[self.sent_before :]
         keep(family, run, told, sent, self.tollhouse.directory, *directories, cost=cost)
 
     def run(self, client: str, program: str, *words: str, **env: Any) -> str:
@@ -173,5 +173,5 @@ def relay(installation: tuple[Tollhouse, str]) -> Iterator[Relay]:
 @pytest.fixture
 def stand(installation: tuple[Tollhouse, str], relay: Relay, provider: Provider) -> Stand:
     tollhouse, key = installation
-    before = len(provider.journal.calls()), len(tollhouse.records()), len(relay.sent())
+    before = len(provider.journal.calls()), len(tollhouse.records()), len(relay.sent_hours())
     return Stand(tollhouse, relay, provider, key, *before)

@@ -73,7 +73,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
         ends.callback(relay.close)
         calls = {}
         for run, (model, served) in RUNS.items():
-            before, sent = len(provider.journal.calls()), len(relay.sent())
+            before, sent = len(provider.journal.calls()), len(relay.sent_hours())
             # The generic callback sends one batch after the last call, so that it loses no report.
             sends: dict[str, Any] = {"generic": relay.url, "batch": served, "flush_s": 3600, "redacts": True}
             if run == DELEGATION:  # the spans of all calls are part of the capture
@@ -91,7 +91,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
             wait_for(lambda sent=sent: _is_logged(relay, sent), 60, "the batch of the generic callback")
             proxy.stop()  # sends the remaining spans
             spent = sum((cost(call) for call in calls[run] if call.status == "ok"), Decimal(0))
-            requests = [without_tools(request) for request in relay.sent()[sent:]]
+            requests = [without_tools(request) for request in relay.sent_hours()[sent:]]
             keep(FAMILY, run, calls[run], requests, home, place, cost=spent)
         tollhouse.stop()  # closes open records
         tollhouse.start()
@@ -125,7 +125,7 @@ def without_tools(request: SentRequest) -> SentRequest:
 
 
 def _is_logged(relay: Relay, sent: int) -> bool:
-    return any(request.path.endswith("/litellm") for request in relay.sent()[sent:])
+    return any(request.path.endswith("/litellm") for request in relay.sent_hours()[sent:])
 
 
 def _figures(status: str, *counts: int | None) -> tuple[Any, ...]:

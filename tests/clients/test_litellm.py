@@ -120,7 +120,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> It
         proxy.stop()
         tollhouse.wait_until_drained()
         yield replace(
-            made, records=tollhouse.records(), books=_books(tollhouse), sent=relay.sent(), place=place
+            made, records=tollhouse.records(), books=_books(tollhouse), sent=relay.sent_hours(), place=place
         )
 
 

@@ -18,7 +18,7 @@ from exporters.focus import charges as focus
 from exporters.service import cbf
 from spool.ledger.queries import CostRow
 from spool.log.values import Entry
-from spool.record import CURRENCY, Correction, Inference, UsageMetric, as_json
+from spool.record import CURRENCY, Correction, Inference, UsageMetric, record_to_json
 from tests.exporters import test_metrics, test_spans
 
 Money = dict[str, Decimal]
@@ -47,7 +47,7 @@ def of_focus(rows: Iterable[dict[str, str]]) -> Money:
 
 def of_files(entries: Iterable[Entry]) -> Money:
     """Return the money in the JSON of records, as files, webhooks and Kafka topics have it."""
-    rows = [as_json(record) for entry in entries for record in entry.records if record is not None]
+    rows = [record_to_json(record) for entry in entries for record in entry.records if record is not None]
     return added(amount for row in rows for amount in _of_row(row))
 
 

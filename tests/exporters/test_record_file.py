@@ -21,7 +21,7 @@ from exporters.errors import Misconfigured, Retryable
 from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
-from spool.record import AI_TELEMETRY, Record, as_json
+from spool.record import AI_TELEMETRY, Record, record_to_json
 from tests.exporters.spools import call, calls
 from tests.small_disk import small_disk
 
@@ -63,7 +63,7 @@ def lines(*paths: Path) -> list[dict[str, Any]]:
 
 
 def rows(first: int, last: int) -> list[dict[str, Any]]:
-    return [as_json(record) for record in calls(first, last)]
+    return [record_to_json(record) for record in calls(first, last)]
 
 
 async def test_a_record_is_a_canonical_line(exporter: FileExporter, path: Path) -> None:
@@ -73,7 +73,7 @@ async def test_a_record_is_a_canonical_line(exporter: FileExporter, path: Path) 
     """
     records = [call(1, tags={"note": "a\nb"}), call(2, shadow=True)]
     _, settlement = await attempt(exporter, delivery(1, 2), records)
-    assert [as_json(record) for record in records] == lines(path)
+    assert [record_to_json(record) for record in records] == lines(path)
     assert [False, True] == [line["shadow"] for line in lines(path)]
     assert Settlement(delivered=2) == settlement
 

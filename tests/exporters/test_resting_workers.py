@@ -38,15 +38,15 @@ async def _running(place: Path, exporter: Capture) -> AsyncIterator[tuple[Spoole
     gone to rest.
     """
     async with spooled("memory", place, StoppedClock()) as spool:
-        await spool.deliveries.declare([SPEC])
+        await spool.deliveries.set_routes([SPEC])
         asked: list[str] = []
-        due = spool.deliveries.due
+        due = spool.deliveries.take_due
 
         async def counted(*given: object, **named: object) -> Delivery | None:
             asked.append("due")
             return await due(*given, **named)  # type: ignore[arg-type]
 
-        spool.deliveries.due = counted  # type: ignore[method-assign]
+        spool.deliveries.take_due = counted  # type: ignore[method-assign]
         route = RouteLoop(SPEC, exporter, deliveries=spool.deliveries, log=spool.log, clock=spool.clock)
         task = asyncio.create_task(route.run())
         await _until(lambda: len(asked) >= WORKERS)

@@ -94,7 +94,7 @@ async def _devices(clock: SteppingClock, wait: Callable[[DeviceSync], object]) -
 async def delivery_that_was_put_off(clock: SteppingClock, border: float, place: Path) -> float:
     failed = Retryable("503", status=503, retry_after_s=0.0)
     async with spooled("memory", place, clock) as spool:
-        await spool.deliveries.declare([SPEC])
+        await spool.deliveries.set_routes([SPEC])
         await spool.add(calls(1, 1))
         exporter = Capture(answers=[failed, None])
         route = RouteLoop(

@@ -44,7 +44,7 @@ def clock() -> StoppedClock:
 @pytest.fixture
 async def spool(tmp_path: Path, clock: StoppedClock) -> AsyncIterator[Spooled]:
     async with spooled("memory", tmp_path, clock) as spool:
-        await spool.deliveries.declare([SPEC])
+        await spool.deliveries.set_routes([SPEC])
         yield spool
 
 
@@ -158,7 +158,7 @@ async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
     await sending.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await spool.deliveries.declare([SPEC])
+    await spool.deliveries.set_routes([SPEC])
     exporter = Capture()
     assert await route_of(spool, exporter).forward_once()
     (before,), (after,) = slow.deliveries, exporter.deliveries
@@ -172,8 +172,8 @@ async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> Non
 
     class Marking(Capture):
         async def prepare(self, delivery: Delivery) -> str | None:
-            await spool.deliveries.declare([SPEC])
-            assert await spool.deliveries.due(ROUTE, now=spool.clock.now(), max_records=10)
+            await spool.deliveries.set_routes([SPEC])
+            assert await spool.deliveries.take_due(ROUTE, now=spool.clock.now(), max_records=10)
             return "7 42"
 
     await spool.add(calls(1, 10))
@@ -214,7 +214,7 @@ async def test_a_record_alone_is_refused_twice_before_it_is_set_aside(
     for _ in range(3):
         await route.forward_once()
     assert [(1, 2), (1, 1), (2, 2)] == spans(exporter)
-    assert [] == list(await spool.deliveries.dead())
+    assert [] == list(await spool.deliveries.dead_letters())
     clock.move(4)
     await route.forward_once()
     assert {"delivered": 2} == await spool.terms()
@@ -257,7 +257,7 @@ async def test_a_route_with_all_its_dead_letters_parks_and_loses_none(
     assert state.dead == 1
     assert state.queued == 3
     assert "spool.max_dead_letters" in (state.reason or "")
-    await spool.deliveries.dead_discard([letter.id for letter in await spool.deliveries.dead()])
+    await spool.deliveries.dead_discard([letter.id for letter in await spool.deliveries.dead_letters()])
     route.poke()
     for _ in range(10):
         clock.move(61)
@@ -488,7 +488,7 @@ def test_the_books_balance_under_any_answers(answers: list[str], records: int, m
     async def run() -> None:
         clock = StoppedClock()
         async with spooled("memory", Path(), clock) as spool:
-            await spool.deliveries.declare([SPEC])
+            await spool.deliveries.set_routes([SPEC])
             await spool.add(calls(1, records))
             exporter = Partial(answers=[ANSWERS[name] for name in answers], max_records=max_records)
             route = route_of(spool, exporter)
@@ -504,7 +504,7 @@ def test_the_books_balance_under_any_answers(answers: list[str], records: int, m
             assert 0 == terms["queued"]
             arrived = [record.id for record in exporter.records]
             assert len(arrived) == len(set(arrived))
-            dead = {letter.record.id for letter in await spool.deliveries.dead()}
+            dead = {letter.record.id for letter in await spool.deliveries.dead_letters()}
             assert {record_id(n) for n in range(1, records + 1)} == dead | set(arrived)
 
     asyncio.run(run())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spool.sqlite.migrations import mark_of
+from spool.sqlite.migrations import application_id
 from tests.faults.damage import make_corpus
 from tests.faults.scenarios import Trial
 
@@ -27,7 +27,7 @@ def test_a_downgrade_refuses_with_words(file: str, trial: Trial, tmp_path: Path)
         directory = corpus / "rest"
         with closing(sqlite3.connect(directory / file)) as connection:
             connection.execute(f"PRAGMA user_version = {99 << 24}")
-            connection.execute(f"PRAGMA application_id = {mark_of(99 << 24)}")
+            connection.execute(f"PRAGMA application_id = {application_id(99 << 24)}")
         done = subprocess.run(
             [sys.executable, "-m", "gateway", "serve", "--data", str(directory), "--listen", "127.0.0.1:0"],
             capture_output=True,

@@ -65,7 +65,7 @@ async def erase_until(directory: Path, step: str) -> None:
         await registry.persons.link([LinkedPerson(names=(NAME, OTHER))], most=9, actor=ROOT)
         owner, method = STEPS[step]
         setattr(owner, method, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        erasure = new_erasure(map(registry.people.digest, (NAME, OTHER)), SystemClock().now())
+        erasure = new_erasure(map(registry.people.erasure_digest, (NAME, OTHER)), SystemClock().now())
         await erase(storage, erasure, revoked=revoked_by(""), actor=ROOT)
 
 

@@ -63,8 +63,8 @@ from gateway.service.demo.workloads import PEOPLE, TUTOR, WORKLOADS
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import HOUR_S
-from spool.providers import canonical
-from spool.record import AI_TELEMETRY, NS, Inference, as_json
+from spool.providers import canonical_name
+from spool.record import AI_TELEMETRY, NS, Inference, record_to_json
 from spool.registry.recommendations import TypeSettings
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
@@ -275,7 +275,7 @@ def test_a_pair_needs_what_both_need_and_what_each_takes_from_the_other() -> Non
 def made(seed: int, end: int = NOON) -> list[dict[str, Any]]:
     period = Period(end=end, days=3, records=600)
     month = Month(period, seed=seed, plants=Plants(PLANTS, end=end), prices=PriceBook.load())
-    return [as_json(record) for _, reports in month.days() for record, _ in reports]
+    return [record_to_json(record) for _, reports in month.days() for record, _ in reports]
 
 
 def test_the_same_seed_gives_the_same_month() -> None:
@@ -659,4 +659,4 @@ def test_providers_have_the_names_of_real_traffic() -> None:
     have two rows.
     """
     written = {each.provider for each in (*WORKLOADS, *SAVINGS.values())}
-    assert written == {canonical(each) for each in written}
+    assert written == {canonical_name(each) for each in written}

@@ -33,7 +33,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def park(server: OperatorServer, state: str = "parked") -> None:
-    await server.services.spool.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+    await server.services.spool.deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
     await server.services.spool.deliveries.set_state(ROUTE, state, "401")
 
 
@@ -89,9 +89,9 @@ async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
         server.services.spool.log, *(call(each, cost="1.25", cost_source="reported") for each in range(3))
     )
     deliveries = server.services.spool.deliveries
-    await deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+    await deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
     for _ in range(2):
-        delivery = await deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
+        delivery = await deliveries.take_due(ROUTE, now=server.clock.now(), max_records=1)
         assert delivery is not None
         await deliveries.set_aside(delivery, error="too old", status="422")
     await inspector(server.services).inspect()

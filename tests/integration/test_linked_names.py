@@ -32,7 +32,7 @@ async def world_of(serve: Serve, config: Config, *rules: AttributionRule) -> Wor
     serving = await serve(
         config=replace(config, spool=SpoolSettings(hold=0, counter_wait=0), attribution=rules)
     )
-    people = People.of_installation(serving.app.services.storage.secret)
+    people = People.for_installation(serving.app.services.storage.secret)
     return World(serving, None, "", people, HASH)  # type: ignore[arg-type]
 
 
@@ -116,7 +116,7 @@ async def test_a_link_adds_up_lines_and_a_split_gives_them_back(
     await sent(world, chance, chance.choices(NAMES, k=40))
     separate = await lines(world)
     before, sent_before = await whole(world), await sums_to_send(world)
-    stored = {name: world.people.hashed(name) for name in NAMES}
+    stored = {name: world.people.hash_address(name) for name in NAMES}
     people = [
         [stored[each] for each in chance.sample(NAMES[:3], 3)], [stored[each] for each in chance.sample(NAMES[3:6], 3)]
     ]  # fmt: skip
@@ -164,7 +164,7 @@ async def test_accounts_are_linked_with_the_addresses_that_their_calls_state(ser
     await sent_pairs(world, STATED[:1])
     known = [{"users": ["uuid-eve", "eve"]}, {"users": ["eve@example.com", "evelyn"]}]
     checked(await world.ask("POST", "/people", {"people": known}))
-    hashed = world.people.hashed
+    hashed = world.people.hash_address
     assert {
         ("uuid-ann", hashed("ann@example.com"), 3): ("free", None),
         ("uuid-bob", hashed("bob@example.com"), 1): ("conflict", "the account states several addresses"),

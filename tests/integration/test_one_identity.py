@@ -209,7 +209,7 @@ def open_world(serve: Serve) -> OpenWorld:
         secret = serving.app.services.storage.secret
         assistant = Assistant(serving, await serving.make_key("assistant", scopes=[AI_HUB]))
         reader = await serving.make_key("reader", scopes=["billing:read_costs"])
-        world = World(serving, assistant, reader, People.of_installation(secret, policy), policy)
+        world = World(serving, assistant, reader, People.for_installation(secret, policy), policy)
         await send(world, "Ann@Example.com", BOB, accounts=accounts)
         return world
 
@@ -378,7 +378,7 @@ async def test_every_input_finds_the_calls_of_a_linked_name(open_world: OpenWorl
 
 async def found_by(world: World, form: str) -> Mapping[str, object]:
     """Return the number of calls that each input finds by a form of a name, or the error text."""
-    typed = world.people.hashed(ANN) if form == "hash" else form
+    typed = world.people.hash_address(ANN) if form == "hash" else form
     found: dict[str, object] = {}
     for name, asked in ASKED.items():
         try:
@@ -405,7 +405,7 @@ async def test_the_setting_may_change_while_the_server_runs(serve: Serve) -> Non
     serving = await serve(
         config=config, reread=lambda running: replace(running, privacy=PrivacySettings(emails=DROP))
     )
-    people = People.of_installation(serving.app.services.storage.secret)
+    people = People.for_installation(serving.app.services.storage.secret)
     assistant = Assistant(serving, await serving.make_key("assistant", scopes=[AI_HUB]))
     world = World(
         serving, assistant, await serving.make_key("reader", scopes=["billing:read_costs"]), people, HASH
@@ -424,7 +424,7 @@ async def test_names_and_devices_are_found_and_forgotten_by_address(open_world: 
     world = await open_world(HASH)
     checked(await world.ask("POST", "/people", {"people": [{"users": [" ANN@example.com"], "name": "Ann"}]}))
     [row] = checked(await world.ask("GET", "/people", user=ANN))["people"]
-    assert world.people.hashed(ANN) == row["user"]
+    assert world.people.hash_address(ANN) == row["user"]
     assert row["name"] == "Ann"
     gone = checked(await world.ask("POST", "/people/forget", {"users": [ANN]}))["people"]
     assert 1 == gone["forgotten"]

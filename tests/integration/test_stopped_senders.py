@@ -25,7 +25,7 @@ async def insights(app: App) -> list[Insight]:
     assert registry is not None
     return [
         insight
-        for insight in await registry.insights.found()
+        for insight in await registry.insights.detector_insights()
         if str(insight.finding).startswith("stopped_sender:")
     ]
 

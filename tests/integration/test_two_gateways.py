@@ -199,7 +199,7 @@ async def test_a_deleted_key_is_dead_on_the_other_at_once(
     async def no_look(self: Follower) -> None:
         """Hide all changes from the other gateway."""
 
-    monkeypatch.setattr(Follower, "look", no_look)
+    monkeypatch.setattr(Follower, "read_changes", no_look)
     monkeypatch.setattr(
         changes, "LOOKED_S", 3600.0
     )  # the changes that were read at the start stay recent enough
@@ -289,7 +289,7 @@ async def test_an_insight_is_one_whichever_gateway_looks(gateways: tuple[Serving
         report = await inspector(gateway.app.services.operators).inspect()
         registry = gateway.app.services.storage.registry
         assert registry is not None
-        found.append((await registry.insights.found(), report.merged))
+        found.append((await registry.insights.detector_insights(), report.merged))
     first, merged = found[0]
     assert "missed_records" in {(each.finding or "").partition(":")[0] for each in first}
     for insights, again in found[1:]:

@@ -533,7 +533,7 @@ END_HOLDERS = """
 @cache
 def first_state(schema: str) -> tuple[set[str], list[str]]:
     """Return the tables that the migrations create, and the statements that insert their first rows."""
-    text = "\n".join(migration.statements() for migration in VERSIONS).replace("{schema}", schema)
+    text = "\n".join(migration.read_statements() for migration in VERSIONS).replace("{schema}", schema)
     statements = [re.sub(r"(?m)^\s*--.*$", "", one).strip() for one in text.split(";")]
     tables = set(re.findall(rf"CREATE TABLE {schema}\.(\w+)", text)) | {"facts"}
     return tables, [one for one in statements if one.startswith("INSERT")]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from spool.caches import LONGEST, MOST_SEEN, Remembered, SeenKeys, remembered
+from spool.caches import LONGEST, MOST_SEEN, CachedResults, SeenKeys, cache_by_text
 
 
 def test_a_full_cache_loses_an_eighth() -> None:
-    texts = Remembered(str.upper, 80)
+    texts = CachedResults(str.upper, 80)
     for number in range(80):
         assert f"T{number}" == texts[f"t{number}"]
     assert "ONE MORE" == texts["one more"]
@@ -17,7 +17,7 @@ def test_the_newest_texts_are_computed_once() -> None:
     """While a sender invents texts, all but the oldest are still found."""
     computed: list[str] = []
 
-    @remembered(80)
+    @cache_by_text(80)
     def length(text: str) -> int:
         computed.append(text)
         return len(text)
@@ -30,18 +30,18 @@ def test_the_newest_texts_are_computed_once() -> None:
 
 def test_a_text_recurs_when_it_is_seen_again() -> None:
     seen = SeenKeys()
-    assert [False, False, True, True] == [seen.recurs(text) for text in ("a", "b", "a", "a")]
+    assert [False, False, True, True] == [seen.check_and_add(text) for text in ("a", "b", "a", "a")]
 
 
 def test_seen_keys_are_limited() -> None:
     seen = SeenKeys()
     for number in range(2 * MOST_SEEN):
-        seen.recurs(f"text {number}")
+        seen.check_and_add(f"text {number}")
         assert len(seen) <= MOST_SEEN
-    assert seen.recurs(f"text {2 * MOST_SEEN - 1}")
+    assert seen.check_and_add(f"text {2 * MOST_SEEN - 1}")
 
 
 def test_long_texts_are_not_stored() -> None:
-    texts = Remembered(len)
+    texts = CachedResults(len)
     assert (LONGEST, LONGEST + 1) == (texts["x" * LONGEST], texts["x" * (LONGEST + 1)])
     assert 1 == len(texts)

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from spool.identity import (
     LONG_ENOUGH,
     STEP_NS,
+    call_identity,
+    cloud_event_id,
+    identity_from_ids,
     is_long,
-    of_call,
-    of_event,
-    of_moment,
-    of_point,
-    of_provider_request,
-    of_shadow,
-    of_span,
-    stated_by,
+    moment_names,
+    point_id,
+    provider_request_names,
+    shadow_identity,
+    span_call_id,
 )
 from spool.record import Inference
 
@@ -77,34 +77,34 @@ def test_length_is_that_of_what_follows_the_prefix(response_id: str) -> None:
 def test_a_long_response_id_alone_is_the_identity() -> None:
     """Rule 2: for a long response id, source, time and tokens do not matter."""
     other = call("litellm", start_time=None, input_tokens=None)
-    assert of_call(call(), response_id=LONG) == of_call(other, response_id=LONG)
+    assert call_identity(call(), response_id=LONG) == call_identity(other, response_id=LONG)
 
 
 def test_a_cached_answer_does_not_take_the_first_calls_id() -> None:
     """Rules 2 and 3 are skipped for status cached, because a cached answer contains the first call's id."""
-    cached = of_call(call(status="cached"), response_id=LONG, own_id="hit-1")
-    assert cached != of_call(call(), response_id=LONG)
-    assert cached == of_call(call(status="cached"), own_id="hit-1")
+    cached = call_identity(call(status="cached"), response_id=LONG, own_id="hit-1")
+    assert cached != call_identity(call(), response_id=LONG)
+    assert cached == call_identity(call(status="cached"), own_id="hit-1")
 
 
 def test_the_providers_request_id_is_the_name_under_which_others_know_the_call() -> None:
     """A further name from a request id equals the id of a report that has only this request id."""
     request_id = "req_011CSHoEeqs5C35K2UUqR7Fy"
-    only_request = of_call(call("claude_code"), response_id=request_id)
-    assert (only_request.id,) == of_provider_request(call(), request_id)
+    only_request = call_identity(call("claude_code"), response_id=request_id)
+    assert (only_request.id,) == provider_request_names(call(), request_id)
     for record, nothing in ((call(), None), (call(), "req_1"), (call(status="cached"), request_id)):
-        assert () == of_provider_request(record, nothing)
+        assert () == provider_request_names(record, nothing)
 
 
 def test_a_short_id_needs_outcome_tokens_and_step() -> None:
     """Rule 3: chatcmpl-0 at another time, with another outcome or another size, is another call."""
-    first = of_call(call(), response_id="chatcmpl-0")
-    assert first == of_call(call("litellm"), shared_id="chatcmpl-0")
+    first = call_identity(call(), response_id="chatcmpl-0")
+    assert first == call_identity(call("litellm"), shared_id="chatcmpl-0")
     for other in ({"start_time": START + 60_000_000_000}, {"status": "error"}, {"input_tokens": 6}):
-        assert first.id != of_call(call(**other), response_id="chatcmpl-0").id
+        assert first.id != call_identity(call(**other), response_id="chatcmpl-0").id
     assert (
-        of_call(call(output_tokens=0), response_id="x").id
-        == of_call(call(output_tokens=None), response_id="x").id
+        call_identity(call(output_tokens=0), response_id="x").id
+        == call_identity(call(output_tokens=None), response_id="x").id
     )
 
 
@@ -115,34 +115,36 @@ def spanned(span_id: str = "b", **fields: object) -> Inference:
 @pytest.mark.parametrize(("short", "shared"), [("chatcmpl-0", None), (None, LONG)])
 def test_a_span_with_a_short_id_is_known_by_its_own_ids(short: str | None, shared: str | None) -> None:
     """Rule 4 is before rule 3 for a span. Its short or shared id only links it to logs."""
-    span, other = (of_call(spanned(id), span=True, response_id=short, shared_id=shared) for id in ("b", "c"))
-    assert span.id == of_span("a", "b") != other.id
+    span, other = (
+        call_identity(spanned(id), span=True, response_id=short, shared_id=shared) for id in ("b", "c")
+    )
+    assert span.id == span_call_id("a", "b") != other.id
     assert () == span.lookups
-    log = of_call(call("litellm"), response_id=short, shared_id=shared)
+    log = call_identity(call("litellm"), response_id=short, shared_id=shared)
     assert log.id in {name for _, name in span.links}
     assert {own for own, _ in span.links} & {name for _, name in log.links}
     assert not {log.id, *log.lookups, *log.names} & {span.id, *span.names}
 
 
 def test_a_shadow_finds_the_other_side_of_a_short_id() -> None:
-    span, log = (of_call(spanned(), span=span, response_id="chatcmpl-0") for span in (True, False))
-    assert log.id in of_shadow(span).lookups
-    assert span.names[0] in of_shadow(log).lookups
+    span, log = (call_identity(spanned(), span=span, response_id="chatcmpl-0") for span in (True, False))
+    assert log.id in shadow_identity(span).lookups
+    assert span.names[0] in shadow_identity(log).lookups
 
 
 def test_a_spans_record_states_its_dedup_key() -> None:
     """A device's own Tollhouse forwards the record of a span. The links to logs follow from its fields."""
     for request_id in ("chatcmpl-0", None):
-        identity = of_call(spanned(), span=True, response_id=request_id)
+        identity = call_identity(spanned(), span=True, response_id=request_id)
         record = spanned(request_id=request_id)
         record.id = identity.id
-        assert identity == stated_by(record)
+        assert identity == identity_from_ids(record)
 
 
 def test_a_neighbour_step_is_looked_up() -> None:
     """Two clocks that differ by four seconds find the same call."""
-    early = of_call(call(start_time=START - START % STEP_NS), response_id="chatcmpl-0")
-    late = of_call(call(start_time=START - START % STEP_NS + STEP_NS), response_id="chatcmpl-0")
+    early = call_identity(call(start_time=START - START % STEP_NS), response_id="chatcmpl-0")
+    late = call_identity(call(start_time=START - START % STEP_NS + STEP_NS), response_id="chatcmpl-0")
     assert early.id in late.lookups
     assert late.id in early.lookups
 
@@ -153,7 +155,9 @@ def test_a_neighbour_step_is_looked_up() -> None:
 )
 def test_clocks_a_step_apart_name_one_call(start: int, apart: int) -> None:
     """Clocks one step apart agree for any epoch and any border of a step. Two steps apart are two calls."""
-    one, other = (of_call(call(start_time=at), response_id="chatcmpl-0") for at in (start, start + apart))
+    one, other = (
+        call_identity(call(start_time=at), response_id="chatcmpl-0") for at in (start, start + apart)
+    )
     found = one.id in (other.id, *other.lookups)
     assert found == (other.id in (one.id, *one.lookups))
     if abs(apart) <= STEP_NS:
@@ -164,19 +168,22 @@ def test_clocks_a_step_apart_name_one_call(start: int, apart: int) -> None:
 
 def test_a_short_id_without_a_start_is_known_by_itself() -> None:
     """A short id without a start has no step and no neighbor, so it matches no call with a start."""
-    lost = of_call(call(start_time=None), response_id="chatcmpl-0")
+    lost = call_identity(call(start_time=None), response_id="chatcmpl-0")
     assert lost.lookups == ()
     assert lost.certain is True
-    assert lost == of_call(call("litellm", start_time=None), shared_id="chatcmpl-0")
-    assert lost.id not in of_call(call(start_time=0), response_id="chatcmpl-0")
+    assert lost == call_identity(call("litellm", start_time=None), shared_id="chatcmpl-0")
+    assert lost.id not in call_identity(call(start_time=0), response_id="chatcmpl-0")
 
 
 def test_nobody_but_a_shadow_finds_a_shadow() -> None:
     """A shadow finds the call that it reports, also at neighbor steps."""
-    counts, shadow = of_call(call(), response_id="x"), of_shadow(of_call(call(), response_id="x"))
+    counts, shadow = (
+        call_identity(call(), response_id="x"),
+        shadow_identity(call_identity(call(), response_id="x")),
+    )
     assert {counts.id, *counts.lookups} < {*shadow.lookups}
     assert shadow.id not in (counts.id, *counts.lookups)
-    later = of_shadow(of_call(call(start_time=START + STEP_NS), response_id="x"))
+    later = shadow_identity(call_identity(call(start_time=START + STEP_NS), response_id="x"))
     assert shadow.id in later.lookups
 
 
@@ -186,13 +193,13 @@ def test_the_rules_in_their_order() -> None:
     id is random.
     """
     spanned = call(trace_id="t", span_id="s", session="c")
-    assert of_call(spanned, span=True, own_id="o") == of_call(spanned, span=True)
-    assert of_call(spanned, own_id="o") == of_call(call("otel"), own_id="o")
-    assert of_call(call("kong"), own_id="o") != of_call(call("otel"), own_id="o")
-    assert of_call(spanned, sequence=1) != of_call(spanned, sequence=2)
-    lost = of_call(call(start_time=None))
+    assert call_identity(spanned, span=True, own_id="o") == call_identity(spanned, span=True)
+    assert call_identity(spanned, own_id="o") == call_identity(call("otel"), own_id="o")
+    assert call_identity(call("kong"), own_id="o") != call_identity(call("otel"), own_id="o")
+    assert call_identity(spanned, sequence=1) != call_identity(spanned, sequence=2)
+    lost = call_identity(call(start_time=None))
     assert not lost.certain
-    assert lost.id != of_call(call(start_time=None)).id
+    assert lost.id != call_identity(call(start_time=None)).id
 
 
 def test_points_and_events_do_not_collide() -> None:
@@ -200,9 +207,9 @@ def test_points_and_events_do_not_collide() -> None:
     Under rule 7 the border between the parts matters. For example, the events ("a", "b") and ("ab", "")
     have different ids.
     """
-    assert of_point(b"\0" * 16, 1, 2) != of_point(b"\0" * 16, 2, 1)
-    assert of_event("a", "b") != of_event("ab", "")
-    assert 16 == len(of_event("a", "b"))
+    assert point_id(b"\0" * 16, 1, 2) != point_id(b"\0" * 16, 2, 1)
+    assert cloud_event_id("a", "b") != cloud_event_id("ab", "")
+    assert 16 == len(cloud_event_id("a", "b"))
 
 
 def test_a_moment_tells_calls_of_a_group_apart() -> None:
@@ -210,12 +217,12 @@ def test_a_moment_tells_calls_of_a_group_apart() -> None:
     Calls of a group are distinguished by model, outcome, counts and the microsecond of the start. A prefix of
     the model's name makes no difference.
     """
-    name = of_moment(call(request_model="gpt-4o"), ["trace-1"])
-    assert name == of_moment(
+    name = moment_names(call(request_model="gpt-4o"), ["trace-1"])
+    assert name == moment_names(
         call("litellm", request_model="openai/gpt-4o", start_time=START + 400), ["trace-1"]
     )
     others = [
-        of_moment(call(request_model="gpt-4o", **other), ["trace-1"])
+        moment_names(call(request_model="gpt-4o", **other), ["trace-1"])
         for other in (
             {"start_time": START + 1000},
             {"status": "error"},
@@ -224,8 +231,8 @@ def test_a_moment_tells_calls_of_a_group_apart() -> None:
         )
     ]
     others += [
-        of_moment(call(request_model="gpt-4o"), ["trace-2"]),
-        of_moment(call(request_model="o3"), ["trace-1"]),
+        moment_names(call(request_model="gpt-4o"), ["trace-2"]),
+        moment_names(call(request_model="o3"), ["trace-1"]),
     ]
     assert 7 == len({name, *others})
-    assert () == of_moment(call(start_time=None), ["trace-1"])
+    assert () == moment_names(call(start_time=None), ["trace-1"])

@@ -42,21 +42,21 @@ async def test_work_runs_while_its_lease_is_held() -> None:
     task = asyncio.create_task(held.run("ledger", work.run))
     await settled()
     assert work.began == 0
-    assert held.wanted == frozenset({"ledger"})
-    held.gain("ledger")
+    assert held.wanted_leases == frozenset({"ledger"})
+    held.gain_lease("ledger")
     await work.running.wait()
-    held.lose("ledger")
+    held.lose_lease("ledger")
     await settled()
     assert work.began == 1
     assert work.cut == 1
     assert not task.done()
-    held.gain("ledger")
+    held.gain_lease("ledger")
     await work.running.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert work.began == 2
     assert work.cut == 2
-    assert held.wanted == frozenset()
+    assert held.wanted_leases == frozenset()
 
 
 async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
@@ -70,11 +70,11 @@ async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
         asyncio.create_task(held.run("route", other.run)),
     ]
     await settled()
-    held.gain("route")
+    held.gain_lease("route")
     await asyncio.gather(polite.running.wait(), other.running.wait())
     await held.let_go("route")
     assert (0, 1, False, False) == (polite.cut, other.cut, *(task.done() for task in tasks))
-    held.gain("route")
+    held.gain_lease("route")
     await asyncio.gather(polite.running.wait(), other.running.wait())
     polite.asked.set()  # the polite work ends by itself
     await tasks[0]
@@ -86,7 +86,7 @@ async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
 async def test_a_defect_of_the_work_is_told(error: Exception) -> None:
     """If work under a lease fails, the supervisor of its task gets the error."""
     held = HeldTasks()
-    held.gain("ledger")
+    held.gain_lease("ledger")
 
     async def fail() -> None:
         raise error
@@ -109,7 +109,7 @@ async def test_work_begins_again_when_the_storage_was_away(monkeypatch: pytest.M
         ExceptionGroup("all", [SpoolUnavailable("gone")]),
     ]
     held = HeldTasks()
-    held.gain("ledger")
+    held.gain_lease("ledger")
 
     async def fail() -> None:
         if errors:

@@ -9,8 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from spool.log.entries.codec import compress_entry
-from spool.meters import METERS, MOST, fitting, keep_fitting, millionths, quantity_of
-from spool.record import Inference, as_json, pack, unpack
+from spool.meters import (
+    METERS,
+    MOST,
+    fitting_meters,
+    keep_fitting,
+    quantity_from_millionths,
+    quantity_in_millionths,
+)
+from spool.record import Inference, pack, record_to_json, unpack
 
 COUNTS = {"input_tokens": 1200, "output_tokens": 300, "cache_read_tokens": 700, "cache_write_tokens": 10}
 
@@ -49,7 +56,7 @@ def test_a_part_is_at_most_its_whole(told: dict[str, int | str], left_out: set[s
 
 def test_an_unknown_whole_is_not_exceeded() -> None:
     """A report may state only the parts and no whole."""
-    assert {"input_audio_tokens": 5} == fitting(call(), {"input_audio_tokens": 5})
+    assert {"input_audio_tokens": 5} == fitting_meters(call(), {"input_audio_tokens": 5})
 
 
 def test_zeros_alone_and_unknown_names_are_not_kept() -> None:
@@ -57,18 +64,18 @@ def test_zeros_alone_and_unknown_names_are_not_kept() -> None:
     If all reported parts are 0, none is stored, because providers write 0 audio tokens for every text. A 0
     next to another part is stored, because it states how much is text.
     """
-    assert {} == fitting(call(**COUNTS), {"input_audio_tokens": 0, "invented_tokens": 5})
+    assert {} == fitting_meters(call(**COUNTS), {"input_audio_tokens": 0, "invented_tokens": 5})
     both = {"input_audio_tokens": 0, "output_audio_tokens": 7}
-    assert both == fitting(call(**COUNTS), both)
+    assert both == fitting_meters(call(**COUNTS), both)
     everything = dict.fromkeys(METERS, 1)
-    assert MOST == len(fitting(call(input_tokens=99, output_tokens=99), everything))
+    assert MOST == len(fitting_meters(call(input_tokens=99, output_tokens=99), everything))
 
 
 @pytest.mark.parametrize(("quantity", "units"), [(3, 3_000_000), ("12.5", 12_500_000), ("0.000001", 1)])
 def test_quantities_are_exact(quantity: int | str, units: int) -> None:
     """Quantities convert to millionths of a unit and back."""
-    assert millionths(quantity) == units
-    assert quantity_of(units) == quantity
+    assert quantity_in_millionths(quantity) == units
+    assert quantity_from_millionths(units) == quantity
 
 
 def test_a_record_without_meters_is_as_it_was() -> None:
@@ -77,12 +84,12 @@ def test_a_record_without_meters_is_as_it_was() -> None:
     is read back completely.
     """
     plain = call(**COUNTS)
-    assert "meters" not in as_json(plain)
+    assert "meters" not in record_to_json(plain)
     assert pack([plain]).endswith(b"\x80\x80\xc0\xc0\xc0")
     heard = call(**COUNTS)
     heard.meters = {"input_audio_tokens": 5, "audio_seconds": "1.5"}
     assert unpack(pack([heard])) == [heard]
-    assert heard.meters == as_json(heard)["meters"]
+    assert heard.meters == record_to_json(heard)["meters"]
 
 
 def test_meters_of_a_tenth_of_the_calls_cost_a_fiftieth_of_the_spool() -> None:

@@ -22,7 +22,7 @@ from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry
 from spool.log.runs import build_run, merge_runs
 from spool.log.values import Entry
-from spool.packed.native import INTERFACE, MODULE, MOST_FAULTS, Native, use
+from spool.packed.native import INTERFACE, MODULE, MOST_FAULTS, Native, load_if_enabled
 from spool.packed.records import packed_records
 from spool.record import Inference
 from spool.sqlite.in_memory import new_ledger
@@ -98,11 +98,11 @@ def packed_entry(native: Native, entry: Entry) -> Entry:
 def test_a_module_that_is_not_wanted_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """`server.native = false` imports nothing, even if the module is installed."""
     monkeypatch.setitem(sys.modules, MODULE, module())
-    assert use(True).is_on is True
-    assert use(True).words == "on, 9.9"
-    assert use(False).is_on is False
-    assert use(False).version == ""
-    assert use(False).words == "off: server.native is false"
+    assert load_if_enabled(True).is_on is True
+    assert load_if_enabled(True).words == "on, 9.9"
+    assert load_if_enabled(False).is_on is False
+    assert load_if_enabled(False).version == ""
+    assert load_if_enabled(False).words == "off: server.native is false"
 
 
 def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,13 +110,13 @@ def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pyt
     If the module is missing or from another release, the log states a reason on which an operator can act.
     """
     monkeypatch.setitem(sys.modules, MODULE, None)
-    assert not use(True).is_on
-    assert MODULE in use(True).words
+    assert not load_if_enabled(True).is_on
+    assert MODULE in load_if_enabled(True).words
     monkeypatch.setitem(sys.modules, MODULE, module(INTERFACE + 1))
     other, ours = INTERFACE + 1, INTERFACE
     assert (
         f"off: {MODULE} has interface {other}, but this Tollhouse needs {ours}. Build it again"
-        == use(True).words
+        == load_if_enabled(True).words
     )
 
 

@@ -14,19 +14,19 @@ NO_ADDRESSES = ("ann", "", "git@example.com:a/b", "react@18.2.0", "Ann Lee <ann@
 
 
 def people(policy: str) -> People:
-    return People.of_installation(b"s" * 32, policy)
+    return People.for_installation(b"s" * 32, policy)
 
 
 @pytest.mark.parametrize("written", [ANN, "Ann@Example.COM", " ann@example.com\n"])
 def test_an_address_is_one_person_however_it_is_written(written: str) -> None:
     """Records contain the address in lower case, its hash, or nothing, as configured."""
-    hashed = people(HASH).carried(ANN)
+    hashed = people(HASH).recorded_form(ANN)
     assert hashed is not None and is_hash(hashed)
-    assert [hashed, ANN, None] == [people(policy).carried(written) for policy in (HASH, KEEP, DROP)]
+    assert [hashed, ANN, None] == [people(policy).recorded_form(written) for policy in (HASH, KEEP, DROP)]
     for policy in (HASH, KEEP, DROP):
-        assert {ANN, hashed} <= set(people(policy).forms(written))
-        assert hashed == people(policy).identity(written)
-    assert (hashed,) == people(KEEP).forms(hashed.upper())
+        assert {ANN, hashed} <= set(people(policy).recorded_forms(written))
+        assert hashed == people(policy).person_identity(written)
+    assert (hashed,) == people(KEEP).recorded_forms(hashed.upper())
 
 
 @pytest.mark.parametrize("name", NO_ADDRESSES)
@@ -36,18 +36,18 @@ def test_other_names_stay_as_they_are(name: str, policy: str) -> None:
     A name that contains an address is unchanged. Only a text that is an address as a whole counts as one.
     """
     known = people(policy)
-    assert known.carried(name) == name
-    assert known.forms(name) == (name,)
-    assert known.hashed(name) == name
-    assert {"user": (name,)} == known.asked({"user": (name,)})
+    assert known.recorded_form(name) == name
+    assert known.recorded_forms(name) == (name,)
+    assert known.hash_address(name) == name
+    assert {"user": (name,)} == known.check_and_expand_filter({"user": (name,)})
 
 
 def test_another_installation_has_other_hashes() -> None:
     """
     Installations with different secrets have different hashes. With the same secret the hashes are equal.
     """
-    assert people(HASH).hashed(ANN) != People.of_installation(b"t" * 32).hashed(ANN)
-    assert people(HASH).hashed(ANN) == people(KEEP).hashed(ANN)
+    assert people(HASH).hash_address(ANN) != People.for_installation(b"t" * 32).hash_address(ANN)
+    assert people(HASH).hash_address(ANN) == people(KEEP).hash_address(ANN)
 
 
 def test_an_address_is_refused_where_records_carry_none() -> None:
@@ -56,8 +56,8 @@ def test_an_address_is_refused_where_records_carry_none() -> None:
     find records from before the setting.
     """
     with pytest.raises(Invalid, match="contain no e-mail address"):
-        people(DROP).asked({"user": ("bob", ANN)})
-    assert people(HASH).forms(ANN) == people(DROP).matched({"user": (ANN,)})["user"]
+        people(DROP).check_and_expand_filter({"user": ("bob", ANN)})
+    assert people(HASH).recorded_forms(ANN) == people(DROP).expand_filter({"user": (ANN,)})["user"]
     people(KEEP).check([ANN])
     people(HASH).check([ANN])
 
@@ -66,9 +66,9 @@ def test_only_calls_after_an_erasure_are_met() -> None:
     """The address of a call is reported with its time. Seats, and calls from before an erasure, report nothing."""
     known, met = people(HASH), list[tuple[str, str, int]]()
     known.persons.meets = lambda *each: met.append(each)
-    hashed = known.carried(ANN)
+    hashed = known.recorded_form(ANN)
     known.carried_values({"a": ANN})
-    assert hashed == known.stored(ANN) and [] == met
-    known.persons.erased = pseudonyms_by_digest([new_erasure([known.digest(str(hashed))], 2.0)])
-    assert [hashed] * 2 == [known.carried(f" {ANN.upper()} ", at) for at in (NS, 3 * NS)]
+    assert hashed == known.linked_form(ANN) and [] == met
+    known.persons.erased = pseudonyms_by_digest([new_erasure([known.erasure_digest(str(hashed))], 2.0)])
+    assert [hashed] * 2 == [known.recorded_form(f" {ANN.upper()} ", at) for at in (NS, 3 * NS)]
     assert [(ANN, hashed, 3 * NS)] == met

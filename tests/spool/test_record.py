@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spool.record import Inference, UsageMetric, as_json, border, moment, pack, rfc3339, unpack
+from spool.record import (
+    Inference,
+    UsageMetric,
+    format_to_second,
+    moment,
+    pack,
+    record_to_json,
+    rfc3339,
+    unpack,
+)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +78,7 @@ def test_an_entry_of_an_older_version_stays_readable() -> None:
 
 def test_json_has_every_field() -> None:
     """Unknown values are null and never missing, ids are hex, and the currency is always USD."""
-    row = as_json(Inference(id=b"\1" * 16, source="otel"))
+    row = record_to_json(Inference(id=b"\1" * 16, source="otel"))
     assert row["kind"] == "inference"
     assert row["id"] == "01" * 16
     assert row["currency"] == "USD"
@@ -81,9 +90,9 @@ def test_json_has_every_field() -> None:
 def test_what_few_sources_tell_is_shown_where_it_is_told(name: str, told: int | str) -> None:
     """Few sources report this field, so JSON contains it only in records that have it."""
     record = Inference(id=b"\1" * 16, source="otel")
-    assert name not in as_json(record)
+    assert name not in record_to_json(record)
     setattr(record, name, told)
-    assert told == as_json(record)[name]
+    assert told == record_to_json(record)[name]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +113,7 @@ def test_a_moment_has_three_digits(at: float | None, text: str | None) -> None:
 
 
 def test_a_border_is_a_whole_second() -> None:
-    assert "2026-09-21T14:00:00Z" == border(1_789_999_200.0)
+    assert "2026-09-21T14:00:00Z" == format_to_second(1_789_999_200.0)
 
 
 def test_a_release_without_meters_reads_a_record_that_has_some() -> None:
@@ -130,5 +139,5 @@ def test_numbers_of_the_log_stay_in_the_installation() -> None:
     metric = UsageMetric(
         id=b"m" * 16, source="codex", name="tokens", value="-1", start_time=1, end_time=2, reverses_number=7
     )
-    assert "reverses_number" not in as_json(metric)
+    assert "reverses_number" not in record_to_json(metric)
     assert [metric] == unpack(pack([metric]))

@@ -21,7 +21,7 @@ from spool.postgres.migrations import VERSIONS as OF_POSTGRES
 from spool.settings import SpoolSettings
 from spool.sqlite import migrations as sqlite
 from spool.sqlite.migrations import VERSIONS as OF_SQLITE
-from spool.sqlite.migrations import numbers, statements
+from spool.sqlite.migrations import read_statements, version_numbers
 from spool.storage import StorageOptions
 
 LISTED = {
@@ -37,8 +37,8 @@ def test_every_file_belongs_to_a_version(package: str, listed: Sequence[str]) ->
 
 def digests(engine: str) -> list[object]:
     if engine == "spool.postgres":
-        return [postgres.digests_of(OF_POSTGRES)]
-    return [numbers(statements.__wrapped__(file)) for file in OF_SQLITE]
+        return [postgres.version_digests(OF_POSTGRES)]
+    return [version_numbers(read_statements.__wrapped__(file)) for file in OF_SQLITE]
 
 
 FILES = [(engine, name) for engine, names in LISTED.items() for name in names]
@@ -50,12 +50,12 @@ def test_a_change_of_any_file_changes_the_digest(
 ) -> None:
     """Every line with a statement counts. Comments and white space do not."""
     module = postgres if engine == "spool.postgres" else sqlite
-    script, own = module.script, digests(engine)
+    script, own = module.read_script, digests(engine)
     lines = script(changed).splitlines()
 
     def change(text: Sequence[str]) -> list[object]:
         texts = {changed: "\n".join(text)}
-        monkeypatch.setattr(module, "script", lambda name: texts.get(name) or script(name))
+        monkeypatch.setattr(module, "read_script", lambda name: texts.get(name) or script(name))
         return digests(engine)
 
     assert own == change([f"  {line}  -- a comment" for line in lines])
@@ -74,5 +74,5 @@ async def test_all_tables_are_in_the_files(tmp_path: Path) -> None:
             closing(sqlite3.connect(tmp_path / file)) as opened,
             closing(sqlite3.connect(":memory:")) as made,
         ):
-            made.executescript(";\n".join(statements(file)))
+            made.executescript(";\n".join(read_statements(file)))
             assert made.execute(read).fetchall() == opened.execute(read).fetchall()

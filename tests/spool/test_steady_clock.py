@@ -97,10 +97,10 @@ def test_a_clock_that_goes_back_while_a_call_is_heard_is_back(caplog: pytest.Log
     clock = machine.steady()
     machine.wall += 8 * DAY
     for _ in range(4):
-        clock.witness(int(NOON * NS))
+        clock.add_witness(int(NOON * NS))
     walls = iter([machine.wall])
     machine.now = lambda: next(walls, NOON)  # type: ignore[method-assign]
-    clock.witness(int(NOON * NS))
+    clock.add_witness(int(NOON * NS))
     assert clock.settled_now() == NOON
     assert clock.held_s == 0.0
     actions = [getattr(record, "action", "") for record in caplog.records]
@@ -116,9 +116,9 @@ def test_calls_that_agree_with_a_step_confirm_it() -> None:
     clock = machine.steady()
     machine.wall += 8 * DAY
     for _ in range(4):
-        clock.witness(int((machine.wall - 5) * NS))
+        clock.add_witness(int((machine.wall - 5) * NS))
         assert NOON == clock.now()
-    clock.witness(int((machine.wall - 60) * NS))
+    clock.add_witness(int((machine.wall - 60) * NS))
     assert machine.wall == clock.now()
     assert NOON == clock.settled_now()
     machine.go_on(HOUR)
@@ -137,7 +137,7 @@ def test_calls_that_do_not_agree_leave_it_in_doubt(told: float) -> None:
     clock = machine.steady()
     machine.wall += 8 * DAY
     for _ in range(50):
-        clock.witness(int(told * NS))
+        clock.add_witness(int(told * NS))
     assert NOON == clock.now()
 
 
@@ -147,7 +147,7 @@ def test_an_operator_may_agree() -> None:
     clock = machine.steady()
     machine.wall -= DAY
     assert NOON == clock.now()
-    assert -DAY == clock.accept()
+    assert -DAY == clock.accept_wall_clock()
     assert machine.wall == clock.now() == clock.settled_now()
 
 
@@ -160,7 +160,7 @@ def test_a_clock_that_was_never_set_takes_the_time_of_calls() -> None:
     clock = machine.steady()
     assert EARLIEST == clock.now()
     machine.go_on(10)
-    clock.witness(int((NOON - 1) * NS))
+    clock.add_witness(int((NOON - 1) * NS))
     assert NOON - 1 == clock.now()
     machine.go_on(5)
     assert NOON + 4 == clock.now()

@@ -16,8 +16,8 @@ from spool.settings import MIB, SpoolSettings
 from spool.sql.streams import SqlStreamRows
 from spool.sqlite import open_spool
 from spool.sqlite.database import SqliteConnection
-from spool.sqlite.migrations import script
-from spool.streams import StreamSize, apply, has_room, may_create, to_free
+from spool.sqlite.migrations import read_script
+from spool.streams import StreamSize, apply_operations, has_room, may_create, plan_freed_bytes
 from tests.exporters.spools import record_id
 
 
@@ -46,12 +46,12 @@ def test_after_freeing_every_key_has_room(held: list[tuple[str, int]], max_bytes
     """After freeing, every key has space, and no stream has to free more than it holds."""
     sizes = [StreamSize(f"s{n}", key, size) for n, (key, size) in enumerate(held)]
     for _ in range(100):
-        wanted = to_free(sizes, max_bytes)
+        wanted = plan_freed_bytes(sizes, max_bytes)
         if not wanted:
             break
         assert all(0 <= wanted.get(size.name, 0) <= size.bytes for size in sizes)
         sizes = [StreamSize(one.name, one.created_by, one.bytes - wanted.get(one.name, 0)) for one in sizes]
-    assert {} == to_free(sizes, max_bytes)
+    assert {} == plan_freed_bytes(sizes, max_bytes)
     assert all(has_room(sizes, key, max_bytes) for key in "abc")
 
 
@@ -75,7 +75,7 @@ async def test_totals_are_no_part_of_max_bytes(tmp_path: Path) -> None:
     )
     for part in range(4):
         await spool.log.append(operations(part))
-    (size,) = await spool.streams.sizes()
+    (size,) = await spool.streams.stream_sizes()
     stats = await spool.log.stats()
     await spool.close()
     connection = sqlite3.connect(tmp_path / "spool.sqlite", isolation_level=None)
@@ -91,12 +91,12 @@ async def test_totals_are_no_part_of_max_bytes(tmp_path: Path) -> None:
 def test_totals_of_a_commit_are_read_at_once() -> None:
     """Many operations of a stream need one statement, and totals in memory need none."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    connection.executescript(script("streams.sql"))
+    connection.executescript(read_script("streams.sql"))
     asked: list[str] = []
     connection.set_trace_callback(lambda text: asked.append(text) if "FROM stream_totals" in text else None)
     rows = SqlStreamRows(SqliteConnection(connection))
     for _ in range(2):
         told = [one for one in operations(0).records if isinstance(one, UnitCostOperation)]
-        apply(rows, told, now=1.0, since=0.0)
+        apply_operations(rows, told, now=1.0, since=0.0)
     rows.flush()
     assert [(1, 3000)] == [(len(asked), *connection.execute("SELECT count(*) FROM stream_totals").fetchone())]

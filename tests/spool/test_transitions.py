@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spool.deliveries import routes, transitions
-from spool.deliveries.ranges import clipped, without
+from spool.deliveries.ranges import clip_ranges, subtract_ranges
 from spool.deliveries.rules import MAX_WAITING, TERMS
 from spool.deliveries.stored import RouteChange, StoredDelivery, StoredRoute
 from spool.deliveries.values import OPEN, UNKNOWN, RouteSpec, Settlement
@@ -31,7 +31,7 @@ deliveries = st.builds(
 
 
 def route(**counts: int) -> StoredRoute:
-    begun = routes.begin(RouteSpec(name=ROUTE, topic=AI_TELEMETRY), accepted=100, oldest=1)
+    begun = routes.new_route(RouteSpec(name=ROUTE, topic=AI_TELEMETRY), accepted=100, oldest=1)
     return replace(begun, counts={**begun.counts, **counts})
 
 
@@ -89,7 +89,7 @@ def test_a_cut_takes_closed_numbers_only(
     next: int, max_records: int, closed_below: int, waiting: int
 ) -> None:
     """A delivery has at most max_records numbers, and none is created while too many wait."""
-    change = transitions.cut(
+    change = transitions.cut_delivery(
         route(next=next), waiting=waiting, closed_below=closed_below, max_records=max_records
     )
     if change is None:
@@ -135,8 +135,8 @@ def test_only_settled_numbers_are_replayed() -> None:
 
 def test_ranges_are_cut_and_pierced() -> None:
     """A range of numbers includes both of its ends, also when it is cut or pierced."""
-    assert [(3, 5), (8, 8)] == list(clipped([(1, 2), (2, 5), (8, 12)], (3, 8)))
-    assert [(1, 2), (4, 4), (9, 9)] == list(without([(1, 4), (8, 9)], [(3, 3), (5, 8)]))
+    assert [(3, 5), (8, 8)] == list(clip_ranges([(1, 2), (2, 5), (8, 12)], (3, 8)))
+    assert [(1, 2), (4, 4), (9, 9)] == list(subtract_ranges([(1, 4), (8, 9)], [(3, 3), (5, 8)]))
 
 
 def test_a_route_in_the_configuration_is_not_dropped() -> None:
@@ -144,4 +144,4 @@ def test_a_route_in_the_configuration_is_not_dropped() -> None:
     with pytest.raises(NotAllowed):
         routes.check_drop(route())
     with pytest.raises(NotThere, match=ROUTE):
-        routes.known(None, ROUTE)
+        routes.require_route(None, ROUTE)

@@ -91,7 +91,7 @@ class LakeSettler:
 
     async def _take_next_due(self, *, below: int, max_records: int) -> Delivery | None:
         now = self.clock.now() + _FOR_EVER_S
-        return await self.deliveries.due(self.route, now=now, max_records=max_records, below=below)
+        return await self.deliveries.take_due(self.route, now=now, max_records=max_records, below=below)
 
     async def _wait_until_closed(self, last: int) -> None:
         """Wait until a record number is closed, which is `spool.hold` after its commit."""
@@ -128,7 +128,7 @@ class LakeSettler:
 
     async def _settle_without_files(self, delivery: Delivery) -> None:
         """Settle a delivery with a manifest that has no files."""
-        edition = (await self.landings.editions(self.route, delivery.first))[0]
+        edition = (await self.landings.find_or_begin_editions(self.route, delivery.first))[0]
         contents = LakeManifest(
             route=self.route,
             edition=edition,
@@ -276,7 +276,7 @@ class LakeAdoption:
         )
 
     async def _check_none_held_back(self) -> None:
-        if any(delivery.route == self._route for delivery in await self.deliveries.unknowns()):
+        if any(delivery.route == self._route for delivery in await self.deliveries.unknown_deliveries()):
             raise NotAllowed(
                 f"deliveries of {self._route} are held back: first settle them with tollhouse streams "
                 "resolve ID, as sent if the data lake has their numbers"
@@ -297,7 +297,7 @@ class LakeAdoption:
         )
         if state is None:
             raise NotAllowed(f"the route {self._route} does not exist here yet: start the server once")
-        editions = await self.landings.editions(self._route, self.log.next_number(self._topic))
+        editions = await self.landings.find_or_begin_editions(self._route, self.log.next_number(self._topic))
         manifests = list[ReadManifest]()
         adopted = set[str]()
         async for lake_manifest in read_manifests(

@@ -52,7 +52,7 @@ class LakeHistory:
     directory: Path
     leave_out: Collection[str] = ()
 
-    def lacks(self, dimensions: Collection[str]) -> bool:
+    def has_unstored(self, dimensions: Collection[str]) -> bool:
         left_out = {*_NO_COLUMN, *self.leave_out}
         if _MODEL & left_out:
             left_out.add("model")
@@ -91,7 +91,7 @@ class LakeHistory:
         """Return the files of some days, in the order of their deliveries."""
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
         after, files = await self._find_landed_before(since, below), list[LakeFile]()
-        while page := await self.landings.landed(self.route, after=after, most=_PAGE):
+        while page := await self.landings.landings_after(self.route, after=after, most=_PAGE):
             files += await asyncio.to_thread(_files_of_dates, page, dates, below)
             after = page[-1].first
             if after >= below:
@@ -106,12 +106,12 @@ class LakeHistory:
         low, high = 0, below
         while low < high:
             middle = (low + high + 1) // 2
-            landing = await self.landings.before(self.route, middle)
+            landing = await self.landings.landing_before(self.route, middle)
             if landing is None or _landing_time(landing) < since:
                 low = middle
             else:
                 high = min(landing.first, middle - 1)
-        landing = await self.landings.before(self.route, low)
+        landing = await self.landings.landing_before(self.route, low)
         return 0 if landing is None else landing.first
 
     async def _read_rows(

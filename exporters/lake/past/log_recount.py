@@ -46,12 +46,12 @@ class LogRecount:
         """
         Compare the deliveries that begin after the number `after`, in order, up to MOST_NUMBERS records.
         """
-        editions = await self.landings.editions(self._route, _ANY)
+        editions = await self.landings.find_or_begin_editions(self._route, _ANY)
         differs = dict[str, str]()
         compared = numbers = 0
         after = min(after, _ANY)
         while numbers < MOST_NUMBERS:
-            page = await self.landings.landed(self._route, after=after, most=1)
+            page = await self.landings.landings_after(self._route, after=after, most=1)
             if not page:
                 return LakeRecount(differs=differs, editions=editions, compared=compared, after=None)
             (landing,) = page
@@ -76,7 +76,7 @@ class LogRecount:
         Return whether the files of a delivery have its record numbers. For a delivery that an adoption
         settled, they have not: its numbers belong to the original, or its rows are in other files.
         """
-        editions = await self.landings.editions(self._route, contents.first)
+        editions = await self.landings.find_or_begin_editions(self._route, contents.first)
         return bool(contents.files) and editions[0] == contents.edition
 
     async def _recount_delivery(self, contents: LakeManifest) -> tuple[int, str]:

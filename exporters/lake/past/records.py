@@ -19,7 +19,7 @@ import msgspec
 from exporters.lake.columns import LakeTable
 from exporters.lake.tables import TABLES
 from spool.deliveries.protocols import PastRecord
-from spool.meters import millionths, quantity_of
+from spool.meters import quantity_from_millionths, quantity_in_millionths
 from spool.record import (
     AI_TELEMETRY,
     BILLING_DATA,
@@ -134,7 +134,9 @@ def _money_text(value: Decimal | str | None) -> str | None:
 
 
 def _quantity(value: Decimal | str | int) -> int | str:
-    return quantity_of(int(value * 10**6) if isinstance(value, Decimal) else millionths(value))
+    return quantity_from_millionths(
+        int(value * 10**6) if isinstance(value, Decimal) else quantity_in_millionths(value)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

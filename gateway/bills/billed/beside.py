@@ -18,16 +18,24 @@ from itertools import chain, groupby
 import msgspec
 
 from gateway.bills.reconciliation.counting import seller
-from spool.currencies import Converter, no_rates, rounded
+from spool.currencies import Converter, no_rates, round_product
 from spool.ledger import money
 from spool.ledger.billed import AMORTIZED, CLOSED, COUNTED, FROZEN, INVOICED, OPEN, PROVISIONAL, BilledDay
 from spool.ledger.costs import combine_rows, periods
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_DIMENSIONS, AnswersCosts, CostQuery, CostRow, Derived, Group, within
+from spool.ledger.queries import (
+    BILLED_DIMENSIONS,
+    AnswersCosts,
+    CostQuery,
+    CostRow,
+    Derived,
+    Group,
+    narrow_query,
+)
 from spool.ledger.sums import DAY_S, OTHER
 from spool.record import CURRENCY, moment
 from spool.statements import day_text
-from spool.turns.threads import ordered
+from spool.turns.threads import sort_in_steps
 
 # name and value of the dimension that marks billed rows; no user's query can use this name
 _BILLED, _YES = ("(billed)", "yes")
@@ -65,7 +73,7 @@ async def billed_beside(
             if query.arranged & AMORTIZED:
                 reasons.update({name: amount * rate for name, amount in day.accrued.items()})
         foreign.update(day.foreign)
-    reasons = Counter({name: rounded(product) for name, product in reasons.items()})
+    reasons = Counter({name: round_product(product) for name, product in reasons.items()})
     return {
         **fields,
         "unallocated": money.text(sum(reasons.values())),
@@ -196,7 +204,7 @@ def _filled(
         shown.setdefault((start_index, named), []).extend(rows)
     together = [
         combine_rows(rows, start=starts[start_index], group=group)
-        for (start_index, group), rows in ordered(shown.items(), key=_order)
+        for (start_index, group), rows in sort_in_steps(shown.items(), key=_order)
     ]
     return together, amount
 
@@ -212,7 +220,7 @@ def _parts(query: CostQuery, sellers: Mapping[int, frozenset[str]]) -> Iterator[
         derived = {**query.derived, _BASIS.name: _BASIS, _BILLED: _has_bill(billed)}
         span = replace(query, since=max(query.since, low), until=min(query.until, high))
         counted = replace(span, arranged=0, derived=derived, measures=("cost",))
-        yield within(counted, include={}, exclude={_BILLED: (_YES,)}) if billed else counted
+        yield narrow_query(counted, include={}, exclude={_BILLED: (_YES,)}) if billed else counted
 
 
 def _has_bill(sellers: Collection[str]) -> Derived:

@@ -225,7 +225,7 @@ class Biller:
         last day of the month. Raises Invalid if no rate is known.
         """
         rates = self._sources.ledger.rates or no_rates
-        rows = await self._sources.statements.rows(
+        rows = await self._sources.statements.statement_rows(
             provider=invoice.provider, start=month.start, end=month.end
         )
         if average := average_rate(rows, invoice.currency, rates):
@@ -360,7 +360,7 @@ class Biller:
         self, read: _Month, provider: str, now: float, *, refunds: Sequence[BilledMoney] = ()
     ) -> Bill:
         month = read.month
-        statement_rows = await self._sources.statements.rows(
+        statement_rows = await self._sources.statements.statement_rows(
             provider=provider, start=month.start, end=month.end
         )
         self._currencies[month.name] |= currencies_of(statement_rows)

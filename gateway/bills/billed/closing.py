@@ -153,7 +153,7 @@ def invoice_of(fields: Mapping[str, Any]) -> Invoice:
     if not 1 <= lines <= MAX_LINES:
         raise Invalid(f"lines must be a number from 1 to {MAX_LINES}")
     return Invoice(
-        provider=providers.canonical(check_text("provider", fields["provider"], MAX_TEXT)),
+        provider=providers.canonical_name(check_text("provider", fields["provider"], MAX_TEXT)),
         month=month_name(fields["month"]),
         number=check_text("number", fields["number"], MAX_TEXT),
         account=optional_text("account", fields.get("account") or "", MAX_TEXT),

@@ -103,7 +103,9 @@ class RowRules:
         """Return the team, user, device and key that tags name; "" if a tag is missing."""
         owner_tags = self.owner_tags.items()
         return {
-            name: self.people.carried(tags.get(tag, "")) or "" for name, tag in owner_tags if name in OWNERS
+            name: self.people.recorded_form(tags.get(tag, "")) or ""
+            for name, tag in owner_tags
+            if name in OWNERS
         }
 
 

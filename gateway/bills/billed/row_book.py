@@ -92,13 +92,13 @@ class RowBook:
             changed += await self._forget(names)
         self._known = names
         for connection in connections:
-            for month, newest in (await self._sources.drops.months(connection.id)).items():
+            for month, newest in (await self._sources.drops.last_drop_by_month(connection.id)).items():
                 rules = self._rules(
                     connection.id,
                     connection.cloud_provider,
                     month,
                 )
-                size = await self._sources.drops.size(connection.id, month)
+                size = await self._sources.drops.month_size(connection.id, month)
                 month_key = connection.id, month
                 mark = newest, size, rules, self._used_in(month_key)
                 if self._marks.get(month_key) != mark:
@@ -206,7 +206,7 @@ class RowBook:
         month: str,
         newest: float,
     ) -> int:
-        hours = await self._sources.drops.month(rules.connection, month)
+        hours = await self._sources.drops.month_hours(rules.connection, month)
         key = f"{rules.provider}{CONNECTION}{rules.connection}:{month}"
         days = CalendarMonth.of(month)
         rules = replace(rules, nodes=await self._names(days))

@@ -14,7 +14,7 @@ from gateway.bills.contracts.declared import CREDIT, FEE, MINIMUM, Contract
 from gateway.bills.contracts.reading import COMMITMENT, UNUSED
 from gateway.bills.reconciliation.matching import day_of
 from gateway.intake.price_terms import PREPAID
-from spool.currencies import Converter, rounded
+from spool.currencies import Converter, round_product
 from spool.ledger import money
 from spool.statements import StatementRow
 
@@ -60,5 +60,5 @@ def _sum(rows: Iterable[StatementRow], converter: Converter) -> int | None:
         rate = converter.rate(str(row.currency), day_of(row))
         if rate is None:
             return None
-        amounts.append(rounded(money.units(f"{row.amount:f}") * rate))
+        amounts.append(round_product(money.units(f"{row.amount:f}") * rate))
     return sum(amounts) if amounts else None

@@ -19,7 +19,7 @@ from gateway.bills.contracts.sums import DayCharge
 from gateway.bills.plans.bills import final_rows
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.core.fields import example, words
-from spool.currencies import Converter, no_rates, rounded
+from spool.currencies import Converter, no_rates, round_product
 from spool.ledger import money
 from spool.ledger.queries import CostQuery, end_of_hour
 from spool.ledger.sums import DAY_S, HOUR_S
@@ -183,7 +183,7 @@ def _add_up_parts(
         if rate is None:
             lacking[each.contract.currency] += each.amount
             continue
-        for team, part in shares(rounded(each.amount * rate), each.use):
+        for team, part in shares(round_product(each.amount * rate), each.use):
             parts[each.contract.name, each.charge, team or ""] += part
     return parts
 
@@ -228,8 +228,8 @@ def _term(term: Capacity, use: CapacityUse, asking: ContractQuestion) -> Capacit
     for day, own in term.by_day.items():
         rate, of_dollars = converter.rate(contract.currency, day), converter.rate(CURRENCY, day)
         teams = use.by_day.get(day, {})
-        value += rounded(sum(team.value for team in teams.values()) * (of_dollars or 0))
-        amount = rounded(own * (rate or 0))
+        value += round_product(sum(team.value for team in teams.values()) * (of_dollars or 0))
+        amount = round_product(own * (rate or 0))
         cost += amount
         unused += 0 if teams else amount
     of_teams = [team for teams in use.by_day.values() for team in teams.values()]

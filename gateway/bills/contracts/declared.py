@@ -22,8 +22,8 @@ from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_
 from spool.registry.documents import DocumentKind, version_of
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_one_of, check_text, optional_unsigned
-from spool.statements import day_from
+from spool.registry.texts import check_one_of, check_optional_unsigned, check_text
+from spool.statements import parse_day
 
 MAX_NAME, MAX_MODEL, MAX_TERMS, MAX_MODELS = 100, 256, 50, 50
 MAX_TERM_DAYS = 3660  # all days of such a contract are added up
@@ -151,7 +151,7 @@ def price_term(contract: ContractDraft, term: Term) -> PriceTerm:
 
 def span_of(contract: ContractDraft) -> tuple[int, int]:
     """Return the first day of a contract, and the first day after it, in epoch seconds."""
-    return day_from(contract.since), day_from(contract.until) if contract.until else day_from("9999-12-31")
+    return parse_day(contract.since), parse_day(contract.until) if contract.until else parse_day("9999-12-31")
 
 
 def has_amounts(contract: ContractDraft) -> bool:
@@ -190,7 +190,7 @@ def check_contract(draft: ContractDraft) -> ContractDraft:
     checked = replace(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
-        provider=providers.canonical(check_text("provider", draft.provider, MAX_NAME)),
+        provider=providers.canonical_name(check_text("provider", draft.provider, MAX_NAME)),
         since=since,
         until=until,
         terms=tuple(_term(number, term, first, end) for number, term in enumerate(draft.terms, 1)),
@@ -216,7 +216,7 @@ def _term(number: int, term: Term, since: date, end: date | None) -> Term:
     if len(term.models) > MAX_MODELS:
         raise Invalid(f"{at}.models must have at most {MAX_MODELS} entries")
     amounts = {
-        name: optional_unsigned(f"{at}.{name}", getattr(term, name))
+        name: check_optional_unsigned(f"{at}.{name}", getattr(term, name))
         for name in ("percent", "factor", *AMOUNTS, "number", "price", "amount", "tokens")
     }
     if amounts["percent"] and not 0 < Decimal(amounts["percent"]) <= 100:
@@ -255,7 +255,7 @@ class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
     def in_order(self) -> list[Contract]:
         return sorted(self.all(), key=lambda contract: (contract.created, contract.id))
 
-    def checked(self, draft: ContractDraft) -> ContractDraft:
+    def check_draft(self, draft: ContractDraft) -> ContractDraft:
         return check_contract(draft)
 
     def check_place(

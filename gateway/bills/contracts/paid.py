@@ -26,7 +26,7 @@ from gateway.bills.plans.charge_rows import (
 )
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
-from spool.currencies import Converter, no_rates, rounded
+from spool.currencies import Converter, no_rates, round_product
 from spool.errors import Invalid
 from spool.ledger.costs import periods
 from spool.ledger.ledger import Ledger
@@ -77,13 +77,13 @@ class ContractCharges:
                 continue
             own = each.contract.currency
             rate = converter.rate(own, each.day)
-            amounts = (each.amount, rounded(each.amount * (rate or 0)), 0 if rate else each.amount)
+            amounts = (each.amount, round_product(each.amount * (rate or 0)), 0 if rate else each.amount)
             of_teams = zip(*(shares(amount, each.use) for amount in amounts), strict=True)
             for (team, own_part), (_, cost), (_, lacking) in of_teams:
                 values = {"provider": each.contract.provider, PLAN: each.contract.name, CHARGE: each.charge}
                 values |= {"team": team} if team else {}
                 group = group_of(query, derived, values)
-                if group is None or not self.ledger.holds(partial(value_of, values)):
+                if group is None or not self.ledger.has_call(partial(value_of, values)):
                     continue
                 sums[period_of[each.day], group].add(Amount(own_part, cost, lacking), own, query.currency)
                 check_size(sums)

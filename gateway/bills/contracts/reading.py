@@ -114,7 +114,11 @@ class ChargeReader:
             currency=contract.currency,
         )
         rows = await self.metered.costs(query)
-        own = [row for row in rows if row.group[0] and providers.canonical(row.group[0]) == contract.provider]
+        own = [
+            row
+            for row in rows
+            if row.group[0] and providers.canonical_name(row.group[0]) == contract.provider
+        ]
         return await asyncio.to_thread(_model_uses, own, self.prices)
 
 

@@ -201,6 +201,6 @@ def _merged(uses: Iterable[ModelUse], days: Collection[int]) -> Mapping[str, Tea
 
 def _is_covered(price: PriceTerm, called: CalledModel) -> bool:
     names = (called.model, called.request_model)
-    return providers.canonical(called.provider) == price.provider and any(
+    return providers.canonical_name(called.provider) == price.provider and any(
         price.covers(name, called.mode) for name in names if name
     )

@@ -128,12 +128,12 @@ class EnforcerReader:
                     last_success=before.last_success,
                     next_at=now + max(RETRY_S, error.retry_after_s or 0.0),
                 )
-                await self._table.keep(enforcer.name, state)
+                await self._table.store_attempt(enforcer.name, state)
                 extra = {"action": "enforcer_not_read", "enforcer": enforcer.name}
                 _log.warning("the limits of an enforcer could not be read: %s", error, extra=extra)
                 return
             state = EnforcerState(last_success=now, next_at=now + enforcer.every)
-            await self._table.keep(enforcer.name, state, reading)
+            await self._table.store_attempt(enforcer.name, state, reading)
 
     async def _reading(self, enforcer: EnforcerSettings, now: float) -> EnforcerReading:
         limits: list[EnforcerLimit] = []

@@ -75,7 +75,7 @@ async def final_rows(
         source = _whole_source(known, provider, month)
         if source is None:
             continue
-        rows = await statements.rows(provider=provider, start=month.start, end=month.end)
+        rows = await statements.statement_rows(provider=provider, start=month.start, end=month.end)
         source_rows = [row for row in rows if row.source == source]
         if all(row.settled for row in source_rows):
             rows_by_provider[provider] = [row for row in source_rows if day_of(row) in month.days]

@@ -19,7 +19,7 @@ import msgspec
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from spool.ledger import money
 from spool.ledger.costs import combine_rows
-from spool.ledger.queries import CostQuery, CostRow, DerivedDimensions, Group, limit_of_question
+from spool.ledger.queries import CostQuery, CostRow, DerivedDimensions, Group, running_limit
 from spool.record import CURRENCY
 from spool.statements import DAY_S
 
@@ -84,7 +84,7 @@ def rows_of(sums: Mapping[Place, PeriodSum], starts: Sequence[datetime]) -> list
 
 def check_size(sums: Sized) -> None:
     """Raise AskedTooMuch if the query has too many rows, or takes too long."""
-    if limit := limit_of_question():
+    if limit := running_limit():
         limit.check_rows(len(sums))
         limit.check_time()
 
@@ -104,7 +104,7 @@ def group_of(query: CostQuery, derived: DerivedDimensions, values: Values) -> Gr
     is_included = all(value(name) in wanted for name, wanted in query.include.items())
     if not is_included or any(value(name) in unwanted for name, unwanted in query.exclude.items()):
         return None
-    return query.shown(tuple(value(name) or None for name in query.group_by))
+    return query.shown_group(tuple(value(name) or None for name in query.group_by))
 
 
 def running_sums(amounts: Iterable[Amount]) -> list[Amount]:

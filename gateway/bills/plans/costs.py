@@ -264,7 +264,7 @@ def _answer(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
 
 
 def _seen(months: Iterable[SeatMonth], inputs: _Asked) -> list[SeatMonth]:
-    return [month for month in months if inputs.ledger.holds(partial(_value_of, month, inputs))]
+    return [month for month in months if inputs.ledger.has_call(partial(_value_of, month, inputs))]
 
 
 def _value_of(month: SeatMonth, inputs: _Asked, name: str) -> str:

@@ -21,12 +21,22 @@ from typing import Protocol
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
 from spool.ledger import money
 from spool.ledger.costs import combine_rows, periods
-from spool.ledger.queries import COVERED_COST, PLAN, TOTAL, CostQuery, CostRow, Derived, Group, Wanted, within
-from spool.people import SECOND_NAME, USER, People, names_in
+from spool.ledger.queries import (
+    COVERED_COST,
+    PLAN,
+    TOTAL,
+    CostQuery,
+    CostRow,
+    Derived,
+    Group,
+    Wanted,
+    narrow_query,
+)
+from spool.people import SECOND_NAME, USER, People, values_for_filter
 from spool.registry.registry import Registry
-from spool.registry.views import View, dimensions
-from spool.statements import day_from, day_text
-from spool.turns.threads import ordered
+from spool.registry.views import View, view_dimensions
+from spool.statements import day_text, parse_day
+from spool.turns.threads import sort_in_steps
 
 NAME = "(seat)"  # name of the dimension; users cannot query it, because no list of dimensions contains it
 _MEMO = 10_000
@@ -59,11 +69,11 @@ def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[As
     with a broken view, or a view of units of work, covers nothing and is omitted.
     """
     views = [(plan, registry.views.find(plan.view_id)) for plan in registry.table(PlanTable).in_order()]
-    as_recorded, matched = registry.table(PlanTable).as_recorded, registry.views.matched
+    as_recorded, matched = registry.table(PlanTable).as_recorded, registry.views.expand_names
     return [
         (as_recorded(plan), matched(view))
         for plan, view in views
-        if view is not None and not view.unit and not view.broken(dimensions)
+        if view is not None and not view.unit and not view.broken_reason(dimensions)
     ]
 
 
@@ -83,7 +93,7 @@ class Coverage:
         self._derived = {dimension.name: dimension for dimension in derived}
         sources = {USER, SECOND_NAME}
         for _, view in plans:
-            for name in dimensions(view):
+            for name in view_dimensions(view):
                 sources.update(self._own(name))
         self._sources = tuple(sorted(sources))
         self._places = {name: index for index, name in enumerate(self._sources)}
@@ -98,7 +108,7 @@ class Coverage:
             days.update(seat.until for seat in plan.seats)
         cuts = set(edges)
         for day in days - {""}:
-            at = day_from(day)
+            at = parse_day(day)
             if edges[0] < at < edges[-1]:
                 cuts.add(at)
         yield from pairwise(sorted(cuts))
@@ -117,9 +127,9 @@ class Coverage:
         @lru_cache(_MEMO)  # cached, because many calls have the same values
         def value(values: tuple[str, ...]) -> str:
             value_of = partial(self._value_of, values)
-            names = map(self._people.identity, names_in(USER, value_of))
+            names = map(self._people.person_identity, values_for_filter(USER, value_of))
             seats = chain.from_iterable(held.get(name, ()) for name in dict.fromkeys(names))
-            marks = (mark for _, mark, view in sorted(seats, key=_PLACE) if view.holds(value_of))
+            marks = (mark for _, mark, view in sorted(seats, key=_PLACE) if view.has_call(value_of))
             return next(marks, "")
 
         return Derived(name=NAME, label="", sources=self._sources, value=value)
@@ -131,7 +141,7 @@ class Coverage:
             for seat_index, seat in enumerate(plan.seats):
                 if is_held(seat, day):
                     mark = seat_mark(plan, seat_index)
-                    held[self._people.identity(seat.user)].append((place, mark, view))
+                    held[self._people.person_identity(seat.user)].append((place, mark, view))
         return held
 
     def _value_of(self, values: tuple[str, ...], name: str) -> str:
@@ -194,7 +204,7 @@ class DividedLedger:
         since, until = int(query.since.timestamp()), int(query.until.timestamp())
         sides: dict[str, Wanted] = {"include": {}, "exclude": {}}
         sides[self._side] = {NAME: NOT_COVERED}
-        divided = within(query, **sides)
+        divided = narrow_query(query, **sides)
         parts = []
         for start, end in self._coverage.spans((since, until)):
             seat = self._coverage.dimension(start)
@@ -224,8 +234,8 @@ class DividedLedger:
 
 def _first(rows: Sequence[CostRow], name: str, top: int) -> list[Group]:
     """Return the groups of the `top` largest rows. Rows with equal costs are in order of their names."""
-    by_name = ordered(rows, lambda row: _texts(row.group))
-    largest = ordered(by_name, lambda row: -_size(row, name))
+    by_name = sort_in_steps(rows, lambda row: _texts(row.group))
+    largest = sort_in_steps(by_name, lambda row: -_size(row, name))
     return [row.group for row in largest[:top]]
 
 
@@ -237,7 +247,7 @@ def _together(query: CostQuery, row_sets: Sequence[Sequence[CostRow]]) -> list[C
         period = bisect_right(starts, row.start) - 1
         places[starts[period], row.group].append(row)
     rows = []
-    for key in ordered(places, _order):
+    for key in sort_in_steps(places, _order):
         start, group = key
         rows.append(combine_rows(places[key], start=start, group=group))
     return rows

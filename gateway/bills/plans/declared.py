@@ -19,7 +19,7 @@ from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.documents import DocumentKind, version_of
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_one_of, check_text, optional_text, optional_unsigned
+from spool.registry.texts import check_one_of, check_optional_unsigned, check_text, optional_text
 from spool.registry.views import NO_VIEW, VIEWS
 
 MAX_NAME, MAX_USER, MAX_SEATS = 100, 256, 2000
@@ -93,7 +93,7 @@ def check_plan(draft: PlanDraft, people: People) -> PlanDraft:
     check_one_of("currency", draft.currency, DECIMALS)
     if (draft.unit == CREDITS) != bool(draft.credit_value):
         raise Invalid("credit_value is required with the unit credits, and is not allowed with another unit")
-    credit_value = optional_unsigned("credit_value", draft.credit_value)
+    credit_value = check_optional_unsigned("credit_value", draft.credit_value)
     if credit_value and not float(credit_value):
         raise Invalid("credit_value must be more than 0")
     if not 1 <= draft.cycle_day <= MAX_CYCLE_DAY:
@@ -105,9 +105,9 @@ def check_plan(draft: PlanDraft, people: People) -> PlanDraft:
     return replace(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
-        fee=optional_unsigned("fee", draft.fee),
-        included=optional_unsigned("included", draft.included),
-        overage_price=optional_unsigned("overage_price", draft.overage_price),
+        fee=check_optional_unsigned("fee", draft.fee),
+        included=check_optional_unsigned("included", draft.included),
+        overage_price=check_optional_unsigned("overage_price", draft.overage_price),
         credit_value=credit_value,
         billed_by=_provider(draft.billed_by),
         seats=_seats(draft.seats, people),
@@ -119,7 +119,7 @@ def _seats(seats: tuple[Seat, ...], people: People) -> tuple[Seat, ...]:
     sorted_seats = sorted(map(_seat, seats), key=lambda seat: (seat.user.casefold(), seat.since))
     by_user: dict[str, list[Seat]] = defaultdict(list)
     for seat in sorted(sorted_seats, key=lambda seat: seat.since):
-        held = by_user[people.identity(seat.user)]
+        held = by_user[people.person_identity(seat.user)]
         if held and (not held[-1].until or held[-1].until > seat.since):
             raise Invalid(f"seats: {seat.user} has two seats on {seat.since}")
         held.append(seat)
@@ -138,7 +138,7 @@ def _seat(seat: Seat) -> Seat:
 def _provider(text: str) -> str:
     """Return the provider's name in the form that bills use."""
     stated = optional_text("billed_by", text, MAX_NAME)
-    return providers.canonical(stated) if stated else ""
+    return providers.canonical_name(stated) if stated else ""
 
 
 def _day(field: str, text: str) -> str:
@@ -172,12 +172,12 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
         """
         cached = self._as_recorded.get(plan.id)
         if cached is None or cached[0] is not plan:
-            hashed = self.people.hashed
+            hashed = self.people.hash_address
             seats = tuple(replace(seat, user=hashed(seat.user)) for seat in plan.seats)
             cached = self._as_recorded[plan.id] = plan, replace(plan, seats=seats)
         return cached[1]
 
-    def checked(self, draft: PlanDraft) -> PlanDraft:
+    def check_draft(self, draft: PlanDraft) -> PlanDraft:
         return check_plan(draft, self.people)
 
     def check_place(

@@ -46,7 +46,7 @@ from spool.people import People
 from spool.record import CURRENCY
 from spool.registry.registry import Registry
 from spool.registry.views import View
-from spool.statements import day_from
+from spool.statements import parse_day
 
 
 def seat_values(plan: AssistantPlan, view: View, seat: Seat, user: str) -> dict[str, str]:
@@ -91,7 +91,7 @@ class SeatFees:
 
     def _days(self, query: CostQuery) -> range:
         """Return the days (UTC) with charges in the time of the query."""
-        firsts = [day_from(seat.since) for plan, _ in self.plans for seat in plan.seats]
+        firsts = [parse_day(seat.since) for plan, _ in self.plans for seat in plan.seats]
         return days_of(query, min(firsts), self.now) if firsts else range(0)
 
     def _rows(
@@ -102,7 +102,7 @@ class SeatFees:
         users: Sequence[str],
     ) -> list[CostRow]:
         derived = {**{dimension.name: dimension for dimension in self.ledger.derived()}, **query.derived}
-        spelled = {self.people.identity(user): user for user in users} | {user: user for user in users}
+        spelled = {self.people.person_identity(user): user for user in users} | {user: user for user in users}
         starts = [start for start, _ in periods(query)]
         runs = runs_of(days, query.zone, [start.timestamp() for start in starts])
         sums: dict[Place, PeriodSum] = defaultdict(PeriodSum)
@@ -114,9 +114,13 @@ class SeatFees:
             for seat_index, seat in enumerate(plan.seats):
                 mark = seat_mark(plan, seat_index)
                 name = self.names[mark]
-                user = spelled.get(name) or spelled.get(self.people.identity(name)) or self.people.shown(name)
+                user = (
+                    spelled.get(name)
+                    or spelled.get(self.people.person_identity(name))
+                    or self.people.shown_name(name)
+                )
                 values = seat_values(plan, view, seat, user)
-                if not self.ledger.holds(partial(value_of, values)):
+                if not self.ledger.has_call(partial(value_of, values)):
                     continue
                 fee_group = group_of(query, derived, {**values, CHARGE: SEAT_FEE})
                 held = _held(seat, asked_days.texts)
@@ -244,7 +248,7 @@ def divided(
 def _names(registry: Registry) -> Mapping[str, str]:
     """Return the users of seats, by seat mark, as records name them. "" if records never name a person."""
     return {
-        seat_mark(plan, seat_index): registry.people.carried(seat.user) or ""
+        seat_mark(plan, seat_index): registry.people.recorded_form(seat.user) or ""
         for plan in registry.table(PlanTable).all()
         for seat_index, seat in enumerate(plan.seats)
     }

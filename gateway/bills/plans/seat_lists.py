@@ -460,7 +460,7 @@ def _pulled(
         names = read_names(str(pull.names_file), content)
     seats = chosen(listed, tier=pull.tier, names=names)
     people.check(seat.user for seat in seats)
-    return merged(plan.seats, seats, today, people.identity)
+    return merged(plan.seats, seats, today, people.person_identity)
 
 
 def _in_order(seats: Sequence[Any]) -> list[Any]:

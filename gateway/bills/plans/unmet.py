@@ -9,7 +9,7 @@ from gateway.bills.plans.coverage import NAME, NOT_COVERED, AskedLedger, Coverag
 from gateway.bills.plans.declared import AssistantPlan
 from gateway.bills.plans.sums import Uses
 from gateway.bills.reconciliation.gathering import CalendarMonth
-from spool.ledger.queries import TOTAL, CostQuery, within
+from spool.ledger.queries import TOTAL, CostQuery, narrow_query
 from spool.people import People
 from spool.registry.views import View
 from spool.statements import day_text
@@ -51,7 +51,7 @@ def _unmet(
         names: set[str] = set()
         for index, seat in enumerate(plan.seats):
             if any(is_held(seat, day) for day in days):
-                name = people.identity(seat.user)
+                name = people.person_identity(seat.user)
                 names.add(name)
                 use = used.of(seat_mark(plan, index), month.start, month.end)
                 if use.calls or use.unpriced:
@@ -65,7 +65,7 @@ def _unmet(
 async def _calls(ledger: AskedLedger, coverage: Coverage, view: View, month: CalendarMonth) -> int:
     """Return the number of successful calls of a view in a month that no seat covers."""
     queries = [
-        within(
+        narrow_query(
             CostQuery(
                 since=datetime.fromtimestamp(start, UTC),
                 until=datetime.fromtimestamp(end, UTC),

@@ -230,9 +230,9 @@ def seller(source: str | None, provider: str | None, model: str | None) -> str:
     if source in providers.BILLED_BY_SOURCE:
         return providers.BILLED_BY_SOURCE[source]
     if provider:
-        return providers.canonical(provider)
+        return providers.canonical_name(provider)
     maker = models.maker((model or "").lower())
-    return providers.canonical(maker) if maker else ""
+    return providers.canonical_name(maker) if maker else ""
 
 
 def calls_of(seller: str) -> Mapping[str, tuple[str, ...]]:

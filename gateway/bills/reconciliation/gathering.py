@@ -26,7 +26,7 @@ from gateway.bills.reconciliation.sides import DAY_S, Commitment, CountedUse, Pr
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Card
 from spool import providers
-from spool.currencies import Converter, Rates, no_rates, rounded
+from spool.currencies import Converter, Rates, no_rates, round_product
 from spool.ledger import money
 from spool.ledger.days.remembered import Marks
 from spool.ledger.ledger import Ledger
@@ -163,7 +163,7 @@ async def gather(
     sides = []
     has_foreign = False
     for name in providers_billed:
-        billed = await sources.statements.rows(provider=name, start=month.start, end=month.end)
+        billed = await sources.statements.statement_rows(provider=name, start=month.start, end=month.end)
         has_foreign = has_foreign or any(map(is_foreign, billed))
         uses = by_provider.get(name, ())
         hours = await _hours(sources.ledger, name, month, now) if has_hours else {}
@@ -273,7 +273,7 @@ def _commitments(inputs: Inputs, provider: str, now: float, rates: Rates) -> lis
     converter, found = Converter(rates, CURRENCY), []
     for capacity in capacities(contracts, inputs.month.days, now):
         by_day = {
-            day: rounded(amount * rate)
+            day: round_product(amount * rate)
             for day, amount in capacity.by_day.items()
             if (rate := converter.rate(capacity.contract.currency, day)) is not None
         }
@@ -359,7 +359,7 @@ def _converted(row: StatementRow, rates: Rates) -> StatementRow:
     def in_dollars_at(amount: Decimal | None) -> Decimal | None:
         if amount is None:
             return None
-        return Decimal(money.text(rounded(money.units(f"{amount:f}") * rate)))
+        return Decimal(money.text(round_product(money.units(f"{amount:f}") * rate)))
 
-    amounts = RowAmounts.of(row).each(in_dollars_at)
+    amounts = RowAmounts.from_row(row).map_amounts(in_dollars_at)
     return replace(row, unit=USD, currency=CURRENCY, **amounts._asdict())

@@ -10,7 +10,7 @@ from gateway.bills.reconciliation.claims import TIER_NOT_GIVEN, Claim
 from gateway.bills.reconciliation.sides import STANDARD, VOLUME, Cell
 from gateway.bills.reconciliation.wording import day_text
 from spool.ledger import money
-from spool.printable import printable
+from spool.printable import replace_unprintable
 
 FORMATS = ("text", "csv")
 
@@ -108,7 +108,7 @@ def owed_text(
     heading = [f"Provider: {provider}", f"Account: {', '.join(accounts) or 'not stated in the bill'}"]
     heading.append(f"Period: {first} to {last} (UTC)")
     if not lines:
-        return "\n".join((*map(printable, heading), "", "No discount is owed for this period.", ""))
+        return "\n".join((*map(replace_unprintable, heading), "", "No discount is owed for this period.", ""))
     billed, due = (sum(getattr(line, name) for line in lines) for name in ("billed", "due"))
     body = [
         "The calls below were sent and answered in a tier with a discount, but were billed without it.",
@@ -117,7 +117,9 @@ def owed_text(
     rows = [_sentence(line) for line in lines]
     total = f"Total of {len(lines):,} lines: billed {money.text(billed)}, due {money.text(due)}, "
     total += f"owed {money.text(billed - due)}"
-    return "\n".join((*map(printable, heading), "", *body, "", *map(printable, rows), "", total, ""))
+    return "\n".join(
+        (*map(replace_unprintable, heading), "", *body, "", *map(replace_unprintable, rows), "", total, "")
+    )
 
 
 def _sentence(line: OwedLine) -> str:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from gateway.bills.statements.puller import FAILED, PullState
 from gateway.bills.statements.sources.list import SOURCES
-from spool.statements import DAY_S, StatementInfo, day_from
+from spool.statements import DAY_S, StatementInfo, parse_day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ def _pulled(infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s
         # A fetched day counts as arrived even if the provider reported nothing for it.
         known = [float(info.end) for info in infos if _is_of(info, pull)]
         if pull.pulled_to is not None:
-            known.append(float(day_from(pull.pulled_to) + DAY_S))
+            known.append(float(parse_day(pull.pulled_to) + DAY_S))
         yield Arrival(
             source=pull.source,
             account=pull.account,

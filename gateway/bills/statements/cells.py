@@ -178,7 +178,7 @@ class Cells:
                 corrects=bucket.corrects,
                 corrects_until=bucket.corrects_until,
                 context=bucket.context,
-                **amounts.each(_rounded_or_none)._asdict(),
+                **amounts.map_amounts(_rounded_or_none)._asdict(),
             )
             for (bucket, unit, kind, currency), amounts in self._cells.items()
         )

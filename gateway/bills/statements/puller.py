@@ -26,7 +26,7 @@ from gateway.core.first_use import imported
 from spool.clock import Clock
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.registry.operators import Actor
-from spool.statements import DAY_S, Statements, day_of, day_text
+from spool.statements import DAY_S, Statements, day_start, day_text
 
 PULLER: Final = Actor("statement pull", "")
 LOOK_EVERY_S = 60.0
@@ -197,7 +197,7 @@ class StatementPuller:
             await self._pull_seats(pull, progress)
             return
         request = PULL_REQUESTS[pull.source]
-        end = day_of(int(self._clock.now()))
+        end = day_start(int(self._clock.now()))
         if not _goes_on(progress, end):
             start = end - (request.days or pull.days) * DAY_S
             progress.update(asks=_asks(pull), start=start, end=end, day=start, cursor="", damaged=0, named="")
@@ -238,7 +238,7 @@ class StatementPuller:
             raise PullFailed(str(error), retry_after_s=None) from error
         now = self._clock.now()
         done = {"asks": _asks(pull), "state": DONE, "reason": message, "last_success": now}
-        progress.update(done, next_at=now + pull.every, pulled_to=day_text(day_of(int(now))))
+        progress.update(done, next_at=now + pull.every, pulled_to=day_text(day_start(int(now))))
         await self._table.keep_pull_state(pull.name, progress)
 
     async def _span(

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from spool.statements import MAX_DECIMALS, MAX_DIGITS, MAX_TEXT, plain
+from spool.statements import MAX_DECIMALS, MAX_DIGITS, MAX_TEXT, normalize_amount
 
 Row = Mapping[str, Any]  # a table line, or a JSON object
 
@@ -47,7 +47,9 @@ def number(row: Row, name: str) -> Decimal | None:
 
 def kept(value: Decimal) -> Decimal:
     """Return the number as it is stored: at most 27 decimals, without trailing zeros."""
-    return plain(value if value == value.to_integral_value() else value.quantize(_SMALLEST, context=_WIDE))
+    return normalize_amount(
+        value if value == value.to_integral_value() else value.quantize(_SMALLEST, context=_WIDE)
+    )
 
 
 def count(row: Row, name: str) -> Decimal | None:

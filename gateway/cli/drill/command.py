@@ -22,7 +22,7 @@ from gateway.cli.data_directory import need_data
 from gateway.cli.drill.server import MOST_HOLD_S, DrillFailed, DrillServer
 from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make
 from gateway.cli.output import show_json, show_table
-from spool.disks import nearest
+from spool.disks import nearest_existing_path
 
 COLUMNS = ("fault", "rounds", "acknowledged", "lost", "duplicates", "recovery_s", "note")
 KILLS = 5
@@ -113,7 +113,7 @@ def drill(config: Path | None, as_json: bool) -> None:
     settings = configured(config)
     if config is None:
         need_data(settings, config)
-    beside = nearest(settings.data_dir.absolute().parent)
+    beside = nearest_existing_path(settings.data_dir.absolute().parent)
     began = time.monotonic()
     try:
         scratch = Path(tempfile.mkdtemp(prefix=f"{settings.data_dir.name}-drill-", dir=beside))

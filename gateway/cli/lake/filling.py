@@ -44,7 +44,7 @@ async def adopted(
                 raise NotAllowed(f"stop every gateway first; still running: {', '.join(running)}")
             adoption = LakeAdoption(
                 store=open_store(settings, secret_of(settings)),
-                landings=storage.small.of(LANDINGS),
+                landings=storage.small.open_table(LANDINGS),
                 deliveries=storage.deliveries,
                 log=storage.log,
                 reports=storage.partial_reports,
@@ -59,7 +59,7 @@ async def adopted(
             if not dry_run:
                 await rename_again(storage)
                 actor = Actor(local_address(config), "command line")
-                await storage.registry.note(
+                await storage.registry.note_change(
                     actor, "lake.adopt", settings.name, after={"topic": topic, **asdict(result)}
                 )
     return result

@@ -16,7 +16,7 @@ import click
 
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.output import Form, JsonObject, as_form, as_json, show_fields, show_json, show_list, title
-from spool.printable import printable
+from spool.printable import replace_unprintable
 
 # click.argument(...) or click.option(...), applied to a command's function
 Parameter = Callable[[Callable[..., None]], Callable[..., None]]
@@ -63,7 +63,7 @@ def command(
         if as_json:
             show_json(payload)
         elif isinstance(shows, str):
-            click.echo(printable(shows.format(**{**payload, **given})))
+            click.echo(replace_unprintable(shows.format(**{**payload, **given})))
         else:
             shows(payload)
 

@@ -19,7 +19,7 @@ from gateway.cli.operator.files import write_files
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.core.mounts import WARNINGS, WHOLE_SINCE
 from spool.ledger.money import unconverted_words
-from spool.printable import printable
+from spool.printable import replace_unprintable
 from spool.record import CURRENCY
 
 
@@ -120,7 +120,7 @@ def focus(
         _write(output, whole)
     warn_of_lacking(headers.get(WHOLE_SINCE))
     for warning in orjson.loads(headers.get(WARNINGS, "[]")):
-        click.echo(printable(warning), err=True)
+        click.echo(replace_unprintable(warning), err=True)
 
 
 @export.command("seat-fees")

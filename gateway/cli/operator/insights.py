@@ -10,7 +10,7 @@ import click
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.cli.output import JsonObject, as_json, show_json
-from spool.printable import printable
+from spool.printable import replace_unprintable
 from spool.registry.insights import EFFORTS, STATUSES
 from spool.registry.notices import SEVERITIES
 
@@ -40,17 +40,17 @@ list_command(
 
 def _show(payload: JsonObject) -> None:
     insight = payload["insight"]
-    click.echo(printable(insight["title"]))
+    click.echo(replace_unprintable(insight["title"]))
     click.echo(
         f"{insight['status']}, effort {insight['effort']}, impact ${Decimal(insight['cost_impact']):,}, "
         f"since {_time(insight['created'])}\n"
     )
     if insight["gone"]:
         click.echo("Tollhouse no longer finds this, because the cause is gone.\n")
-    click.echo("\n".join(printable(line) for line in insight["description"].splitlines()))
+    click.echo("\n".join(replace_unprintable(line) for line in insight["description"].splitlines()))
     for comment in payload["comments"]:
-        author = printable(comment["author"])
-        text = printable(comment["message"])
+        author = replace_unprintable(comment["author"])
+        text = replace_unprintable(comment["message"])
         click.echo(f"\n{comment['id']} {_time(comment['created'])} {author}: {text}")
 
 

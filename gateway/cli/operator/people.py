@@ -22,7 +22,7 @@ from gateway.cli.output import JsonObject, as_json, show_json, show_table
 from gateway.core.mounts import CONSOLE, console_link
 from spool.bounded_reading import BoundedLines
 from spool.errors import Invalid
-from spool.printable import printable
+from spool.printable import replace_unprintable
 from spool.registry.operators import ADMIN, NO_ROLE, ROLES
 from spool.registry.roles import BASES, LIMITED
 
@@ -407,7 +407,7 @@ def erase_person(
     show_table(receipt["places"], ("place", "state", "count", "until", "what"))
     for place in receipt["places"]:
         for name in place["listed"]:
-            click.echo(printable(f"{place['place']}: {name}"))
+            click.echo(replace_unprintable(f"{place['place']}: {name}"))
     if dry_run:
         click.echo(f"nothing was changed; {receipt['calls']} calls would be shown as (erased)")
     else:

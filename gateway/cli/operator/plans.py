@@ -30,7 +30,7 @@ from gateway.cli.output import (
 )
 from spool.errors import Invalid
 from spool.ledger.money import unconverted_words
-from spool.printable import printable
+from spool.printable import replace_unprintable
 from spool.record import CURRENCY
 
 COLUMNS = (
@@ -165,7 +165,7 @@ def fill(
         click.echo(changes.repeats, err=True)
     for word, users in (("new", changes.added), ("ended", changes.ended)):
         for user in users:
-            click.echo(f"{word}: {printable(user)}", err=True)
+            click.echo(f"{word}: {replace_unprintable(user)}", err=True)
     if dry_run:
         return
     body = {"seats": [asdict(seat) for seat in changes.seats], "version": before["version"]}
@@ -263,7 +263,7 @@ def costs(
     _name_lacking(total, code)
     for plan in answer["plans"]:
         if plan["unmet"]:
-            click.echo(f"{printable(plan['name'])}: {printable(plan['unmet'])}", err=True)
+            click.echo(f"{replace_unprintable(plan['name'])}: {replace_unprintable(plan['unmet'])}", err=True)
 
 
 def _name_lacking(total: JsonObject, currency: str) -> None:

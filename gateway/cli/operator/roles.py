@@ -15,7 +15,7 @@ from gateway.cli.operator.resources import body_of, described_by, resource_comma
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import conditions
 from gateway.people.roles.declared import NewRole
-from spool.printable import printable
+from spool.printable import replace_unprintable
 from spool.registry.roles import EXCEPT, FULL, IS, LIMITED, NO_DATA
 
 COLUMNS = ("id", "name", "data_access", "permission_sets", "members", "groups")
@@ -84,7 +84,9 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
     --permission-set it shows no calls.
     """
     created = client.request("POST", "/roles", body=_new_role(**given))
-    show_json(created) if as_json else click.echo(printable(f"created {_in_words(created['role'])}"))
+    show_json(created) if as_json else click.echo(
+        replace_unprintable(f"created {_in_words(created['role'])}")
+    )
     _warn_of_wider(client, created["role"])
 
 
@@ -105,7 +107,9 @@ def edit(client: OperatorClient, role: str, as_json: bool, nobody: bool, **given
     if not body:
         fail("nothing to change; `tollhouse roles edit --help` lists the options", 2)
     changed = client.request("PATCH", f"/roles/{part(role)}", body=body)
-    show_json(changed) if as_json else click.echo(printable(f"changed {_in_words(changed['role'])}"))
+    show_json(changed) if as_json else click.echo(
+        replace_unprintable(f"changed {_in_words(changed['role'])}")
+    )
     _warn_of_wider(client, changed["role"])
 
 

@@ -35,7 +35,7 @@ from spool.log.books import (
     SPLIT,
     topic_of,
 )
-from spool.printable import printable
+from spool.printable import replace_unprintable
 from spool.record import USAGE_EVENTS
 
 if TYPE_CHECKING:
@@ -370,7 +370,7 @@ def verify(client: OperatorClient, as_json: bool) -> None:
         show_json(payload)
     else:
         for line in accounts(payload["topics"], payload["routes"]):
-            click.echo(printable(line))
+            click.echo(replace_unprintable(line))
         for topic, terms in payload["topics"].items():
             left_out = terms.get(LEFT_OUT)
             if left_out:
@@ -415,7 +415,7 @@ def _show_unsent_events(client: OperatorClient) -> None:
     types = [row["type"] for row in unsent["event_types"]]
     if types:
         hidden_count = unsent["pagination"]["total_count"] - SHOWN_TYPES
-        type_names = ", ".join(map(printable, types[:SHOWN_TYPES])) + (
+        type_names = ", ".join(map(replace_unprintable, types[:SHOWN_TYPES])) + (
             f" and {hidden_count} more" if hidden_count > 0 else ""
         )
         click.echo(

@@ -17,7 +17,7 @@ from gateway.cli.operator.commands import filter_help
 from gateway.cli.output import JsonObject, show_table
 from gateway.cli.parameters import Seconds
 from gateway.operations.records.filters import FILTERS, MAX_LIMIT
-from spool.printable import json_for_people, printable
+from spool.printable import json_for_people, replace_unprintable
 from spool.settings import MIB
 
 LEAST_EVERY_S = 0.5
@@ -105,8 +105,10 @@ def _show_line(row: JsonObject) -> None:
     subject = model or row.get("event_type") or row.get("stream") or row.get("connection_id")
     owners = [row.get(name) for name in ("team", "user")]
     cells = [row["committed_at"], row["source"], subject, *owners]
-    columns = [printable(word or _UNKNOWN).ljust(width) for word, width in zip(cells, _WIDTHS, strict=True)]
-    click.echo("  ".join([*columns, *map(printable, _figures(row))]).rstrip())
+    columns = [
+        replace_unprintable(word or _UNKNOWN).ljust(width) for word, width in zip(cells, _WIDTHS, strict=True)
+    ]
+    click.echo("  ".join([*columns, *map(replace_unprintable, _figures(row))]).rstrip())
 
 
 def _figures(row: JsonObject) -> list[str]:
@@ -155,7 +157,7 @@ def _show_state(status: JsonObject, rates: JsonObject, ledger: JsonObject, *, ma
         if space["writable"]
         else f"not accepting records: {space['last_error'] or 'see /readyz'}"
     )
-    click.echo(printable(f"{now}  {state}"))
+    click.echo(replace_unprintable(f"{now}  {state}"))
     click.echo(
         f"{rates['records']} records in {seconds:.0f} s ({rates['records'] / seconds:.1f}/s), totals "
         f"behind by {ledger['behind']}, queue {space['bytes'] / MIB:.1f} of "

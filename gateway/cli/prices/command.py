@@ -26,7 +26,7 @@ from gateway.intake.rate_cards import lists
 from gateway.intake.rate_cards.card import Card, CardUnreadable
 from gateway.intake.rate_cards.litellm import NAME as LITELLM
 from gateway.operations.money.own_prices import NewPrice, override_of
-from spool.printable import printable
+from spool.printable import replace_unprintable
 from spool.providers import PROVIDERS
 from spool.record import NS, decimal_text
 
@@ -126,14 +126,14 @@ def show(
 
 
 def _show_model(each: ModelPrices) -> None:
-    click.echo(f"\n{printable(each.provider or 'any provider')}: {printable(each.model)}")
+    click.echo(f"\n{replace_unprintable(each.provider or 'any provider')}: {replace_unprintable(each.model)}")
     if each.listed_by and each.listed_by != each.provider:
-        click.echo(f"prices of {printable(each.listed_by)}")
+        click.echo(f"prices of {replace_unprintable(each.listed_by)}")
     if each.has_own_prices:
         click.echo("with own prices")
     names = [*each.names, *each.patterns]
     if names:
-        click.echo(f"names: {printable(', '.join(names))}")
+        click.echo(f"names: {replace_unprintable(', '.join(names))}")
     if each.at_standard:
         click.echo(f"at standard prices: {', '.join(each.at_standard)}")
     show_table([row._asdict() for row in each.rows], _COLUMNS, _TITLES)

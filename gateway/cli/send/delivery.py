@@ -36,7 +36,7 @@ from gateway.cli.send.upload import (
     WrongKey,
     session,
 )
-from spool.printable import printable
+from spool.printable import replace_unprintable
 from spool.registry.scopes import SEND_AI_TELEMETRY
 
 DEFAULT_URL = "http://127.0.0.1:4318"
@@ -241,7 +241,7 @@ class _Run:
                 {"file": file, "place": where, "reason": item.reason, "message": item.message}
             )
         elif self._rejected <= MOST_NAMED:
-            _print(printable(f"{file}, {where}: {item.explanation}"))
+            _print(replace_unprintable(f"{file}, {where}: {item.explanation}"))
 
     def _remember(self, mark: bytes) -> None:
         try:

@@ -104,12 +104,12 @@ class UsageReader:
         if self._kept_bytes > LARGE:
             self._rest_until = self._clock.now() + REST_S
         oldest = self._clock.now() - self._sources.retention_s()
-        await self._sources.usage.trim(int(oldest))
+        await self._sources.usage.delete_old_days(int(oldest))
         return count
 
     async def days(self) -> Sequence[UsageDay]:
         """Return the days with usage, by cluster. `of_day` uses the state at the time of this call."""
-        documents = await self._sources.usage.days(OPEN)
+        documents = await self._sources.usage.days_since(OPEN)
         all_days = {document for document in documents if document.day != OPEN}
         opened = {}
         for document in documents:
@@ -168,7 +168,7 @@ class UsageReader:
         """Return the next unread files."""
         since = (self._since or 0.0) - SLACK_S
         while True:
-            files = await self._sources.files.rows.select(
+            files = await self._sources.files.rows.select_files(
                 container_rows.READABLE,
                 now=since,
                 limit=MANY,
@@ -188,9 +188,9 @@ class UsageReader:
             by_cluster[file.identity].append(file)
         for identity, theirs in by_cluster.items():
             if documents := await self._added(identity, theirs):
-                await self._sources.usage.keep(documents)
+                await self._sources.usage.store_documents(documents)
                 self._kept_bytes += sum(len(document.body) for document in documents)
-        await self._sources.usage.keep([_document(NOWHERE, OPEN, newest, b"{}")])
+        await self._sources.usage.store_documents([_document(NOWHERE, OPEN, newest, b"{}")])
         self._since = newest
         self._read |= {file.id: _came(file) for file in files}
         oldest = newest - SLACK_S

@@ -26,7 +26,7 @@ async def cost_of(session: str, ledger: Ledger, log: Log, now: float) -> int | N
         since=(until - LOOK_BACK).replace(hour=0),
         until=until,
         granularity=TOTAL,
-        include={SESSION: (ledger.digests.as_shown(SESSION, session),)},
+        include={SESSION: (ledger.digests.shown_digest(SESSION, session),)},
         measures=("cost",),
     )
     while True:

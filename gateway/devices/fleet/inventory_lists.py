@@ -16,7 +16,7 @@ from typing import Final
 from gateway.devices.fleet.facts import LATEST_TIME
 from spool.bounded_reading import SEPARATORS, column_places, table_rows
 from spool.errors import Invalid
-from spool.printable import printable
+from spool.printable import replace_unprintable
 from spool.registry.tables.inventory import Machine
 
 SOURCES: Final = ("jamf", "intune", "kandji", "csv")
@@ -114,8 +114,8 @@ def _machines(name: str, content: bytes, carried: Callable[[str], str | None]) -
             last_seen = _time(cells["last_seen"])
         except (ValueError, OverflowError) as error:
             raise Invalid(
-                f"{name}: line {line}: the last check-in {printable(cells['last_seen'])!r} is no time such as "
-                "2026-11-26 08:30:00"
+                f"{name}: line {line}: the last check-in {replace_unprintable(cells['last_seen'])!r} is no time such "
+                "as 2026-11-26 08:30:00"
             ) from error
         yield Machine(
             serial=cells["serial"],
@@ -129,7 +129,7 @@ def _machines(name: str, content: bytes, carried: Callable[[str], str | None]) -
 
 def _cell(row: Sequence[str], place: int | None) -> str:
     text = "" if place is None else row[place].strip()
-    return text if text.isprintable() else printable(text)
+    return text if text.isprintable() else replace_unprintable(text)
 
 
 def _time(text: str) -> float | None:

@@ -125,7 +125,7 @@ class OpampInstances:
         device = self._table.find(instance.device) if instance is not None and is_own else None
         now = self._clock.now()
         if device is not None and elapsed_s(device.last_seen, now) >= self.devices.interval_s:
-            self._table.touch(device.id, states.seen(now), expects=bearer.expects)
+            self._table.change_soon(device.id, states.seen(now), expects=bearer.expects)
 
     def left(self, uid: bytes, connection: object) -> None:
         """Note that the connection of an instance ended, unless the instance has connected again."""
@@ -245,7 +245,7 @@ class OpampInstances:
             )
             return replace(device, heartbeat=heartbeat)
 
-        self._table.touch(id, disconnected)
+        self._table.change_soon(id, disconnected)
 
     def _remember(self, uid: bytes, id: str, sender: InstanceSender) -> _Instance:
         instance = self._instances.get(uid)

@@ -290,7 +290,7 @@ async def in_turns(turns: FairTurns, handle: Handle, request: web.Request) -> we
     """Handle a request. Each of its steps is charged to its party."""
     connection = request.protocol
     assert isinstance(connection, PlainRequests)
-    with turns.request(address_party(request.remote or "")) as work:
+    with turns.new_request(address_party(request.remote or "")) as work:
         connection.work = work
         response: web.StreamResponse = await work.run(handle(request))
         if work.party is None or turns.are_shared:
@@ -320,4 +320,4 @@ async def begin_work(party: str = "") -> None:
     """
     work = current_work()
     if work is not None:
-        await work.begin(party)
+        await work.set_party(party)

@@ -210,7 +210,7 @@ class PlainRequests(web.RequestHandler):
             return
         self._waits = True
         party = self.party if self.work is None else self.work.party
-        heavy = None if party is None else party.turns.heavy(party.name)
+        heavy = None if party is None else party.turns.heavy_party(party.name)
         if heavy is None:
             self._loop.call_soon(self._read_on, party)
         else:
@@ -227,7 +227,7 @@ class PlainRequests(web.RequestHandler):
         del self._held[:end]
         self._guarded(self._parse, data)
         if party is not None:
-            party.spend(time.perf_counter() - began)
+            party.charge_time(time.perf_counter() - began)
         if self._held:
             self._go_on()
         elif not (self._reading_paused or self._buffer_paused):
@@ -244,7 +244,7 @@ class PlainRequests(web.RequestHandler):
         Hold the start of a request until it is the party's turn. Return False if the party need not wait, or
         if `data` is not the start of a request.
         """
-        heavy = party.turns.heavy(party.name)
+        heavy = party.turns.heavy_party(party.name)
         if heavy is None or not data or self._left > 0 or not self.is_idle:
             return False
         self._held += data

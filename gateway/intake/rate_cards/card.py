@@ -24,7 +24,7 @@ import msgspec
 from spool.meters import MODALITIES
 from spool.processing import MODES, STANDARD
 from spool.record import NS
-from spool.turns.threads import prepare
+from spool.turns.threads import prepare_types
 
 DAY_NS = 86400 * NS
 GLOBAL = "global"  # region of a call that any region may serve
@@ -162,7 +162,7 @@ class Card(msgspec.Struct, kw_only=True, frozen=True):
     providers: dict[str, Seller]
 
 
-prepare(Card)
+prepare_types(Card)
 
 
 class Catalogue:

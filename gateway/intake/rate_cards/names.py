@@ -65,7 +65,7 @@ def _family_of(values: tuple[str, ...]) -> str:
 
 def _seller_of(values: tuple[str, ...]) -> str:
     [provider] = values
-    return providers.family(provider) if provider else ""
+    return providers.company_name(provider) if provider else ""
 
 
 # Functions by dimension. They map all variants of a model or of a provider to one name, so that costs are grouped.

@@ -51,9 +51,9 @@ from spool.ledger.billed import COUNTED
 from spool.ledger.costs import combine_rows, own_start
 from spool.ledger.money import unconverted_words
 from spool.ledger.queries import BILLED_TYPES, MISSING_IS_OF_BILLS, PLAN_TYPES, TOTAL, CostRow
-from spool.meters import METERS, quantity_of
+from spool.meters import METERS, quantity_from_millionths
 from spool.record import CURRENCY, moment
-from spool.turns.threads import ordered
+from spool.turns.threads import sort_in_steps
 
 NAME = "get_cost_data"
 USAGE = "usage"  # name of the measure that shows the quantity of a meter
@@ -217,7 +217,7 @@ class _Page:
 
     def answer(self, seal: Callable[[int], str]) -> ToolAnswer:
         """Write the page of rows: by period, then largest first."""
-        rows = ordered(
+        rows = sort_in_steps(
             self.cost_answer.rows,
             key=lambda row: (row.start, -_size(self._value(row)), [value or "" for value in row.group]),
         )
@@ -294,7 +294,7 @@ class _Page:
             case "cost_per_million_tokens":
                 return per(cost, billed_tokens(row), of=1_000_000)
             case "usage":
-                return str(quantity_of(row.metered))
+                return str(quantity_from_millionths(row.metered))
 
     def _notes(self, total: CostRow) -> list[str]:
         notes = list(self.notes)

@@ -27,7 +27,7 @@ from gateway.money.costs.measures import CURRENCY_UNIT, estimated
 from gateway.operations.holders.operators import MoneyServices
 from spool.ledger import money
 from spool.ledger.queries import BILLED_DIMENSIONS, CostRow
-from spool.turns.threads import ordered
+from spool.turns.threads import sort_in_steps
 
 BILLED = "billed_cost"  # cost type that is used for dimensions that only bills have
 
@@ -70,7 +70,9 @@ async def run(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolA
     ledger = await ledger_for(posed, asking.reads, now, prices=asking.services.prices)
     rows = await ledger.costs(posed.query)
     asking.shared.people.check([arguments.match or ""])
-    matching_rows = await asyncio.to_thread(_found, rows, asking.shared.people.forms(arguments.match or ""))
+    matching_rows = await asyncio.to_thread(
+        _found, rows, asking.shared.people.recorded_forms(arguments.match or "")
+    )
     hint = ""
     if arguments.match and not matching_rows:
         hint = await asyncio.to_thread(suggestion, arguments.match, [row.group[0] or "" for row in rows])
@@ -120,7 +122,7 @@ def _found(rows: Sequence[CostRow], name_forms: Sequence[str]) -> Sequence[CostR
     texts = [value.casefold() for value in name_forms]
     values = [(row, clean(row.group[0] or "").casefold()) for row in rows]
     passing = [row for row, value in values if any(text in value for text in texts)]
-    return ordered(passing, key=lambda row: (-money.units(row.cost), -row.calls, row.group[0] or ""))
+    return sort_in_steps(passing, key=lambda row: (-money.units(row.cost), -row.calls, row.group[0] or ""))
 
 
 def _line(row: CostRow) -> ValueLine:

@@ -206,7 +206,7 @@ async def log(arguments: InsightWords, asking: Asking[InstallationServices]) -> 
         description=clean_text(arguments.text),
         category=clean(arguments.category),
     )
-    insight = await asking.shared.require_registry().insights.log(draft, actor=asking.actor)
+    insight = await asking.shared.require_registry().insights.find_or_add(draft, actor=asking.actor)
     content = LoggedInsight(
         id=insight.id, title=clean(insight.title), category=clean(insight.category), status=insight.status
     )

@@ -233,7 +233,7 @@ class OrgContextSet(ToolOutput):
 
 async def set_notes(arguments: NewOrgContext, asking: Asking[InstallationServices]) -> ToolAnswer:
     table = asking.shared.require_registry().org_context
-    stored_notes = await table.set(clean_text(arguments.text), actor=asking.actor)
+    stored_notes = await table.set_text(clean_text(arguments.text), actor=asking.actor)
     content = OrgContextSet(
         text="" if stored_notes is None else stored_notes.text,
         set_by=None if stored_notes is None else stored_notes.set_by,

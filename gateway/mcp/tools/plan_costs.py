@@ -18,7 +18,7 @@ from gateway.operations.holders.operators import MoneyServices
 from spool.currencies import DECIMALS
 from spool.record import CURRENCY
 from spool.registry.texts import check_one_of
-from spool.turns.threads import ordered
+from spool.turns.threads import sort_in_steps
 
 MOST = 100
 
@@ -119,7 +119,7 @@ async def run(arguments: PlanCostsQuestion, asking: Asking[MoneyServices]) -> To
         return ToolAnswer(text=_text(content), content=content, link=link)
 
     def largest_first() -> ToolAnswer:
-        plan_costs.rows = ordered(plan_costs.rows, key=lambda row: -float(row.paid))
+        plan_costs.rows = sort_in_steps(plan_costs.rows, key=lambda row: -float(row.paid))
         return fit(written, arguments.limit)
 
     return await asyncio.to_thread(largest_first)

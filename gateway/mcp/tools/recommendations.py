@@ -118,7 +118,7 @@ async def run(arguments: RecommendationsQuestion, asking: Asking[InstallationSer
         and recommendation.status in arguments.status
         and sees.recommendation(recommendation)
     ]
-    filters = asking.shared.people.asked(arguments.filters)
+    filters = asking.shared.people.check_and_expand_filter(arguments.filters)
     await _check(arguments.filters, asking, candidates)
     types = sorted({recommendation.saving.type for recommendation in candidates})
     chosen = [
@@ -175,7 +175,7 @@ async def _check(
         }
         known_values.update(await ledger.values(name))
         for value in values:
-            if known_values.isdisjoint(asking.shared.people.forms(value)):
+            if known_values.isdisjoint(asking.shared.people.recorded_forms(value)):
                 nearest = await asyncio.to_thread(suggestion, value, known_values)
                 raise Invalid(f"there is no {name} {clean(value)}{nearest}")
 

@@ -22,7 +22,7 @@ from gateway.operations.holders.operators import MoneyServices
 from spool import providers
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.turns.threads import ordered
+from spool.turns.threads import sort_in_steps
 
 MOST_PROVIDERS = 5
 MOST_CAUSES = 5  # maximum causes per provider
@@ -112,7 +112,7 @@ async def run(arguments: ReconciliationQuestion, asking: Asking[MoneyServices]) 
     month = (
         CalendarMonth.at(asking.shared.clock.now()) if arguments.month is None else _month(arguments.month)
     )
-    provider_name = None if arguments.provider is None else providers.canonical(arguments.provider)
+    provider_name = None if arguments.provider is None else providers.canonical_name(arguments.provider)
     try:
         reconciled = await reconciler.reconcile(month)
     except CardUnreadable as error:
@@ -155,7 +155,7 @@ def _month(text: str) -> CalendarMonth:
 
 
 def _provider(result: Reconciliation, by: str, count: int) -> ReconciledProvider:
-    lines = ordered(
+    lines = sort_in_steps(
         filter(_is_compared, result.lines(by)), key=lambda line: (-abs(line.difference), line.name)
     )
     rest = lines[count:]

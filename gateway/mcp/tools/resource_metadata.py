@@ -29,7 +29,7 @@ from spool.ledger.queries import TAG, TOTAL, CostQuery, CostRow, end_of_hour
 from spool.people import People
 from spool.record import moment
 from spool.registry.permission_sets import VIEW_OPERATION
-from spool.turns.threads import ordered
+from spool.turns.threads import sort_in_steps
 
 DAYS = 30
 ASSISTANTS_TAG = "coding_assistants"  # a device's tag with the states of its assistants
@@ -341,7 +341,7 @@ class _Page:
         self, known: Sequence[ResourceRow], costs: Mapping[str, tuple[int, int]], seal: Callable[[int], str]
     ) -> ToolAnswer:
         rows = [_costed(row, costs) for row in _chosen(self.arguments, known, self.people)]
-        rows = ordered(rows, key=_SORTS[self.arguments.sort])
+        rows = sort_in_steps(rows, key=_SORTS[self.arguments.sort])
         page_rows = rows[self.first : self.first + self.arguments.limit]
         return fit(lambda count: self._written(rows, page_rows[:count], seal), len(page_rows))
 
@@ -386,11 +386,11 @@ def _chosen(arguments: ResourceQuestion, known: Sequence[ResourceRow], people: P
         known_values = {row.value(plain) for row in known}
         people.check(values)
         for value in values:
-            if value and known_values.isdisjoint(people.forms(value)):
+            if value and known_values.isdisjoint(people.recorded_forms(value)):
                 raise Invalid(
                     f"no {arguments.kind} has the {clean(plain)} {clean(value)}{suggestion(value, known_values)}"
                 )
-        wanted_values = people.matched({plain: values})[plain]
+        wanted_values = people.expand_filter({plain: values})[plain]
         passing = [row for row in passing if (row.value(plain) in wanted_values) != name.startswith("!")]
     match_text = (arguments.match or "").casefold()
     passing = [row for row in passing if match_text in f"{row.id}\n{row.name}".casefold()]

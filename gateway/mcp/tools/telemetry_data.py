@@ -20,7 +20,7 @@ from spool.errors import Invalid
 from spool.ledger.periods import Span
 from spool.record import NS, decimal_text, moment, rfc3339
 from spool.streams import Stream, Total, TotalsPart
-from spool.turns.threads import ordered
+from spool.turns.threads import sort_in_steps
 
 NAME = "get_telemetry_data"
 _MOST_VALUES = 5  # maximum values of a dimension per record
@@ -111,8 +111,9 @@ class _Page:
     now: float
 
     def answer(self, totals: Sequence[Total], part: TotalsPart, seal: Callable[[int], str]) -> ToolAnswer:
-        sorted_totals = ordered(
-            filter(part.holds, totals), key=lambda item: (-item.start_time, item.element_name or "", item.key)
+        sorted_totals = sort_in_steps(
+            filter(part.has_total, totals),
+            key=lambda item: (-item.start_time, item.element_name or "", item.key),
         )
         page_totals = sorted_totals[self.first : self.first + self.arguments.limit]
         total = _sum(sorted_totals)

@@ -22,7 +22,7 @@ from gateway.core.fields import KEPT, changes_of, item_of, one_of, words
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable
-from spool.registry.documents import DocumentKind, edited
+from spool.registry.documents import DocumentKind, stamp_edit
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import Subject
 from spool.registry.operators import Actor
@@ -265,7 +265,7 @@ class AllocationTable(ManagedTable[Namespace]):
         if id != DEFAULT:
             self.get(id)
 
-    def checked(self, draft: NamespaceDraft) -> NamespaceDraft:
+    def check_draft(self, draft: NamespaceDraft) -> NamespaceDraft:
         return check_namespace(draft)
 
     async def create(self, draft: NamespaceDraft, *, id: str | None = None, **how: Any) -> Namespace:
@@ -328,7 +328,7 @@ class AllocationTable(ManagedTable[Namespace]):
         """Return the unfinished jobs, the oldest first."""
         return sorted((job for job in self.jobs() if job.state not in OVER), key=lambda job: job.number)
 
-    def held_beside(self) -> Mapping[str, Mapping[str, int]]:
+    def other_items_by_key(self) -> Mapping[str, Mapping[str, int]]:
         return {JOBS_LIMIT: Counter(job.submitted_by if job.is_of_key else "" for job in self.unfinished())}
 
     async def job_text(self, id: str) -> str:
@@ -352,7 +352,7 @@ class AllocationTable(ManagedTable[Namespace]):
         def work(rows: RegistryRows) -> _Kept:
             documents = _all(rows)
             if namespace != DEFAULT:
-                self._found(documents.namespaces, namespace)
+                self._require_row(documents.namespaces, namespace)
             check_unmanaged(self._changes, rows, DEFINITION, namespace)
             latest = _latest(documents, namespace)
             _check_base(latest if base is None else base, latest)
@@ -491,7 +491,7 @@ class AllocationTable(ManagedTable[Namespace]):
             was_over = job.state in OVER
             if was_over:
                 return documents  # the documents stay unchanged, because another process has already finished the job
-            after = edited(job, change(job), last_updated=now)
+            after = stamp_edit(job, change(job), last_updated=now)
             if after is job:
                 return documents
             JOBS.put(rows, after)
@@ -509,16 +509,16 @@ class AllocationTable(ManagedTable[Namespace]):
 
     def _remember_all(self, documents: _Kept) -> None:
         self._kept = documents
-        self._set(dict(documents.namespaces))
+        self._set_rows(dict(documents.namespaces))
 
-    def _set(self, rows: dict[str, Namespace]) -> None:
-        super()._set(rows)
+    def _set_rows(self, rows: dict[str, Namespace]) -> None:
+        super()._set_rows(rows)
         self._news.set()
 
-    def _forget(self, id: str) -> None:
+    def _forget_row(self, id: str) -> None:
         versions = {key: version for key, version in self._kept.versions.items() if version.namespace != id}
         self._kept = replace(self._kept, versions=versions)
-        super()._forget(id)
+        super()._forget_row(id)
 
 
 def _all(rows: RegistryRows) -> _Kept:

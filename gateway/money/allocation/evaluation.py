@@ -178,7 +178,7 @@ def _matched(condition: Condition, people: People) -> Any:
         )
     if isinstance(condition, ValueCondition) and condition.operator == EQUALS:
         dimension = USER if USER in condition.source.names else ""
-        values = people.matched({dimension: condition.values})[dimension]
+        values = people.expand_filter({dimension: condition.values})[dimension]
         is_person = dimension == USER and any(map(may_be_second, values))
         source = _with_second_name(condition.source) if is_person else condition.source
         return replace(condition, source=source, values=values)

@@ -36,7 +36,7 @@ from spool.ledger.queries import BILLED_TYPES, PAID_COST, PLAN_TYPES
 from spool.meters import METERS
 from spool.record import CURRENCY
 from spool.registry.document_table import ManagedTable, Sees, is_taken
-from spool.registry.documents import DocumentKind, StoredForm, replaced, version_of
+from spool.registry.documents import DocumentKind, StoredForm, replace_fields, version_of
 from spool.registry.insights import Finding
 from spool.registry.notices import Notice, add_notices
 from spool.registry.operators import Actor
@@ -44,11 +44,11 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables.insights import merge_findings
 from spool.registry.texts import (
     check_one_of,
+    check_optional_unsigned,
     check_text,
     check_unsigned,
+    check_zone,
     optional_text,
-    optional_unsigned,
-    zone_of,
 )
 from spool.registry.views import VIEWS, View
 
@@ -341,13 +341,13 @@ def check_budget(draft: NewBudget, *, now: float) -> NewBudget:
         raise Invalid(f"planned_limits accepts at most {MAX_PLANNED} periods")
     if len(draft.channels) > MAX_CHANNELS:
         raise Invalid(f"channels accepts at most {MAX_CHANNELS} names")
-    default = optional_unsigned(
+    default = check_optional_unsigned(
         "default_amount", "" if draft.default_amount is None else str(draft.default_amount)
     )
     planned = dict(sorted(_planned(amounts, granularity)))
     if not planned and not default:
         raise Invalid("a budget needs an amount: set planned_limits or default_amount")
-    return replaced(
+    return replace_fields(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
         granularity=granularity,
@@ -417,7 +417,7 @@ def _zone(name: str, granularity: str, now: float) -> str:
 
     The reason is that totals are stored by hours of UTC, and after 62 days only by days of UTC.
     """
-    offsets = _offsets(zone_of("time_zone", name), datetime.fromtimestamp(now, UTC).date())
+    offsets = _offsets(check_zone("time_zone", name), datetime.fromtimestamp(now, UTC).date())
     if any(offset % timedelta(hours=1) for offset in offsets):
         raise Invalid(
             "the offset of time_zone from UTC must be whole hours, because totals are stored by hours of UTC"
@@ -546,20 +546,20 @@ class BudgetTable(ManagedTable[SpendBudget]):
         all_alerts = await self._changes.read(BUDGET_ALERTS.all)
         return [alerts for alerts in all_alerts.values() if alerts.budget_id == id]
 
-    def checked(self, draft: NewBudget) -> NewBudget:
+    def check_draft(self, draft: NewBudget) -> NewBudget:
         return check_budget(draft, now=self._changes.now())
 
     def check_known(self, draft: NewBudget, stated_names: Collection[str], known: Collection[str]) -> None:
         if "per" in stated_names and draft.per and draft.per not in known:
             raise Invalid(f"unknown dimension in per. Use one of: {', '.join(known)}")
 
-    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+    def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"rules_since": now}
 
-    def changed(self, before: SpendBudget, after: SpendBudget, actor: Actor, now: float) -> SpendBudget:
+    def finish_change(self, before: SpendBudget, after: SpendBudget, actor: Actor, now: float) -> SpendBudget:
         """Restart the evaluation of the running period if a rule changes."""
         is_judged_anew = any(getattr(before, name) != getattr(after, name) for name in RULES)
-        return replaced(after, rules_since=now) if is_judged_anew else after
+        return replace_fields(after, rules_since=now) if is_judged_anew else after
 
     def check_place(
         self,

@@ -94,7 +94,7 @@ class DeviceVerdicts:
 
     def _same(self, dimension: str, value: str) -> str:
         """Return a text that is the same for every name of a person."""
-        return self._people.identity(value) if dimension == USER and value else value
+        return self._people.person_identity(value) if dimension == USER and value else value
 
 
 def _own(row: BudgetVerdict, *, has_amounts: bool) -> OwnVerdict:

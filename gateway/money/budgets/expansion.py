@@ -34,7 +34,7 @@ from gateway.money.budgets.forecast import (
 from gateway.money.budgets.judging import limit_of
 from gateway.money.budgets.periods import BudgetPeriod, days_of, period_at, periods_before
 from spool.ledger import money
-from spool.record import border
+from spool.record import format_to_second
 from spool.registry.views import View
 
 # granularity -> number of periods in a history; a monthly budget shows the months of four quarters
@@ -270,4 +270,4 @@ def _pair(actual: int | None, planned: int | None) -> dict[str, object]:
 
 
 def _time(when: datetime) -> str | None:
-    return border(when.timestamp())
+    return format_to_second(when.timestamp())

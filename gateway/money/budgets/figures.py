@@ -25,7 +25,7 @@ from spool.ledger.sums import DAY_S
 from spool.meters import METERS
 from spool.meters import SCALE as OF_METERS
 from spool.record import CURRENCY
-from spool.registry.documents import replaced
+from spool.registry.documents import replace_fields
 from spool.registry.views import View
 
 _BILLS_S = 62 * DAY_S  # seconds to search back for the last day with a bill
@@ -320,7 +320,7 @@ def problem_of(budget: SpendBudget, view: View | None, ledger: Ledger, now: floa
             f"no exchange rate from {CURRENCY} to {budget.currency} is known for today; add one to the section "
             "[currency] of the configuration, or change the currency"
         )
-    broken = view.broken(known)
+    broken = view.broken_reason(known)
     if broken is not None:
         return f"its view {view.name!r} is broken: {broken}"
     return problem_with_units(budget, view)
@@ -351,7 +351,7 @@ def _query(
 
 
 def _in_utc(budget: SpendBudget) -> SpendBudget:
-    return replaced(budget, time_zone="UTC")
+    return replace_fields(budget, time_zone="UTC")
 
 
 def _by_budget(

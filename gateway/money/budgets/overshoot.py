@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from gateway.money.budgets.declared import SpendBudget
 from gateway.money.budgets.figures import BudgetLedger, Spent
 from spool.ledger.sums import HOUR_S
-from spool.registry.documents import replaced
+from spool.registry.documents import replace_fields
 from spool.registry.views import View
 
 LOOK_BACK = timedelta(days=7)
@@ -29,7 +29,7 @@ async def most_in_a_span(
     now = datetime.fromtimestamp(books.now, UTC)
     until = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     since = await books.ledger.since_hours(until - LOOK_BACK)
-    in_utc = replaced(budget, time_zone="UTC")
+    in_utc = replace_fields(budget, time_zone="UTC")
     sums = await books.sums(in_utc, view, since, until, "hourly", by_owner=True)
     return await asyncio.to_thread(_most, sums, math.ceil(span_s / HOUR_S) + 1)
 

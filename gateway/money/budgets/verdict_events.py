@@ -51,7 +51,7 @@ class VerdictEvents:
         def changes(before: ReportedStates) -> tuple[ReportedStates, list[tuple[Notice, tuple[str, ...]]]]:
             return self._changes(before, states, webhooks, table.truncated, now)
 
-        await self._registry.verdicts.report(changes)
+        await self._registry.verdicts.update_report(changes)
         self._reported = states
 
     def _changes(

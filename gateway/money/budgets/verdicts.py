@@ -38,7 +38,7 @@ from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, NS, Inference, moment
 from spool.registry.registry import Registry
 from spool.registry.views import View
-from spool.turns.fair_turns import current_work, in_background
+from spool.turns.fair_turns import current_work, run_in_background
 
 OVER, NEAR, WITHIN = "over", "near", "within"
 ACTING, ALL = "acting", "all"  # tables: only OVER and NEAR, or every state
@@ -323,7 +323,7 @@ class VerdictBoard:
         """Make a table in the background, because it is for all readers and no work of the one that requested it."""
         work = current_work()
         making = self._made(name)
-        return await (making if work is None else in_background(work.turns, making))
+        return await (making if work is None else run_in_background(work.turns, making))
 
     async def _made(self, name: str) -> BudgetVerdicts | None:
         """Make a table from the totals of now. Return None while the totals are counted again."""

@@ -42,7 +42,7 @@ from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.queries import MODEL_FAMILY, TOTAL, AnswersCosts, CostQuery, CostRow, within
+from spool.ledger.queries import MODEL_FAMILY, TOTAL, AnswersCosts, CostQuery, CostRow, narrow_query
 from spool.ledger.sums import OTHER
 from spool.ledger.usages import MEASURES, GroupUsage, Usages, usage_of
 from spool.record import CURRENCY, moment
@@ -307,7 +307,7 @@ def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
     dimension is limited separately.
     """
     values = {name: {group[index] or "" for group in groups} for index, name in enumerate(query.group_by)}
-    return within(
+    return narrow_query(
         query,
         include={name: tuple(sorted(group_values)) for name, group_values in values.items()},
         exclude={},

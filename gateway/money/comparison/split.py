@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from spool.turns.threads import STEP, ordered, sums
+from spool.turns.threads import STEP, sort_in_steps, sum_columns
 
 Group = tuple[str | None, ...]
 
@@ -156,7 +156,7 @@ def weighed(driver: Driver, at_old_prices: Mapping[Group, CostsAtOldPrices]) -> 
 
 
 def ranked(drivers: Iterable[Driver]) -> list[Driver]:
-    return ordered(drivers, key=_rank)
+    return sort_in_steps(drivers, key=_rank)
 
 
 def first(drivers: Iterable[Driver], most: int) -> list[Driver]:
@@ -205,7 +205,9 @@ def added(one: Spending, other: Spending) -> Spending:
 
 def _sum(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:
     names = kind.__struct_fields__
-    return kind(**dict(zip(names, sums([*map(msgspec.structs.astuple, values)], len(names)), strict=True)))
+    return kind(
+        **dict(zip(names, sum_columns([*map(msgspec.structs.astuple, values)], len(names)), strict=True))
+    )
 
 
 def _parts(old: Spending, new: Spending, repriced: CostsAtOldPrices | None) -> Parts:

@@ -27,7 +27,7 @@ from gateway.money.costs.measures import (
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import periods
-from spool.ledger.queries import TAG, AnswersCosts, CostQuery, CostRow, Group, within
+from spool.ledger.queries import TAG, AnswersCosts, CostQuery, CostRow, Group, narrow_query
 from spool.ledger.sums import OTHER
 from spool.record import NS
 from spool.registry.texts import known_dimensions
@@ -177,7 +177,7 @@ async def _asked(
         by_day = plain if query.granularity == "hourly" else replace(plain, granularity="daily")
         part_query = replace(by_day, group_by=(*query.group_by, *_KINDS), measures=_OF_CACHE)
         # `saved` includes responses from the gateway's own cache, so this query excludes such responses.
-        part_query = within(part_query, include={}, exclude={"status": ("cached",)})
+        part_query = narrow_query(part_query, include={}, exclude={"status": ("cached",)})
         rows = await ledger.costs(part_query)
         await asyncio.to_thread(_add_savings, rows, starts, measures_of_place, prices)
     return AskedMeasures(by_place=dict(measures_of_place), whole=whole)

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from spool.errors import AlreadyThere
 from spool.ledger.groups import COUNTS, SPLIT_BY, GroupCell, cells, fewer, finished_ends, part_of
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, limited
+from spool.ledger.queries import TOTAL, CostQuery, apply_limit
 from spool.ledger.sums import OTHER
 from spool.people import USER
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.roles import LedgerSlice, RoleFilter
-from spool.seen import watching
+from spool.seen import note_seen
 
 FIRST_CUT = timedelta(days=400)  # age of the oldest calls that the first cut has
 _CUTTER = Actor("tollhouse", "privacy.min_group")
@@ -66,7 +66,7 @@ async def _cells_of(
     query = CostQuery(
         since=since, until=until, granularity=TOTAL, group_by=(*SPLIT_BY, USER), measures=COUNTS
     )
-    with watching(None), limited(None):  # the cut is for all readers, and nobody sees these rows
+    with note_seen(None), apply_limit(None):  # the cut is for all readers, and nobody sees these rows
         rows = await ledger.costs(query)
     return await asyncio.to_thread(cells, rows, people, label)
 
@@ -79,7 +79,7 @@ def visible(cut: Cut, slice: LedgerSlice) -> Iterator[GroupCell]:
         if condition.dimension not in SPLIT_BY:
             return False
         value = cell.names[SPLIT_BY.index(condition.dimension)] or ""
-        return value not in unknowable and condition.holds(value)
+        return value not in unknowable and condition.is_met_by(value)
 
     for cell in cut.cells:
         if any(all(passes(condition, cell) for condition in part) for part in slice.parts):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from spool.ledger import money
 from spool.ledger.cost_kinds import KINDS
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, EXPLAINED_TYPES, PLAN_TYPES, TOTAL, CostRow
-from spool.meters import METERS, quantity_of
+from spool.meters import METERS, quantity_from_millionths
 
 REAL_COST = "real_cost"
 # kinds of money that the `cost` of a report may have
@@ -98,7 +98,7 @@ def estimated(row: CostRow) -> int:
 def amount(row: CostRow, cost_type: str, meter: str = "") -> str:
     """Return a row's amount as decimal text. Its unit is the unit of the cost type or of the meter."""
     if cost_type == USAGE_AMOUNT:
-        return str(quantity_of(row.metered) if meter else billed_tokens(row))
+        return str(quantity_from_millionths(row.metered) if meter else billed_tokens(row))
     text: str = getattr(row, _field(cost_type))
     return text
 
@@ -115,7 +115,9 @@ def metered(row: CostRow) -> Mapping[str, str]:
         "output_tokens": row.output_tokens - row.cached_output_tokens,
     }
     counts = {name: str(count) for name, count in tokens.items() if count}
-    return counts | {name: str(quantity_of(row.meters[name])) for name in METERS if row.meters.get(name)}
+    return counts | {
+        name: str(quantity_from_millionths(row.meters[name])) for name in METERS if row.meters.get(name)
+    }
 
 
 def unit_of(meter: str) -> str:

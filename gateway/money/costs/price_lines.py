@@ -21,10 +21,10 @@ from gateway.money.costs.asked_measures import Place
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import periods
-from spool.ledger.queries import EVERY_METER, PRICED_BY, AnswersCosts, CostQuery, CostRow, Group, within
+from spool.ledger.queries import EVERY_METER, PRICED_BY, AnswersCosts, CostQuery, CostRow, Group, narrow_query
 from spool.ledger.repricing import LinesOf, SumLine, joined, lines_of_row
 from spool.ledger.sums import COUNTS, Dimensions, Measures
-from spool.meters import quantity_of
+from spool.meters import quantity_from_millionths
 
 _ESTIMATED = "estimated"
 _DECIDES = ("provider", "model", "request_model", *PRICED_BY)
@@ -57,7 +57,9 @@ async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable
         raise Invalid(str(error)) from error
     by = (*query.group_by, *_DECIDES)
     line_query = replace(query, kept=None, group_by=by, measures=COUNTS, meter=EVERY_METER)
-    estimated = within(line_query, include={"cost_source": (_ESTIMATED,)}, exclude={"status": ("cached",)})
+    estimated = narrow_query(
+        line_query, include={"cost_source": (_ESTIMATED,)}, exclude={"status": ("cached",)}
+    )
     rows = await ledger.costs(estimated)
     starts = {start: index for index, (start, _) in enumerate(periods(query))}
     return await asyncio.to_thread(_by_place, rows, starts, partial(lines_of_sum, book))
@@ -117,5 +119,5 @@ def _measures(row: CostRow) -> Measures:
 
 
 def _line(line: SumLine) -> Mapping[str, str]:
-    quantity = str(quantity_of(line.quantity))
+    quantity = str(quantity_from_millionths(line.quantity))
     return {"meter": line.meter, "quantity": quantity, "amount": money.text(line.amount)}

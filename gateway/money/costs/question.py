@@ -13,7 +13,7 @@ from functools import cached_property
 from gateway.core.errors import Refusal
 from gateway.money.costs.measures import REAL_COST
 from spool.errors import AskedTooMuch
-from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, Wanted, within
+from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, Wanted, narrow_query
 from spool.ledger.work import TREES, UNITS
 from spool.record import CURRENCY
 from spool.registry.views import View
@@ -87,7 +87,7 @@ class CostQuestion:
             aggregated=self.scope == AGGREGATED,
         )
         view = self.view
-        return plain if view is None else within(plain, include=view.include, exclude=view.exclude)
+        return plain if view is None else narrow_query(plain, include=view.include, exclude=view.exclude)
 
     @cached_property
     def previous(self) -> CostQuery | None:
@@ -118,7 +118,7 @@ def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
     length = _PERIODS.get(query.granularity, timedelta(days=7))
     if (query.until - query.since) / length > most:
         raise _wrong(f"the time range has more than {most} periods; use a shorter range or longer periods")
-    unit = next((name for name in query.named if name in UNITS), None)
+    unit = next((name for name in query.used_dimensions if name in UNITS), None)
     if unit is not None and query.until - query.since > timedelta(days=MAX_UNIT_DAYS):
         raise AskedTooMuch(f"costs by {unit} cover at most {MAX_UNIT_DAYS} days; use a shorter time range")
 

@@ -22,7 +22,7 @@ from spool.ledger.work import UNITS
 from spool.registry.registry import Registry
 from spool.registry.roles import EVERYTHING as ALL_RIGHTS
 from spool.registry.roles import Rights
-from spool.registry.views import View, dimensions
+from spool.registry.views import View, view_dimensions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,10 @@ class CostReader:
             return EVERYTHING
         ledger = self.ledger
         return Visible(
-            False, await ledger.contained(), self.require_registry().views.find, limits=ledger.limits
+            False,
+            await ledger.containment_test(),
+            self.require_registry().views.find,
+            limits=ledger.limiting_dimensions,
         )
 
     async def derived(self) -> Sequence[Derived]:
@@ -84,7 +87,7 @@ class CostReader:
         named = {
             *BUILT_IN_DIMENSIONS,
             *visible.limits,
-            *(name for view in views for name in dimensions(view)),
+            *(name for view in views for name in view_dimensions(view)),
         }
         return [dimension for dimension in derived if dimension.name in named]
 
@@ -119,7 +122,7 @@ class CostReader:
             view = views.find_any(word, visible.view)
         except NotThere as error:
             raise Refusal(400, "invalid_parameter", f"view: {error}") from None
-        return views.matched(check_usable(self.whole.dimensions(), view))
+        return views.expand_names(check_usable(self.whole.dimensions(), view))
 
 
 def hides(rights: Rights, cost_types: Collection[str]) -> Refusal:

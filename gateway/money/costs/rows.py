@@ -16,7 +16,7 @@ from spool.ledger import money
 from spool.ledger.costs import combine_rows, own_start, periods
 from spool.ledger.queries import TOTAL, CostRow, Group
 from spool.ledger.sums import OTHER, percentile_ms
-from spool.turns.threads import ordered
+from spool.turns.threads import sort_in_steps
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -45,14 +45,14 @@ class AnswerRows:
             None if most is None or overlaps else _largest(answer.rows, rows, most, by=answer.question.top_by)
         )
         self.is_truncated = largest_groups is not None
-        shown = answer.query.shown
+        shown = answer.query.shown_group
         if largest_groups is not None:
-            shown = replace(answer.query, kept=largest_groups).shown
+            shown = replace(answer.query, kept=largest_groups).shown_group
             sides = [[msgspec.structs.replace(row, group=shown(row.group)) for row in side] for side in sides]
             rows = _placed(answer, sides)
         self._rows = rows
         self._asked = [None if side is None else side.folded(shown) for side in asked]
-        self.places = ordered(rows, key=_order)
+        self.places = sort_in_steps(rows, key=_order)
         totals = [None if side is None else side.total for side in self._asked]
         asked_total = totals[0]
         # calls of units that are no longer kept apart, which no list and no measure of units includes
@@ -163,7 +163,7 @@ def _largest(
         value = getattr(row, by)
         sizes[row.group] += money.units(value) if by in MONEY else value
     largest_groups = []
-    for group in ordered(sizes, key=lambda group: (-sizes[group], [value or "" for value in group])):
+    for group in sort_in_steps(sizes, key=lambda group: (-sizes[group], [value or "" for value in group])):
         remaining -= counts[group]
         if remaining < 0:
             break

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from spool.ledger import money
 from spool.ledger.costs import combine_rows
 from spool.ledger.queries import CostRow
-from spool.ledger.work import Lineage, without_circles
+from spool.ledger.work import Lineage, cut_circles
 
 MAX_LEVEL = 32  # a deeper run is shown at this level
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -36,7 +36,7 @@ def parents_of(lineage: Iterable[Lineage]) -> dict[str, str]:
     Return the run that started each run. Of several, it is the smallest. If runs start each other in a circle, the
     smallest has no parent. Both rules do not depend on the order of the reports.
     """
-    return without_circles({each.run: each.parent for each in lineage if each.parent is not None})
+    return cut_circles({each.run: each.parent for each in lineage if each.parent is not None})
 
 
 def runs_above(runs: Iterable[str], parents: Mapping[str, str]) -> Collection[str]:

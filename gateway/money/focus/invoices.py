@@ -33,5 +33,5 @@ class Invoices:
 
     def number_of_closed(self, provider: str, month: str) -> str:
         """Return the only invoice of a closed month, or "". `provider` is a name as calls state it."""
-        canonical = providers.canonical(provider)
+        canonical = providers.canonical_name(provider)
         return self.number(canonical, month) if (canonical, month) in self.closed else ""

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import blake2b
 
-from spool.printable import printable
-from spool.registry.insights import Concerned, Draft, Finding, dollars
+from spool.printable import replace_unprintable
+from spool.registry.insights import Concerned, Draft, Finding, dollar_text
 from spool.registry.notices import CRITICAL, INFO, NOT_ARRIVING, WARNING
 
 MAX_NAME = 60
@@ -48,7 +48,7 @@ def finding(
         description=f"What was seen: {seen}\n\nWhat to do: {advice}",
         category=category,
         effort=effort,
-        cost_impact=dollars(impact),
+        cost_impact=dollar_text(impact),
     )
     return Finding(
         key=finding_key(detector, subject),
@@ -82,12 +82,12 @@ def named(value: str | None, unknown: str = "unknown", *, most: int = MAX_NAME) 
     """Shorten a name that a sender chose, and make it printable."""
     if not value:
         return unknown
-    text = printable(value)
+    text = replace_unprintable(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def money(amount: Decimal) -> str:
-    return f"${Decimal(dollars(amount)):,}"
+    return f"${Decimal(dollar_text(amount)):,}"
 
 
 def day(at: float) -> str:

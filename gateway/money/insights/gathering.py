@@ -27,7 +27,7 @@ from spool.errors import NotKept
 from spool.leases import Leases, SoleNode
 from spool.ledger.cost_kinds import KINDS, NONE, WITHOUT_USAGE
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour, within
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour, narrow_query
 from spool.ledger.sums import OTHER
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Correction, Inference
@@ -287,7 +287,7 @@ class SpendReader:
         return next((row.unconverted for row in await self._ledger.costs(query)), {})
 
     def looks_into(self, view: View) -> bool:
-        return view.anomalies.enabled and view.broken(self._known) is None
+        return view.anomalies.enabled and view.broken_reason(self._known) is None
 
     async def of_view(self, view: View, since: float) -> ViewSpend:
         query = CostQuery(
@@ -297,7 +297,7 @@ class SpendReader:
             measures=("cost",),
         )
         try:
-            rows = await self._ledger.costs(within(query, include=view.include, exclude=view.exclude))
+            rows = await self._ledger.costs(narrow_query(query, include=view.include, exclude=view.exclude))
         except NotKept:  # the view names a unit of work that is no longer listed
             rows = []
         return ViewSpend(view=view, days=await asyncio.to_thread(_by_day, rows))
@@ -376,7 +376,7 @@ async def _dead_of(deliveries: Deliveries, route: str, count: int, now: float) -
         return RouteDeadLetters(
             route=route, count=count, recent=count, newest=None, newest_error="", cost=Decimal(0)
         )
-    letters = await deliveries.dead(route=route)
+    letters = await deliveries.dead_letters(route=route)
     newest = max(letters, key=lambda letter: letter.at, default=None)
     records = [letter.record for letter in letters if isinstance(letter.record, Inference)]
     costs = [Decimal(record.cost or record.estimated_cost or 0) for record in records]

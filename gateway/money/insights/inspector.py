@@ -24,7 +24,7 @@ from gateway.money.insights.detectors import (
 from gateway.money.insights.facts import Detector, Facts
 from gateway.money.insights.findings import MAX_FINDINGS
 from gateway.money.insights.gathering import FactSources, gather, gather_states
-from spool.clock import Clock, doubts
+from spool.clock import Clock, clock_doubts
 from spool.registry.insights import Finding, Merged
 from spool.registry.notices import CRITICAL, WARNING
 from spool.registry.tables.insights import InsightTable
@@ -176,7 +176,7 @@ class Inspector:
 
     async def inspect(self) -> InspectionReport:
         async with self._turn:
-            step_s, _ = doubts(self._clock)
+            step_s, _ = clock_doubts(self._clock)
             facts = await gather(self._sources, now=self._clock.now(), clock_step_s=step_s)
             run = await asyncio.to_thread(run_detectors, facts)
             merged = await self._table.merge(run.findings, looked_for=run.looked_for, cut=run.cut)
@@ -187,7 +187,9 @@ class Inspector:
         Return whether a route, a sender, a key or a device has left a state that an insight reports, or whether a
         severe state has begun. No calls are read.
         """
-        known = {insight.finding: insight for insight in await self._table.found() if insight.present}
+        known = {
+            insight.finding: insight for insight in await self._table.detector_insights() if insight.present
+        }
         names = {detector.__name__ for detector in OF_STATES}
         facts = await gather_states(self._sources, now=self._clock.now())
         run = await asyncio.to_thread(run_detectors, facts, OF_STATES)

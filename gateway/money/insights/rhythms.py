@@ -24,7 +24,7 @@ from spool.registry.tables.sender_hours import (
     MAX_PAIRS,
     RUNNING,
     SenderHours,
-    joined,
+    join_hours,
     newest_records,
 )
 
@@ -204,7 +204,7 @@ def gauges(hours: Sequence[SenderHours], keys: Sequence[Key], *, now: float) -> 
 def _stop(
     kind: str, name: str, parts: Sequence[SenderHours], running: SenderHours, now: float
 ) -> Stop | None:
-    whole = joined(parts)
+    whole = join_hours(parts)
     judged = judge(whole, running, now=now)
     if judged is None:
         return None

@@ -108,7 +108,7 @@ class Adviser:
         recommendations = {
             recommendation.saving.key: recommendation for recommendation in await self._table.all()
         }
-        return Known(settings=await self._table.types(), recommendations=recommendations)
+        return Known(settings=await self._table.changed_types(), recommendations=recommendations)
 
     async def _evaluate(
         self, known: Known, now: float, *, type: str | None = None, chosen: Chosen = lambda _: True

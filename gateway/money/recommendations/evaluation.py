@@ -26,7 +26,7 @@ from gateway.money.recommendations.facts import (
 from gateway.money.recommendations.list import BY_NAME, OF_SEATS
 from gateway.money.recommendations.repricing import format_dollars
 from spool.ledger import money
-from spool.people import names_in
+from spool.people import values_for_filter
 from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
 from spool.registry.recommendations import Recommendation, Saving, TypeSettings
 
@@ -176,7 +176,7 @@ def _values(facts: SavingFacts, opportunity: Opportunity, dimension: str) -> lis
     amounts: dict[str, int] = defaultdict(int)
     for use_index, claim in opportunity.claims.items():
         dimensions = facts.uses[use_index].dimensions
-        for name in names_in(dimension, partial(value_of, dimensions)):
+        for name in values_for_filter(dimension, partial(value_of, dimensions)):
             amounts[name] += claim
     for seat in opportunity.seats:
         amounts[seat_value(seat.person, seat.team, dimension)] += seat.fee

@@ -32,7 +32,7 @@ from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions, DimensionValues, HourlySums
 from spool.log.protocols import Log
-from spool.people import names_in
+from spool.people import values_for_filter
 from spool.record import NS, Inference
 from spool.registry.registry import Registry
 from spool.registry.views import EXCLUDES
@@ -180,7 +180,7 @@ def _units(amount: str | None) -> int | None:
 
 
 def _is_one_of(dimensions: Dimensions, name: str, values: Sequence[str]) -> bool:
-    return any(value in values for value in names_in(name, partial(value_of, dimensions)))
+    return any(value in values for value in values_for_filter(name, partial(value_of, dimensions)))
 
 
 def chosen_by(filters: Mapping[str, Sequence[str]]) -> Chosen:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from gateway.money.recommendations.facts import SavingFacts, Use, Work
 from spool.ledger import money
 from spool.ledger.repricing import TokenSum
-from spool.registry.insights import dollars
+from spool.registry.insights import dollar_text
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def repriced(
 
 def format_dollars(units: int) -> str:
     """Format dollars to the cent, for sentences. The response has the exact amount in another field."""
-    return f"${Decimal(dollars(Decimal(money.text(units)))):,}"
+    return f"${Decimal(dollar_text(Decimal(money.text(units)))):,}"
 
 
 def exact(units: int) -> str:

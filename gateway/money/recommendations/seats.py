@@ -19,7 +19,7 @@ from spool.people import People
 from spool.record import CURRENCY
 from spool.registry.registry import Registry
 from spool.registry.roles import LedgerSlice
-from spool.statements import day_from, day_text
+from spool.statements import day_text, parse_day
 
 _EVERY_CALL = LedgerSlice(parts=((),))
 _Key = tuple[str, str]  # name of a plan, and user
@@ -89,9 +89,9 @@ def _unused(seat: IdleSeat, people: People) -> UnusedSeat:
     return UnusedSeat(
         plan=seat.plan,
         user=seat.user,
-        person=people.hashed(seat.user),
+        person=people.hash_address(seat.user),
         team=seat.team or "",
         fee=money.units(seat.fee),
-        first_day=day_from(seat.first_day),
-        last_day=day_from(seat.last_day),
+        first_day=parse_day(seat.first_day),
+        last_day=parse_day(seat.last_day),
     )

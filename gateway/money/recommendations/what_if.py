@@ -19,7 +19,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.days.usage import DaySum
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import limit_of_question
+from spool.ledger.queries import running_limit
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
 from spool.record import NS, Inference
@@ -101,7 +101,7 @@ async def what_if(
     limits, like a cost query.
     """
     instead_by_group: dict[Group, Instead] = defaultdict(Instead)
-    limit = limit_of_question()
+    limit = running_limit()
 
     def add(by_dimensions: Sequence[Sequence[DaySum]]) -> None:
         savings = _Savings(book, model, int(now) * NS)

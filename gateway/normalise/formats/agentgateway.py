@@ -23,7 +23,7 @@ from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import before, duration, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, money, text
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.record import Inference
 
 NAME = "agentgateway"
@@ -91,7 +91,7 @@ def calls(event: AgentgatewayEvent) -> Iterable[Call]:
     metadata.learn_fields(event)
     metadata.tag("route", text(event.route))
     metadata.describe(record, principal=text(event.subject))
-    return (Call(record, of_call(record, span=True, own_id=record.request_id), metadata.left_out),)
+    return (Call(record, call_identity(record, span=True, own_id=record.request_id), metadata.left_out),)
 
 
 def example(call: ExampleCall) -> Any:

@@ -26,7 +26,7 @@ from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.times import before, instant, nanoseconds
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, first, is_true, money, text
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.record import Inference
 
 NAME = "aisix"
@@ -100,7 +100,7 @@ def calls(event: AisixEvent) -> Iterable[Call]:
     own_id = text(event.request_id)
     if own_id is not None:
         own_id += f"\0{text(event.attempt_index) or 0}"
-    identity = of_call(record, response_id=text(event.provider_request_id), own_id=own_id)
+    identity = call_identity(record, response_id=text(event.provider_request_id), own_id=own_id)
     return (Call(record, identity, metadata.left_out),)
 
 

@@ -26,7 +26,7 @@ from gateway.normalise.reading.request_ids import RequestIdHeaders, names_of_req
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, nested, text
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.record import Inference
 
 NAME = "apisix"
@@ -102,7 +102,7 @@ def calls(event: ApisixEvent) -> Iterable[Call]:
     principal = text(nested(event.consumer, ApisixConsumer).username)
     metadata.describe(record, principal=principal, end_user=text(summary.end_user_id))
     # callers may choose x-request-id, so it is not a unique id
-    identity = of_call(record, shared_id=record.request_id)
+    identity = call_identity(record, shared_id=record.request_id)
     answered = nested(event.response, ApisixResponse).headers
     if isinstance(answered, RequestIdHeaders):
         identity = identity._replace(also=names_of_request(record, answered))

@@ -31,7 +31,7 @@ from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, mapping, text
-from spool.identity import Identity, is_long, of_call, of_event
+from spool.identity import Identity, call_identity, cloud_event_id, is_long
 from spool.record import Inference, UsageMetric
 
 NAME = "azure_apim"
@@ -97,7 +97,7 @@ def calls(event: AzureApimEvent) -> Iterable[Call | Count]:
     # RequestId is the provider's response id. API Management creates the correlation id.
     response_id = text(event.RequestId)
     unique = response_id if response_id and is_long(response_id) else None
-    return (Call(record, of_call(record, response_id=unique, own_id=record.request_id)),)
+    return (Call(record, call_identity(record, response_id=unique, own_id=record.request_id)),)
 
 
 def _count(event: AzureApimEvent) -> Iterable[Count]:
@@ -129,7 +129,7 @@ def _count(event: AzureApimEvent) -> Iterable[Count]:
         event.ItemCount,
         sorted(dimensions.items()),
     ]
-    return (Count(metric, Identity(of_event(NAME, str(key_facts))), metadata.left_out),)
+    return (Count(metric, Identity(cloud_event_id(NAME, str(key_facts))), metadata.left_out),)
 
 
 def ignored_as(event: AzureApimEvent) -> str:

@@ -37,9 +37,9 @@ from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens, Usage, of_usage, settle
 from gateway.normalise.reading.values import BadValue, Other, count, mapping, nested, of_json, text
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.record import Inference
-from spool.turns.threads import prepare
+from spool.turns.threads import prepare_types
 
 NAME = "bedrock"
 FIREHOSE_ID_HEADER: Final = "X-Amz-Firehose-Request-Id"
@@ -103,7 +103,7 @@ class _LogEvent(msgspec.Struct):
     message: str
 
 
-prepare(_Packed, _LogEvent)
+prepare_types(_Packed, _LogEvent)
 
 
 def has_sign(members: Members) -> bool:
@@ -216,7 +216,7 @@ def calls(event: BedrockEvent) -> Iterable[Call]:
     metadata.learn(mapping(event.requestMetadata))
     metadata.describe(record, principal=text(nested(event.identity, BedrockIdentity).arn))
     # requestId is AWS's own id, which SDKs also report
-    return (Call(record, of_call(record, response_id=record.request_id), metadata.left_out),)
+    return (Call(record, call_identity(record, response_id=record.request_id), metadata.left_out),)
 
 
 def _tokens(input: BedrockInput, output: BedrockOutput) -> Tokens:

@@ -33,7 +33,7 @@ from gateway.normalise.reading.operations import BY_NAME, of_function
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, first, money, nested, text
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.record import Inference
 
 NAME = "bifrost"
@@ -128,7 +128,9 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
         fail(record, attributes.error_type, attributes.older_error_type)
     record.cost = known_cost(record, money(attributes.cost, "gen_ai.usage.cost"))
     # The OTLP that the same exporter pushes has these trace and span ids as well.
-    identity = of_call(record, response_id=text(attributes.response_id), span=True, own_id=record.request_id)
+    identity = call_identity(
+        record, response_id=text(attributes.response_id), span=True, own_id=record.request_id
+    )
     metadata = Metadata()
     tag_tier(metadata, attributes.service_tier)
     record.tags = metadata.tags

@@ -29,7 +29,7 @@ from gateway.normalise.reading.operations import CHAT, EMBEDDINGS, IMAGE, of_pat
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, is_false, is_true, mapping, money, status_code, text
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.record import Inference
 
 NAME = "cloudflare"
@@ -86,7 +86,7 @@ def calls(event: CloudflareEvent) -> Iterable[Call]:
     metadata = Metadata()
     metadata.learn(mapping(event.metadata))
     metadata.describe(record)
-    return (Call(record, of_call(record, own_id=record.request_id), metadata.left_out),)
+    return (Call(record, call_identity(record, own_id=record.request_id), metadata.left_out),)
 
 
 def example(call: ExampleCall) -> Any:

@@ -29,7 +29,7 @@ from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, first, mapping, nested, text
-from spool.identity import Identity, of_call
+from spool.identity import Identity, call_identity
 from spool.record import Inference
 
 NAME = "databricks"
@@ -196,8 +196,8 @@ def _identity(record: Inference, event: DatabricksEvent) -> Identity:
     """
     own_id = first(event.databricks_request_id, event.invocation_id)
     if own_id is not None:
-        return of_call(record, own_id=own_id)
-    return of_call(record, shared_id=record.request_id)
+        return call_identity(record, own_id=own_id)
+    return call_identity(record, shared_id=record.request_id)
 
 
 def example(call: ExampleCall) -> Any:

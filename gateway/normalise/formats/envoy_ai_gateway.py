@@ -26,7 +26,7 @@ from gateway.normalise.reading.request_ids import names_of_field
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, first, status_code, text
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.record import Inference
 
 NAME = "envoy_ai_gateway"
@@ -98,7 +98,7 @@ def calls(event: EnvoyEvent) -> Iterable[Call]:
     metadata.tag("route", text(event.route_name))
     metadata.describe(record)
     # callers may choose x-request-id, so it is not a unique id
-    identity = of_call(record, shared_id=record.request_id)
+    identity = call_identity(record, shared_id=record.request_id)
     if event.provider_request_id is not None:
         identity = identity._replace(also=names_of_field(record, event.provider_request_id))
     return (Call(record, identity, metadata.left_out, names_request=bool(identity.also)),)

@@ -22,7 +22,7 @@ from gateway.normalise.reading.operations import of_path
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Details, Tokens
 from gateway.normalise.reading.values import Other, count, first, nested, text
-from spool.identity import Identity, is_long, of_call
+from spool.identity import Identity, call_identity, is_long
 from spool.record import Inference
 
 NAME = "higress"
@@ -95,7 +95,7 @@ def _identity(record: Inference, response_id: str | None) -> Identity:
     first, because callers may choose it.
     """
     unique = response_id if response_id and is_long(response_id) else None
-    return of_call(record, response_id=unique, shared_id=record.request_id)
+    return call_identity(record, response_id=unique, shared_id=record.request_id)
 
 
 def example(call: ExampleCall) -> Any:

@@ -28,7 +28,7 @@ from gateway.normalise.reading.request_ids import names_of_request
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Usage, of_usage
 from gateway.normalise.reading.values import BadValue, Other, first, money, nested, of_json, text
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.record import Inference
 
 NAME = "kong"
@@ -177,7 +177,7 @@ def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
         request_headers.describe(record)
     metadata = _describe(record, event, plugin)
     # Kong creates request.id, so callers cannot choose it.
-    identity = of_call(record, own_id=own_id)
+    identity = call_identity(record, own_id=own_id)
     headers = nested(event.response, KongObject).headers
     # the response is that of the plugin that answers the request
     if plugin is None and isinstance(headers, AgentHeaders):

@@ -62,7 +62,7 @@ from gateway.normalise.reading.values import (
     text,
     unquoted,
 )
-from spool.identity import AS_GATEWAY, of_relay, with_names
+from spool.identity import AS_GATEWAY, add_names, build_relay
 from spool.record import Inference
 
 NAME = "litellm"
@@ -190,7 +190,7 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
     session = _client(nested(event.metadata, LiteLLMMeta)).session
     # LiteLLM may take a header with the session as the id of a trace. Other traces have ids of 32 characters.
     trace = trace_ids[0] if trace_ids[0] is not None and len(trace_ids[0]) != _TRACE_ID_LENGTH else None
-    relay = of_relay(
+    relay = build_relay(
         record,
         *((record.session, trace) if session is None else (session,)),
         side=AS_GATEWAY,
@@ -200,7 +200,7 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
     links = links_to_count(record, call_type=event.call_type, call_id=named)
     if also or links or relay is not None:
         is_final = session is not None and record.status == "ok"
-        identity = with_names(identity, also, links, (), relay=relay)._replace(is_final=is_final)
+        identity = add_names(identity, also, links, (), relay=relay)._replace(is_final=is_final)
     return (Call(record, identity, left_out),)
 
 

@@ -28,7 +28,16 @@ from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Usage, of_usage
 from gateway.normalise.reading.values import Other, count, money, nested, text
-from spool.identity import AS_CALL, AS_COUNT, Identity, is_long, no_identity, of_answer, of_call, of_event
+from spool.identity import (
+    AS_CALL,
+    AS_COUNT,
+    Identity,
+    answer_links,
+    call_identity,
+    cloud_event_id,
+    is_long,
+    no_identity,
+)
 from spool.record import Inference, UsageMetric
 
 NAME = "openmeter"
@@ -108,7 +117,7 @@ def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
         tags=metadata.tags,
     )
     known = source is not None and event_id is not None
-    identity = Identity(of_event(source or "", event_id or "")) if known else no_identity()
+    identity = Identity(cloud_event_id(source or "", event_id or "")) if known else no_identity()
     return (Count(metric, identity, metadata.left_out),)
 
 
@@ -119,13 +128,13 @@ def _identity(record: Inference, source: str | None) -> Identity:
     """
     event_id = record.request_id
     if not source or not event_id:
-        return of_call(record, own_id=event_id)
-    event_key = of_event(source, event_id)
+        return call_identity(record, own_id=event_id)
+    event_key = cloud_event_id(source, event_id)
     if not is_long(event_id):
         return Identity(event_key)
     # LiteLLM uses its call id as the event id if the response has no id.
-    links = of_answer(record, event_id, own=AS_COUNT, other=AS_CALL) if is_call_id(event_id) else ()
-    return Identity(of_call(record, response_id=event_id).id, lookups=(event_key,), links=links)
+    links = answer_links(record, event_id, own=AS_COUNT, other=AS_CALL) if is_call_id(event_id) else ()
+    return Identity(call_identity(record, response_id=event_id).id, lookups=(event_key,), links=links)
 
 
 def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:

@@ -25,7 +25,7 @@ from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import after, instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, is_true, money, text
-from spool.identity import is_long, of_call, of_response
+from spool.identity import call_identity, is_long, response_call_id
 from spool.record import Inference
 
 NAME = "openrouter"
@@ -110,11 +110,11 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
     if is_true(stats.is_byok):
         metadata.tag("byok", "true")
     metadata.describe(record, principal=text(stats.external_user))
-    identity = of_call(record, response_id=record.request_id)
+    identity = call_identity(record, response_id=record.request_id)
     upstream_id = text(stats.upstream_id)
     # the provider's own report of the call has `upstream_id` as its id
     if upstream_id is not None and is_long(upstream_id):
-        identity = identity._replace(also=(of_response(upstream_id),))
+        identity = identity._replace(also=(response_call_id(upstream_id),))
     return (Call(record, identity, metadata.left_out),)
 
 

@@ -56,7 +56,7 @@ from gateway.normalise.reading.values import (
     status_code,
     text,
 )
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.record import Inference
 
 NAME = "portkey"
@@ -194,7 +194,7 @@ def _of_row(event: PortkeyEvent) -> Call:
     metadata.tag("environment", text(event.environment))
     _learn(metadata, event.metadata or {"key": event.metadata_keys, "value": event.metadata_values})
     metadata.describe(record, principal=text(event.user_id), end_user=text(event.end_user))
-    return Call(record, of_call(record, own_id=record.request_id), metadata.left_out)
+    return Call(record, call_identity(record, own_id=record.request_id), metadata.left_out)
 
 
 def _of_file(event: PortkeyEvent) -> Call:
@@ -239,7 +239,7 @@ def _of_hook(event: PortkeyEvent) -> Call:
     headers = nested(request.headers, PortkeyHeaders)
     record = Inference(id=b"", source=NAME)
     if not status_code(response.statusCode):
-        return Call(record, of_call(record))
+        return Call(record, call_identity(record))
     record.request_id = text(response_body.id) or text(response_body.responseId)
     record.trace_id = text(headers.trace_id)
     record.provider = provider(event.provider, request_body.model or response_body.answered_by)

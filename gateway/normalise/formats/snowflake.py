@@ -20,7 +20,7 @@ from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import BadValue, Other, count, first, mapping, money, nested, text
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.record import Inference
 
 NAME = "snowflake"
@@ -134,7 +134,7 @@ def _call(
     # a query without a request id may run for hours and has one row per hour, so the hour is part of its id
     if own_id is not None and text(event.REQUEST_ID) is None:
         own_id += f"\0{record.start_time}"
-    return Call(record, of_call(record, own_id=own_id), metadata.left_out)
+    return Call(record, call_identity(record, own_id=own_id), metadata.left_out)
 
 
 def example(call: ExampleCall) -> Any:

@@ -25,7 +25,7 @@ from gateway.normalise.reading.operations import CHAT, GENERATE
 from gateway.normalise.reading.regions import of_address, region_of
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.values import Other, first, mapping, nested, of_json, text
-from spool.identity import Identity, is_long, of_call
+from spool.identity import Identity, call_identity, is_long
 from spool.record import Inference
 
 NAME = "vertex"
@@ -105,10 +105,10 @@ def _identity(record: Inference, response_body: VertexAnswer) -> Identity:
     """
     response_id = first(response_body.id, response_body.responseId)
     if response_id and is_long(response_id):
-        return of_call(record, response_id=response_id)
+        return call_identity(record, response_id=response_id)
     if record.request_id and _DIGITS.fullmatch(record.request_id):
-        return of_call(record, response_id=record.request_id, own_id=record.request_id)
-    return of_call(record, shared_id=record.request_id)
+        return call_identity(record, response_id=record.request_id, own_id=record.request_id)
+    return call_identity(record, shared_id=record.request_id)
 
 
 def _as_written(raw: msgspec.Raw) -> str | None:

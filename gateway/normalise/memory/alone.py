@@ -21,7 +21,15 @@ from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_alone
 from gateway.normalise.outcome import Options, Outcome, Stated, stated_by
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_counts
-from spool.identity import AS_ASSISTANT, Identity, below, in_trace, links_of, of_call, with_names
+from spool.identity import (
+    AS_ASSISTANT,
+    Identity,
+    add_names,
+    add_span_above,
+    add_trace_names,
+    call_identity,
+    call_links,
+)
 from spool.log.pending_spans import PLAIN, RUN, STEP
 from spool.people import USER_EMAIL
 from spool.record import Inference
@@ -104,17 +112,19 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
         response_id = row[place] if place else self.response_id
         place, own = self.shared_place, self.own_id
         shared_id = row[place] if place else self.shared_id
-        identity = of_call(record, response_id=response_id, shared_id=shared_id, span=own is None, own_id=own)
+        identity = call_identity(
+            record, response_id=response_id, shared_id=shared_id, span=own is None, own_id=own
+        )
         parent, chosen = row[PARENT_PLACE], response_id or shared_id
         if identity.scope is not None and chosen is not None:
             trace = row[FIRST_PLACE]
             above = None if parent is None else (trace, parent)
-            links = links_of(
+            links = call_links(
                 record, (trace, row[SPAN_PLACE]), above, names_request=False, is_of_provider=False
             )
-            identity = with_names(in_trace(identity, record, chosen, self.scope), (), links, ())
+            identity = add_names(add_trace_names(identity, record, chosen, self.scope), (), links, ())
         if not self.has_run and parent is not None:
-            identity = below(identity, parent)
+            identity = add_span_above(identity, parent)
         outcome.add(record, identity, device=self.device, version=version)
 
     def record_of(self, template: Inference, row: Sequence[Any]) -> Inference:

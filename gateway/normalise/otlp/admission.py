@@ -19,7 +19,7 @@ from gateway.normalise.otlp.shapes import FIELD_NAMES, TAG_LISTS
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.reading.content import names_content
-from spool.caches import Remembered
+from spool.caches import CachedResults
 from spool.people import USER_EMAIL
 
 MAX_VALUE = 16 * 1024  # limit in characters for a name, an id, a number or a usage object
@@ -72,7 +72,7 @@ def rule_of(name: str) -> str:
     return SCALAR
 
 
-RULES = Remembered(rule_of)
+RULES = CachedResults(rule_of)
 
 
 def reduced(name: str, value: str) -> dict[str, Any] | None:

@@ -30,8 +30,8 @@ from gateway.normalise.otlp.product import (
 from gateway.normalise.otlp.usage_objects import answer_in, usage_in
 from gateway.normalise.reading.token_metrics import DRAFT, OPERATION, TOKEN_USAGE, USAGE
 from gateway.normalise.reading.values import MAX_TOKENS, BadValue
-from spool.caches import remembered
-from spool.identity import of_span
+from spool.caches import cache_by_text
+from spool.identity import span_call_id
 
 LOGGED = LogDialect(
     model=semconv.REQUEST_MODEL,
@@ -114,7 +114,7 @@ def _add_span_id_key(span: Span, call: SpanCall) -> None:
     the response id.
     """
     if call.response_id is not None and span.trace_id is not None and span.span_id is not None:
-        call.also += (of_span(span.trace_id, span.span_id),)
+        call.also += (span_call_id(span.trace_id, span.span_id),)
 
 
 _COMPACTION_IN, _COMPACTION_OUT = (f"anthropic.usage.compaction.{end}_tokens" for end in ("input", "output"))
@@ -123,7 +123,7 @@ _COMPACTION_IN, _COMPACTION_OUT = (f"anthropic.usage.compaction.{end}_tokens" fo
 SDKS: dict[str, str] = {"com.anthropic.sdk.": "claude"}
 
 
-@remembered(2048)
+@cache_by_text(2048)
 def is_model_of_sdk(model: str) -> bool:
     """Return True if an SDK that writes spans of its own accord may call the model."""
     return any(word in model.lower() for word in SDKS.values())

@@ -26,12 +26,12 @@ from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.tokens import set_counts
 from spool.identity import (
     AS_ASSISTANT,
-    of_call,
-    of_call_id,
-    of_end_alone,
-    of_provider_request,
-    of_relay,
-    of_scope,
+    build_relay,
+    call_id_name,
+    call_identity,
+    end_report_identity,
+    provider_request_names,
+    with_scope,
 )
 from spool.record import Inference
 
@@ -203,7 +203,7 @@ class LogReader:
         self._senders.sign(call, product, record.resource, attributes)
         self._outcome.note_session(call, self._senders.caller.session, device=self._senders.device)
         own_id = semconv.first_text(attributes, dialect.own_id)
-        identity = of_call(
+        identity = call_identity(
             call,
             response_id=semconv.first_text(attributes, dialect.response_id),
             shared_id=semconv.first_text(attributes, dialect.shared_id),
@@ -212,19 +212,19 @@ class LogReader:
             sequence=values.text(attributes.get("event.sequence")),
         )
         if identity.scope is not None:
-            identity = of_scope(identity, record.scope.name)
+            identity = with_scope(identity, record.scope.name)
         also: tuple[bytes, ...] = ()
         if names := (*dialect.provider_request_id, *shape.provider_request_id):
-            also = of_provider_request(call, semconv.provider_request_id(attributes, names))
+            also = provider_request_names(call, semconv.provider_request_id(attributes, names))
             identity = identity._replace(also=tuple([name for name in also if name != identity.id]))
         if (call_id := semconv.first_text(attributes, dialect.call_id)) is not None:
-            name = of_call_id(product.source, call_id)
+            name = call_id_name(product.source, call_id)
             if not event.adds_to_call:
                 identity = identity._replace(joins=(name,))
             elif dialect.own_id:
                 identity = identity._replace(also=(*identity.also, name))
             else:  # all ids identify the call, and none identifies only the event
-                identity = of_end_alone(identity, name)
+                identity = end_report_identity(identity, name)
         if event.is_final:
             identity = identity._replace(is_final=True)
         if event.links is not None:
@@ -232,7 +232,7 @@ class LogReader:
         assistant = ASSISTANTS.get(product.source)
         if assistant is not None and not event.adds_to_call:
             session = assistant.relayed_session(attributes)
-            relay = of_relay(call, session, side=AS_ASSISTANT, names_request=bool(also))
+            relay = build_relay(call, session, side=AS_ASSISTANT, names_request=bool(also))
             identity = identity._replace(relay=relay, is_guess=not assistant.knows_price)
         why = _why(record, product, event, call) if self._outcome.why is not None else None
         version = self._senders.version(record.resource, record.scope)

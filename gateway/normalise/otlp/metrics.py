@@ -26,9 +26,9 @@ from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Options, 
 from gateway.normalise.reading import values
 from gateway.normalise.reading.ai_names import is_other_use, names_model
 from gateway.normalise.reading.token_metrics import TOKEN_USAGE
-from spool.identity import Identity, no_identity, of_point
+from spool.identity import Identity, no_identity, point_id
 from spool.log.values import CounterPoint
-from spool.meters import of_modality
+from spool.meters import modality_meter
 from spool.record import UsageMetric, decimal_text
 
 LONGEST_TYPE = 64
@@ -444,7 +444,7 @@ def _meter(point: Point, token_type: str | None) -> str | None:
     if token_type == metric_rules.TOOL_INPUT:
         return "input_tool_tokens"
     modality = point.attributes.get(MODALITY)
-    return None if modality is None else of_modality(_WHOLES.get(token_type or "", ""), modality)
+    return None if modality is None else modality_meter(_WHOLES.get(token_type or "", ""), modality)
 
 
 def _declared_word(point: Point, family: MetricFamily) -> str | None:
@@ -458,4 +458,4 @@ def _declared_word(point: Point, family: MetricFamily) -> str | None:
 def _identity(series: bytes, point: Point) -> Identity:
     if not point.time:  # Without a time, all points of the series would have the same dedup key.
         return no_identity()
-    return Identity(of_point(series, point.start_time, point.time))
+    return Identity(point_id(series, point.start_time, point.time))

@@ -19,7 +19,7 @@ from gateway.normalise.reading import models, regions, repositories, values
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.values import ABSENT, MAX_TEXT, MAX_TOKENS, BadValue, first_readable, text
 from spool import meters
-from spool.caches import remembered
+from spool.caches import cache_by_text
 from spool.meters import MODALITIES
 from spool.providers import FRAMEWORKS
 
@@ -487,9 +487,11 @@ def charges_of(attributes: Attributes, names: Iterable[str]) -> dict[str, str]:
     """
     for name in names:
         if _CURRENCIES.get(name, "") in attributes:
-            from spool.currencies import code_of  # imported late, because few payloads state a currency
+            from spool.currencies import (
+                read_currency_code,  # imported late, because few payloads state a currency
+            )
 
-            currency = code_of(attributes[_CURRENCIES[name]])
+            currency = read_currency_code(attributes[_CURRENCIES[name]])
             amount = money(attributes.get(name), name)
             if currency is not None and currency != "USD" and amount is not None:
                 return {currency: amount}
@@ -592,7 +594,7 @@ def provider_of(attributes: Attributes, names: Iterable[str]) -> str | None:
     return None
 
 
-@remembered(1024)
+@cache_by_text(1024)
 def provider(written: str) -> str | None:
     """
     Return a stated provider as records name it. In spans, `google` may be any of Google's services, so
@@ -601,7 +603,7 @@ def provider(written: str) -> str | None:
     return "gcp.gen_ai" if written.lower() == "google" else models.stated_provider(written)
 
 
-@remembered(2048)
+@cache_by_text(2048)
 def model_provider(model: str) -> str | None:
     """Return the provider of a model by the model name. In spans, any text before the slash is a provider."""
     segment, slash, _ = model.lower().removeprefix("models/").partition("/")

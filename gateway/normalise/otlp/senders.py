@@ -19,7 +19,7 @@ from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import values
 from gateway.normalise.reading.repositories import repository_of
 from gateway.normalise.reading.values import ABSENT
-from spool.caches import remembered
+from spool.caches import cache_by_text
 from spool.identity import OF_SERVICE
 from spool.people import is_address
 from spool.processing import MODES
@@ -88,7 +88,7 @@ def is_service_of_product(service: str) -> bool:
     return service in _SERVICES
 
 
-@remembered(1024)
+@cache_by_text(1024)
 def _by_scope(name: str) -> Product | None:
     if (product := _SCOPES.get(name)) is not None:
         return product

@@ -21,7 +21,7 @@ from gateway.normalise.otlp.product import AttributeShape, Fields, Names, Produc
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.usage_objects import figures
 from gateway.normalise.reading.ai_names import is_ai_name
-from spool.caches import Remembered, SeenKeys, make_room
+from spool.caches import CachedResults, SeenKeys, make_room
 
 
 def _names(field: str) -> Names:
@@ -134,9 +134,9 @@ def _facts_of(name: str) -> NameFacts:
     return _others.get(form) or _others.setdefault(form, NameFacts(*form))
 
 
-_facts = Remembered(_facts_of)
+_facts = CachedResults(_facts_of)
 _facts_by_name = _facts.__getitem__
-_metadata = Remembered(_metadata_of).__getitem__
+_metadata = CachedResults(_metadata_of).__getitem__
 
 _MOST_SHAPES = 4096
 _MOST_KEYS = (
@@ -163,7 +163,7 @@ def shape_of(attributes: Attributes) -> AttributeShape:
 def _by_facts(names: Names) -> AttributeShape:
     facts = frozenset(map(_facts_by_name, names))
     shape = _shapes.get(facts) or _remembered(facts)
-    if len(names) <= _FEW and _seen_keys.recurs(names) and sum(map(len, names)) <= _SHORT:
+    if len(names) <= _FEW and _seen_keys.check_and_add(names) and sum(map(len, names)) <= _SHORT:
         if len(_by_names) >= _MOST_SHAPES:
             make_room(_by_names)
         _by_names[names] = shape
@@ -173,7 +173,7 @@ def _by_facts(names: Names) -> AttributeShape:
 def _remembered(facts: frozenset[NameFacts]) -> AttributeShape:
     global _keys
     shape = _shape(facts)
-    if not _seen_shapes.recurs(facts):
+    if not _seen_shapes.check_and_add(facts):
         return shape
     _keys += len(facts)
     if len(_shapes) >= _MOST_SHAPES or _keys > _MOST_KEYS:

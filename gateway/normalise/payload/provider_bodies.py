@@ -11,8 +11,8 @@ from gateway.normalise.reading import meters
 from gateway.normalise.reading.meters import BilledUnits
 from gateway.normalise.reading.tokens import Gemini, Tokens, Usage, of_gemini, of_usage
 from gateway.normalise.reading.values import Other, count, first, nested, of_json, text
-from spool.identity import Identity, is_long, of_call
-from spool.meters import millionths, of_images
+from spool.identity import Identity, call_identity, is_long
+from spool.meters import image_meter, quantity_in_millionths
 from spool.processing import PROVISIONED
 from spool.record import Inference
 
@@ -54,7 +54,7 @@ class PagesRead(msgspec.Struct):
         )
         if found_meters and (annotated := found_meters.get("input_annotated_document_pages")):
             read = found_meters.get("input_document_pages", 0)
-            found_meters["input_document_pages"] = max(read, annotated, key=millionths)
+            found_meters["input_document_pages"] = max(read, annotated, key=quantity_in_millionths)
         return Tokens(meters=found_meters)
 
 
@@ -158,7 +158,7 @@ class ProviderBody(msgspec.Struct):
         """
         response_id = text(self.id) or text(self.responseId)
         is_unique = response_id is not None and is_long(response_id)
-        return of_call(record, response_id=response_id if is_unique else None, own_id=own_id)
+        return call_identity(record, response_id=response_id if is_unique else None, own_id=own_id)
 
 
 def of_billed_units(billed: BilledUnits) -> Tokens:
@@ -203,7 +203,7 @@ def images(number: Any, size: Any, quality: Any) -> meters.Meters:
     image_count = meters.quantity(number)
     if not image_count:
         return None
-    of_kind = of_images(size, quality)
+    of_kind = image_meter(size, quality)
     return {"output_images": image_count} | ({} if of_kind is None else {of_kind: image_count})
 
 

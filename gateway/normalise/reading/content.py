@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from spool.caches import remembered
+from spool.caches import cache_by_text
 from spool.ledger.work import TAGS as UNIT_TAGS
 
 _CONTENT = frozenset({
@@ -122,10 +122,10 @@ def names_content(name: str) -> bool:
     return lower in _CONTENT or name in _CONTENT
 
 
-is_content = remembered(8192)(names_content)  # for names that recur
+is_content = cache_by_text(8192)(names_content)  # for names that recur
 
 
-@remembered(8192)
+@cache_by_text(8192)
 def may_hold_content(name: str) -> bool:
     """
     Return True if metadata under a name that a caller chose may be content. Such a name has a content word
@@ -142,7 +142,7 @@ def may_hold_content(name: str) -> bool:
     return is_about_content and words[-1] not in _FACT_WORDS
 
 
-@remembered(8192)
+@cache_by_text(8192)
 def is_doubtful(name: str) -> bool:
     """
     Return True if metadata under a name that a caller chose needs the operator's permission, such as `code`,

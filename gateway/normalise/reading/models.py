@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gateway.normalise.reading.values import text
 from spool import providers
-from spool.caches import remembered
+from spool.caches import cache_by_text
 
 # Prefixes of model names, each with the provider that makes these models.
 _MAKERS = (
@@ -55,10 +55,10 @@ def provider(written: Any, model: Any) -> str | None:
 def stated_provider(written: Any) -> str | None:
     """Return a stated provider as records name it. Return None if it is not stated, or is a route's path."""
     stated = text(written)
-    return None if stated is None or "/" in stated else providers.canonical(stated)
+    return None if stated is None or "/" in stated else providers.canonical_name(stated)
 
 
-@remembered(2048)
+@cache_by_text(2048)
 def provider_of_model(model: str) -> str | None:
     """
     Return the provider of a model by the first segment of its name, by the form of a Bedrock id, or by its maker.
@@ -68,7 +68,7 @@ def provider_of_model(model: str) -> str | None:
         return "aws.bedrock"
     segment, slash, _rest = name.partition("/")
     if slash and _is_standard(segment):
-        return providers.canonical(segment)
+        return providers.canonical_name(segment)
     return "aws.bedrock" if BEDROCK_ID.match(name) else maker(name)
 
 
@@ -92,7 +92,7 @@ def _without_prefix(model: str, stated: str | None) -> str:
     segment, slash, rest = model.partition("/")
     if not slash or not rest or not _is_prefix(segment.lower(), stated):
         return model
-    if providers.canonical(segment) == "aws.bedrock":
+    if providers.canonical_name(segment) == "aws.bedrock":
         rest = rest.removeprefix("converse/").removeprefix("invoke/")
         return rest.rpartition("/")[2] if rest.startswith("arn:") else rest
     return rest

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.normalise.reading.values import text
-from spool.caches import remembered
+from spool.caches import cache_by_text
 
 CHAT, COMPLETION, EMBEDDINGS, RERANK = "chat", "text_completion", "embeddings", "rerank"
 REALTIME = "realtime_inference"
@@ -53,7 +53,7 @@ _BY_ENDING = (
 )
 
 
-@remembered(256)
+@cache_by_text(256)
 def of_function(name: str) -> str | None:
     """
     Return the operation with this name, or the operation of the LiteLLM function with this name. Return None

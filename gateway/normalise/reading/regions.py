@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gateway.normalise.reading.models import BEDROCK_ID
 from gateway.normalise.reading.values import text
-from spool.caches import remembered
+from spool.caches import cache_by_text
 
 GLOBAL: Final = "global"
 MAX_NAME: Final = 64
@@ -91,7 +91,7 @@ def of_address(value: Any) -> str | None:
     return None if written is None or len(written) > MAX_ADDRESS else _of_address(written)
 
 
-@remembered(1024)
+@cache_by_text(1024)
 def _name(written: str) -> str | None:
     folded = written.lower().replace(" ", "")
     return folded if _NAME.fullmatch(folded) and folded not in _UNKNOWN else None
@@ -102,7 +102,7 @@ def _is_of_cloud(name: str, cloud: str) -> bool:
     return _OF_CLOUD[cloud].fullmatch(name) is not None
 
 
-@remembered(1024)
+@cache_by_text(1024)
 def _of_address(written: str) -> str | None:
     parts = _HOST.fullmatch(written.lower())
     if parts is None:
@@ -117,7 +117,7 @@ def _of_address(written: str) -> str | None:
     return next((match["region"] for match in matches if match), None)
 
 
-@remembered(1024)
+@cache_by_text(1024)
 def _is_global(model: str) -> bool:
     """Return True if any region may serve a Bedrock model id, or the inference profile in an ARN."""
     name = model.rpartition("/")[2]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.normalise.reading.values import text
-from spool.caches import remembered
+from spool.caches import cache_by_text
 
 URL_NAMES: Final = (
     "vcs.repository.url.full",
@@ -50,7 +50,7 @@ def repository_of(attributes: Mapping[str, Any]) -> str | None:
     return _path_of(f"{owner}/{name}")
 
 
-@remembered(1024)
+@cache_by_text(1024)
 def _path_of(stated: str) -> str | None:
     path = re.split(r"[?#]", stated, maxsplit=1)[0].rstrip("/\\").removesuffix(".git")
     if _LOCAL.match(path):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.reading.values import text
-from spool.identity import of_provider_request
+from spool.identity import provider_request_names
 from spool.record import Inference
 
 # Form of the request ids of Anthropic and OpenAI. Any other id in these headers may come from a caller or a
@@ -37,7 +37,7 @@ def names_of_request(record: Inference, headers: RequestIdHeaders) -> tuple[byte
     names = names_of_stated(record, headers.request_id, headers.x_request_id)
     for id in (headers.of_amazon, headers.of_azure):
         if id is not None:
-            names += of_provider_request(record, text(id))
+            names += provider_request_names(record, text(id))
     return names
 
 
@@ -46,7 +46,7 @@ def names_of_field(record: Inference, id: Any) -> tuple[bytes, ...]:
     Return further names of a call, from a log field that the operator fills with a header of the provider.
     """
     names = names_of_stated(record, id)
-    return names if names or record.provider != _BEDROCK else of_provider_request(record, text(id))
+    return names if names or record.provider != _BEDROCK else provider_request_names(record, text(id))
 
 
 def names_of_stated(record: Inference, *ids: Any) -> tuple[bytes, ...]:
@@ -54,4 +54,4 @@ def names_of_stated(record: Inference, *ids: Any) -> tuple[bytes, ...]:
     Return further names of a call, from ids that may be the provider's. Ids of any other form are ignored.
     """
     stated = dict.fromkeys(id for id in map(text, ids) if id is not None and id.startswith(_FORM))
-    return tuple([name for id in stated for name in of_provider_request(record, id)])
+    return tuple([name for id in stated for name in provider_request_names(record, id)])

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.reading.content import is_content, is_doubtful, may_hold_content
-from spool.caches import remembered
+from spool.caches import cache_by_text
 from spool.record import MAX_TAGS, Inference, UsageMetric
 
 MAX_NAME = 64
@@ -61,7 +61,7 @@ SECRET_STARTS = frozenset({
 })  # fmt: skip
 
 
-@remembered(8192)
+@cache_by_text(8192)
 def names_secret(name: str) -> bool:
     """Return True if metadata under that name is a credential."""
     return _SECRET_NAME.fullmatch(name) is not None
@@ -142,7 +142,7 @@ def drop_free_texts(tags: dict[str, str], keep: frozenset[str]) -> int:
     return len(gone)
 
 
-@remembered(8192)
+@cache_by_text(8192)
 def _is_brief_name(name: str) -> bool:
     return is_brief(name)
 

@@ -262,7 +262,7 @@ def _invoice_id(invoice: Invoice) -> str:
 
 
 def _provider(text: str) -> str:
-    return providers.canonical(text)
+    return providers.canonical_name(text)
 
 
 def _month(text: str) -> CalendarMonth:

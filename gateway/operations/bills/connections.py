@@ -60,7 +60,7 @@ from spool.billing import StoredDrop, month_text
 from spool.errors import Invalid, NotThere
 from spool.listing import SortField
 from spool.registry.connections import BillingConnection, ConnectionDraft, S3Bucket
-from spool.registry.document_table import stated as stated_fields
+from spool.registry.document_table import draft_fields as stated_fields
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.registry import Registry
 from spool.registry.tables.connections import ConnectionTable
@@ -339,8 +339,8 @@ async def send_month(
     if not _MONTH.fullmatch(month):
         raise Refusal(400, "invalid_month", "The month must be written YYYY-MM.")
     drops, id = connections.drops, connections.table.get(id).id
-    share.take((await drops.size(id, month)).held)
-    hours = await drops.month(id, month)
+    share.take((await drops.month_size(id, month)).held)
+    hours = await drops.month_hours(id, month)
     # list() runs before the check for rows, so that an unknown parameter is reported even if the month
     # has no rows.
     page = await request.list(MONTH_ROWS, MonthRows(hours)) if request.http.query else None
@@ -368,9 +368,9 @@ async def _one(connections: BillingConnections, connection: BillingConnection, r
 
 async def _counted_twice(asking: Asker[Any], connection: BillingConnection) -> str | None:
     """Return why rows of a connection would count twice in costs, or None if they would not."""
-    name = providers.canonical(connection.cloud_provider)
+    name = providers.canonical_name(connection.cloud_provider)
     known = await asking.services.known_values()
-    if name in map(providers.canonical, known.get("provider", ())):
+    if name in map(providers.canonical_name, known.get("provider", ())):
         return f"calls of {connection.cloud_provider} are already counted, so its bill would count them twice"
     statements = await asking.registry.statements.statements()
     if name in {info.provider for info in statements}:

@@ -112,7 +112,7 @@ async def read_enforcers(request: OperatorRequest[MoneyServices, EnforcerNames])
     names = [request.body.name] if request.body.name is not None else reader.names
     for name in names:
         reader.check(name)
-    await request.registry.note(request.actor, "enforcer.read", ", ".join(names) or "all")
+    await request.registry.note_change(request.actor, "enforcer.read", ", ".join(names) or "all")
     for name in names:
         await reader.read(name)
     return {"enforcers": [_describe(status) for status in await reader.statuses() if status.name in names]}

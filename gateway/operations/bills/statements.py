@@ -32,10 +32,10 @@ from spool.statements import (
     Statement,
     StatementMonth,
     StatementOutcome,
-    by_day,
+    add_amounts,
     day_text,
-    plain,
-    total,
+    group_by_day,
+    normalize_amount,
 )
 
 MAX_FILES = 1000
@@ -225,7 +225,7 @@ async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]
     names = [request.body.name] if request.body.name is not None else puller.names
     for name in names:
         puller.check(name)
-    await request.registry.note(request.actor, "statement.pull", ", ".join(names) or "all")
+    await request.registry.note_change(request.actor, "statement.pull", ", ".join(names) or "all")
     for name in names:
         await puller.pull(name)
     return {
@@ -239,7 +239,10 @@ def _amounts(statement: Statement) -> dict[str, str]:
     for row in statement.rows:
         if row.currency is not None and row.unit != ACCRUED:
             by_currency[row.currency].append(row.amount)
-    return {currency: f"{plain(total(amounts)):f}" for currency, amounts in sorted(by_currency.items())}
+    return {
+        currency: f"{normalize_amount(add_amounts(amounts)):f}"
+        for currency, amounts in sorted(by_currency.items())
+    }
 
 
 def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str, object]:
@@ -273,7 +276,7 @@ def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str
         **shown,
         "account": statement.account,
         "providers": sorted({row.provider for row in statement.rows}),
-        "months": sorted({day_text(day)[:7] for day in by_day(statement)}),
+        "months": sorted({day_text(day)[:7] for day in group_by_day(statement)}),
         "amounts": _amounts(statement),
         "from": day_text(statement.start),
         "to": day_text(statement.end - 1),

@@ -323,9 +323,11 @@ async def show_container_metrics(request: OperatorRequest[SenderServices, None])
             "imbalances": list(books.imbalances),
             "bytes": files.sums.size,
             "max_bytes": settings.max_bytes,
-            "files": files.sums.known,
+            "files": files.sums.row_count,
             "max_files": settings.max_files,
-            "clusters": [describe_cluster_files(cluster_files) for cluster_files in await files.stats()],
+            "clusters": [
+                describe_cluster_files(cluster_files) for cluster_files in await files.cluster_files()
+            ],
         }
     }
 

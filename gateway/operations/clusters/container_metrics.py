@@ -37,7 +37,7 @@ from spool.container_files.values import (
     ContainerSender,
 )
 from spool.errors import KeyEnded, NotThere
-from spool.installation import derived
+from spool.installation import derive_secret
 from spool.registry.scopes import (
     ABANDON_CONTAINER_FILES,
     CONTAINER_STATUS,
@@ -123,7 +123,7 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
     announced_ids = {row.id for row in rows}
     missing = [
         file
-        for file in await files.missing(identity, key=sender.key, limit=MAX_FILES)
+        for file in await files.missing_files(identity, key=sender.key, limit=MAX_FILES)
         if file.id not in announced_ids
     ]
     replay = _replay(request, missing, expires_at)
@@ -151,7 +151,7 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     address = opened(_secret(request), request.word("token"), now=request.receivers.clock.now())
     try:
         expects = () if address.key is None else await request.receivers.access.expects_of(address.key)
-        await _keep(request, await _files(request).begin(address.file, expects))
+        await _keep(request, await _files(request).begin_upload(address.file, expects))
     except (NotThere, KeyEnded):
         raise expired() from None
     return {}
@@ -198,7 +198,7 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     is_config = type is not None or CONFIG_STATUS in http.headers
     read = cluster_reports.read_config if is_config else cluster_reports.read_status
     cluster = read(request.body)
-    await request.services.storage.clusters.report(
+    await request.services.storage.clusters.store_report(
         cluster, expects=request.bearer.expects, key=request.bearer.name
     )
     identity = ClusterIdentity(cluster.account, cluster.region, cluster.name)
@@ -221,7 +221,7 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
 )
 async def show_status(request: KeyRequest[TopicServices, None]) -> Result:
     """Return only whether the last status of a cluster was accepted from this key."""
-    return {"taken": await _files(request).status_taken(_cluster(request), key=request.bearer.name)}
+    return {"taken": await _files(request).has_newest_status(_cluster(request), key=request.bearer.name)}
 
 
 @Address(
@@ -246,8 +246,8 @@ async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     that it reports.
     """
     identity = _cluster(request)
-    cluster = request.services.clusters.table.named(identity.account, identity.region, identity.name)
-    if cluster is None or not await _files(request).status_taken(identity, key=request.bearer.name):
+    cluster = request.services.clusters.table.find_by_name(identity.account, identity.region, identity.name)
+    if cluster is None or not await _files(request).has_newest_status(identity, key=request.bearer.name):
         raise NotThere("this key has not reported such a cluster")
     applied = request.http.query.get("applied")
     if applied is not None:
@@ -313,7 +313,7 @@ async def _keep(
             raise BadPayload("The body is empty.")
         await upload.finish()
     except BaseException:
-        await upload.drop()
+        await upload.discard_upload()
         raise
 
 
@@ -446,7 +446,7 @@ class OpenAddress(NamedTuple):
 
 def derived_secret(secret: bytes) -> bytes:
     """Derive the secret that signs upload addresses from the installation's secret."""
-    return derived(secret, "addresses of container files")
+    return derive_secret(secret, "addresses of container files")
 
 
 def signed(secret: bytes, id: str, expires_at: float, *, key: int | None) -> str:

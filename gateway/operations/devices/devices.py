@@ -168,7 +168,7 @@ async def list_devices(request: OperatorRequest[SenderServices, None]) -> Result
 
 @call("GET", "/unenrolled", VIEW_OPERATION, "List names of devices that are not enrolled", lists=UNENROLLED)
 async def list_unenrolled(request: OperatorRequest[SenderServices, None]) -> Result:
-    return await request.list(UNENROLLED, MemoryRows(_lifecycle(request).table.unenrolled()))
+    return await request.list(UNENROLLED, MemoryRows(_lifecycle(request).table.unenrolled_names()))
 
 
 @call("GET", "/devices/{id}", VIEW_OPERATION, "Show a device")

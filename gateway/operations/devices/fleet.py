@@ -187,12 +187,12 @@ def _people(request: OperatorRequest[SenderServices, Any], rows: list[FleetRow])
     people = request.shared.people
     today = datetime.fromtimestamp(request.now(), UTC).date().isoformat()
     seats = {
-        people.identity(seat.user)
+        people.person_identity(seat.user)
         for plan in request.registry.table(PlanTable).all()
         for seat in plan.seats
         if seat.since <= today and (not seat.until or today < seat.until)
     }
-    without = sorted(seats - {people.identity(row.user) for row in rows if row.user})
+    without = sorted(seats - {people.person_identity(row.user) for row in rows if row.user})
     return {
         "with_seat": len(seats),
         "without_machine": len(without),
@@ -239,7 +239,7 @@ async def replace_inventory(request: OperatorRequest[SenderServices, None]) -> R
     check_one_of("admit", admits, YES_NO)
     fleet = request.services.require_fleet()
     content = await _read_csv(request)
-    carried = request.shared.people.carried
+    carried = request.shared.people.recorded_form
     listed = await asyncio.to_thread(read_inventory, "the list", content, carried=carried)
     change = await request.registry.inventory.replace(
         listed.machines, source=source, confirmed=confirmed == "true", actor=request.actor

@@ -17,7 +17,7 @@ from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.lists import List, MemoryRows, PageQuery, Row
 from gateway.operations.devices.devices import DEVICES, Shown
 from spool.clock import Clock
-from spool.listing import DESCENDING, ListPage, SortValue, choices, page_bounds, rank_of
+from spool.listing import DESCENDING, ListPage, SortValue, limited_choices, page_bounds, sort_rank
 from spool.turns.fair_turns import pause_when_due
 
 # number of overdue states to update with each changed row, so that few remain for a page request
@@ -140,7 +140,7 @@ class OrderedRows(Generic[Row]):
         order = self._order(wanted.sort_key)
         names = wanted.filters.get(self._group, tuple(order))
         groups = [order[name] for name in names if name in order]
-        filter_values = {name: choices(counts) for name, counts in self._counts.items()}
+        filter_values = {name: limited_choices(counts) for name, counts in self._counts.items()}
         if wanted.filters.keys() - {self._group}:
             rows = [self._rows[identity] for ids in groups for identity in ids]
             return await MemoryRows(rows, known=filter_values).page(listed, wanted)
@@ -197,7 +197,7 @@ class OrderedRows(Generic[Row]):
         return self._orders[sort_key]
 
     def _key(self, sort_key: str, identity: SortValue) -> tuple[Any, ...]:
-        return rank_of(self._values[sort_key](self._rows[identity])), identity
+        return sort_rank(self._values[sort_key](self._rows[identity])), identity
 
     def _place(self, sort_key: str, row: Row | None) -> tuple[str, SortValue] | None:
         return None if row is None else (self._group_of(row), self._values[sort_key](row))

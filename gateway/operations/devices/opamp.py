@@ -165,7 +165,7 @@ class OpampConversation:
 
     async def take(self, message: bytes) -> bytes:
         receivers = self._receivers
-        with receivers.turns.request(address_party(self._address)) as work:
+        with receivers.turns.new_request(address_party(self._address)) as work:
             answer: bytes = await work.run(self._take(message))
             return answer
 

@@ -24,7 +24,7 @@ from spool.registry.enrolment_tokens import (
     EnrolmentToken,
     EnrolmentTokenTable,
     TokenDraft,
-    new_token,
+    new_token_text,
 )
 from spool.registry.file_owners import owner_id
 from spool.registry.permission_sets import API_KEY_MANAGEMENT, OPERATE_SPOOL, VIEW_OPERATION
@@ -140,7 +140,7 @@ def _table(request: OperatorRequest[SenderServices, Any]) -> EnrolmentTokenTable
 
 
 def _listed(request: OperatorRequest[SenderServices, Any], token: EnrolmentToken) -> ListedToken:
-    devices = _lifecycle(request).table.uses_of(token.id)
+    devices = _lifecycle(request).table.count_uses(token.id)
     return ListedToken(token, devices + token.spent, token.state(devices, request.now()))
 
 
@@ -170,7 +170,7 @@ class TokenKind(FileKind):
 
     async def rows(self, registry: Registry) -> Mapping[str, EnrolmentToken]:
         table, owners = registry.enrolment_tokens, registry.file_owners.all()
-        live = {token.id for token in table.live()}
+        live = {token.id for token in table.live_tokens()}
         stated = [
             token for token in table.all() if token.id in live or owner_id(self.action, token.id) in owners
         ]
@@ -191,7 +191,7 @@ class TokenKind(FileKind):
         self, asking: Asking, row: EnrolmentToken, given: TokenInFile, secret: str | None
     ) -> None:
         table = asking.registry.enrolment_tokens
-        if secret is not None and not table.is_of(row, secret):
+        if secret is not None and not table.is_secret_of(row, secret):
             raise NotAllowed("secret_file: a token keeps its secret; state a token with another name")
         await table.edit(row.id, _draft(given), actor=asking.actor)
 
@@ -202,7 +202,7 @@ class TokenKind(FileKind):
         return "revoked, and stays revoked" if row.revoked_at is not None else ""
 
     def new_secret(self) -> str:
-        return new_token()
+        return new_token_text()
 
 
 def _draft(given: TokenInFile) -> TokenDraft:

@@ -101,12 +101,12 @@ async def applied(
         if outcome.changes and outcome.is_valid:
             counts = {action: sum(each.action == action for each in outcome.changes) for action in SIGNS}
             after = {"digest": digest, **{action: count for action, count in counts.items() if count}}
-            await draft.note_all(
+            await draft.note_changes(
                 [AuditedChange(actor=actor, action="files.apply", target=files.name, after=after)]
             )
         return outcome
 
-    return await registry.together(work, lambda outcome: outcome.is_valid and not how.dry_run)
+    return await registry.run_on_draft(work, lambda outcome: outcome.is_valid and not how.dry_run)
 
 
 def _asking(services: OperatorServices, draft: Registry, actor: Actor, known: Collection[str]) -> Asking:

@@ -22,7 +22,7 @@ from gateway.operations.files.text import defaults_of, plain, pruned, struct_of
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import Asker, ManagedResource
 from spool.errors import NotAllowed, NotThere
-from spool.registry.document_table import stated
+from spool.registry.document_table import draft_fields
 from spool.registry.keys import new_secret
 from spool.registry.registry import Registry
 from spool.registry.roles import BUILTIN
@@ -253,10 +253,10 @@ class ResourceKind(FileKind):
         table = self.resource.rows_in(registry)
         if not values.keys() <= self.defaults.keys() or table.draft is not self.new:
             return False
-        draft = table.draft(**stated(row, table.draft))
+        draft = table.draft(**draft_fields(row, table.draft))
         defaults = {name: self._plain_defaults.get(name, self.defaults[name]) for name in values}
         try:
-            return bool(table.checked(msgspec.structs.replace(draft, **defaults)) == draft)
+            return bool(table.check_draft(msgspec.structs.replace(draft, **defaults)) == draft)
         except NotAllowed:
             return False
 

@@ -36,7 +36,7 @@ from gateway.money.allocation.published import Published
 from gateway.money.allocation.publishing import Publishing
 from gateway.people.authentication.tool_calls import ToolCalls
 from spool.errors import NotThere
-from spool.installation import derived
+from spool.installation import derive_secret
 from spool.leases import Leases, SoleNode
 from spool.ledger.own_records import OwnRecords
 from spool.listing import MOST_KNOWN
@@ -237,7 +237,7 @@ class InstallationServices(WithRegistry):
 
     def __post_init__(self) -> None:
         self.questions = Questions(self.answers)
-        self.cursor_secret = derived(self.secret, "list cursors")
+        self.cursor_secret = derive_secret(self.secret, "list cursors")
 
     async def certificates(self) -> Sequence[CertificateEnd]:
         """Read the ends of all certificates on a thread."""
@@ -247,7 +247,7 @@ class InstallationServices(WithRegistry):
     def people(self) -> People:
         """Return the rules that match names to people, with the current `privacy.emails`."""
         persons = None if self.registry is None else self.registry.people.persons
-        return People.of_installation(self.secret, self.privacy().emails, persons)
+        return People.for_installation(self.secret, self.privacy().emails, persons)
 
     @property
     def demo_state(self) -> str | None:

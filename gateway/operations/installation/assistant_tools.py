@@ -42,14 +42,16 @@ class AssistantToolKind(FileKind):
     async def create(self, asking: Asking, given: DecidedTool, secret: str | None) -> str:
         if given.name not in TOOL_NAMES:
             raise Invalid(f"name: there is no such tool{near(given.name, TOOL_NAMES)}")
-        await asking.registry.assistant_tools.decide(given.name, enabled=given.enabled, actor=asking.actor)
+        await asking.registry.assistant_tools.set_enabled(
+            given.name, enabled=given.enabled, actor=asking.actor
+        )
         return given.name
 
     async def change(self, asking: Asking, row: DecidedTool, given: DecidedTool, secret: str | None) -> None:
         await self.create(asking, given, secret)
 
     async def delete(self, asking: Asking, row: DecidedTool) -> None:
-        await asking.registry.assistant_tools.forget(row.name, actor=asking.actor)
+        await asking.registry.assistant_tools.delete_decision(row.name, actor=asking.actor)
 
 
 ASSISTANT_TOOL_KIND = AssistantToolKind()

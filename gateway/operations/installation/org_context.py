@@ -35,7 +35,7 @@ class OrgContextKind(FileKind):
         return (await self.rows(registry))[id]
 
     async def create(self, asking: Asking, given: OrgContextBody, secret: str | None) -> str:
-        if await asking.registry.org_context.set(given.text, actor=asking.actor) is None:
+        if await asking.registry.org_context.set_text(given.text, actor=asking.actor) is None:
             raise Invalid("text must not be empty; remove this item instead")
         return ID
 
@@ -45,7 +45,7 @@ class OrgContextKind(FileKind):
         await self.create(asking, given, secret)
 
     async def delete(self, asking: Asking, row: OrgContextBody) -> None:
-        await asking.registry.org_context.set("", actor=asking.actor)
+        await asking.registry.org_context.set_text("", actor=asking.actor)
 
 
 ORG_CONTEXT_KIND = OrgContextKind()

@@ -112,7 +112,7 @@ async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
 
 
 async def _dimensions(request: OperatorRequest[OperatorServices, None], text: str) -> dict[str, list[Named]]:
-    values = await request.ledger.values_with(await request.reads.dimensions(), text.casefold())
+    values = await request.ledger.values_containing(await request.reads.dimensions(), text.casefold())
     return {name: [Named(value, value, (value,)) for value in known] for name, known in values.items()}
 
 
@@ -120,7 +120,7 @@ async def _units(request: OperatorRequest[OperatorServices, None], text: str) ->
     """Return the units of work with calls of the last 90 days that the person may see."""
     digests = request.whole_ledger.digests
     names = await request.whole_ledger.unit_names(text, MOST_UNITS)
-    asked = {**{unit: [digests.asked(unit, text)] for unit in TREES}, **names}
+    asked = {**{unit: [digests.queried_digest(unit, text)] for unit in TREES}, **names}
     since, until = span(_RANGE, request.now())
     plain = CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",))
     queries = [

@@ -30,7 +30,7 @@ from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
-from spool.ledger.queries import TOTAL, CostQuery, end_of_hour, limit_of_question
+from spool.ledger.queries import TOTAL, CostQuery, end_of_hour, running_limit
 from spool.record import moment
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 
@@ -89,7 +89,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
             "fewer dimensions at once, or an earlier month"
         )
     element_limit = max(LEAST_ELEMENTS, section.max_rows // max(1, len(drafted.dimensions)))
-    limit = limit_of_question()
+    limit = running_limit()
     result = await asyncio.to_thread(
         difference,
         before,

@@ -29,7 +29,7 @@ from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, Sees
-from spool.registry.documents import DocumentKind, replaced, version_of
+from spool.registry.documents import DocumentKind, replace_fields, version_of
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows
@@ -103,14 +103,14 @@ class AnnotationTable(ManagedTable[Annotation]):
     limit = "annotations.max"
     action = "annotation"
 
-    def checked(self, draft: NewAnnotation) -> NewAnnotation:
+    def check_draft(self, draft: NewAnnotation) -> NewAnnotation:
         try:
             day = date.fromisoformat(draft.day)
         except ValueError:
             raise Invalid("day must be a date such as 2026-11-20") from None
-        return replaced(draft, day=day.isoformat(), text=check_text("text", draft.text, MAX_TEXT))
+        return replace_fields(draft, day=day.isoformat(), text=check_text("text", draft.text, MAX_TEXT))
 
-    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+    def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"author": actor.name}
 
     def check_place(

@@ -24,7 +24,7 @@ from gateway.operations.requests.address import NOTHING, call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import NotAllowed, NotThere
 from spool.record import moment
-from spool.registry.document_table import names_of
+from spool.registry.document_table import field_names
 from spool.registry.notices import CHANNEL_STATES, RUNNING, TEST, WARNING, ChannelState, Notice
 from spool.registry.permission_sets import (
     INSTALLATION_ADMINISTRATION,
@@ -83,7 +83,7 @@ class ChannelChanges(RequestBody):
 
 def describe_kept_channel(row: KeptChannel) -> Mapping[str, object]:
     """Describe a channel without its secret, but with the time when the secret was last changed."""
-    stated: dict[str, Any] = {name: getattr(row, name) for name in names_of(ChannelDraft)}
+    stated: dict[str, Any] = {name: getattr(row, name) for name in field_names(ChannelDraft)}
     stated["secret_since"] = row.secret_since or None
     return {**stated, "last_updated": moment(row.last_updated), "version": row.version}
 
@@ -225,7 +225,9 @@ async def test_channel(request: OperatorRequest[InstallationServices, ChannelTes
         text=f"This is a test of the channel {name}. Nothing has happened, and you need not do anything.",
         severity=WARNING,
     )
-    return {"notification": describe_notification(await table.test(notice, name, actor=request.actor))}
+    return {
+        "notification": describe_notification(await table.add_test_notice(notice, name, actor=request.actor))
+    }
 
 
 def _name(request: OperatorRequest[InstallationServices, Any]) -> str:

@@ -172,7 +172,7 @@ async def list_comments(request: OperatorRequest[InstallationServices, None]) ->
 @call("POST", "/insights/{id}/comments", WORK_ON_INSIGHTS, "Comment on an insight", shows=SLICED)
 async def comment_insight(request: OperatorRequest[InstallationServices, InsightComment]) -> Result:
     insight, table = await _insight(request), request.registry.insights
-    comment = await table.comment(insight.id, request.body.message, actor=request.actor)
+    comment = await table.add_comment(insight.id, request.body.message, actor=request.actor)
     return {"comment": describe_comment(comment)}
 
 

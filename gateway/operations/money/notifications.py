@@ -129,7 +129,7 @@ async def _all(
     | OperatorRequest[InstallationServices, ChosenNotifications],
 ) -> Sequence[Notification]:
     table = request.registry.notices
-    return [*await table.waiting(), *await table.over()]
+    return [*await table.waiting_notifications(), *await table.finished_notifications()]
 
 
 async def _chosen(

@@ -32,11 +32,11 @@ from spool.errors import Invalid
 from spool.processing import PRICED_TIERS
 from spool.record import moment
 from spool.registry.document_table import ManagedTable
-from spool.registry.documents import DocumentKind, replaced, version_of
+from spool.registry.documents import DocumentKind, replace_fields, version_of
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.registry import Registry
-from spool.registry.texts import check_text, optional_text, optional_unsigned
+from spool.registry.texts import check_optional_unsigned, check_text, optional_text
 
 MAX_MODEL = 256
 AMOUNTS = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
@@ -115,7 +115,7 @@ def override_of(price: NewPrice) -> PriceOverride:
 
 def checked(draft: NewPrice) -> NewPrice:
     """Return the stored form of a draft. Raises Invalid with the field and the rule."""
-    amounts = {name: optional_unsigned(name, getattr(draft, name)) for name in AMOUNTS}
+    amounts = {name: check_optional_unsigned(name, getattr(draft, name)) for name in AMOUNTS}
     if not (amounts["input"] or amounts["output"]):
         raise Invalid("input or output is required, in dollars per million tokens")
     if draft.tier and draft.tier not in PRICED_TIERS:
@@ -129,7 +129,7 @@ def checked(draft: NewPrice) -> NewPrice:
         since = ""
     model = check_text("model", draft.model, MAX_MODEL)
     provider = optional_text("provider", draft.provider, MAX_MODEL)
-    return replaced(draft, model=model, provider=provider, since=since, **amounts)
+    return replace_fields(draft, model=model, provider=provider, since=since, **amounts)
 
 
 PriceItem = item_of(
@@ -150,10 +150,10 @@ class PriceTable(ManagedTable[OwnPrice]):
     limit = "prices.max"
     action = "price"
 
-    def checked(self, draft: NewPrice) -> NewPrice:
+    def check_draft(self, draft: NewPrice) -> NewPrice:
         return checked(draft)
 
-    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+    def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"author": actor.name}
 
 

@@ -386,7 +386,7 @@ async def read_comments(request: KeyRequest[MoneyServices, None]) -> Result:
 )
 async def create_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
     table = _registry(request).insights
-    comment = await table.comment(request.word("id"), request.body.message, actor=request.actor)
+    comment = await table.add_comment(request.word("id"), request.body.message, actor=request.actor)
     return {"comment": describe_comment(comment)}
 
 

@@ -199,7 +199,7 @@ async def recommendation_comment_rows(registry: Registry, id: str) -> MemoryRows
 
 
 async def type_rows(registry: Registry) -> MemoryRows[ShownType]:
-    settings = await registry.recommendations.types()
+    settings = await registry.recommendations.changed_types()
     return MemoryRows(
         [
             ShownType(type=recommendation_type, settings=_settings(settings, recommendation_type.NAME))
@@ -523,7 +523,7 @@ async def change_recommendations(
 
 async def one_type(registry: Registry, name: str) -> Result:
     check_type(name)
-    return _describe_type(name, (await registry.recommendations.types()).get(name, TypeSettings()))
+    return _describe_type(name, (await registry.recommendations.changed_types()).get(name, TypeSettings()))
 
 
 async def change_type(registry: Registry, name: str, body: TypeChanges, actor: Actor) -> Result:
@@ -538,7 +538,7 @@ async def add_comments(registry: Registry, id: str, body: NewComments, actor: Ac
     if (body.message is None) == (not body.comments):
         raise Invalid("give either message or comments")
     texts = [comment.message for comment in body.comments] if body.message is None else [body.message]
-    added = await registry.recommendations.comment(id, texts, actor=actor)
+    added = await registry.recommendations.add_comments(id, texts, actor=actor)
     return {"comments": [describe_recommendation_comment(comment) for comment in added]}
 
 
@@ -551,7 +551,7 @@ async def check_savings(
     """
     if body.type is not None:
         check_type(body.type)
-    filters = people.asked(_check_filter(body.filter, money.ledger.own_dimensions()))
+    filters = people.check_and_expand_filter(_check_filter(body.filter, money.ledger.own_dimensions()))
     try:
         result = await money.require_adviser().check(type=body.type, filters=filters, may_see=may_see)
     except CardUnreadable:

@@ -238,7 +238,7 @@ async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result
     ledger = request.ledger
 
     def may_see(dimensions: Dimensions) -> bool:
-        return ledger.is_whole or ledger.holds(partial(value_of, dimensions))
+        return ledger.is_whole or ledger.has_call(partial(value_of, dimensions))
 
     return await by_key.check_savings(request.services, request.shared.people, savings_check, may_see)
 

@@ -125,7 +125,7 @@ VIEW = ViewResource()
 
 
 def _add_state(money: MoneyServices, view: View) -> ShownView:
-    return ShownView(view, view.broken(money.ledger.dimensions()))
+    return ShownView(view, view.broken_reason(money.ledger.dimensions()))
 
 
 def _stored_filter(filter: dict[str, Values]) -> dict[str, tuple[str, ...]]:

@@ -25,7 +25,7 @@ from spool.ledger.costs import combine_rows
 from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
-from spool.ledger.work import RUN, SESSION, TREES, UNITS, Lineage, number_of, shown
+from spool.ledger.work import RUN, SESSION, TREES, UNITS, Lineage, digest_text, number_of
 from spool.ledger.work_links import UnitLinks
 from spool.record import moment
 from spool.registry.permission_sets import VIEW_COSTS
@@ -96,7 +96,7 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     if unit not in UNITS:
         raise NotThere(f"{unit} is no unit of work; use one of {', '.join(UNITS)}")
     if unit in TREES:
-        name = request.whole_ledger.digests.asked(unit, name)
+        name = request.whole_ledger.digests.queried_digest(unit, name)
     since, until, zone = times(request.http.query, request.now(), default="last_90d")
     question = CostQuestion(since=since, until=until, zone=zone, include={unit: (name,)}, measures=_MEASURES)
     question.check_span()
@@ -210,9 +210,11 @@ async def _lineage(
                 continue  # a link of a hidden run would take a further query, so the time would reveal it
             parent = links.parent_of(RUN, number)
             if parent is not None and (row is None or row.parent is None):
-                linked[run] = Lineage(run, shown(RUN, parent), None)
-                near.add(shown(RUN, parent))
-            near |= {shown(RUN, each) for each in links.started_by(RUN, number)} if has_below else set()
+                linked[run] = Lineage(run, digest_text(RUN, parent), None)
+                near.add(digest_text(RUN, parent))
+            near |= (
+                {digest_text(RUN, each) for each in links.children_of(RUN, number)} if has_below else set()
+            )
         new = [*(near - reached)] if len(rows) < most else []
         if new:
             more = await ledger.lineage(query, RUN, new, most, has_below=has_below)
@@ -228,14 +230,16 @@ async def _lineage(
 def _linked_above(links: UnitLinks, session: str) -> Iterator[str]:
     number = number_of(SESSION, session)
     while (parent := links.parent_of(SESSION, number)) is not None:
-        yield shown(SESSION, number := parent)
+        yield digest_text(SESSION, number := parent)
 
 
 async def _started_sessions(
     ledger: SlicedLedger, links: UnitLinks, query: CostQuery, name: str
 ) -> Sequence[tuple[CostRow, CostRow]]:
     """Return the own and the aggregated costs of the sessions that are linked to a session, where they have any."""
-    names = tuple([shown(SESSION, each) for each in links.started_by(SESSION, number_of(SESSION, name))])
+    names = tuple(
+        [digest_text(SESSION, each) for each in links.children_of(SESSION, number_of(SESSION, name))]
+    )
     if not names:
         return ()
     own = replace(query, group_by=(SESSION,), include={SESSION: names})

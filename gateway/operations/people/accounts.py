@@ -11,7 +11,7 @@ from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
-from spool.registry.operators import DISABLED, ENABLED, NO_ROLE, ROLES, VIEWER, Operator, status
+from spool.registry.operators import DISABLED, ENABLED, NO_ROLE, ROLES, VIEWER, Operator, operator_status
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 
 
@@ -38,7 +38,7 @@ def describe(operator: Operator) -> dict[str, object]:
     return {
         "email": operator.email,
         "role": operator.role,
-        "status": status(operator),
+        "status": operator_status(operator),
         "issuer": operator.issuer or None,
         "created_by": operator.created_by,
         "created": moment(operator.created_at),
@@ -59,7 +59,9 @@ OPERATORS: List[Operator] = List(
     default_sort=("email", "asc"),
     filters={
         "role": Filter(values=lambda operator: (operator.role,), valid_values=ROLES),
-        "status": Filter(values=lambda operator: (status(operator),), valid_values=(ENABLED, DISABLED)),
+        "status": Filter(
+            values=lambda operator: (operator_status(operator),), valid_values=(ENABLED, DISABLED)
+        ),
     },
 )
 

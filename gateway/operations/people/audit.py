@@ -109,7 +109,7 @@ async def _names(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, s
             for job in registry.table(AllocationTable).jobs()
             if job.id in ids
         }
-    names = {id: registry.name_of(kind, id) for id in ids}
+    names = {id: registry.document_name(kind, id) for id in ids}
     return {id: name for id, name in names.items() if name is not None}
 
 

@@ -115,7 +115,7 @@ KEYS: List[ListedKey] = List(
         "name": Filter(values=lambda key: (key.name,)),
         "status": Filter(values=lambda key: (key.status,), valid_values=(ENABLED, DISABLED)),
         "state": Filter(values=lambda key: (key.state(key.listed_at),), valid_values=STATES),
-        "scope": Filter(values=lambda key: tuple(key.granted), valid_values=tuple(sorted(SCOPES))),
+        "scope": Filter(values=lambda key: tuple(key.current_scopes), valid_values=tuple(sorted(SCOPES))),
         "use_case": Filter(values=lambda key: key.use_cases, valid_values=tuple(USE_CASES)),
         "created_by": Filter(values=lambda key: (key.created_by,)),
         "updated_by": Filter(values=lambda key: (key.updated_by,)),
@@ -188,7 +188,11 @@ async def identify_key(request: OperatorRequest[SenderServices, KeySecret]) -> R
     if found is None:
         raise NotThere("no API key has this secret")
     key, may_chain = found
-    return {"key": describe(key, request.now()), "granted": sorted(key.granted), "may_chain": may_chain}
+    return {
+        "key": describe(key, request.now()),
+        "granted": sorted(key.current_scopes),
+        "may_chain": may_chain,
+    }
 
 
 @call("GET", "/keys/{name}", VIEW_OPERATION, "Show an API key")
@@ -276,7 +280,7 @@ class KeyKind(FileKind):
         raise NotThere("there is no API key with this name")
 
     async def find(self, registry: Registry, id: str) -> Key | None:
-        return registry.keys.numbered(int(id))
+        return registry.keys.find_by_number(int(id))
 
     async def written(self, registry: Registry, row: Key) -> Fields:
         return {**await super().written(registry, row), "expires_at": moment(row.expires_at)}
@@ -292,7 +296,7 @@ class KeyKind(FileKind):
         table = asking.registry.keys
         name = stated.pop("name")
         await table.edit(row.name, new_name=name, **stated, labels=given.labels, actor=asking.actor)
-        if secret is not None and not table.opens(row, secret):
+        if secret is not None and not table.is_newest_secret(row, secret):
             await table.replace_secret(name, secret, actor=asking.actor)
 
     async def delete(self, asking: Asking, row: Key) -> None:
@@ -338,7 +342,7 @@ def _check_reach(request: OperatorRequest[SenderServices, Any], scopes: Iterable
 def _editable(request: OperatorRequest[SenderServices, Any]) -> str:
     """Return the key name in the path, if this person may change the key in the console."""
     name = request.word("name")
-    _check_reach(request, request.services.access.key(name).granted)
+    _check_reach(request, request.services.access.key(name).current_scopes)
     return name
 
 

@@ -78,7 +78,7 @@ async def list_people(request: OperatorRequest[PeopleServices, None]) -> Result:
     accounts = {
         user: operator.email
         for operator in await request.registry.operators.all()
-        if is_hash(user := request.shared.people.hashed(operator.email))
+        if is_hash(user := request.shared.people.hash_address(operator.email))
     }
     known = [_listed(person, accounts) for person in await request.registry.persons.all()]
     named = {name for row in known for name in row.names}
@@ -113,13 +113,13 @@ def _stated(request: OperatorRequest[PeopleServices, StatedPeople], entry: State
     label = entry.name.strip()
     if len(stated) == 1 and may_be_second(stated[0]):
         label = label or stated[0]
-    return LinkedPerson(names=tuple(map(people.stored, stated)), label=label)
+    return LinkedPerson(names=tuple(map(people.linked_form, stated)), label=label)
 
 
 @call("POST", "/people/split", ORGANIZATION_ADMINISTRATION, "Take a name out of its person")
 async def split_person(request: OperatorRequest[PeopleServices, SplitName]) -> Result:
     """Reports show the name as a person of its own again. No sum changes."""
-    await request.registry.persons.split(request.body.user.strip(), actor=request.actor)
+    await request.registry.persons.split_name(request.body.user.strip(), actor=request.actor)
     return {"people": {"split": 1}}
 
 
@@ -128,5 +128,5 @@ async def forget_people(request: OperatorRequest[PeopleServices, ForgottenPeople
     body = request.body
     if (body.users is not None) == body.all:
         raise Invalid("use either users or all, not both")
-    gone = await request.registry.persons.forget(body.users, actor=request.actor)
+    gone = await request.registry.persons.delete_people(body.users, actor=request.actor)
     return {"people": {"forgotten": gone}}

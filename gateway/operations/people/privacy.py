@@ -33,12 +33,12 @@ from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
 from spool.disks import new_file
-from spool.erasing import AGAIN_AFTER_S, Erased, erase
-from spool.erasure import new_erasure, written
+from spool.erasing import AGAIN_AFTER_S, ErasureResult, erase
+from spool.erasure import erasures_to_json, new_erasure
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
 from spool.listing import ListQuery, SortField
-from spool.people import SECOND_NAME, USER, is_address, names_in
+from spool.people import SECOND_NAME, USER, is_address, values_for_filter
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, moment
 from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
 from spool.registry.tables.persons import check_name
@@ -116,7 +116,7 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
         raise Invalid(f"confirm must repeat the name {expected}")
     calls = await _months(request, person)
     people, now = request.shared.people, request.now()
-    digests = map(people.digest, person.forms)
+    digests = map(people.erasure_digest, person.forms)
     erasure = new_erasure(digests, now, texts=body.texts, devices=body.devices)
     others = await _other_names(request, person)
     waits = await _has_waiting(storage, person)
@@ -141,7 +141,7 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
         "names": len(person.names),
         "calls": sum(calls_of for _, calls_of, _ in calls),
         "places": [place.described() for place in places],
-        "file": None if body.dry_run else written([erasure]),
+        "file": None if body.dry_run else erasures_to_json([erasure]),
     }
     return {"erasure": receipt}
 
@@ -149,7 +149,7 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
 @call("GET", "/erasures", ANSWER_PRIVACY_REQUESTS, "Show all erasures as the file for a restore")
 async def list_erasures(request: OperatorRequest[PeopleServices, None]) -> Result:
     """The file has digests of names and pseudonyms, and no name. A restored backup needs it."""
-    return written(request.registry.persons.erasures)
+    return erasures_to_json(request.registry.persons.erasures)
 
 
 @call(
@@ -237,14 +237,16 @@ async def known_person(request: OperatorRequest[OperatorServices, Any]) -> Known
     names = (typed,) if person is None else person.names
     label = "" if person is None else person.label
     words = {*names, *(name for name in (typed, label) if name != label or is_address(name))}
-    forms = dict.fromkeys(form for name in sorted(words) for form in people.forms(name))
+    forms = dict.fromkeys(form for name in sorted(words) for form in people.recorded_forms(name))
     return KnownPerson(label=label, names=names, forms=tuple(forms), is_linked=person is not None)
 
 
 # -- the receipt -----------------------------------------------------------------------------------------------
 
 
-def _receipt_places(erased: Erased, body: ErasePerson, now: float, waits: bool) -> Iterator[ReceiptPlace]:
+def _receipt_places(
+    erased: ErasureResult, body: ErasePerson, now: float, waits: bool
+) -> Iterator[ReceiptPlace]:
     rows, records = erased.rows, erased.records
     yield ReceiptPlace(
         place="names", state=DONE, count=rows.people, what="people with links and the name to show, deleted"
@@ -302,7 +304,7 @@ def _receipt_places(erased: Erased, body: ErasePerson, now: float, waits: bool) 
     )
 
 
-def _texts(erased: Erased, *, replaced: bool) -> ReceiptPlace:
+def _texts(erased: ErasureResult, *, replaced: bool) -> ReceiptPlace:
     places = [" ".join(place) for place in erased.rows.texts]
     count = len(places) + erased.rows.more_texts
     what = "free texts with a name" + ("" if replaced or not count else "; use --texts to replace them")
@@ -311,7 +313,7 @@ def _texts(erased: Erased, *, replaced: bool) -> ReceiptPlace:
     )
 
 
-def _devices(erased: Erased, *, erases: bool) -> ReceiptPlace:
+def _devices(erased: ErasureResult, *, erases: bool) -> ReceiptPlace:
     is_left = bool(erased.devices) and not erases
     what = "devices of the person" + ("; use --devices to revoke and erase them" if is_left else "")
     state = ASK if is_left else DONE
@@ -451,10 +453,10 @@ async def _contents(request: OperatorRequest[OperatorServices, Any], person: Kno
     registry, people = request.registry, request.shared.people
     months = await _months(request, person)
     is_own = partial(_is_one_of, frozenset(person.forms))
-    accounts = [each for each in await registry.operators.all() if is_own(people.forms(each.email))]
+    accounts = [each for each in await registry.operators.all() if is_own(people.recorded_forms(each.email))]
     emails = {account.email for account in accounts}
     devices = _storage(request).devices.all()
-    viewings = await registry.viewings.naming([*person.forms, SEVERAL])
+    viewings = await registry.viewings.viewings_naming([*person.forms, SEVERAL])
     contents = {
         "made_at": moment(request.now()),
         "name": person.label or None,
@@ -471,13 +473,13 @@ async def _contents(request: OperatorRequest[OperatorServices, Any], person: Kno
                 "last_seen": moment(device.last_seen),
             }
             for device in devices
-            if device.user and is_own(people.forms(device.user))
+            if device.user and is_own(people.recorded_forms(device.user))
         ],
         "seats": [
             {"plan": plan.name, "user": seat.user, "since": seat.since, "until": seat.until or None}
             for plan in registry.table(PlanTable).all()
             for seat in plan.seats
-            if is_own(people.forms(seat.user))
+            if is_own(people.recorded_forms(seat.user))
         ],
         "viewings": [describe_viewing(row) for row in viewings if not is_own([row.viewer])],
         "own_viewings": [{**describe_viewing(row), "user": None} for row in viewings if is_own([row.viewer])],
@@ -532,7 +534,7 @@ def _is_of(record: Record, forms: frozenset[str]) -> bool:
             return str(getattr(record, "tags", {}).get(SECOND_NAME.removeprefix("tag:"), ""))
         return getattr(record, "user", None) or getattr(record, "subject", None) or ""
 
-    return not forms.isdisjoint(names_in(USER, value))
+    return not forms.isdisjoint(values_for_filter(USER, value))
 
 
 def _make(directory: Path) -> None:

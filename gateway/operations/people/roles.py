@@ -52,11 +52,11 @@ from spool.registry.roles import (
     RoleDraft,
     RoleFilter,
     check_role_draft,
-    dimensions,
-    holder_of,
+    role_dimensions,
+    session_holder,
 )
 from spool.registry.texts import check_dimensions
-from spool.turns.threads import ordered
+from spool.turns.threads import sort_in_steps
 
 RANGE = "last_30d"
 SHOWN_DIMENSIONS = (MODEL_FAMILY, PROVIDER_FAMILY, "source", "team", "user")
@@ -153,7 +153,7 @@ class RoleResource(ManagedResource[Role]):
         return registry.roles
 
     async def shown(self, asking: Asker[Any], row: Role) -> ShownRole:
-        return ShownRole(row, row.broken(asking.services.ledger.dimensions()))
+        return ShownRole(row, row.broken_reason(asking.services.ledger.dimensions()))
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """Convert the body, and raise Invalid if it names people that no record can name."""
@@ -253,11 +253,11 @@ async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -
     newest = {
         session.account: session
         for session in sorted(
-            await request.registry.operators.sessions(), key=lambda open_session: open_session.created_at
+            await request.registry.operators.live_sessions(), key=lambda open_session: open_session.created_at
         )
         if session.operator
     }
-    groups = {account: holder_of(session).groups for account, session in newest.items()}
+    groups = {account: session_holder(session).groups for account, session in newest.items()}
     by_group = {
         account
         for account, account_groups in groups.items()
@@ -329,9 +329,9 @@ def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: H
     if not body.role.name.strip():
         body.role.name = DRAFT
     draft = check_role_draft(draft_of(body.role), request.shared.role_limits())
-    check_dimensions(dimensions(draft), services.money.ledger.dimensions())
+    check_dimensions(role_dimensions(draft), services.money.ledger.dimensions())
     replaced = None if body.replaces is None else roles.find_any(body.replaces).id
-    return roles.rights_with(holder, _given_to(draft, holder), replaced=replaced)
+    return roles.rights_if_saved(holder, _given_to(draft, holder), replaced=replaced)
 
 
 def _given_to(draft: RoleDraft, holder: Holder) -> RoleDraft:
@@ -369,7 +369,7 @@ async def _seen(
     values = []
     for name in sorted({*SHOWN_DIMENSIONS, *slice.dimensions} & known):
         rows = await sliced.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=(name,)))
-        rows = await asyncio.to_thread(ordered, rows, key=_most_first)
+        rows = await asyncio.to_thread(sort_in_steps, rows, key=_most_first)
         values.append(
             {
                 "dimension": name,

@@ -51,7 +51,7 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
     if body.link is not None and body.email is None and body.password is None:
         # Links have a separate limit, so that guessed passwords never lock out the holder of a link.
         tries = [tries_from(request, "link")]
-        work = partial(operators.follow, body.link, address=address)
+        work = partial(operators.use_link, body.link, address=address)
         signed_in = await _try(tries, work)
         wrong = "this link is unknown, already used or too old; create a new one with tollhouse console link"
     elif body.link is None and body.email is not None and body.password is not None:
@@ -171,7 +171,7 @@ SESSIONS: List[Session] = List(
 
 @call("GET", "/sessions", ORGANIZATION_ADMINISTRATION, "List the sessions", lists=SESSIONS)
 async def list_sessions(request: OperatorRequest[PeopleServices, None]) -> Result:
-    return await request.list(SESSIONS, MemoryRows(await request.registry.operators.sessions()))
+    return await request.list(SESSIONS, MemoryRows(await request.registry.operators.live_sessions()))
 
 
 @call("DELETE", "/sessions/{id}", ORGANIZATION_ADMINISTRATION, "End a session")
@@ -199,7 +199,9 @@ async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result
             "tollhouse console link"
         )
     account = "" if session is None else session.account
-    secret = await request.registry.operators.link(role=body.role, actor=request.actor, account=account)
+    secret = await request.registry.operators.create_link(
+        role=body.role, actor=request.actor, account=account
+    )
     return {"link": console_link(request.shared.urls().console, secret), "role": body.role}
 
 

@@ -129,7 +129,7 @@ def _pairs(rows: Sequence[CostRow], people: People) -> Iterator[StatedNames]:
         accounts[address, source].add(account)
     crowded = {address: source for (address, source), own in accounts.items() if len(own) > 1}
     for (account, address), count in calls.items():
-        linked, other = people.names_of(account), people.names_of(address)
+        linked, other = people.linked_names(account), people.linked_names(address)
         if linked and linked == other:
             yield StatedNames(account, address, count, LINKED)
         elif len(addresses[account]) > 1:

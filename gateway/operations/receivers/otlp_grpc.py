@@ -272,7 +272,7 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
         return await _abort(context, refusal)
 
     async def in_turn(_: Messages, context: Context) -> bytes:
-        with services.turns.request(address_party(_address(services, context))) as work:
+        with services.turns.new_request(address_party(_address(services, context))) as work:
             return await work.run(enter(context))
 
     return in_turn

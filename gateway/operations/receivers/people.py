@@ -19,7 +19,7 @@ from gateway.http.requests import Result
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.people.authentication.access import Bearer
-from spool.erasure import ordered, written
+from spool.erasure import erasures_to_json, order_for_below
 from spool.people import LATEST, People, hash_under, is_address
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
@@ -71,9 +71,9 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
         raise BadPayload("addresses must be e-mail addresses.")
     addresses = {name: at for name, at in body.addresses.items() if not _is_erased(people, name, at)}
     keys = [bytes.fromhex(key) for key in body.keys]
-    names = [(people.stored(name), *(hash_under(key, name) for key in keys)) for name in addresses]
+    names = [(people.linked_form(name), *(hash_under(key, name) for key in keys)) for name in addresses]
     most = request.shared.most(LIMIT) // 2  # the other half is for operators
-    await registry.persons.join(names, most=most, actor=request.actor)
+    await registry.persons.join_forms(names, most=most, actor=request.actor)
     if not await request.services.relay_addresses(keys, addresses):
         raise Refusal(503, "upstream_waits", "The Tollhouse above cannot be reached.", retry_after_s=60)
     return {"accepted": len(body.addresses)}  # not the number of new links, because that shows which exist
@@ -105,7 +105,9 @@ async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures])
     persons = _registry(request.services).persons
     await persons.note_below(name, request.body.done, actor=request.actor)
     key = request.shared.people.erasure_key
-    return written(ordered(erasure, key) for erasure in persons.erasures if name in erasure.below)
+    return erasures_to_json(
+        order_for_below(erasure, key) for erasure in persons.erasures if name in erasure.below
+    )
 
 
 def _below(bearer: Bearer) -> str:
@@ -120,7 +122,7 @@ def _below(bearer: Bearer) -> str:
 
 def _is_erased(people: People, address: str, at: int) -> bool:
     """Return whether the person was erased after the newest call."""
-    return any(people.pseudonym(form, at) != form for form in people.forms(address))
+    return any(people.pseudonym(form, at) != form for form in people.recorded_forms(address))
 
 
 def _registry(services: TopicServices) -> Registry:

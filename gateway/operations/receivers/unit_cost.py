@@ -34,7 +34,7 @@ from spool.listing import ListPage, SortField
 from spool.log.values import Receipt
 from spool.record import NS, UnitCostOperation, rfc3339
 from spool.registry.scopes import CREATE_STREAM, DELETE_STREAM, MANAGE_RECORDS, READ_TELEMETRY
-from spool.registry.streams import agrees
+from spool.registry.streams import stream_expectation
 from spool.streams import (
     ALLOCATION,
     DELETE,
@@ -46,7 +46,7 @@ from spool.streams import (
     Total,
     TotalsPart,
     is_same_stream,
-    merged,
+    merge_streams,
 )
 from spool.turns.fair_turns import pause_when_due
 
@@ -220,7 +220,7 @@ async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Respon
         raise Refusal(409, "stream_not_empty", message)
     dropped = UnitCostOperation(id=b"", stream=name, stream_type=stream.type, operation=DROP)
     receipt = await _keep(request, Operations([dropped], [None]))
-    request.services.storage.book.forget(name)
+    request.services.storage.book.forget_stream(name)
     return answers.json_response({"stream": {"name": name, "deleted": True}}, receipt=receipt)
 
 
@@ -296,7 +296,7 @@ async def _retry_once(
         return await answer()
     except Stale:
         storage = request.services.storage
-        storage.book.follow(await storage.streams.streams())
+        storage.book.replace_known(await storage.streams.streams())
         request.services.stream_admission.read_again()
         return await answer()
 
@@ -356,8 +356,12 @@ async def _keep(
             defined = book.find(stream.name)
             if not is_same_stream(defined, stream):
                 raise Stale("another request defined a stream differently meanwhile: send the records again")
-            claims.enter_context(book.claim(merged(defined, stream)))
-        expects = [agrees(stream) for stream in after.values()] if request.services.storage.is_shared else ()
+            claims.enter_context(book.claim(merge_streams(defined, stream)))
+        expects = (
+            [stream_expectation(stream) for stream in after.values()]
+            if request.services.storage.is_shared
+            else ()
+        )
         receipt = await request.services.deposits.operations(
             records, identities, request.bearer, expects=expects, request=names, is_repeat=is_repeat
         )

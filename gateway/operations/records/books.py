@@ -14,7 +14,7 @@ from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
-from spool.clock import SteadyClock, doubts
+from spool.clock import SteadyClock, clock_doubts
 from spool.log.values import AcceptedTwice, Books
 from spool.record import moment
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION, VIEW_RECORDS
@@ -37,7 +37,7 @@ def describe_books(books: Books) -> dict[str, object]:
 
 @call("GET", "/clock", VIEW_OPERATION, "Show the time in use, and a step of the clock")
 async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
-    step_s, held_s = doubts(request.shared.clock)
+    step_s, held_s = clock_doubts(request.shared.clock)
     return {
         "clock": {
             "now": moment(request.now()),
@@ -51,11 +51,11 @@ async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
 async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> Result:
     """Accept the wall clock now, so that the retention of records follows it again."""
     clock = request.shared.clock
-    step_s, held_s = doubts(clock)
+    step_s, held_s = clock_doubts(clock)
     if not isinstance(clock, SteadyClock) or not held_s:
         return {"clock": {"moved_s": 0.0, "was_held_s": 0.0}}
     async with request.audited("clock.accept", "clock", {"step_s": step_s}):
-        moved_s = clock.accept()
+        moved_s = clock.accept_wall_clock()
     return {"clock": {"moved_s": moved_s, "was_held_s": held_s}}
 
 

@@ -153,7 +153,7 @@ class OwnVersions:
     async def _of_registry(self) -> Mapping[str, str]:
         registry, visible = self._request.registry, await self._request.reads.visible()
         annotations = registry.table(AnnotationTable).all()
-        insights, savings = await registry.insights.found(), await registry.recommendations.all()
+        insights, savings = await registry.insights.detector_insights(), await registry.recommendations.all()
         return {
             "views": version_of([view for view in registry.views.all() if visible.view(view)]),
             "annotations": version_of(

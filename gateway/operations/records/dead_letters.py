@@ -32,9 +32,9 @@ from spool.record import (
     UnitCostOperation,
     UsageEvent,
     UsageMetric,
-    as_json,
     moment,
     pack,
+    record_to_json,
 )
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
@@ -113,13 +113,13 @@ REFUSALS: List[PartialRefusal] = List(
 
 @call("GET", "/dead", VIEW_OPERATION, "List rejected records", lists=DEAD)
 async def list_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return await request.list(DEAD, MemoryRows(await request.services.deliveries.dead()))
+    return await request.list(DEAD, MemoryRows(await request.services.deliveries.dead_letters()))
 
 
 @call("GET", "/dead/{id}", VIEW_OPERATION, "Show a rejected record")
 async def show_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
     letter = await _letter(request, request.number("id"))
-    return {"dead": {**describe_dead(letter), "record": as_json(letter.record)}}
+    return {"dead": {**describe_dead(letter), "record": record_to_json(letter.record)}}
 
 
 @call("PATCH", "/dead/{id}", OPERATE_SPOOL, "Send a rejected record again with other values")
@@ -136,7 +136,9 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     async with request.audited("dead.edit", letter.route, noted):
         await services.deliveries.dead_edit(id, record)
     await services.wake(letter.route)
-    return {"edited": {"id": id, "route": letter.route, "fields": list(names), "record": as_json(record)}}
+    return {
+        "edited": {"id": id, "route": letter.route, "fields": list(names), "record": record_to_json(record)}
+    }
 
 
 @call("POST", "/dead/retry", OPERATE_SPOOL, "Send rejected records again")
@@ -152,7 +154,7 @@ async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result
 
 
 async def _letter(request: OperatorRequest[SpoolServices, Any], id: int) -> DeadLetter:
-    for letter in await request.services.deliveries.dead():
+    for letter in await request.services.deliveries.dead_letters():
         if letter.id == id:
             return letter
     raise NotThere("there is no rejected record with this id")
@@ -190,7 +192,7 @@ async def _letters(request: OperatorRequest[SpoolServices, Letters]) -> list[Dea
     body = request.body
     if (body.ids is not None) + (body.route is not None) + body.all != 1:
         raise Invalid("name rejected records by their ids, or one route, or all of them")
-    letters = list(await request.services.deliveries.dead(route=body.route))
+    letters = list(await request.services.deliveries.dead_letters(route=body.route))
     if body.ids is None:
         return letters
     matches = [letter for letter in letters if letter.id in set(body.ids)]
@@ -225,7 +227,7 @@ def edited(record: Record, new_fields: Mapping[str, Any], people: People) -> tup
             "a unit-cost record cannot be edited, because the totals of its stream include it; "
             "discard it and send a correction"
         )
-    shown = as_json(record)
+    shown = record_to_json(record)
     names = [name for name, value in new_fields.items() if name not in shown or shown[name] != value]
     if not names:
         raise Invalid("the record would not change; to send it unchanged, retry it")
@@ -252,7 +254,7 @@ def edited(record: Record, new_fields: Mapping[str, Any], people: People) -> tup
 
 def _carried(value: Any, name: str, people: People) -> Any:
     if name in _PEOPLE and isinstance(value, str):
-        return people.carried(value)
+        return people.recorded_form(value)
     if not isinstance(value, dict):
         return value
     texts = people.carried_values({key: text for key, text in value.items() if isinstance(text, str)})

@@ -153,7 +153,7 @@ async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
     if name not in {route.name for route in await services.deliveries.routes()}:
         raise NotThere(f"there is no route named {name!r}")
     async with request.audited("route.drop", name, {}):
-        discarded = await services.deliveries.drop(name)
+        discarded = await services.deliveries.delete_route(name)
     return {"route": name, "discarded": discarded}
 
 
@@ -211,7 +211,9 @@ DELIVERIES: List[UnsettledDelivery] = List(
 
 @call("GET", "/deliveries", VIEW_OPERATION, "List unacknowledged deliveries", lists=DELIVERIES)
 async def list_deliveries(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return await request.list(DELIVERIES, MemoryRows(await request.services.deliveries.unsettled()))
+    return await request.list(
+        DELIVERIES, MemoryRows(await request.services.deliveries.unsettled_deliveries())
+    )
 
 
 @call("POST", "/replay", OPERATE_SPOOL, "Send delivered records again")

@@ -29,7 +29,7 @@ from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import AlreadyThere
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, Sees
-from spool.registry.documents import DocumentKind, replaced, version_of
+from spool.registry.documents import DocumentKind, replace_fields, version_of
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, VIEW_STREAM_SETTINGS
 from spool.registry.registry import Registry
@@ -92,7 +92,7 @@ def checked(draft: NewEventMapping) -> NewEventMapping:
     """Return the stored form of a draft. Raises Invalid with the field and the rule."""
     check_one_of("type", draft.type, STREAM_TYPES)
     check_one_of("granularity", draft.granularity, GRANULARITIES)
-    return replaced(
+    return replace_fields(
         draft,
         stream=stream_name(draft.stream),
         event_type=check_text("event_type", draft.event_type, MAX_FIELD),
@@ -120,10 +120,10 @@ class EventMappingTable(ManagedTable[EventMapping]):
     most = MOST
     action = "event_mapping"
 
-    def checked(self, draft: NewEventMapping) -> NewEventMapping:
+    def check_draft(self, draft: NewEventMapping) -> NewEventMapping:
         return checked(draft)
 
-    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+    def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"author": actor.name}
 
     def check_place(

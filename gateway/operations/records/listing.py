@@ -27,7 +27,7 @@ from spool.deliveries.protocols import PastDates
 from spool.ledger.own_records import STEP as RANKED_STEP
 from spool.ledger.own_records import first_after
 from spool.ledger.sums import AHEAD_S, hour_of
-from spool.listing import DESCENDING, ListPage, SortValue, rank_of
+from spool.listing import DESCENDING, ListPage, SortValue, sort_rank
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.permission_sets import VIEW_RECORDS
 from spool.turns.fair_turns import pause
@@ -333,8 +333,8 @@ class _Ranked:
     stored: KeptRecord
 
     def __lt__(self, other: _Ranked) -> bool:
-        own_rank = rank_of(self.value)
-        other_rank = rank_of(other.value)
+        own_rank = sort_rank(self.value)
+        other_rank = sort_rank(other.value)
         if own_rank == other_rank:
             own_rank = (self.stored.place,)
             other_rank = (other.stored.place,)

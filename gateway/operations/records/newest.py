@@ -38,7 +38,7 @@ from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger.own_records import OwnRecord
 from spool.ledger.work import SESSION, UNITS
 from spool.ledger.work_links import BRANCH
-from spool.people import names_in
+from spool.people import values_for_filter
 from spool.record import AI_TELEMETRY, TOPICS, Record
 from spool.registry.permission_sets import VIEW_RECORDS
 
@@ -48,7 +48,9 @@ MOST_SOURCES = 50
 
 def _filter(name: str) -> Filter[KeptRecord]:
     return Filter(
-        values=lambda stored: names_in(name, stored.value), is_open=name in OPEN_SETS, names_people=True
+        values=lambda stored: values_for_filter(name, stored.value),
+        is_open=name in OPEN_SETS,
+        names_people=True,
     )
 
 
@@ -119,12 +121,14 @@ async def records_in_views(
             return stored.counted(name)
         return dimension.value(tuple(map(stored.counted, dimension.sources)))
 
-    holds: Filter[KeptRecord] = Filter(holds=lambda stored, word: view(word).holds(partial(value, stored)))
+    holds: Filter[KeptRecord] = Filter(holds=lambda stored, word: view(word).has_call(partial(value, stored)))
 
     def of(name: str) -> Filter[KeptRecord]:
         if name in UNITS:
             return replace(_unit(name), values=lambda stored: unit_values(stored, name))
-        return Filter(values=lambda stored: names_in(name, partial(value, stored)), names_people=True)
+        return Filter(
+            values=lambda stored: values_for_filter(name, partial(value, stored)), names_people=True
+        )
 
     named = await request.reads.dimensions(units=True)
     filters = {name: of(name) for name in named if name in UNITS or name not in listed.filters}
@@ -182,7 +186,7 @@ def own_record(row: OwnRecord) -> KeptRecord:
 def own_to(request: OperatorRequest[Any, Any]) -> Callable[[Record], bool]:
     """Return a test of closed calls that is True for calls that the person may see."""
     ledger = request.ledger
-    return lambda record: ledger.holds(KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).counted)
+    return lambda record: ledger.has_call(KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).counted)
 
 
 def seen(request: OperatorRequest[Any, Any], stored_records: Iterable[KeptRecord]) -> Iterator[KeptRecord]:

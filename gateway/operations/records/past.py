@@ -80,7 +80,7 @@ async def _older(request: OperatorRequest[Any, Any], spool: SpoolServices) -> tu
     has all records, or if the lake does not state whose calls they are.
     """
     past = spool.past()
-    if past is None or (request.is_limited and past.lacks(request.ledger.sources)):
+    if past is None or (request.is_limited and past.has_unstored(request.ledger.limiting_sources)):
         return None, 0
     floor = await first_after(spool.log, AI_TELEMETRY, 0.0, spool.log.next_number(AI_TELEMETRY))
     return (past if floor > 1 else None), floor

@@ -14,11 +14,11 @@ from spool.ledger.counting import stored_value
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
 from spool.ledger.sums import hour_of, outcome_of
-from spool.ledger.work import UNITS, Digests, is_digest, own_name
+from spool.ledger.work import UNITS, Digests, countable_name, is_digest
 from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
 from spool.log.protocols import Log
 from spool.log.values import Entry
-from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, as_json, moment
+from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, moment, record_to_json
 from spool.turns.fair_turns import pause
 
 # Number of newest records that are searched. Costs of older records are in the totals, and an older record
@@ -80,12 +80,12 @@ class KeptRecord:
         """
         record = self.record.after if isinstance(self.record, Correction) else self.record
         if UNITS[name].is_named:
-            stated = own_name(self.value(f"{TAG}{name}"))
+            stated = countable_name(self.value(f"{TAG}{name}"))
             return (stated if stated or name not in TARGETS else self._linked(name, digests, links),)
         own = getattr(record, name, None)
         if not own:
             return ("",)
-        digest = digests.as_shown(name, own, session=getattr(record, "session", None))
+        digest = digests.shown_digest(name, own, session=getattr(record, "session", None))
         return (digest,) if is_digest(name, own) else (own, digest)
 
     def _linked(self, target: str, digests: Digests, links: UnitLinks) -> str:
@@ -103,7 +103,7 @@ class KeptRecord:
         """Return the value under which totals count the record."""
         if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
             return outcome_of(self.record)[name == "cost_source"]
-        return own_name(str(stored_value(self.value(name))))
+        return countable_name(str(stored_value(self.value(name))))
 
 
 def describe(stored: KeptRecord) -> dict[str, object]:
@@ -117,7 +117,7 @@ def describe_record(record: Record) -> dict[str, object]:
     Describe every field of a record, and the name of the key that sent a call. Destinations do not
     receive that name.
     """
-    row: dict[str, object] = as_json(record)
+    row: dict[str, object] = record_to_json(record)
     if isinstance(record, Correction):
         return {**row, "sender": record.after.sender_key}
     return {**row, "sender": record.sender_key} if isinstance(record, AiRecord) else row

@@ -28,7 +28,7 @@ from spool.ledger.work import UNITS
 from spool.log.planning.corrections import MOST, correction_id
 from spool.log.protocols import Log
 from spool.log.values import Entry
-from spool.people import USER, names_in
+from spool.people import USER, values_for_filter
 from spool.record import TOPICS, Correction, Inference, Record, counted_cost, decimal_text, moment
 from spool.registry.permission_sets import VIEW_RECORDS
 from spool.seen import note_people
@@ -84,7 +84,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
             "ids: it may have been deleted after spool.retention, or be older; search further back "
             "with since"
         )
-    note_people({USER: names_in(USER, stored.value)})
+    note_people({USER: values_for_filter(USER, stored.value)})
     try:
         book = await asyncio.to_thread(services.money.prices)
     except CardUnreadable as error:
@@ -101,10 +101,14 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     }
     if request.is_limited:  # deliveries are left out, because they also contain other people's records
         return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
-    held = [delivery for delivery in await services.spool.deliveries.unsettled() if _holds(delivery, stored)]
+    held = [
+        delivery
+        for delivery in await services.spool.deliveries.unsettled_deliveries()
+        if _holds(delivery, stored)
+    ]
     dead = [
         letter
-        for letter in await services.spool.deliveries.dead()
+        for letter in await services.spool.deliveries.dead_letters()
         if (letter.topic, letter.number) == (stored.topic, stored.number)
     ]
     routes = await services.spool.deliveries.routes()

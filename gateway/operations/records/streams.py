@@ -16,7 +16,7 @@ from gateway.operations.records.published import looked_through
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.deliveries.values import UnknownDelivery
-from spool.record import USAGE_EVENTS, Record, as_json
+from spool.record import USAGE_EVENTS, Record, record_to_json
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_STREAM_SETTINGS
 
 SHOWN_RECORDS = 100  # maximum records shown per delivery, because nobody compares more by hand
@@ -45,7 +45,7 @@ def describe_unknown(unknown: _Unknown) -> dict[str, object]:
         "first": delivery.first,
         "last": delivery.last,
         "reason": delivery.reason,
-        "records": [as_json(record) for record in unknown.records[:SHOWN_RECORDS]],
+        "records": [record_to_json(record) for record in unknown.records[:SHOWN_RECORDS]],
     }
 
 
@@ -90,7 +90,7 @@ async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     services = request.services
     unknown_deliveries = []
-    for delivery in await services.deliveries.unknowns():
+    for delivery in await services.deliveries.unknown_deliveries():
         if delivery.kept is not None:
             entries = [delivery.kept]
         else:
@@ -107,6 +107,6 @@ async def resolve(request: OperatorRequest[SpoolServices, Resolution]) -> Result
     number = request.number("id")
     body = request.body
     async with request.audited("streams.resolve", str(number), {"sent": body.sent}):
-        done = await services.deliveries.resolve(number, sent=body.sent)
+        done = await services.deliveries.settle_unknown(number, sent=body.sent)
     await services.wake(done.route)
     return {"resolved": {"id": done.id, "route": done.route, "first": done.first, "last": done.last}}

@@ -231,7 +231,11 @@ async def _admit_over_http(
             rights=Rights(),
         )
     secret = request.cookies.get(cookie_name(request, services.people))
-    session = await services.installation.require_registry().operators.session(secret) if secret else None
+    session = (
+        await services.installation.require_registry().operators.find_and_extend_session(secret)
+        if secret
+        else None
+    )
     if session is None:
         message = "sign in first, with an operator account or with a link from: tollhouse console link"
         raise Refusal(401, "signed_out", message)

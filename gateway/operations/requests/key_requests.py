@@ -19,7 +19,7 @@ from gateway.http.requests import IDEMPOTENCY_KEY, AdmittedRequest
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.people.authentication.access import Bearer
-from spool.identity import Identity, RequestNames, no_identity, of_item, of_request
+from spool.identity import Identity, RequestNames, build_request_names, no_identity, request_item_id
 from spool.registry.operators import Actor
 
 Held = TypeVar("Held")
@@ -69,7 +69,7 @@ def names_of(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | No
     key = request.http.headers.get(IDEMPOTENCY_KEY)
     if not key:
         return None
-    return of_request(request.bearer.name, request.http.path, key, request.body, *more)
+    return build_request_names(request.bearer.name, request.http.path, key, request.body, *more)
 
 
 def identity_of(names: RequestNames | None, place: int, given: bytes | None) -> Identity:
@@ -80,4 +80,4 @@ def identity_of(names: RequestNames | None, place: int, given: bytes | None) -> 
         return Identity(given)
     if names is None:
         return no_identity()
-    return Identity(of_item(names, place))
+    return Identity(request_item_id(names, place))

@@ -28,7 +28,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor, Session
 from spool.registry.registry import Registry
-from spool.registry.roles import Holder, Rights, holder_of
+from spool.registry.roles import Holder, Rights, session_holder
 
 Services = TypeVar("Services")
 Body = TypeVar("Body")
@@ -107,11 +107,11 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
         change, but never a change without an audit row. If the change fails, a second row records the failure.
         """
         registry = self.registry
-        await registry.note(self.actor, action, target, after=after)
+        await registry.note_change(self.actor, action, target, after=after)
         try:
             yield
         except Exception:
-            await registry.note(self.actor, f"{action}.failed", target)
+            await registry.note_change(self.actor, f"{action}.failed", target)
             raise
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
@@ -120,7 +120,7 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
 
 def holder(people: PeopleServices, session: Session) -> Holder:
     """Return the signed-in user as a role holder."""
-    role_holder = holder_of(session)
+    role_holder = session_holder(session)
     return replace(role_holder, has_default_role=is_default(people, session.issuer, role_holder.groups))
 
 

@@ -242,7 +242,7 @@ class Access:
             and self._may_be_news(secret, scope, address)
         ):
             try:
-                await self._registry.followed()
+                await self._registry.wait_until_caught_up()
             except SpoolError as error:
                 message = "Tollhouse could not check whether this key was created or changed just now; retry"
                 raise Refusal(503, "keys_unavailable", message, retry_after_s=1) from error
@@ -257,7 +257,7 @@ class Access:
         checked = None if key is None else self._bearers.get(key.id)
         if self._registry is None or key is None or checked is None or checked[0] is not key:
             return None
-        return KnownKey(checked, self._registry.keys.ends_at(key))
+        return KnownKey(checked, self._registry.keys.next_secret_end(key))
 
     def still_admits(self, known: KnownKey) -> bool:
         """
@@ -373,7 +373,7 @@ class Access:
         if self._registry is None:
             return {}
         tries = dict(await self._registry.expired_tries.all())
-        tries |= {id: each.joined(tries.get(id)) for id, each in self._unwritten_tries.items()}
+        tries |= {id: each.combine(tries.get(id)) for id, each in self._unwritten_tries.items()}
         now = self._clock.now()
         expired = {key.id: key.expires_at for key in self.keys() if key.state(now) == EXPIRED}
         return {id: each for id, each in tries.items() if expired.get(id) == each.expires_at}
@@ -493,7 +493,7 @@ class Access:
         batch = {key_id: self._seen[key_id] for key_id in self._unwritten}
         self._unwritten.clear()
         try:
-            await self._registry.keys.accessed(batch)
+            await self._registry.keys.store_accesses(batch)
         except SpoolError as error:
             self._unwritten.update(batch)
             extra = {"action": "last_access_failed"}
@@ -515,7 +515,7 @@ class Access:
             await registry.expired_tries.add(batch, keys=registry.keys.all())
         except SpoolError as error:
             for id, tries in batch.items():
-                self._unwritten_tries[id] = tries.joined(self._unwritten_tries.get(id))
+                self._unwritten_tries[id] = tries.combine(self._unwritten_tries.get(id))
             extra = {"action": "expired_tries_not_stored"}
             _log.warning("uses of expired keys could not be stored and are retried: %s", error, extra=extra)
 
@@ -527,7 +527,7 @@ class Access:
         """
         if self._legacy is None or self._registry is None:
             return None
-        outcome = await self._registry.keys.adopt(
+        outcome = await self._registry.keys.adopt_file_secret(
             self._legacy.secret,
             use_case=SEND_AI_TELEMETRY,
             actor=actor or self._deployment,
@@ -566,7 +566,7 @@ class Access:
         # the text of a device key shows whether it is newer than the keys that this process knows
         if not secret or secret.startswith("thd_"):
             return False
-        if self._registry is not None and self._registry.enrolment_tokens.match(secret) is not None:
+        if self._registry is not None and self._registry.enrolment_tokens.find_by_text(secret) is not None:
             return False  # a token never becomes valid again, and its scope never changes
         key = self._find(secret)
         if key is not None:
@@ -585,7 +585,7 @@ class Access:
                 return replace(bearer, may_chain=True) if self._chaining(bearer.name) else bearer
             raise self._guessed(address)
         if secret.startswith(enrolment_tokens.PREFIX) and self._registry is not None:
-            token = self._registry.enrolment_tokens.match(secret)
+            token = self._registry.enrolment_tokens.find_by_text(secret)
             if token is None:
                 raise self._guessed(address)
             return self._bearer_of_token(self._registry, token, address)
@@ -606,7 +606,7 @@ class Access:
         self._seen[key.id] = self._clock.now()
         self._unwritten.add(key.id)
         bearer = self._bearer_of(key)
-        expectation = self._registry.keys.expectation(secret) if self._registry and key.id else None
+        expectation = self._registry.keys.secret_expectation(secret) if self._registry and key.id else None
         return bearer if expectation is None else replace(bearer, expects=(expectation,))
 
     def _bearer_of_token(self, registry: Registry, token: EnrolmentToken, address: str) -> Bearer:
@@ -646,7 +646,7 @@ class Access:
             is_gateway = any(map(names_some, naming))
             bearer = Bearer(
                 key.name,
-                key.granted,
+                key.current_scopes,
                 key.labels,
                 may_chain=bool(naming),
                 is_gateway=is_gateway,
@@ -667,13 +667,13 @@ class Access:
         """
         if self._registry is None:
             return ()
-        if self._registry.is_shared and self._registry.keys.numbered(number) is None:
+        if self._registry.is_shared and self._registry.keys.find_by_number(number) is None:
             # another gateway returned the address, and may have created the key just before
-            await self._registry.followed()
-        key = self._registry.keys.numbered(number)
+            await self._registry.wait_until_caught_up()
+        key = self._registry.keys.find_by_number(number)
         if key is None or key.state(self._clock.now()) != ENABLED:
             raise KeyEnded("the key for which the address was given has ended")
-        return self._registry.keys.expectation_of(number)
+        return self._registry.keys.number_expectation(number)
 
     def _find(self, secret: str) -> Key | None:
         if self._registry is None:
@@ -698,7 +698,7 @@ class Access:
         now = self._clock.now()
         expiry = key.expires_at or now
         tried = ExpiredTries(expires_at=expiry, count=1, newest=now)
-        self._unwritten_tries[key.id] = tried.joined(self._unwritten_tries.get(key.id))
+        self._unwritten_tries[key.id] = tried.combine(self._unwritten_tries.get(key.id))
         message = (
             f"this API key expired on {moment(expiry)}; use another key, or ask an operator to move the date"
         )

@@ -90,11 +90,12 @@ def of_a_gateway(
     assembler: Assembler, operators: OperatorServices, metrics: Metrics, turns: FairTurns
 ) -> Iterator[Task]:
     if assembler.memory is not None:
-        yield Task("memory of spans", partial(learn, assembler.memory, turns.activity))
-    yield Task("loop lag", partial(metrics.lag.run, turns.activity))
+        yield Task("memory of spans", partial(learn, assembler.memory, turns.wait_for_activity))
+    yield Task("loop lag", partial(metrics.lag.run, turns.wait_for_activity))
     questions = operators.installation.questions
     yield Task(
-        "full rounds of the collector", partial(make_full_rounds, questions.until_idle, turns.activity)
+        "full rounds of the collector",
+        partial(make_full_rounds, questions.until_idle, turns.wait_for_activity),
     )
     if assembler.storage.registry is not None:
         yield from _of_the_registry(assembler, operators)
@@ -142,7 +143,7 @@ async def _inspect(operators: OperatorServices) -> None:
 
 async def _follow_erasures(assembler: Assembler) -> None:
     erasing = await imported("spool.erasing")
-    await erasing.follow(assembler.storage, assembler.clock, revoked_by(""))
+    await erasing.run_erasures(assembler.storage, assembler.clock, revoked_by(""))
 
 
 async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
@@ -186,7 +187,7 @@ async def _read_enforcers(reader: Once[EnforcerReader], assembler: Assembler) ->
 async def _retain_files(files: ContainerFiles, assembler: Assembler) -> None:
     while True:
         try:
-            await files.retain(has_upstream=bool(assembler.config.upstream.base_url))
+            await files.delete_expired(has_upstream=bool(assembler.config.upstream.base_url))
         except (SpoolError, OSError) as error:
             _log.warning(
                 "files of container metrics could not be deleted: %s",

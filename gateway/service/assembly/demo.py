@@ -81,9 +81,9 @@ async def report_as_laptops(note: DemoNote, devices: DeviceLifecycle, clock: Clo
     """Send the heartbeats of the demo's laptops while the server runs."""
     while True:
         for id in note.laptops:
-            devices.table.touch(id, lambda device: _heard(device, clock.now(), sends_calls=True))
+            devices.table.change_soon(id, lambda device: _heard(device, clock.now(), sends_calls=True))
         for id in note.losing_laptops:
-            devices.table.touch(id, lambda device: _heard(device, clock.now(), sends_calls=False))
+            devices.table.change_soon(id, lambda device: _heard(device, clock.now(), sends_calls=False))
         await asyncio.sleep(devices.interval_s)
 
 

@@ -28,16 +28,16 @@ async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
     if not config.destinations or storage.registry is None:
         return ()
     from exporters.destinations.catalogue import TYPES
-    from spool.deliveries.protocols import LakeState, kept_landed, kept_verdict
+    from spool.deliveries.protocols import LakeState, kept_verdict, stored_landing_time
 
-    landings = storage.small.of(LANDINGS)
+    landings = storage.small.open_table(LANDINGS)
     table = storage.registry.statements
     lakes = [destination for destination in config.destinations if TYPES[destination.type].build_lake]
     routes = sorted(f"{lake.name}/{topic}" for lake in lakes for topic in lake.topics)
     return [
         LakeState(
             route=route,
-            landed_at=await _landed_at(landings, route) or await kept_landed(table, route),
+            landed_at=await _landed_at(landings, route) or await stored_landing_time(table, route),
             verdict=await kept_verdict(table, route),
         )
         for route in routes
@@ -64,7 +64,7 @@ def past_records(config: Config, storage: Storage) -> PastRecords | None:
 
     return LakeHistory(
         store=open_store(settings, secret_of(settings)),
-        landings=storage.small.of(LANDINGS),
+        landings=storage.small.open_table(LANDINGS),
         route=f"{settings.name}/{AI_TELEMETRY}",
         directory=config.data_dir / "lake",
         leave_out=settings.leave_out,
@@ -91,7 +91,7 @@ async def repair_lake(
         for topic in settings.topics:
             repair = LakeRepair(
                 store=open_store(settings, secret_of(settings)),
-                landings=storage.small.of(LANDINGS),
+                landings=storage.small.open_table(LANDINGS),
                 log=storage.log,
                 clock=clock,
                 destination=settings.name,
@@ -116,7 +116,7 @@ async def recount_lake(
     settings = _lake_of_files(config, destination)
     from exporters.lake.past.log_recount import LogRecount
 
-    landings = storage.small.of(LANDINGS)
+    landings = storage.small.open_table(LANDINGS)
     recount = LogRecount(
         landings=landings,
         log=storage.log,
@@ -142,7 +142,7 @@ def _lake_of_files(config: Config, destination: str) -> DestinationSettings:
 async def _landed_at(landings: Landings, route: str) -> float | None:
     from exporters.lake import manifest
 
-    newest = await landings.before(route, _ANY)
+    newest = await landings.landing_before(route, _ANY)
     return (
         None
         if newest is None

@@ -56,7 +56,7 @@ def limits(
             "devices.max_opamp_connections", config.devices.max_opamp_connections, len(receivers.websockets)
         ),
         Limit("container.max_bytes", container.max_bytes, files.sums.size),
-        Limit("container.max_files", container.max_files, files.sums.known),
+        Limit("container.max_files", container.max_files, files.sums.row_count),
     ]
 
 
@@ -71,7 +71,7 @@ async def shares(
     Return the keys that use nearly all of their share of a common limit. `waiting` is by the kind of limit;
     `senders` is the number of known senders per key.
     """
-    clusters_by_key = Counter(storage.clusters.brought())
+    clusters_by_key = Counter(storage.clusters.first_reporting_keys())
     clusters_by_key[""] = len(storage.clusters) - clusters_by_key.total()
     limits = [
         *nearly_full(
@@ -82,12 +82,14 @@ async def shares(
         ),
         *nearly_full("clusters.max", clusters_by_key, config.clusters.max),
         *nearly_full("container.max_files", storage.container_files.sums.open, config.container.max_files),
-        *nearly_full("container.max_bytes", storage.container_files.sums.waiting, config.container.max_bytes),
+        *nearly_full(
+            "container.max_bytes", storage.container_files.sums.waiting_bytes, config.container.max_bytes
+        ),
         *nearly_gives_way(MAX_SENDERS, senders, config.spool.max_senders),
     ]
     streams = Counter[str]()
     stream_bytes = Counter[str]()
-    for stream in await storage.streams.sizes():
+    for stream in await storage.streams.stream_sizes():
         streams[stream.created_by] += 1
         stream_bytes[stream.created_by] += stream.bytes
     limits += nearly_full("spool.max_streams", streams, config.spool.max_streams)
@@ -96,7 +98,7 @@ async def shares(
         limits += nearly_gives_way(f"spool.pending_items{of}", amount.items, config.spool.pending_items)
         limits += nearly_gives_way(f"spool.pending_bytes{of}", amount.bytes, config.spool.pending_bytes)
     if storage.registry is not None:
-        held = await storage.registry.held()
+        held = await storage.registry.row_counts_by_maker()
         fixed = {INSIGHTS: MAX_INSIGHTS, **storage.registry.fixed_bounds()}
         for limit, counts_by_key in held.items():
             limits += nearly_full(limit, counts_by_key, fixed.get(limit) or config.most(limit))

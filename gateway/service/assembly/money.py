@@ -131,7 +131,7 @@ def row_book(
 
         metrics = UsageSources(
             files=storage.container_files,
-            usage=storage.small.of(CONTAINER_USAGE),
+            usage=storage.small.open_table(CONTAINER_USAGE),
             prices=lambda: config().container.price,
             tags=lambda: [*owner_tags().values(), *config().ledger.tags],
             retention_s=lambda: config().billing.retention,
@@ -145,7 +145,7 @@ def row_book(
                 if connections.is_in_costs(connection.id)
             ],
             owner_tags=owner_tags,
-            people=lambda: People.of_installation(storage.secret, config().privacy.emails),
+            people=lambda: People.for_installation(storage.secret, config().privacy.emails),
             usage=UsageReader(metrics, clock),
         )
         return RowBook(sources, clock)
@@ -207,7 +207,7 @@ def _owner(key_owner: KeyOwner) -> Owner:
     from spool import providers
 
     return Owner(
-        provider=providers.canonical(key_owner.provider),
+        provider=providers.canonical_name(key_owner.provider),
         billed=key_owner.billed,
         api_key=key_owner.api_key,
         team=key_owner.team,
@@ -272,6 +272,6 @@ def device_verdicts(
 async def evaluate_budgets(evaluator: Once[BudgetEvaluator], registry: Registry) -> None:
     """Wait until a budget exists. Then evaluate budgets repeatedly."""
     while not registry.table(BudgetTable).all():
-        await registry.until_changed()
+        await registry.wait_for_change()
     await imported("gateway.money.budgets.evaluator")
     await evaluator().run()

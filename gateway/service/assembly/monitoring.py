@@ -18,7 +18,7 @@ from gateway.operations.money.reports.declared import REPORT_STATES, ScheduledRe
 from gateway.service.assembly.lakes import lake_states
 from gateway.service.assembly.limits import limits
 from gateway.service.assembly.parts import Assembler
-from spool.clock import doubts
+from spool.clock import clock_doubts
 from spool.installation import public_id
 from spool.registry.notices import ChannelState
 from spool.settings import MAX_SENDERS
@@ -61,7 +61,7 @@ def exposition(
 
     async def snapshot() -> Snapshot:
         stats = await storage.log.stats()
-        step_s, held_s = doubts(parts.clock)
+        step_s, held_s = clock_doubts(parts.clock)
         channels = await parts.channel_states()
         states = await storage.deliveries.routes()
         soundness = await storage.ledger.soundness()
@@ -82,7 +82,7 @@ def exposition(
             fleet_states=coverage.states,
             assistants=coverage.assistants,
             clusters=parts.clusters.counts(),
-            waiting_files=await storage.container_files.waiting(),
+            waiting_files=await storage.container_files.waiting_files(),
             failed_attempts=receivers.access.failed_attempts,
             budgets=_standing(budgets.made) if shows_costs and budgets and budgets.made else (),
             reconciled=_reconciled(reconciler.made) if shows_costs and reconciler and reconciler.made else (),
@@ -98,7 +98,7 @@ def exposition(
                     stats,
                     receivers,
                     states,
-                    await storage.streams.sizes(),
+                    await storage.streams.stream_sizes(),
                     len(devices.table),
                     storage.container_files,
                 ),

@@ -40,7 +40,7 @@ from gateway.service.assembly.parts import Assembler
 from gateway.service.assembly.prices import installed_prices
 from gateway.service.assembly.storage import open_storage
 from spool.clock import Clock
-from spool.leases import lease_of
+from spool.leases import lease_name
 from spool.ledger.colours import NAME_COLOURS
 from spool.settings import SpoolSettings
 from spool.storage import Storage
@@ -100,7 +100,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         deliveries=storage.deliveries,
         streams=storage.streams,
         clock=parts.clock,
-        wake=lambda route: storage.leases.wake(lease_of(route)),
+        wake=lambda route: storage.leases.wake_tasks(lease_name(route)),
         syncs=routes.sync_states,
         destination_types=lambda: {each.name: each.type for each in parts.config.destinations},
         events_sent_as=lambda type: _sent_as(parts.upstream(), type),
@@ -144,7 +144,7 @@ def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Ur
         registry_problem=storage.registry_problem,
         clock=clock,
         ledger=storage.ledger,
-        colours=storage.small.of(NAME_COLOURS),
+        colours=storage.small.open_table(NAME_COLOURS),
         log=storage.log,
         streams=storage.streams,
         billing=billing,

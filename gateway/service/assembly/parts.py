@@ -120,7 +120,7 @@ class Assembler:
         )
         self.billing_connections = BillingConnections(
             storage.registry,
-            storage.small.of(BILLING_DROPS),
+            storage.small.open_table(BILLING_DROPS),
             clock,
             config.billing,
             configured=config.upstream.connection_id,
@@ -186,7 +186,7 @@ class Assembler:
     def people(self, config: Config) -> People:
         known = self.storage.ledger.people
         persons = None if known is None else known.persons
-        return People.of_installation(self.storage.secret, config.privacy.emails, persons)
+        return People.for_installation(self.storage.secret, config.privacy.emails, persons)
 
     def options(self, config: Config) -> Options:
         return Options(
@@ -323,7 +323,7 @@ class Assembler:
     def tell_settings(self, prices: PriceBook) -> None:
         """Publish the settings that are in effect here to the other gateways on this storage."""
         setting_digests = digests(self.config, prices=prices.version, secret=self.storage.secret)
-        self.storage.leases.tell(setting_digests)
+        self.storage.leases.publish_settings(setting_digests)
 
     def receiver_services(
         self, access: Access, window: MergeWindow | SharedMergeWindow, metrics: Metrics
@@ -356,7 +356,7 @@ class Assembler:
         storage = self.storage
         settings = config.upstream
         client = build_client(settings, clock=self.clock)
-        hours, is_open = storage.small.of(BILLING_HOURS), self.billing_connections.is_open
+        hours, is_open = storage.small.open_table(BILLING_HOURS), self.billing_connections.is_open
         billing = BillingSync(
             storage.ledger, hours, client, settings, self.locks, clock=self.clock, is_open=is_open
         )
@@ -439,7 +439,7 @@ async def follow_own_prices(intake: Intake, parts: Assembler, registry: Registry
     while True:
         current = overrides(registry), price_terms(registry)
         if current == known:
-            await registry.until_changed()
+            await registry.wait_for_change()
             continue
         known = current
         try:

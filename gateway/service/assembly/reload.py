@@ -201,7 +201,7 @@ class Reload:
     async def _audit(self, actor: Actor, action: str, after: Mapping[str, object]) -> None:
         registry = self.operators.installation.registry
         if registry is not None:
-            await registry.note(actor, action, "configuration", after=after)
+            await registry.note_change(actor, action, "configuration", after=after)
 
     def _told(self, config_change: ConfigChange, changed: list[str], problems: list[str]) -> Reloaded:
         outcome = Reloaded(

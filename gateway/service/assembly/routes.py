@@ -82,7 +82,7 @@ def _lake_context(parts: Assembler, config: Config) -> LakeContext | None:
     storage = parts.storage
     return LakeContext(
         directory=config.data_dir / "lake",
-        landings=storage.small.of(LANDINGS),
+        landings=storage.small.open_table(LANDINGS),
         installation=public_id(storage.secret),
         books=storage.log.books,
         routes=storage.deliveries.routes,
@@ -97,7 +97,7 @@ def _upstream_context(parts: Assembler, config: Config) -> UpstreamContext:
     return UpstreamContext(
         log=storage.log,
         streams=storage.streams,
-        learn=storage.book.learn,
+        learn=storage.book.learn_streams,
         locks=parts.locks,
         id_upstream=parts.billing_connections.id_upstream,
         single_writer=frozenset(stream.name for stream in config.streams if stream.single_writer),
@@ -110,7 +110,7 @@ async def follow_event_mappings(parts: Assembler, routes: Forwarder, registry: R
     while True:
         current = mappings(registry)
         if current == known:
-            await registry.until_changed()
+            await registry.wait_for_change()
             continue
         known = current
         async with parts.routing:

@@ -50,7 +50,7 @@ from spool.clock import Clock
 from spool.errors import SpoolDamaged
 from spool.log.protocols import Observer
 from spool.log.values import Commit
-from spool.packed.native import NativeUse, use
+from spool.packed.native import NativeUse, load_if_enabled
 
 if TYPE_CHECKING:
     from gateway.devices.opamp.instances import OpampInstances
@@ -114,7 +114,7 @@ def compiled_module(config: Config, metrics: Metrics) -> NativeUse:
     Return the compiled module if it is enabled and installed. If it is installed but cannot be used, a log line says
     why.
     """
-    native = use(config.server.native)
+    native = load_if_enabled(config.server.native)
     metrics.watch_native(native)
     if not native.is_on and native.is_installed:
         _log.warning(

@@ -113,7 +113,7 @@ async def open_storage(
     try:
         if storage.registry is not None:
             apply_privacy(storage.registry, config.privacy)
-            storage.devices.auditor = storage.registry.note_all
+            storage.devices.auditor = storage.registry.note_changes
         yield storage
     finally:
         await storage.close()

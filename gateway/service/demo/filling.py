@@ -265,15 +265,15 @@ async def fill(
 async def _comment(registry: Registry, words: frozenset[str]) -> None:
     """Comment on each insight with the planted problem that its detector should find."""
     texts = {FOUND_BY[word]: text for word, text in PLANTS.items() if word in words}
-    for insight in await registry.insights.found():
+    for insight in await registry.insights.detector_insights():
         text = texts.get(str(insight.finding).partition(":")[0])
         if text is not None:
-            await registry.insights.comment(insight.id, f"Planted by the demo: {text}.", actor=ACTOR)
+            await registry.insights.add_comment(insight.id, f"Planted by the demo: {text}.", actor=ACTOR)
 
 
 async def _titles(registry: Registry) -> dict[str, list[str]]:
     titles: dict[str, list[str]] = defaultdict(list)
-    for insight in await registry.insights.found():
+    for insight in await registry.insights.detector_insights():
         titles[str(insight.finding).partition(":")[0]].append(insight.title)
     for recommendation in await registry.recommendations.all():
         titles[recommendation.saving.type].append("")

@@ -20,7 +20,7 @@ import msgspec
 from gateway.intake.prices import PriceBook
 from gateway.service.demo.plants import Plants, Turn
 from gateway.service.demo.workloads import WORKLOADS, Workload
-from spool.identity import Identity, of_call
+from spool.identity import Identity, call_identity
 from spool.record import CURRENCY, NS, AiRecord, Inference, UsageMetric
 
 DAY_S = 86400
@@ -145,7 +145,7 @@ class Month:
             if twin.source == call.source:
                 self._bill(twin)
             twin.span_id = f"{self._random.getrandbits(64):016x}"
-            yield twin, of_call(twin, span=True)
+            yield twin, call_identity(twin, span=True)
         if workload.source == "claude_code":
             yield from self._counters(call)
 
@@ -197,8 +197,8 @@ class Month:
 
     def _identified(self, workload: Workload, call: Inference) -> Report:
         if call.status == "error" or not workload.response_ids:
-            return call, of_call(call, span=True)
-        return call, of_call(call, response_id=call.request_id, own_id=call.request_id)
+            return call, call_identity(call, span=True)
+        return call, call_identity(call, response_id=call.request_id, own_id=call.request_id)
 
     def _counters(self, call: Inference) -> Iterator[Report]:
         """

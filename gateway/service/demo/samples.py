@@ -145,7 +145,7 @@ async def _keys(registry: Registry, clock: SetClock, now: float, plant_names: fr
         scopes = [INGEST, "views:delete_view"]
         wide = await registry.keys.create(name="Planted wide key", scopes=scopes, actor=ACTOR)
         last[wide[0].id] = now
-    await registry.keys.accessed(last)
+    await registry.keys.store_accesses(last)
 
 
 async def _sender_hours(registry: Registry, now: float, words: frozenset[str]) -> None:
@@ -187,23 +187,25 @@ async def _devices(storage: Storage, now: float, begin: int, losing: Sequence[st
             uses=dict.fromkeys(assistants if loses else (), uses),
             heartbeat=msgspec.json.encode({"assistants": dict.fromkeys(assistants, claim), "os": os}),
         )
-        await storage.devices.keep(device)
+        await storage.devices.replace_row(device)
 
 
 async def _routes(deliveries: Deliveries, plant_names: Sequence[str], now: float) -> None:
-    await deliveries.declare(
+    await deliveries.set_routes(
         [RouteSpec(name=ROUTES[word], topic=topic_of(ROUTES[word])) for word in plant_names]
     )
     if "parked-route" in plant_names:
         await deliveries.set_state(ROUTES["parked-route"], PARKED, REFUSAL)
     for _ in range(DEAD if "dead-letters" in plant_names else 0):
-        delivery = await deliveries.due(ROUTES["dead-letters"], now=now, max_records=1)
+        delivery = await deliveries.take_due(ROUTES["dead-letters"], now=now, max_records=1)
         if delivery is not None:
             await deliveries.set_aside(delivery, error="the record's model is not allowed here", status="422")
     if "unknown-arrival" in plant_names:
-        cut_off = await deliveries.due(ROUTES["unknown-arrival"], now=now, max_records=SUMS)
+        cut_off = await deliveries.take_due(ROUTES["unknown-arrival"], now=now, max_records=SUMS)
         if cut_off is not None:
-            await deliveries.unknown(cut_off, reason="no answer within 30 s; the sums may have been added")
+            await deliveries.mark_unknown(
+                cut_off, reason="no answer within 30 s; the sums may have been added"
+            )
 
 
 def _sums(now: float) -> Submission:

@@ -55,7 +55,7 @@ class RememberedCosts:
         """
         if not _is_over(query, now):
             return costs(rows, query, limit, rates)
-        marks = marks_of(rows.state(), query.since, query.until, is_billed=bool(query.arranged))
+        marks = marks_of(rows.state_values(), query.since, query.until, is_billed=bool(query.arranged))
         key = _query_key(query)
         cost_rows = self._find_answer(key, marks)
         if cost_rows is None:

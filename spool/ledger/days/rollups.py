@@ -73,7 +73,7 @@ class Division:
         self._choices = [choice for choice in choices if choice[0] <= longest]
         self._made: Collection[Made] = ()
         if until - since >= DAY_S:
-            self._made = rows.rollups(since, until)
+            self._made = rows.marked_rollups(since, until)
 
     def divide_days(self, low: int, high: int) -> Iterator[Span]:
         """Divide a range of whole days. The last day may be cut if it has no sums after the cut."""
@@ -124,7 +124,7 @@ def _usable_billed_rollups(named: frozenset[str]) -> list[tuple[int, int]]:
 def stored_sources(query: CostQuery) -> frozenset[str]:
     """Return the stored dimensions and tags that a query needs."""
     source_names = set[str]()
-    for name in query.named:
+    for name in query.used_dimensions:
         source_names.update(query.derived[name].sources if name in query.derived else (name,))
     return frozenset(source_names)
 
@@ -136,9 +136,9 @@ def next_missing_rollup(rows: LedgerRows, daily: int, now: int) -> Made | None:
     It covers days before `daily`. For billed costs, it covers finished days and weeks.
     """
     missing_rollup = None
-    first = rows.oldest(DAY_S, 0)
+    first = rows.first_start_since(DAY_S, 0)
     if first is not None and first < daily:
-        existing = set(rows.rollups(begin(FOUR_WEEKS_S, first), daily))
+        existing = set(rows.marked_rollups(begin(FOUR_WEEKS_S, first), daily))
         missing_rollup = next(
             (candidate for candidate in _all_rollups(first, daily) if candidate not in existing), None
         )
@@ -169,7 +169,7 @@ def _missing_billed(rows: LedgerRows, now: int) -> Made | None:
     days = rows.billed_starts(0, now)
     if not days:
         return None
-    existing = set(rows.rollups(begin(FOUR_WEEKS_S, days[0]), now))
+    existing = set(rows.marked_rollups(begin(FOUR_WEEKS_S, days[0]), now))
     for width in reversed(ROLLUP_WIDTHS):
         numbers = [rollup.number for rollup in OF_BILLED if width in rollup.widths]
         starts = {begin(width, day) for day in days}
@@ -198,7 +198,7 @@ def rollup_dimensions(number: int) -> tuple[str, ...]:
 def is_wrong_rollup(rows: LedgerRows, place: Made) -> bool:
     """Return True if a rollup is marked as valid but differs from the sums of its days."""
     number, width, start = place
-    if place not in rows.rollups(start, start + 1):
+    if place not in rows.marked_rollups(start, start + 1):
         return False
     return rows.differs_rollup(number, rollup_dimensions(number), width, start)
 

@@ -14,7 +14,7 @@ from spool.errors import NotKept
 from spool.ledger.ledger_rows import LedgerRows, Span
 from spool.ledger.sums import DAY_S, FOUR_WEEKS_S, HOUR_S, begin
 from spool.ledger.work import ROLLUP
-from spool.record import CURRENCY, border
+from spool.record import CURRENCY, format_to_second
 
 if TYPE_CHECKING:
     from spool.ledger.days.rollups import Division
@@ -33,10 +33,10 @@ def check_not_split(rows: LedgerRows, hourly: int, instants: Iterable[float]) ->
     for instant in instants:
         width = HOUR_S if instant >= hourly else DAY_S
         start = int(instant // width) * width
-        if start != instant and rows.numbers(width, start):
+        if start != instant and rows.numbers_in_period(width, start):
             raise NotKept(
                 f"{_hours_hint() if width == HOUR_S else _days_hint(hourly)}. Your period splits a stored sum "
-                f"at {border(instant)}"
+                f"at {format_to_second(instant)}"
             )
 
 
@@ -47,7 +47,7 @@ def check_hours(hourly: int, since: float) -> None:
 
 
 def _border_hint(hourly: int) -> str:
-    since = border(hourly)
+    since = format_to_second(hourly)
     return f"before {since}, {PER_DAY}. Choose a start of {since} or later"
 
 

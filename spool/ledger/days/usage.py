@@ -16,7 +16,7 @@ from spool.ledger.counting import smallest_period, state_of
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.repricing import TokenSum, token_sum
 from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, sized
-from spool.turns.threads import ordered
+from spool.turns.threads import sort_in_steps
 
 # -- sums that can be priced: the dimensions that decide their price, and their cost -------------------------
 
@@ -47,7 +47,7 @@ def sums_of_day(
     `chosen` selects sums by their dimensions; None selects all.
     """
     day_sums = [day_sum for sums in sums_of_days(rows, (day,), most, chosen) for day_sum in sums]
-    return ordered(day_sums, key=lambda day_sum: (-day_sum.cost, day_sum.dimensions))
+    return sort_in_steps(day_sums, key=lambda day_sum: (-day_sum.cost, day_sum.dimensions))
 
 
 def sums_of_days(
@@ -69,7 +69,7 @@ def sums_of_days(
         places = [(-measures[-1], number) for number, measures in summed.items() if measures[-1] > 0]
         if chosen is None:
             places = _most_expensive_places(places, most)
-        read = rows.dimensions([number for _, number in places if number not in known])
+        read = rows.dimensions_by_number([number for _, number in places if number not in known])
         for number, dimensions in read.items():
             known[number] = dimensions if chosen is None or chosen(dimensions) else None
         named_sums = [
@@ -94,7 +94,7 @@ def _sum_tokens(
         for number, measures in rows.token_sums(width, start, dearest=dearest):
             before = summed.get(number)
             summed[number] = measures if before is None else list(map(add, before, measures))
-        for number, quantities in rows.meters(width, start).items():
+        for number, quantities in rows.read_meters(width, start).items():
             meters.setdefault(number, Counter()).update(quantities)
     return summed, meters
 
@@ -103,16 +103,16 @@ def _most_expensive_places(places: list[tuple[int, int]], most: int) -> list[tup
     """Return the `most` most expensive of `places`, and all others with the same cost as the last of them."""
     if len(places) <= most:
         return places
-    last, _ = ordered(places, key=itemgetter(0))[most - 1]
+    last, _ = sort_in_steps(places, key=itemgetter(0))[most - 1]
     return [entry for entry in places if entry[0] <= last]
 
 
 def _most_expensive_sums(named_sums: list[_Named], most: int) -> list[_Named]:
     """Return the `most` most expensive sums. Sums with equal cost are ordered by their dimensions."""
-    named_sums = ordered(named_sums, key=itemgetter(0))
+    named_sums = sort_in_steps(named_sums, key=itemgetter(0))
     last = named_sums[most - 1][0]
     dearer = [entry for entry in named_sums if entry[0] < last]
-    equal = ordered((entry for entry in named_sums if entry[0] == last), key=itemgetter(2, 1))
+    equal = sort_in_steps((entry for entry in named_sums if entry[0] == last), key=itemgetter(2, 1))
     return [*dearer, *equal[: most - len(dearer)]]
 
 
@@ -161,7 +161,7 @@ def usage_of_day(rows: LedgerRows, day: int, *, whole: bool = False) -> list[Usa
     meters: dict[Dimensions, Counter[str]] = {}
     width = width_of_day(rows, day)
     for start in range(day, day + DAY_S, width):
-        for dimensions, measures in rows.sums(width, start):
+        for dimensions, measures in rows.read_sums(width, start):
             if dimensions.status == "cached":
                 continue
             key = dimensions._replace(**nobody)

@@ -171,7 +171,7 @@ class GroupWriter:
         receipt: asyncio.Future[Receipt] = self._loop.create_future()
         until = now + self._wait_s
         if party is not None:
-            party.turns.submits(party)
+            party.turns.note_submission(party)
         if (0.0 if party is None else party.used) < self._least / FAR_LESS:
             self._lighter.set()
             self.is_overtaken = True
@@ -410,7 +410,7 @@ def _charge_parties(group: Sequence[_WaitingSubmission]) -> None:
     """
     for waiter in group:
         if waiter.party is not None:
-            waiter.party.spend(SUBMISSION_S + waiter.records * RECORD_S)
+            waiter.party.charge_time(SUBMISSION_S + waiter.records * RECORD_S)
 
 
 def _record_count(group: Sequence[_WaitingSubmission]) -> int:

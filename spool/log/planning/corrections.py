@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from spool.identity import of_derived
+from spool.identity import derived_id
 from spool.log.amendments import TOKENS, changes_mode, names_person, replace_fields
 from spool.record import RUNS, Correction, Inference, Record
 
@@ -39,7 +39,7 @@ Find = Callable[[bytes], Record | None]
 
 def correction_id(record_id: bytes, place: int) -> bytes:
     """Return the id of the correction at a position of the chain. Positions begin at 1."""
-    return of_derived(record_id, f"correction {place}")
+    return derived_id(record_id, f"correction {place}")
 
 
 def newest_state(record: Inference, find: Find) -> tuple[Inference, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 
-from spool.identity import Identity, of_derived
+from spool.identity import Identity, derived_id
 from spool.record import Inference
 
 
@@ -103,16 +103,16 @@ class KnownCosts:
 
 
 def _guess_name(record_id: bytes) -> bytes:
-    return of_derived(record_id, "guessed cost")
+    return derived_id(record_id, "guessed cost")
 
 
 def _final_name(record_id: bytes) -> bytes:
-    return of_derived(record_id, "final cost")
+    return derived_id(record_id, "final cost")
 
 
 def _taken_over(record_id: bytes) -> bytes:
-    return of_derived(record_id, "cost of a later report")
+    return derived_id(record_id, "cost of a later report")
 
 
 def _from_key(record_id: bytes, key: str | None) -> bytes:
-    return of_derived(record_id, f"cost from {key}")
+    return derived_id(record_id, f"cost from {key}")

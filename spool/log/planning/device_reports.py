@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from spool.identity import digest, of_derived
+from spool.identity import derived_id, hash_parts
 from spool.log.amendments import TOKENS, replace_fields
 from spool.log.planning.costs import has_cost
 from spool.people import USER_EMAIL
@@ -169,7 +169,7 @@ def changed_fields(known: Inference, new: Inference, *, is_open: bool) -> dict[s
 
 # Every later report of a call is looked up under this name. Flipping the bits of a hash makes a unique name in a
 # tenth of the time of a new hash.
-_HEARD: Final = int.from_bytes(digest(8, "reported by a device"))
+_HEARD: Final = int.from_bytes(hash_parts(8, "reported by a device"))
 
 
 def _heard_name(record_id: bytes) -> bytes:
@@ -177,16 +177,16 @@ def _heard_name(record_id: bytes) -> bytes:
 
 
 def _measured_name(record_id: bytes) -> bytes:
-    return of_derived(record_id, "measured by a device")
+    return derived_id(record_id, "measured by a device")
 
 
 def _decided_name(record_id: bytes) -> bytes:
-    return of_derived(record_id, "decided by a server")
+    return derived_id(record_id, "decided by a server")
 
 
 def _claim_name(record_id: bytes, name: str) -> bytes:
-    return of_derived(record_id, f"a device states {name}")
+    return derived_id(record_id, f"a device states {name}")
 
 
 def _settled_name(record_id: bytes, name: str) -> bytes:
-    return of_derived(record_id, f"a server states {name}")
+    return derived_id(record_id, f"a server states {name}")

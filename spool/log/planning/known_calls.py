@@ -18,10 +18,10 @@ from spool.identity import (
     ANY_SCOPE,
     Identity,
     Nesting,
-    form_of,
-    from_sender,
+    derived_id,
+    id_prefix,
     is_of_span_side,
-    of_derived,
+    limit_to_sender,
     span_marks,
 )
 from spool.log import books, duplicates
@@ -122,7 +122,7 @@ class KnownCalls:
         if pair_names:
             self._used_names.update(pair_names)
             self._used_names.update(
-                of_derived(known.id, _GUESSED) for known in self._records_of_call(place)[-1:]
+                derived_id(known.id, _GUESSED) for known in self._records_of_call(place)[-1:]
             )
 
     def is_of_another_call(self, place: int, record: Record, scope: str | None, hours: Iterable[int]) -> bool:
@@ -155,11 +155,11 @@ class KnownCalls:
 
     def _is_guessed(self, known: Inference, hours: Iterable[int]) -> bool:
         """Return True if a report joined a record by a rounded time."""
-        return self.find_place(of_derived(known.id, _GUESSED), hours) is not None
+        return self.find_place(derived_id(known.id, _GUESSED), hours) is not None
 
     def _has_form(self, known: Inference, form: str, hours: Iterable[int]) -> bool:
         """Return True if a report of a record has an id of this form."""
-        return form_of(known) == form or self.find_place(of_derived(known.id, form), hours) is not None
+        return id_prefix(known) == form or self.find_place(derived_id(known.id, form), hours) is not None
 
     def find_nested(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
         """
@@ -184,7 +184,7 @@ class KnownCalls:
     def _keep_relay_names(self, place: int) -> None:
         """Keep the names of a record that has the reports of an assistant and of its gateway."""
         for known in self._records_of_call(place)[-1:]:
-            self._used_names.update((relay_name(known), of_derived(known.id, _GUESSED)))
+            self._used_names.update((relay_name(known), derived_id(known.id, _GUESSED)))
 
     @property
     def used_names(self) -> Sequence[bytes]:
@@ -420,9 +420,9 @@ class KnownCalls:
         topic, number = duplicates.decode_place(place)
         # all names of a new record have been looked up before
         known_in = hours if number < self._plan.first.get(topic, 1) else ()
-        form, known = form_of(record) if isinstance(record, Inference) else None, self._record_at(place)
-        if form is not None and isinstance(known, Inference) and form != form_of(known):
-            self._used_names.add(of_derived(known.id, form))
+        form, known = id_prefix(record) if isinstance(record, Inference) else None, self._record_at(place)
+        if form is not None and isinstance(known, Inference) and form != id_prefix(known):
+            self._used_names.add(derived_id(known.id, form))
         if identity.scope is not None and isinstance(known, Inference):
             self._used_names.update(span_marks(known.id, "", identity.scope))
         if known is record and isinstance(record, Inference):
@@ -474,7 +474,7 @@ class KnownCalls:
         begin = self._plan.first.get(topic, 1)
         if number >= begin:
             return self._plan.records[topic][number - begin]
-        known = self._reader.record(topic, number)
+        known = self._reader.read_record(topic, number)
         fields = self._plan.amendments.get((topic, number))
         return replace_fields(known, fields) if fields and isinstance(known, Inference) else known
 
@@ -583,7 +583,7 @@ class KnownCalls:
         if nesting is None or self._nested is record:
             return None
         self._nested = record
-        nesting = from_sender(nesting, record.sender_key)
+        nesting = limit_to_sender(nesting, record.sender_key)
         found = self._nested_reports(hours).find(record, nesting, own)
         self._used_names.update(found.names)
         return found.place
@@ -655,7 +655,7 @@ class KnownCalls:
             if place is None or (nesting is not None and self._is_paired(place, nesting, hours)):
                 continue
             pair_names = (
-                [of_derived(name, "told") for name in (own, other_name)] if _is_step(own, links) else []
+                [derived_id(name, "told") for name in (own, other_name)] if _is_step(own, links) else []
             )
             if pair_names and self._has_another_id(place, record, hours):
                 continue
@@ -665,7 +665,7 @@ class KnownCalls:
 
     def _has_another_id(self, place: int, record: Inference, hours: Iterable[int]) -> bool:
         """Return True if a call has an id of the same form as a report's id, and the two differ."""
-        form = form_of(record)
+        form = id_prefix(record)
         return form is not None and any(
             known.request_id != record.request_id and self._has_form(known, form, hours)
             for known in self._records_of_call(place)
@@ -695,7 +695,7 @@ class KnownCalls:
             return True
         if not is_claim and not is_guess and not any(self._is_guessed(each, hours) for each in both):
             return False
-        forms = {form for each in (*both, reporter) if (form := form_of(each)) is not None}
+        forms = {form for each in (*both, reporter) if (form := id_prefix(each)) is not None}
         return any(all(self._has_form(each, form, hours) for each in both) for form in forms)
 
     def _is_call(self, place: int) -> bool:

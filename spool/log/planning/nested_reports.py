@@ -17,8 +17,16 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from spool.identity import STEP_NS, Nesting, inputs_of, nested_name, nested_times, of_derived, times_name
-from spool.record import Inference, names_of
+from spool.identity import (
+    STEP_NS,
+    Nesting,
+    derived_id,
+    nested_name,
+    nested_times,
+    possible_inputs,
+    times_name,
+)
+from spool.record import Inference, further_names
 
 MOST_IN_STEP: Final = 4096  # limit of reports with one key in one step; further reports are not joined
 MOST_READ: Final = 32  # limit of records that a search reads per key and step, newest first
@@ -84,7 +92,7 @@ def count_filed(name_of: Callable[[int], bytes], place_of: PlaceOf) -> int:
 
 def pair_name(counting: Inference) -> bytes:
     """Return the name that a record has once it is the call of both reports."""
-    return of_derived(counting.id, "nested")
+    return derived_id(counting.id, "nested")
 
 
 class NestedReports:
@@ -128,7 +136,7 @@ class NestedReports:
         return not any(
             overlie(own, times)
             for record in records
-            for times in nested_times(names_of(record), is_inner=nesting.is_inner)
+            for times in nested_times(further_names(record), is_inner=nesting.is_inner)
         )
 
     def _counting_record(self, place: int) -> Inference | None:
@@ -149,7 +157,7 @@ class NestedReports:
                 continue
             other = records[0]
             # a report that joined a closed record could not add its times
-            stated = nested_times(names_of(other), is_inner=not is_inner)
+            stated = nested_times(further_names(other), is_inner=not is_inner)
             slack = SLACK_NS if stated else LATEST_END_NS
             for other_times in stated or [_times_of(other)]:
                 nested = (times, other_times) if is_inner else (other_times, times)
@@ -163,12 +171,12 @@ class NestedReports:
         """Return True if a call has no report of this kind. `records` is its record and those that count it."""
         if any(self._place_of(pair_name(record)) is not None for record in records):
             return False
-        return not any(nested_times(names_of(record), is_inner=is_inner) for record in records)
+        return not any(nested_times(further_names(record), is_inner=is_inner) for record in records)
 
     def _is_within_another(self, fit: _Fit) -> bool:
         """Return True if the SDK's report was filed because it is within several other calls."""
         key_of_call, _, _ = fit.key.rpartition("\0")
-        keys = tuple([f"{key_of_call}\0{count}" for count in inputs_of(fit.record)])
+        keys = tuple([f"{key_of_call}\0{count}" for count in possible_inputs(fit.record)])
         return bool(self._fitting_calls(fit.record, Nesting(True, keys, *fit.times)))
 
     def _filing_names(self, nesting: Nesting) -> Iterator[bytes]:
@@ -202,7 +210,7 @@ def _is_within(inner: Times, outer: Times, slack: int) -> bool:
 
 def are_same(inner: Inference, outer: Inference) -> bool:
     """Return True if two reports have the same model and the same counts."""
-    has_input = (outer.input_tokens or 0) in inputs_of(inner)
+    has_input = (outer.input_tokens or 0) in possible_inputs(inner)
     has_counts = has_input and (inner.output_tokens or 0) == (outer.output_tokens or 0)
     return has_counts and not _model_names(inner).isdisjoint(_model_names(outer))
 

@@ -32,11 +32,11 @@ _REUSED = "the idempotency key of this submission was used for another body, so 
 class PlanReader(Protocol):
     """Reader of the stored data that a plan needs."""
 
-    def record(self, topic: str, number: int) -> Record | None:
+    def read_record(self, topic: str, number: int) -> Record | None:
         """Return a stored record with its added reports. Return None if it is deleted or damaged."""
         ...
 
-    def series(self, series: bytes) -> SeriesState | None: ...
+    def read_series(self, series: bytes) -> SeriesState | None: ...
 
     def series_known_since(self) -> float:
         """

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from spool.identity import Identity, Nesting, Relay, from_sender, span_marks
+from spool.identity import Identity, Nesting, Relay, limit_to_sender, span_marks
 from spool.log import books, duplicates
 from spool.log.books import Terms
 from spool.log.counted_names import sum_by_type
@@ -36,9 +36,9 @@ from spool.record import (
     Inference,
     KeyedRecord,
     Record,
-    request_names_of,
+    request_names,
 )
-from spool.registry.bearers import ended
+from spool.registry.bearers import ended_positions
 
 _log = logging.getLogger(__name__)
 _source = attrgetter("source")
@@ -87,7 +87,7 @@ class Planner:
             for record, identity in zip(submission.records, submission.identities, strict=True):
                 _, near = hours.filing_hours(record)
                 if identity.nesting is not None:
-                    nesting = from_sender(identity.nesting, getattr(record, "sender_key", None))
+                    nesting = limit_to_sender(identity.nesting, getattr(record, "sender_key", None))
                     places.update(self._nested_places(nesting, near, now))
                 if identity.relay is not None:
                     places.update(self._relayed_places(identity.relay, near, now))
@@ -133,7 +133,7 @@ class Planner:
         raise to abort.
         """
         failed = stale_submissions(group, reader.partial_report)
-        gone = ended(group, reader.partial_report) if failed else set()
+        gone = ended_positions(group, reader.partial_report) if failed else set()
         plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)
         self.spans.begin()
         hours = NearHours(int(now * NS))
@@ -378,7 +378,7 @@ class _SubmissionPlanner:
         if request is not None and new and isinstance(new[0], KeyedRecord):
             new[0].request = request.key + request.body
         for number, record in enumerate(new, self._first + begin):
-            for name in request_names_of(record):
+            for name in request_names(record):
                 self._known.file_name(name, duplicates.encode_place(self._terms.topic, number), hour)
 
     def _find_by_other_names(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
@@ -410,7 +410,7 @@ class _SubmissionPlanner:
                 yield delta_record(point, delta)
 
     def _series_state(self, point: CounterPoint) -> SeriesState | None:
-        return self._plan.series.get(point.series) or self._reader.series(point.series)
+        return self._plan.series.get(point.series) or self._reader.read_series(point.series)
 
     def _series_known_since(self) -> int:
         since = self._reader.series_known_since()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from spool.identity import AS_ASSISTANT, AS_GATEWAY, STEP_NS, Relay, of_derived, relayed_name
+from spool.identity import AS_ASSISTANT, AS_GATEWAY, STEP_NS, Relay, derived_id, relayed_name
 from spool.log.planning.nested_reports import MOST_READ, NestedMatch, PlaceOf, RecordsOf, count_filed
 from spool.record import Inference
 
@@ -31,7 +31,7 @@ def other_reports(relay: Relay, place_of: PlaceOf) -> Iterator[int]:
 
 def pair_name(counting: Inference) -> bytes:
     """Return the name that a record has once it is the call of both reports."""
-    return of_derived(counting.id, "relayed")
+    return derived_id(counting.id, "relayed")
 
 
 class RelayedReports:

@@ -13,8 +13,14 @@ from psycopg.abc import Params
 from psycopg.pq import TransactionStatus
 
 from spool.errors import SpoolUnavailable
-from spool.postgres.connections.standby import BARRIER, STANDBY_STATE, StandbyState, refused, standby_state
-from spool.postgres.connections.target import CommitUnknown, Unconfirmed, local_settings, said
+from spool.postgres.connections.standby import (
+    BARRIER,
+    STANDBY_STATE,
+    StandbyState,
+    no_standby_error,
+    standby_state,
+)
+from spool.postgres.connections.target import CommitUnknown, Unconfirmed, error_line, local_settings
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
@@ -38,7 +44,7 @@ class WatchedConnection(Connection):
         self.execute(statement)
 
     @contextmanager
-    def begun(self) -> Iterator[psycopg.Pipeline]:
+    def begin_with_statements(self) -> Iterator[psycopg.Pipeline]:
         """Begin a transaction together with the statements of the block."""
         with self.pipeline() as pipeline:
             self.begin(READ_COMMITTED)
@@ -54,7 +60,7 @@ class WatchedConnection(Connection):
         """
         try:
             with super().pipeline() as begun:
-                begun._exit_gen = partial(_end, begun)  # type: ignore[method-assign]
+                begun._exit_gen = partial(_end_without_flush, begun)  # type: ignore[method-assign]
                 yield begun
         except BaseException:
             self.is_spoiled = self.prepare_threshold is not None
@@ -68,7 +74,7 @@ class WatchedConnection(Connection):
             self.awaits_since = None
 
 
-def _end(pipeline: psycopg.Pipeline) -> Generator[Any, Any, None]:
+def _end_without_flush(pipeline: psycopg.Pipeline) -> Generator[Any, Any, None]:
     """
     End a pipeline as psycopg does, but without the Flush message after the Sync message.
 
@@ -113,18 +119,20 @@ class JoinedTransaction:
         return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
 
     @contextmanager
-    def begun(self, *, needs_standby: bool = False) -> Iterator[None]:
+    def begin_with_statements(self, *, needs_standby: bool = False) -> Iterator[None]:
         """
         Begin the transaction. Use it exactly once, before any other statement. `needs_standby` is the same
         as in `committed`.
         """
-        with self.connection.begun():
+        with self.connection.begin_with_statements():
             cursor = self.connection.execute(STANDBY_STATE) if needs_standby else None
             yield
         self._before = None if cursor is None else standby_state(cursor)
 
     @contextmanager
-    def committed(self, *, in_two_steps: bool = False, needs_standby: bool = False) -> Iterator[None]:
+    def commit_with_statements(
+        self, *, in_two_steps: bool = False, needs_standby: bool = False
+    ) -> Iterator[None]:
         """
         Commit the transaction. Use it exactly once, as the last block. Without it, nothing is stored. Raises
         the same errors as `Lane.transaction`.
@@ -138,7 +146,7 @@ class JoinedTransaction:
         """
         cursor = self.connection.cursor()
         barrier = behind = None
-        with self._committing(cursor), self.connection.pipeline():
+        with self._note_commit(cursor), self.connection.pipeline():
             yield
             if in_two_steps:
                 self.connection.execute(WAITS_FOR_NOBODY)
@@ -149,9 +157,9 @@ class JoinedTransaction:
             behind = self.connection.execute(STANDBY_STATE) if needs_standby else None
         if behind is not None:
             assert self._before is not None
-            self._judge(self._before, behind, barrier)
+            self._set_doubt(self._before, behind, barrier)
 
-    def alone(self, statement: bytes, values: Params, *, needs_standby: bool) -> Answer:
+    def run_alone(self, statement: bytes, values: Params, *, needs_standby: bool) -> Answer:
         """
         Run a statement as a transaction of its own in one round trip. If a standby is needed, it commits
         in two steps.
@@ -159,31 +167,31 @@ class JoinedTransaction:
         cursor = self.connection.cursor()
         self._is_committing = True
         if not needs_standby:
-            with self._committing():
+            with self._note_commit():
                 return self.connection.execute(statement, values)
-        with self._committing(cursor), self.connection.begun():
+        with self._note_commit(cursor), self.connection.begin_with_statements():
             before = self.connection.execute(STANDBY_STATE)
             self.connection.execute(WAITS_FOR_NOBODY)
             answer = self.connection.execute(statement, values)
             cursor.execute(COMMIT)
             barrier = self._send_barrier()
             behind = self.connection.execute(STANDBY_STATE)
-        self._judge(standby_state(before), behind, barrier)
+        self._set_doubt(standby_state(before), behind, barrier)
         return answer
 
-    def barrier(self) -> None:
+    def wait_for_standby(self) -> None:
         """Wait until a standby has every earlier commit. If that cannot be proven, set `doubt`."""
-        with self.connection.begun():
+        with self.connection.begin_with_statements():
             before = self.connection.execute(STANDBY_STATE)
             barrier = self.connection.execute(BARRIER)
             self.connection.execute(COMMIT)
             behind = self.connection.execute(STANDBY_STATE)
-        self._judge(standby_state(before), behind, barrier)
+        self._set_doubt(standby_state(before), behind, barrier)
 
     def check_standby(self) -> None:
         """Raise SpoolUnavailable if a standby is required but none is configured. Call it after `begun`."""
         if self._before is not None and not self._before.names:
-            raise refused()
+            raise no_standby_error()
 
     def _send_barrier(self) -> Answer:
         """
@@ -195,7 +203,7 @@ class JoinedTransaction:
         self.connection.execute(COMMIT)
         return barrier
 
-    def _judge(self, before: StandbyState, behind: Answer, barrier: Answer | None) -> None:
+    def _set_doubt(self, before: StandbyState, behind: Answer, barrier: Answer | None) -> None:
         position = None
         if barrier is not None:
             row = barrier.fetchone()
@@ -203,10 +211,10 @@ class JoinedTransaction:
             position = row[1]
         state = standby_state(behind)
         self.sees_standbys = state.confirmed is not None
-        self.doubt = None if state.confirms(before, position) else state
+        self.doubt = None if state.has_confirmed(before, position) else state
 
     @contextmanager
-    def _committing(self, done: Answer | None = None) -> Iterator[None]:
+    def _note_commit(self, done: Answer | None = None) -> Iterator[None]:
         """
         Note that COMMIT is being sent, and translate its errors. `done` is the cursor of the COMMIT, or
         None in autocommit.
@@ -216,12 +224,14 @@ class JoinedTransaction:
             yield
         except psycopg.OperationalError as error:
             if done is not None and done.statusmessage == "COMMIT":
-                raise Unconfirmed(f"the standby may not have the committed data: {said(error)}") from error
+                raise Unconfirmed(
+                    f"the standby may not have the committed data: {error_line(error)}"
+                ) from error
             # if a statement before COMMIT failed, nothing was committed
             status = self.connection.pgconn.transaction_status
             if not self._is_committing or status in (TransactionStatus.INERROR, TransactionStatus.IDLE):
                 raise
-            raise CommitUnknown(f"the connection was lost while committing: {said(error)}") from error
+            raise CommitUnknown(f"the connection was lost while committing: {error_line(error)}") from error
         if done is not None and done.statusmessage != "COMMIT":
             raise SpoolUnavailable(
                 "nothing was committed, because an earlier statement of the transaction failed"

@@ -21,7 +21,7 @@ from psycopg import errors
 from spool.errors import SpoolUnavailable
 from spool.postgres.connections.joined import Connection, JoinedTransaction
 from spool.postgres.connections.session import ServerSession
-from spool.postgres.connections.target import DatabaseTarget, said, translated
+from spool.postgres.connections.target import DatabaseTarget, error_line, translate_error
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # seconds between connection attempts, with jitter
 # For these seconds after a connection was cut, or until the server responds, other connections use a
@@ -77,13 +77,13 @@ class Pause:
         if time.monotonic() < self._until:
             raise SpoolUnavailable(self._why)
 
-    def failed(self, why: str) -> None:
+    def lengthen(self, why: str) -> None:
         self._length_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, 2 * self._length_s))
         self._why = why
         self.failures += 1
         self._until = time.monotonic() + self._length_s * random.uniform(0.5, 1.0)
 
-    def over(self) -> None:
+    def end_pause(self) -> None:
         self._length_s = self._until = 0.0
 
 
@@ -139,7 +139,7 @@ class Lane:
         Run `work` in autocommit, without a transaction around it. Raises Unconfirmed if the standby did not
         confirm a statement.
         """
-        return await self._submit(lambda session: session.run(work))
+        return await self._run_in_thread(lambda session: session.run(work))
 
     async def transaction(
         self,
@@ -157,28 +157,28 @@ class Lane:
         True for the result, Unconfirmed is raised unless a standby certainly has the commit, regardless of
         the server's settings.
         """
-        return await self._submit(
+        return await self._run_in_thread(
             lambda session: session.transaction(work, needs_standby), repeatable=True, takes_long=takes_long
         )
 
-    async def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
+    async def run_joined(self, work: Callable[[JoinedTransaction], T]) -> T:
         """
         Run `work` in one transaction with as few round trips as it needs. `work` must commit the transaction.
         Otherwise it is rolled back.
         """
-        return await self._submit(lambda session: session.joined(work), repeatable=True)
+        return await self._run_in_thread(lambda session: session.run_joined(work), repeatable=True)
 
-    async def confirm(self, *, needs_standby: bool = False) -> None:
+    async def wait_until_confirmed(self, *, needs_standby: bool = False) -> None:
         """Wait until a standby has every earlier commit. Raises Unconfirmed if that cannot be proven."""
-        await self._submit(lambda session: session.confirm(needs_standby=needs_standby))
+        await self._run_in_thread(lambda session: session.wait_until_confirmed(needs_standby=needs_standby))
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads. Each statement sees every earlier commit."""
-        return await self._submit(lambda session: work(session.connection), repeatable=True)
+        return await self._run_in_thread(lambda session: work(session.connection), repeatable=True)
 
     async def snapshot(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which only reads. All its statements see one consistent snapshot."""
-        return await self._submit(lambda session: session.snapshot(work), repeatable=True)
+        return await self._run_in_thread(lambda session: session.snapshot(work), repeatable=True)
 
     async def close(self) -> None:
         """Finish running work, then disconnect."""
@@ -186,19 +186,19 @@ class Lane:
         while self._idle:
             self._idle.pop().close()
 
-    async def _submit(
+    async def _run_in_thread(
         self, form: Callable[[ServerSession], T], *, repeatable: bool = False, takes_long: bool = False
     ) -> T:
         loop = asyncio.get_running_loop()
         sessions: list[ServerSession] = []
-        future = loop.run_in_executor(self._threads, self._perform, form, repeatable, sessions)
+        future = loop.run_in_executor(self._threads, self._run_and_repeat, form, repeatable, sessions)
         answer_s = math.inf if takes_long else self._answer_s
         first_look_s = min(self._target.commit_timeout_s, answer_s)
-        watch = loop.call_later(first_look_s, self._look, loop, future, sessions, answer_s)
-        future.add_done_callback(lambda finished: _over(finished, watch))
+        watch = loop.call_later(first_look_s, self._end_if_too_long, loop, future, sessions, answer_s)
+        future.add_done_callback(lambda finished: _cancel_watch(finished, watch))
         return await asyncio.shield(future)  # cancelling the caller does not cancel the query
 
-    def _look(
+    def _end_if_too_long(
         self,
         loop: asyncio.AbstractEventLoop,
         future: asyncio.Future[Any],
@@ -232,32 +232,32 @@ class Lane:
                     _log.error("the database does not respond: the connection was cut", extra=BROKEN_OFF)
                     self._reachability.noticed_silence()
                     session.break_off()
-        loop.call_later(next_s, self._look, loop, future, sessions, answer_s)
+        loop.call_later(next_s, self._end_if_too_long, loop, future, sessions, answer_s)
 
-    def _perform(
+    def _run_and_repeat(
         self, form: Callable[[ServerSession], T], repeatable: bool, sessions: list[ServerSession]
     ) -> T:
         try:
-            return self._attempt(form, sessions)
+            return self._run_once(form, sessions)
         # locks are always taken in the same order, so a deadlock is a defect
         except errors.DeadlockDetected as error:
             _log.error(
-                "a deadlock: %s", said(error), extra={"action": "deadlock", "where": error.diag.context}
+                "a deadlock: %s", error_line(error), extra={"action": "deadlock", "where": error.diag.context}
             )
             if not repeatable:
-                raise translated(error) from error
+                raise translate_error(error) from error
         except LOST as error:
             if not repeatable or not sessions[-1].is_lost:
-                raise translated(error) from error
+                raise translate_error(error) from error
         except psycopg.Error as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
         try:
-            return self._attempt(form, sessions)
+            return self._run_once(form, sessions)
         except psycopg.Error as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
 
-    def _attempt(self, form: Callable[[ServerSession], T], sessions: list[ServerSession]) -> T:
-        session = self._connected(sessions)
+    def _run_once(self, form: Callable[[ServerSession], T], sessions: list[ServerSession]) -> T:
+        session = self._take_session(sessions)
         try:
             result = form(session)
             self._reachability.noticed_answer()
@@ -273,7 +273,7 @@ class Lane:
             else:
                 session.close()
 
-    def _connected(self, sessions: list[ServerSession]) -> ServerSession:
+    def _take_session(self, sessions: list[ServerSession]) -> ServerSession:
         """Return an idle or a new session, and append it to `sessions`."""
         while self._idle:
             session = self._idle.pop()
@@ -283,20 +283,20 @@ class Lane:
             session.close()
         self._reachability.pause.check()
         try:
-            session = self._newest(sessions)
+            session = self._connect_to_newest(sessions)
         except psycopg.Error as error:
             hint = (
                 ' (with a connection pooler, set storage.pooler = "transaction")'
                 if NO_OPTIONS in str(error)
                 else ""
             )
-            why = f"the database cannot be reached: {said(error)}{hint}"
-            self._reachability.pause.failed(why)
+            why = f"the database cannot be reached: {error_line(error)}{hint}"
+            self._reachability.pause.lengthen(why)
             raise SpoolUnavailable(why) from error
-        self._reachability.pause.over()
+        self._reachability.pause.end_pause()
         return session
 
-    def _newest(self, sessions: list[ServerSession]) -> ServerSession:
+    def _connect_to_newest(self, sessions: list[ServerSession]) -> ServerSession:
         """
         Connect to a server that is not an old primary. After another server was promoted, the old primary
         may keep running.
@@ -337,7 +337,7 @@ class Lane:
         self._reachability.was_looked_at = True
 
 
-def _over(done: asyncio.Future[Any], watch: asyncio.TimerHandle) -> None:
+def _cancel_watch(done: asyncio.Future[Any], watch: asyncio.TimerHandle) -> None:
     watch.cancel()
     if not done.cancelled():
         # retrieve the exception; otherwise asyncio logs it as a defect if the caller was cancelled
@@ -350,5 +350,7 @@ def _cancel(session: ServerSession) -> None:
     # the connection was lost in the meantime, and the caller that waits for the commit gets that error
     except psycopg.Error as error:
         _log.warning(
-            "the wait of a commit could not be canceled: %s", said(error), extra={"action": "cancel_failed"}
+            "the wait of a commit could not be canceled: %s",
+            error_line(error),
+            extra={"action": "cancel_failed"},
         )

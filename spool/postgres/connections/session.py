@@ -24,10 +24,10 @@ from spool.postgres.connections.target import (
     CommitUnknown,
     DatabaseTarget,
     Unconfirmed,
+    error_line,
     local_settings,
-    said,
     session_options,
-    translated,
+    translate_error,
 )
 
 
@@ -45,7 +45,7 @@ class PooledConnection(WatchedConnection):
         super().execute(statement + b"; " + local_settings(self.settings))
 
     @contextmanager
-    def begun(self) -> Iterator[psycopg.Pipeline]:
+    def begin_with_statements(self) -> Iterator[psycopg.Pipeline]:
         with super().pipeline() as pipeline:
             super().execute(READ_COMMITTED)
             super().execute(local_settings(self.settings))
@@ -76,7 +76,7 @@ class PooledConnection(WatchedConnection):
     @contextmanager
     def _one_transaction(self) -> Iterator[psycopg.Pipeline]:
         try:
-            with self.begun() as pipeline:
+            with self.begin_with_statements() as pipeline:
                 yield pipeline
                 super().execute(b"COMMIT")
         finally:
@@ -172,7 +172,7 @@ class ServerSession:
         if needs_standby is None:
             self.connection.begin(READ_COMMITTED)
         else:
-            with transaction.begun(needs_standby=True):
+            with transaction.begin_with_statements(needs_standby=True):
                 pass
         try:
             result = work(self.connection)
@@ -180,18 +180,20 @@ class ServerSession:
             self._roll_back()
             raise
         try:
-            with transaction.committed(needs_standby=needs_standby is not None and needs_standby(result)):
+            with transaction.commit_with_statements(
+                needs_standby=needs_standby is not None and needs_standby(result)
+            ):
                 pass
         except psycopg.OperationalError as error:
             # raised as a different error, so that the work is not repeated
-            raise CommitUnknown(f"the connection was lost while committing: {said(error)}") from error
+            raise CommitUnknown(f"the connection was lost while committing: {error_line(error)}") from error
         self._check_confirmed(transaction)
         # if the role cannot see standbys, a transaction without writes has not waited for a standby
         if not transaction.sees_standbys:
-            self._prove()
+            self._wait_for_standby()
         return result
 
-    def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
+    def run_joined(self, work: Callable[[JoinedTransaction], T]) -> T:
         self._notices.clear()
         transaction = JoinedTransaction(self.connection)
         try:
@@ -205,15 +207,15 @@ class ServerSession:
         self._check_confirmed(transaction)
         return result
 
-    def confirm(self, *, needs_standby: bool) -> None:
+    def wait_until_confirmed(self, *, needs_standby: bool) -> None:
         """Wait until a standby has every earlier commit. Raises Unconfirmed if that cannot be proven."""
         if needs_standby:
-            self._prove()
+            self._wait_for_standby()
         else:
             self.run(lambda connection: connection.execute(BARRIER))
 
     def snapshot(self, work: Callable[[Connection], T]) -> T:
-        self._begin(SNAPSHOT)
+        self._begin_transaction(SNAPSHOT)
         try:
             return work(self.connection)
         finally:
@@ -223,7 +225,7 @@ class ServerSession:
         """
         Begin a snapshot without time limits, for a reader that pauses while it writes the data elsewhere.
         """
-        self._begin(SNAPSHOT)
+        self._begin_transaction(SNAPSHOT)
         for name in LIMITS:
             self.connection.execute(f"SET LOCAL {name} = 0".encode())
 
@@ -242,7 +244,7 @@ class ServerSession:
         with self._lock, suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
-    def _begin(self, statement: bytes) -> None:
+    def _begin_transaction(self, statement: bytes) -> None:
         self.connection.begin(statement)
         self._notices.clear()
 
@@ -260,9 +262,9 @@ class ServerSession:
         if ended_waits:
             raise Unconfirmed(NOT_CONFIRMED)
         if transaction is not None and transaction.doubt is not None:
-            self._prove()
+            self._wait_for_standby()
 
-    def _prove(self) -> None:
+    def _wait_for_standby(self) -> None:
         """
         Wait until a standby has every earlier commit. Raises Unconfirmed if that cannot be proven.
 
@@ -273,17 +275,17 @@ class ServerSession:
             self.connection.commits_since = time.monotonic()
         transaction = JoinedTransaction(self.connection)
         try:
-            transaction.barrier()
+            transaction.wait_for_standby()
             self._check_confirmed()
             doubt = transaction.doubt
             if doubt is not None and doubt.names and doubt.confirmed is None and not doubt.is_settled:
                 time.sleep(SETTLED_S)
-                transaction.barrier()
+                transaction.wait_for_standby()
                 self._check_confirmed()
         except psycopg.Error as error:  # CommitUnknown is raised instead, so that the work is not repeated
-            raise CommitUnknown(f"the connection was lost after a commit: {said(error)}") from error
+            raise CommitUnknown(f"the connection was lost after a commit: {error_line(error)}") from error
         if transaction.doubt is not None:
-            raise transaction.doubt.problem()
+            raise transaction.doubt.unconfirmed_error()
 
 
 @contextmanager
@@ -297,4 +299,4 @@ def long_snapshot(target: DatabaseTarget) -> Iterator[Connection]:
         finally:
             session.close()
     except psycopg.Error as error:
-        raise translated(error) from error
+        raise translate_error(error) from error

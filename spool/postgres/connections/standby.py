@@ -52,29 +52,29 @@ class StandbyState(NamedTuple):
     # position of each synchronous standby, or None if the role may not see them
     confirmed: Sequence[int] | None
 
-    def has(self, position: int) -> bool:
+    def has_flushed(self, position: int) -> bool:
         """
         Return True if enough standbys have flushed up to the position: as many as the server must wait for.
         """
         confirmed_by = sum(flushed >= position for flushed in self.confirmed or ())
-        return bool(self.names) and confirmed_by >= _wanted(self.names)
+        return bool(self.names) and confirmed_by >= _needed_standbys(self.names)
 
-    def confirms(self, before: StandbyState, position: int | None = None) -> bool:
+    def has_confirmed(self, before: StandbyState, position: int | None = None) -> bool:
         """
         Return True if a commit between the states `before` and `self` survives the loss of the database machine.
 
         `position` is a position after the commit. The default is the position up to which the server has flushed.
         """
         if self.confirmed is not None:
-            return self.has(self.position if position is None else position)
+            return self.has_flushed(self.position if position is None else position)
         return bool(self.names) and before.is_settled and before.loaded_at == self.loaded_at
 
-    def problem(self) -> Unconfirmed:
-        return Unconfirmed(NOT_CONFIRMED) if self.names else on_one_machine()
+    def unconfirmed_error(self) -> Unconfirmed:
+        return Unconfirmed(NOT_CONFIRMED) if self.names else one_machine_error()
 
 
 @lru_cache(maxsize=8)
-def _wanted(names: str) -> int:
+def _needed_standbys(names: str) -> int:
     """Return the number of standbys that the server must wait for. It is 1 for a plain list of names."""
     match = _COUNT.match(names)
     return int(match[1]) if match else 1
@@ -90,11 +90,11 @@ def are_empty(names: psycopg.Cursor[tuple[Any, ...]]) -> bool:
     return names.fetchone() == ("",)
 
 
-def refused() -> SpoolUnavailable:
+def no_standby_error() -> SpoolUnavailable:
     """Return the error for a write that was refused because no standby is configured."""
     return SpoolUnavailable(f"{NO_STANDBY}. Restore it, or change storage.durability")
 
 
-def on_one_machine() -> Unconfirmed:
+def one_machine_error() -> Unconfirmed:
     """Return the error for a commit that may have run while no standby names were set."""
     return Unconfirmed(f"{NO_STANDBY}, so the commit may be on only one machine")

@@ -52,7 +52,7 @@ class DatabaseTarget:
             yield make_conninfo(self.dsn, **dict(zip(names, host_parts, strict=True)))
 
 
-def parsed(dsn: str) -> dict[str, str]:
+def parse_address(dsn: str) -> dict[str, str]:
     """
     Parse an address in libpq's format. Raises ValueError with a message that does not contain the address.
     """
@@ -62,7 +62,7 @@ def parsed(dsn: str) -> dict[str, str]:
         raise ValueError("storage: the address of the PostgreSQL is not in libpq's format") from error
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Quote a name for SQL."""
     return sql.Identifier(name).as_string(None)
 
@@ -115,7 +115,7 @@ class DiskIsFull(SpoolFull, SpoolUnavailable):
     """The disk of the database is full. Senders retry, and so do tasks that wait for the database."""
 
 
-def translated(error: psycopg.Error) -> Exception:
+def translate_error(error: psycopg.Error) -> Exception:
     """
     Translate an error of psycopg. A constraint violation is returned unchanged, so that the caller can handle it.
     """
@@ -124,15 +124,15 @@ def translated(error: psycopg.Error) -> Exception:
             "the disk of the database is full: free some space there", retry_after_s=FULL_RETRY_S
         )
     if isinstance(error, errors.LockNotAvailable):
-        return LockWaited(f"the database failed: {said(error)}")
+        return LockWaited(f"the database failed: {error_line(error)}")
     if isinstance(error, psycopg.IntegrityError):
         return error
     if isinstance(error, psycopg.DataError):
-        return Invalid(f"a value cannot be stored: {said(error)}")
-    return SpoolUnavailable(f"the database failed: {said(error)}")
+        return Invalid(f"a value cannot be stored: {error_line(error)}")
+    return SpoolUnavailable(f"the database failed: {error_line(error)}")
 
 
-def said(error: psycopg.Error) -> str:
+def error_line(error: psycopg.Error) -> str:
     """
     Return the error of the server or of libpq in one line. The statement and its values are left out.
 

@@ -37,7 +37,7 @@ from spool.deliveries.values import (
     UnsettledDelivery,
 )
 from spool.errors import NotCertain, NotThere, SpoolUnavailable
-from spool.leases import lease_of
+from spool.leases import lease_name
 from spool.log.books import topic_of
 from spool.postgres.connections.standby import NO_STANDBY
 from spool.postgres.database import Connection, Database, JoinedTransaction, PostgresConnection
@@ -46,12 +46,12 @@ from spool.postgres.deliveries.delivery_rows import (
     DeliveryChoice,
     DeliveryRows,
     PostgresRoutes,
-    due,
     fresh_single,
-    suspect,
+    take_due,
+    take_suspect,
 )
 from spool.postgres.leases import PostgresLeases
-from spool.postgres.log.entries import accepted, code, oldest
+from spool.postgres.log.entries import highest_accepted, lowest_stored, topic_code
 from spool.postgres.log.log import PostgresLog
 from spool.record import Record
 from spool.sql import lake
@@ -92,12 +92,12 @@ class PostgresDeliveries(SentDeliveries):
 
     # -- choosing what to send -------------------------------------------------------------------------------
 
-    async def declare(self, specs: Sequence[RouteSpec], *, at_start: bool = True) -> None:
+    async def set_routes(self, specs: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         names = sorted(spec.name for spec in specs)
         previous_routes = self._leases.routes
         try:
-            await self._leases.join(names)
-            await self._declare(specs, at_start=at_start)
+            await self._leases.set_routes(names)
+            await self._store_routes(specs, at_start=at_start)
         except BaseException:
             self._leases.routes = previous_routes  # after a failure, the previous routes continue
             raise
@@ -105,10 +105,10 @@ class PostgresDeliveries(SentDeliveries):
         if at_start:
             self._in_hand.clear()
 
-    async def _declare(self, specs: Sequence[RouteSpec], *, at_start: bool) -> None:
+    async def _store_routes(self, specs: Sequence[RouteSpec], *, at_start: bool) -> None:
         names = sorted(spec.name for spec in specs)
         before = sorted(self._named - set(names))
-        session = self._session()
+        session = self._delivery_rows()
 
         def declare_routes(connection: Connection) -> None:
             ids = set[int]()
@@ -118,44 +118,46 @@ class PostgresDeliveries(SentDeliveries):
                 session.execute(connection, queries.TRY_AT_ONCE, {"ids": sorted(ids)})
             session.execute(connection, queries.LOCK_ROUTES)
             if at_start:
-                for delivery, _ in session.deliveries(connection, queries.INTERRUPTED, {"in_hand": []}):
+                for delivery, _ in session.read_deliveries(connection, queries.INTERRUPTED, {"in_hand": []}):
                     if delivery.id in ids:
-                        self._require(
-                            session.write(connection, transitions.interrupted(delivery), [delivery])
+                        self._check_written(
+                            session.write(connection, transitions.reopen_interrupted(delivery), [delivery])
                         )
             for spec in sorted(specs, key=lambda spec: spec.name):
-                highest = accepted(self._database, connection, spec.topic)
-                lowest = oldest(self._database, connection, spec.topic)
-                new = routes.begin(spec, accepted=highest, oldest=lowest)
+                highest = highest_accepted(self._database, connection, spec.topic)
+                lowest = lowest_stored(self._database, connection, spec.topic)
+                new = routes.new_route(spec, accepted=highest, oldest=lowest)
                 values = {"name": new.name, "topic": new.topic, "required": new.required, **new.counts}
                 session.execute(connection, queries.DECLARE, values)
             session.execute(connection, queries.ORPHAN, {"names": names, "before": before})
 
-        await self._transaction(declare_routes)
+        await self._run_until_unmoved(declare_routes)
 
-    async def due(
+    async def take_due(
         self, route: str, *, now: float, max_records: int, below: int | None = None
     ) -> Delivery | None:
         async with self._choosing[route]:
-            return await self._take(partial(due, at=now, max_records=max_records, below=below), route)
+            return await self._take_chosen(
+                partial(take_due, at=now, max_records=max_records, below=below), route
+            )
 
-    async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
+    async def take_probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         def choose(choice: DeliveryChoice) -> StoredDelivery | None:
-            suspects: int = choice.value(queries.SUSPECTS)
+            suspects: int = choice.read_value(queries.SUSPECTS)
             fresh = fresh_single(choice, at=now) if suspects < max_suspects else None
-            return fresh or suspect(choice, at=now)
+            return fresh or take_suspect(choice, at=now)
 
         async with self._choosing[route]:
-            return await self._take(choose, route)
+            return await self._take_chosen(choose, route)
 
     async def next_due_at(self, route: str) -> float | None:
-        session, where = self._session(), self._where(route)
+        session, where = self._delivery_rows(), self._statement_parameters(route)
 
-        def read(connection: Connection) -> float | None:
+        def read_next_due_at(connection: Connection) -> float | None:
             at: float | None = session.execute(connection, queries.NEXT_DUE_AT, where).fetchone()[0]
             return at
 
-        at = await self._database.read(read)
+        at = await self._database.read(read_next_due_at)
         if self._behind[route]:
             soon = self._clock.now() + CLOSE_EVERY_S
             return soon if at is None else min(at, soon)
@@ -167,53 +169,54 @@ class PostgresDeliveries(SentDeliveries):
         where = {"id": delivery.id, "fence": delivery.fence, "mark": mark, "state": OPEN}
 
         def store_mark(transaction: JoinedTransaction) -> int:
-            writes = self._session(transaction)
+            writes = self._delivery_rows(transaction)
             return int(writes.execute_alone(transaction.connection, queries.MARK, where).rowcount)
 
-        if not await self._database.pool.joined(store_mark):
+        if not await self._database.pool.run_joined(store_mark):
             if self._in_hand[delivery.route].get(delivery.id) == delivery.fence:
                 del self._in_hand[delivery.route][delivery.id]
             raise self._taken_over(delivery)
 
     async def reopen_restored(self, *, hold_back: str | None) -> None:
-        session = self._session()
+        session = self._delivery_rows()
 
         def reopen_all(connection: Connection) -> None:
-            open_deliveries = session.deliveries(connection, queries.EVERY_OPEN)
+            open_deliveries = session.read_deliveries(connection, queries.EVERY_OPEN)
             session.execute(connection, queries.LOCK_ROUTES)
             for delivery, _ in open_deliveries:
                 change = transitions.reopen_restored(delivery, hold_back=hold_back)
-                self._require(session.write(connection, change, [delivery]))
+                self._check_written(session.write(connection, change, [delivery]))
             for row in (
                 session.execute(connection, queries.EVERY_ROUTE).fetchall() if hold_back is not None else ()
             ):
-                route = delivery_rows.route(row)
-                highest = accepted(self._database, connection, route.topic)
+                route = delivery_rows.read_route_row(row)
+                highest = highest_accepted(self._database, connection, route.topic)
                 change = transitions.hold_rest(route, accepted=highest, reason=hold_back or "")
-                self._require(session.write(connection, change, cut_from=route))
+                self._check_written(session.write(connection, change, cut_from=route))
 
-        await self._transaction(reopen_all)
+        await self._run_until_unmoved(reopen_all)
 
-    async def unknowns(self) -> Sequence[UnknownDelivery]:
-        session = self._session()
+    async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
+        session = self._delivery_rows()
         deliveries = await self._database.read(
-            lambda connection: session.deliveries(connection, queries.UNKNOWNS)
+            lambda connection: session.read_deliveries(connection, queries.UNKNOWNS)
         )
         return [transitions.show_unknown(delivery, topic_of(delivery.route)) for delivery, _ in deliveries]
 
-    async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
+    async def settle_unknown(self, id: int, *, sent: bool) -> UnknownDelivery:
         delivery = await self._change(id, UNKNOWN, partial(transitions.resolve, sent=sent))
         if delivery is None:
             raise NotThere("no delivery with this id waits to be settled by hand")
-        await self._leases.wake(lease_of(delivery.route))
+        await self._leases.wake_tasks(lease_name(delivery.route))
         return transitions.show_unknown(delivery, topic_of(delivery.route))
 
-    async def unsettled(self) -> Sequence[UnsettledDelivery]:
-        session = self._session()
+    async def unsettled_deliveries(self) -> Sequence[UnsettledDelivery]:
+        session = self._delivery_rows()
 
         def read(connection: Connection) -> list[UnsettledDelivery]:
             return [
-                delivery_rows.unsettled(row) for row in session.execute(connection, queries.EVERY_UNSETTLED)
+                delivery_rows.read_unsettled_row(row)
+                for row in session.execute(connection, queries.EVERY_UNSETTLED)
             ]
 
         return await self._database.read(read)
@@ -221,7 +224,7 @@ class PostgresDeliveries(SentDeliveries):
     # -- routes ----------------------------------------------------------------------------------------------
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
-        session = self._session()
+        session = self._delivery_rows()
         values = {"route": route, "state": state, "reason": reason, "now": self._clock.now()}
         await self._database.run(lambda connection: session.execute(connection, queries.SET_STATE, values))
         self.version += 1
@@ -229,13 +232,15 @@ class PostgresDeliveries(SentDeliveries):
     async def routes(self) -> Sequence[RouteState]:
         now = self._clock.now()
 
-        def read(connection: Connection) -> tuple[Sequence[RouteState], bool]:
-            return self._routes.states(connection, now), self._database.has_standby(connection)
+        def read_states(connection: Connection) -> tuple[Sequence[RouteState], bool]:
+            return self._routes.route_states(connection, now), self._database.has_standby(connection)
 
-        states, has_standby = await self._database.snapshot(read)
-        return [replace(state, reason=self._waiting(state, has_standby=has_standby)) for state in states]
+        states, has_standby = await self._database.snapshot(read_states)
+        return [
+            replace(state, reason=self._waiting_reason(state, has_standby=has_standby)) for state in states
+        ]
 
-    def _waiting(self, state: RouteState, *, has_standby: bool) -> str | None:
+    def _waiting_reason(self, state: RouteState, *, has_standby: bool) -> str | None:
         """
         Return why a route waits: no standby, a recent problem of its sender on this node, or commits that fail.
         """
@@ -247,46 +252,48 @@ class PostgresDeliveries(SentDeliveries):
         waits = problem if self._clock.monotonic() < at + WAITS_S else self._log.commit_problem
         return f"waits: {waits}" if waits else state.reason
 
-    async def drop(self, route: str) -> int:
-        session, where = self._session(), {"route": route}
+    async def delete_route(self, route: str) -> int:
+        session, where = self._delivery_rows(), {"route": route}
 
         def drop_route(connection: Connection) -> int:
-            routes.check_drop(session.route(connection, route))
+            routes.check_drop(session.read_route(connection, route))
             queued = self._routes.route_terms(connection)[route]["queued"]
             session.execute(connection, queries.FORGET_DELIVERIES, where)
             session.execute(connection, queries.FORGET_REFUSALS, where)
-            lake.forget(PostgresConnection(connection, self._database.sql), route)
+            lake.delete_landings(PostgresConnection(connection, self._database.fill_in_names), route)
             if session.execute(connection, queries.FORGET_ROUTE, where).rowcount != 1:
                 raise RouteMoved  # another configuration names the route again
             return queued
 
-        return await self._transaction(drop_route, is_answered=True)
+        return await self._run_until_unmoved(drop_route, is_answered=True)
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
         def store_replay(transaction: JoinedTransaction) -> int:
-            connection, session = transaction.connection, self._session(transaction)
-            known = session.route(connection, route) if dry_run else session.route_to_send(connection, route)
-            span = {"topic": code(known.topic), "since": since, "until": until}
+            connection, session = transaction.connection, self._delivery_rows(transaction)
+            known = (
+                session.read_route(connection, route) if dry_run else session.route_to_send(connection, route)
+            )
+            span = {"topic": topic_code(known.topic), "since": since, "until": until}
             change = transitions.replay(
                 known,
                 committed=session.execute(connection, queries.COMMITTED, span),
                 unsettled=session.execute(connection, queries.UNSETTLED, {"route": route}).fetchall(),
-                lands=lake.lands(PostgresConnection(connection, self._database.sql), route),
+                lands=lake.is_lake_route(PostgresConnection(connection, self._database.fill_in_names), route),
             )
             if not dry_run:
                 session.write(connection, change)
             return sum(ranges.count(delivery.span) for delivery in change.added)
 
-        replayed = await self._database.pool.joined(store_replay)
+        replayed = await self._database.pool.run_joined(store_replay)
         if not dry_run:
             self.version += 1
-            await self._leases.wake(lease_of(route))
+            await self._leases.wake_tasks(lease_name(route))
         return replayed
 
     # -- rejected records ------------------------------------------------------------------------------------
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
-        session = self._session()
+        session = self._delivery_rows()
 
         def read(connection: Connection) -> list[PartialRefusal]:
             return delivery_rows.partial_refusals(
@@ -295,8 +302,8 @@ class PostgresDeliveries(SentDeliveries):
 
         return await self._database.read(read)
 
-    async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]:
-        session = self._session()
+    async def dead_letters(self, *, route: str | None = None) -> Sequence[DeadLetter]:
+        session = self._delivery_rows()
 
         def read(connection: Connection) -> list[StoredDeadLetter]:
             return [
@@ -324,35 +331,35 @@ class PostgresDeliveries(SentDeliveries):
 
     # -- helpers ---------------------------------------------------------------------------------------------
 
-    def _session(self, transaction: JoinedTransaction | None = None) -> DeliveryRows:
+    def _delivery_rows(self, transaction: JoinedTransaction | None = None) -> DeliveryRows:
         return DeliveryRows(self._database, self._leases.session, transaction)
 
-    def _where(self, route: str) -> dict[str, object]:
-        lease = lease_of(route)
-        turn = self._leases.turn(lease)
+    def _statement_parameters(self, route: str) -> dict[str, object]:
+        lease = lease_name(route)
+        turn = self._leases.lease_turn(lease)
         if self._turns.get(route) != turn:
             self._in_hand[route].clear()
             self._turns[route] = turn
         return {"route": route, "lease": lease, "in_hand": list(self._in_hand[route])}
 
     @staticmethod
-    def _require(written: list[StoredDelivery] | None) -> None:
+    def _check_written(written: list[StoredDelivery] | None) -> None:
         if written is None:
             raise RouteMoved
 
-    async def _take(
+    async def _take_chosen(
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
     ) -> Delivery | None:
         """
         Take the delivery that `choose` assigned to this session. If none is due, close records whose waiting
         time has passed, and choose again.
         """
-        delivery, closed = await self._choose(choose, route)
+        delivery, closed = await self._choose_and_commit(choose, route)
         is_behind = self._log.closed_below(topic_of(route)) > closed
         if delivery is None and is_behind and self._clock.monotonic() >= self._closes_at:
             self._closes_at = self._clock.monotonic() + CLOSE_EVERY_S
             await self._log.close_what_is_due()
-            delivery, closed = await self._choose(choose, route)
+            delivery, closed = await self._choose_and_commit(choose, route)
             is_behind = self._log.closed_below(topic_of(route)) > closed
         self._behind[route] = delivery is None and is_behind
         if delivery is not None:
@@ -360,7 +367,7 @@ class PostgresDeliveries(SentDeliveries):
             self._in_hand[route][delivery.id] = delivery.fence
         return delivery
 
-    async def _choose(
+    async def _choose_and_commit(
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
     ) -> tuple[StoredDelivery | None, int]:
         """
@@ -369,11 +376,15 @@ class PostgresDeliveries(SentDeliveries):
         If a standby does not have the row, raises SpoolUnavailable, and the route waits. Otherwise, after the
         loss of this machine, the same records would be put in another delivery and sent under a second key.
         """
-        where, unsent, deliveries = self._where(route), self._unsent[route], list[StoredDelivery]()
+        where, unsent, deliveries = (
+            self._statement_parameters(route),
+            self._unsent[route],
+            list[StoredDelivery](),
+        )
 
         def choose_delivery(transaction: JoinedTransaction) -> tuple[StoredDelivery | None, int]:
             deliveries.clear()
-            connection, session = transaction.connection, self._session(transaction)
+            connection, session = transaction.connection, self._delivery_rows(transaction)
             for _ in range(ATTEMPTS):
                 known = session.route_to_send(connection, route)
                 choice = DeliveryChoice(session, connection, known, where, unsent)
@@ -384,11 +395,11 @@ class PostgresDeliveries(SentDeliveries):
             # The result is also None if other processes took all due deliveries. The worker then tries again soon.
             return (
                 delivery,
-                choice.closed,
+                choice.closed_below,
             )
 
         try:
-            chosen = await self._database.pool.joined(choose_delivery)
+            chosen = await self._database.pool.run_joined(choose_delivery)
         except NotCertain as error:
             unsent.update({delivery.id: delivery.fence for delivery in deliveries})
             self._waits[route] = str(error), self._clock.monotonic()
@@ -406,12 +417,12 @@ class PostgresDeliveries(SentDeliveries):
         Store the result of a delivery without waiting for a standby. The next send waits for one, which then
         also has this result, because results are written in order.
         """
-        session, in_hand = self._session(), self._in_hand[delivery.route]
+        session, in_hand = self._delivery_rows(), self._in_hand[delivery.route]
         where = {"id": delivery.id, "state": OPEN}
 
         def write_transition(connection: Connection) -> bool:
             for _ in range(ATTEMPTS):
-                stored = session.delivery(connection, queries.ONE, where)
+                stored = session.read_delivery(connection, queries.ONE, where)
                 if stored is None:
                     return True
                 if stored.delivery.fence != delivery.fence:
@@ -437,10 +448,10 @@ class PostgresDeliveries(SentDeliveries):
         """
 
         def write_transition(transaction: JoinedTransaction) -> StoredDelivery | None:
-            connection, session = transaction.connection, self._session(transaction)
+            connection, session = transaction.connection, self._delivery_rows(transaction)
             self._database.check_standby(connection)
             for _ in range(ATTEMPTS):
-                stored = session.delivery(connection, queries.ONE, {"id": id, "state": state})
+                stored = session.read_delivery(connection, queries.ONE, {"id": id, "state": state})
                 if (
                     stored is None
                     or session.write(connection, transition(stored.delivery), [stored.delivery]) is not None
@@ -448,9 +459,9 @@ class PostgresDeliveries(SentDeliveries):
                     return stored and stored.delivery
             raise SpoolUnavailable(f"other processes keep changing the delivery {id}; try again")
 
-        stored = await self._database.pool.joined(write_transition)
+        stored = await self._database.pool.run_joined(write_transition)
         if stored is None:  # an earlier call may have changed the row without a confirmation
-            await self._database.confirm()
+            await self._database.wait_until_confirmed()
         self.version += 1
         return stored
 
@@ -458,7 +469,7 @@ class PostgresDeliveries(SentDeliveries):
         self, ids: Sequence[int], change: Callable[[StoredDeadLetter, StoredRoute | None], RouteChange]
     ) -> int:
         """Change those rejected records that exist, in one transaction. Return their number."""
-        session = self._session()
+        session = self._delivery_rows()
 
         def change_letters(connection: Connection) -> list[RouteChange]:
             rows = session.execute(connection, queries.DEAD_LETTERS, {"ids": list(ids)}).fetchall()
@@ -467,22 +478,22 @@ class PostgresDeliveries(SentDeliveries):
             letters.sort(key=attrgetter("route"))
             changes = [change(letter, session.find_route(connection, letter.route)) for letter in letters]
             for route_change in changes:
-                self._require(session.write(connection, route_change))
+                self._check_written(session.write(connection, route_change))
             return changes
 
-        changes = await self._transaction(change_letters, is_answered=True)
+        changes = await self._run_until_unmoved(change_letters, is_answered=True)
         self.dead_version += 1
         for route in sorted({route_change.route for route_change in changes if route_change.added}):
-            await self._leases.wake(lease_of(route))
+            await self._leases.wake_tasks(lease_name(route))
         return len(changes)
 
-    async def _transaction(self, work: Callable[[Connection], T], *, is_answered: bool = False) -> T:
+    async def _run_until_unmoved(self, work: Callable[[Connection], T], *, is_answered: bool = False) -> T:
         """
         Run `work` in one transaction. Run it again if the rows on which it is based have changed.
         `is_answered`: a caller waits for confirmation.
         """
 
-        def within(connection: Connection) -> T:
+        def run_work(connection: Connection) -> T:
             if is_answered:
                 self._database.check_standby(connection)
             return work(connection)
@@ -492,7 +503,7 @@ class PostgresDeliveries(SentDeliveries):
             transaction = partial(transaction, needs_standby=lambda _: True)
         for _ in range(ATTEMPTS):
             try:
-                result = await transaction(within)
+                result = await transaction(run_work)
             except RouteMoved:
                 continue
             self.version += 1

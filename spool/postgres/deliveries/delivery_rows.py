@@ -27,11 +27,11 @@ from spool.deliveries.values import PartialRefusal, RouteState, UnsettledDeliver
 from spool.errors import SpoolUnavailable
 from spool.log.commits.following import numbers_by_topic
 from spool.log.values import Entry
-from spool.postgres.connections.standby import refused
+from spool.postgres.connections.standby import no_standby_error
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.deliveries import queries
 from spool.postgres.log import queries as log_queries
-from spool.postgres.log.entries import accepted, code, committed_at
+from spool.postgres.log.entries import highest_accepted, read_committed_at, topic_code
 from spool.record import pack, unpack
 from spool.sql.deliveries import DEAD_COLUMNS, REFUSAL_COLUMNS, ROUTE_COLUMNS, UNSETTLED_COLUMNS
 from spool.sql.lake import LANDING
@@ -58,32 +58,34 @@ class DeliveryRows(NamedTuple):
     transaction: JoinedTransaction | None = None
 
     def execute(self, connection: Connection, statement: str, values: Values = _NOT_ASKED) -> Any:
-        return connection.execute(self.database.sql(statement), self._named(values))
+        return connection.execute(self.database.fill_in_names(statement), self._add_session_values(values))
 
     def execute_alone(self, connection: Connection, statement: str, values: Values) -> Any:
         """Run a statement that writes. With a `transaction`, it runs as a transaction of its own."""
         if self.transaction is None:
             return self.execute(connection, statement, values)
         needs_standby = self.database.needs_standby
-        return self.transaction.alone(
-            self.database.sql(statement), self._named(values), needs_standby=needs_standby
+        return self.transaction.run_alone(
+            self.database.fill_in_names(statement),
+            self._add_session_values(values),
+            needs_standby=needs_standby,
         )
 
-    def _named(self, values: Values) -> Values:
-        return {"me": self.me, "now": self.database.now(), **values}
+    def _add_session_values(self, values: Values) -> Values:
+        return {"me": self.me, "now": self.database.now_parameter(), **values}
 
-    def deliveries(
+    def read_deliveries(
         self, connection: Connection, statement: str, values: Values = _NOT_ASKED
     ) -> list[ReadDelivery]:
         """Read deliveries with a statement that selects the columns of `queries.ONE`."""
-        return [_delivery(row) for row in self.execute(connection, statement, values)]
+        return [_read_delivery_row(row) for row in self.execute(connection, statement, values)]
 
-    def delivery(self, connection: Connection, statement: str, values: Values) -> ReadDelivery | None:
-        return next(iter(self.deliveries(connection, statement, values)), None)
+    def read_delivery(self, connection: Connection, statement: str, values: Values) -> ReadDelivery | None:
+        return next(iter(self.read_deliveries(connection, statement, values)), None)
 
-    def route(self, connection: Connection, name: str) -> StoredRoute:
+    def read_route(self, connection: Connection, name: str) -> StoredRoute:
         """Return a route. Raises NotThere if it was never declared."""
-        return routes.known(self.find_route(connection, name), name)
+        return routes.require_route(self.find_route(connection, name), name)
 
     def route_to_send(self, connection: Connection, name: str) -> StoredRoute:
         """
@@ -93,12 +95,12 @@ class DeliveryRows(NamedTuple):
             None,
         )
         if row and self.database.needs_standby and not standbys:
-            raise refused()
-        return routes.known(route(row) if row else None, name)
+            raise no_standby_error()
+        return routes.require_route(read_route_row(row) if row else None, name)
 
     def find_route(self, connection: Connection, name: str) -> StoredRoute | None:
         row = self.execute(connection, queries.ROUTE, {"route": name}).fetchone()
-        return None if row is None else route(row)
+        return None if row is None else read_route_row(row)
 
     def write(
         self,
@@ -128,14 +130,15 @@ class DeliveryRows(NamedTuple):
         }
         if "next" in counts:
             assert cut_from is not None
-            values |= {"was": cut_from.next, "place": code(cut_from.topic) + 1}
+            values |= {"was": cut_from.next, "place": topic_code(cut_from.topic) + 1}
         if change.changed is not None:
             values |= {"id": change.changed.id}
             values |= {
-                f"set_{name}": value for name, value in self._columns(change.changed, queries.CHANGED).items()
+                f"set_{name}": value
+                for name, value in self._column_values(change.changed, queries.CHANGED).items()
             }
         if change.added:
-            added = [self._columns(delivery, queries.INSERTED) for delivery in change.added]
+            added = [self._column_values(delivery, queries.INSERTED) for delivery in change.added]
             values |= {f"new_{name}": [delivery[name] for delivery in added] for name in queries.INSERTED}
         if change.refusal is not None:
             values |= {f"refused_{name}": getattr(change.refusal, name) for name in REFUSAL_COLUMNS}
@@ -144,7 +147,9 @@ class DeliveryRows(NamedTuple):
             values |= {f"dead_{name}": value for name, value in letter.items()}
             values["dead_record"] = pack([change.dead.record])
         if change.landing is not None:
-            values |= {f"landed_{name}": value for name, value in LANDING.values(change.landing).items()}
+            values |= {
+                f"landed_{name}": value for name, value in LANDING.stored_values(change.landing).items()
+            }
         statement = queries.change(
             removed=bool(change.removed),
             changed=change.changed is not None,
@@ -164,7 +169,7 @@ class DeliveryRows(NamedTuple):
             self.execute(connection, queries.PRUNE_REFUSALS, bound)
         return [replace(delivery, id=id) for delivery, id in zip(change.added, ids, strict=True)]
 
-    def _columns(self, delivery: StoredDelivery, columns: Mapping[str, str]) -> dict[str, object]:
+    def _column_values(self, delivery: StoredDelivery, columns: Mapping[str, str]) -> dict[str, object]:
         own_entry = delivery.kept
         records = [] if own_entry is None else [record for record in own_entry.records if record is not None]
         converted = {
@@ -175,7 +180,7 @@ class DeliveryRows(NamedTuple):
         return {name: converted[name] if name in converted else getattr(delivery, name) for name in columns}
 
 
-def _delivery(row: tuple[Any, ...]) -> ReadDelivery:
+def _read_delivery_row(row: tuple[Any, ...]) -> ReadDelivery:
     columns: dict[str, Any] = dict(zip(queries.DELIVERY_COLUMNS, row[:-2], strict=True))
     topic, acceptances = row[-2:]
     owner = columns.pop("owner")
@@ -190,7 +195,7 @@ def _delivery(row: tuple[Any, ...]) -> ReadDelivery:
     )
 
 
-def route(row: Sequence[Any]) -> StoredRoute:
+def read_route_row(row: Sequence[Any]) -> StoredRoute:
     name, topic, required, orphaned, state, reason, since, *counts = row
     return StoredRoute(
         name=name,
@@ -209,7 +214,7 @@ def dead_letter(row: tuple[Any, ...]) -> StoredDeadLetter:
     return StoredDeadLetter(**{**columns, "record": unpack(columns["record"])[0]})
 
 
-def unsettled(row: tuple[Any, ...]) -> UnsettledDelivery:
+def read_unsettled_row(row: tuple[Any, ...]) -> UnsettledDelivery:
     return UnsettledDelivery(**dict(zip(UNSETTLED_COLUMNS, row, strict=True)))
 
 
@@ -233,27 +238,27 @@ class PostgresRoutes:
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
         """Return the terms of every route, including `queued`. Replays are not part of them."""
         return {
-            route.name: routes.terms(
-                route, backlog, accepted=accepted(self._database, connection, route.topic)
+            route.name: routes.route_terms(
+                route, backlog, accepted=highest_accepted(self._database, connection, route.topic)
             )
-            for route, backlog in self._with_backlog(connection)
+            for route, backlog in self._routes_with_backlog(connection)
         }
 
-    def states(self, connection: Connection, now: float) -> Sequence[RouteState]:
+    def route_states(self, connection: Connection, now: float) -> Sequence[RouteState]:
         return [
-            routes.state(
+            routes.route_state(
                 route,
                 backlog,
-                accepted=accepted(self._database, connection, route.topic),
-                committed_at=committed_at(
-                    self._database, connection, route.topic, routes.progress(route, backlog)
+                accepted=highest_accepted(self._database, connection, route.topic),
+                committed_at=read_committed_at(
+                    self._database, connection, route.topic, routes.lowest_unsettled(route, backlog)
                 ),
                 now=now,
             )
-            for route, backlog in self._with_backlog(connection)
+            for route, backlog in self._routes_with_backlog(connection)
         ]
 
-    def needed_from(self, connection: Connection, topic: str) -> int | None:
+    def lowest_needed(self, connection: Connection, topic: str) -> int | None:
         """
         Return the lowest number that a required route still has to read, or None if the topic has no route.
 
@@ -278,12 +283,12 @@ class PostgresRoutes:
         totals = dict.fromkeys(numbers, 0)
         for topic, number in numbers.items():
             for row in self._session.execute(connection, queries.OPTIONAL, {"topic": topic}).fetchall():
-                totals[topic] += self._skip(connection, route(row), number, locked)
+                totals[topic] += self._skip_below(connection, read_route_row(row), number, locked)
         return totals
 
-    def _skip(self, connection: Connection, route: StoredRoute, number: int, locked: set[int]) -> int:
+    def _skip_below(self, connection: Connection, route: StoredRoute, number: int, locked: set[int]) -> int:
         where = {"route": route.name, "number": number}
-        below = [row.delivery for row in self._session.deliveries(connection, queries.BELOW, where)]
+        below = [row.delivery for row in self._session.read_deliveries(connection, queries.BELOW, where)]
         change = transitions.skip(route, below, number)
         if not any(change.counts.values()) and not change.removed:
             return 0
@@ -294,10 +299,10 @@ class PostgresRoutes:
             )
         return change.counts["skipped"]
 
-    def _with_backlog(self, connection: Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
+    def _routes_with_backlog(self, connection: Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
         width = len(ROUTE_COLUMNS)
         for row in self._session.execute(connection, queries.ROUTES).fetchall():
-            yield route(row[:width]), Backlog(*row[width:])
+            yield read_route_row(row[:width]), Backlog(*row[width:])
 
 
 # -- choosing what to send -----------------------------------------------------------------------------------
@@ -318,35 +323,37 @@ class DeliveryChoice:
     unsent: Mapping[int, int] = field(default_factory=dict)
     has_moved: bool = field(default=False)
 
-    def value(self, statement: str) -> Any:
+    def read_value(self, statement: str) -> Any:
         return self.session.execute(self.connection, statement, self.where).fetchone()[0]
 
-    def found(self, statement: str, *, at: float = inf) -> ReadDelivery | None:
-        return self.session.delivery(self.connection, statement, {**self.where, "at": at})
+    def find_delivery(self, statement: str, *, at: float = inf) -> ReadDelivery | None:
+        return self.session.read_delivery(self.connection, statement, {**self.where, "at": at})
 
     @cached_property
-    def closed(self) -> int:
+    def closed_below(self) -> int:
         """Return the watermark of the newest commit."""
         row = self.session.execute(self.connection, log_queries.NEWEST).fetchone()
         return numbers_by_topic(row[2])[self.route.topic] if row else 1
 
-    def take(self, found: ReadDelivery | None) -> StoredDelivery | None:
+    def take_delivery(self, found: ReadDelivery | None) -> StoredDelivery | None:
         """Take a delivery for this session."""
         if found is None:
             return None
         delivery = found.delivery
         if found.owner == self.session.me and self.unsent.get(delivery.id) == delivery.fence:
             delivery = replace(delivery, sending=False)
-        change = transitions.take(delivery)
+        change = transitions.mark_sending(delivery)
         return change.changed if self._is_written(change, delivery) is not None else None
 
-    def cut(self, *, max_records: int, below: int | None = None) -> StoredDelivery | None:
+    def cut_delivery(self, *, max_records: int, below: int | None = None) -> StoredDelivery | None:
         """Make a new delivery and take it. Return None if no records remain, or if enough deliveries wait."""
-        closed = self.closed if below is None else min(self.closed, below)
+        closed = self.closed_below if below is None else min(self.closed_below, below)
         if self.route.next >= closed:
             return None
-        waiting = self.value(queries.WAITING)
-        change = transitions.cut(self.route, waiting=waiting, closed_below=closed, max_records=max_records)
+        waiting = self.read_value(queries.WAITING)
+        change = transitions.cut_delivery(
+            self.route, waiting=waiting, closed_below=closed, max_records=max_records
+        )
         if change is None:
             return None
         written = self.session.write(self.connection, change, cut_from=self.route, is_closed=True)
@@ -368,18 +375,18 @@ class DeliveryChoice:
         return written
 
 
-def due(
+def take_due(
     choice: DeliveryChoice, *, at: float, max_records: int, below: int | None = None
 ) -> StoredDelivery | None:
     """
     Take the oldest waiting delivery that may be sent now. If there is none, make a new one. Otherwise take
     one of a replay.
     """
-    candidate = choice.found(queries.DUE, at=at)
+    candidate = choice.find_delivery(queries.DUE, at=at)
     if candidate is not None and not candidate.delivery.replay:
-        return choice.take(candidate)
-    cut = choice.cut(max_records=max_records, below=below)
-    return cut if cut is not None or choice.has_moved else choice.take(candidate)
+        return choice.take_delivery(candidate)
+    cut = choice.cut_delivery(max_records=max_records, below=below)
+    return cut if cut is not None or choice.has_moved else choice.take_delivery(candidate)
 
 
 def fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
@@ -387,17 +394,17 @@ def fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
     Take a single record that was never rejected alone. If necessary, split it off from a batch or make
     a new delivery.
     """
-    single = choice.found(queries.FRESH_SINGLE, at=at)
+    single = choice.find_delivery(queries.FRESH_SINGLE, at=at)
     if single is not None:
-        return choice.take(single)
-    batch = choice.found(queries.NEWEST_BATCH)
+        return choice.take_delivery(single)
+    batch = choice.find_delivery(queries.NEWEST_BATCH)
     if batch is not None:
         return choice.split_off(batch.delivery)
-    return choice.cut(max_records=1)
+    return choice.cut_delivery(max_records=1)
 
 
-def suspect(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
+def take_suspect(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
     """
     Take the oldest single record that may be tried again, or a delivery that must be sent again as a whole.
     """
-    return None if choice.has_moved else choice.take(choice.found(queries.SUSPECT, at=at))
+    return None if choice.has_moved else choice.take_delivery(choice.find_delivery(queries.SUSPECT, at=at))

@@ -10,7 +10,13 @@ from spool.deliveries.stored import COUNTS
 from spool.deliveries.values import RUNNING
 from spool.postgres.database import LIVE
 from spool.postgres.leases import NAMED_S
-from spool.sql.deliveries import DEAD_COLUMNS, REFUSAL_COLUMNS, ROUTE_COLUMNS, UNSETTLED_COLUMNS, of_table
+from spool.sql.deliveries import (
+    DEAD_COLUMNS,
+    REFUSAL_COLUMNS,
+    ROUTE_COLUMNS,
+    UNSETTLED_COLUMNS,
+    qualified_columns,
+)
 from spool.sql.lake import LANDING
 
 # Columns that a transition changes, and columns of a new delivery. Each has its type.
@@ -49,7 +55,7 @@ DELIVERY_COLUMNS = ("id", *INSERTED)
 
 # Select a delivery, the topic of its route, and the number of deliveries that the route had accepted.
 _DELIVERY = f"""
-    SELECT {of_table("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
+    SELECT {qualified_columns("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
       FROM {{schema}}.deliveries d JOIN {{schema}}.routes r ON r.shard = 0 AND r.name = d.route
      WHERE d.shard = 0"""
 
@@ -157,7 +163,7 @@ OPTIONAL = f"""
 
 # Select every route with its `Backlog`. Replays do not count in its progress and terms.
 ROUTES = f"""
-    SELECT {of_table("r", ROUTE_COLUMNS)}, d.records, d.oldest, d.kept_at, d.stuck, d.unknown
+    SELECT {qualified_columns("r", ROUTE_COLUMNS)}, d.records, d.oldest, d.kept_at, d.stuck, d.unknown
       FROM {{schema}}.routes r,
            LATERAL (SELECT coalesce(sum(last - first + 1) FILTER (WHERE state = 'open' AND NOT replay), 0)::bigint,
                            min(first) FILTER (WHERE state = 'open' AND NOT replay AND kept IS NULL),

@@ -130,7 +130,7 @@ class AttemptWriter:
         following = self._memory.following
         points = sorted({point.series for submission in group.submissions for point in submission.points})
         keys = expected_keys(group.submissions)
-        with transaction.begun(needs_standby=self.needs_standby):
+        with transaction.begin_with_statements(needs_standby=self.needs_standby):
             ask = partial(store.ask_head, self._database, connection, following.last)
             read_head = ask(series=points, wait=group.wait)
             versions = self._versions(connection, keys) if keys else dict
@@ -145,9 +145,9 @@ class AttemptWriter:
             raise FarBehind
         # True if other nodes also commit, and so wait for the head lock
         others_commit = following.last.id != known
-        self._clock.note(head.now)
+        self._clock.note_time(head.now)
         self._check_unconfirmed()
-        group.stands = self._standing(connection, group)
+        group.stands = self._find_committed(connection, group)
         submissions = () if group.stands else group.submissions
         if submissions:
             self._room.check(connection, following.last.size)
@@ -164,7 +164,7 @@ class AttemptWriter:
         )
         plan = following.planner.plan(submissions, reader, numbers_by_topic(closed), now)
         in_two_steps = self._in_two_steps and others_commit
-        with transaction.committed(in_two_steps=in_two_steps, needs_standby=self.needs_standby):
+        with transaction.commit_with_statements(in_two_steps=in_two_steps, needs_standby=self.needs_standby):
             row = store.write(
                 self._database,
                 connection,
@@ -191,14 +191,14 @@ class AttemptWriter:
         if seconds > UNCONFIRMED_S or size > UNCONFIRMED_BYTES:
             raise TooMuchUnconfirmed(following.last.id)
 
-    def _standing(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
+    def _find_committed(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
         """
         Return an earlier attempt that was committed although the result of its COMMIT was lost. Return None
         if there is none.
         """
         for attempt in group.attempts:
             where = {"id": attempt.row.id, "token": attempt.row.token}
-            if connection.execute(self._database.sql(queries.STANDS), where).fetchone():
+            if connection.execute(self._database.fill_in_names(queries.STANDS), where).fetchone():
                 return attempt
         return None
 
@@ -242,14 +242,14 @@ class GroupCommits:
         """
         async with self._memory.turn:
             await self._folds.fold_what_is_due()
-            return await self._keep(GroupAttempts(submissions))
+            return await self._commit_group(GroupAttempts(submissions))
 
     async def commit_nothing(self, *, wait: bool = True) -> None:
         """Make an empty commit. If `wait` is False and another node holds the head lock, do nothing."""
         async with self._memory.turn:
-            await self._keep(GroupAttempts(wait=wait))
+            await self._commit_group(GroupAttempts(wait=wait))
 
-    async def prove(self) -> None:
+    async def confirm_read_rows(self) -> None:
         """
         Confirm, at a start, that the rows read so far survive the loss of the database machine. If there is
         no standby, this remains unknown.
@@ -259,7 +259,7 @@ class GroupCommits:
             if newest > self._memory.following.durable_number:
                 with suppress(SpoolUnavailable):
                     await self._memory.confirm_within(newest, needs_standby=self._writer.needs_standby)
-                self._horizon.moved()
+                self._horizon.wake_readers()
 
     async def close_what_is_due(self) -> None:
         """
@@ -273,9 +273,9 @@ class GroupCommits:
             async with self._memory.turn:
                 if not self._horizon.is_overdue():
                     return
-                await self._keep(GroupAttempts())
+                await self._commit_group(GroupAttempts())
 
-    async def _keep(self, group: GroupAttempts) -> Sequence[Answer]:
+    async def _commit_group(self, group: GroupAttempts) -> Sequence[Answer]:
         """
         Commit a group, and then update the state in memory.
 
@@ -287,14 +287,14 @@ class GroupCommits:
             return await self._keep_until(group, time.perf_counter())
         finally:
             # call this after a failure as well, because a failed attempt may have read rows of other nodes
-            self._horizon.moved()
+            self._horizon.wake_readers()
 
     async def _keep_until(self, group: GroupAttempts, began: float) -> Sequence[Answer]:
         until = began + self._wait_s
         while True:
             unknown = len(group.attempts)
             try:
-                attempt = await self._database.append.joined(partial(self._writer.write, group=group))
+                attempt = await self._database.append.run_joined(partial(self._writer.write, group=group))
             except MemoryIsAhead as error:
                 await self._memory.load_again(error)
             except FarBehind:
@@ -307,7 +307,7 @@ class GroupCommits:
                 )
                 self.last_error = str(error)
             except TooMuchUnconfirmed as error:
-                await self._confirm(error)
+                await self._wait_until_confirmed(error)
             except LockWaited as error:
                 _log.warning(
                     "another node has held the head lock for too long: %s",
@@ -329,7 +329,7 @@ class GroupCommits:
             return ()
         self.last_error = None
         stored = group.stands or attempt
-        self._apply(attempt, stored)
+        self._apply_attempt(attempt, stored)
         if self._observer and group.submissions:
             ended_at = time.perf_counter()
             commit = Commit(
@@ -338,7 +338,7 @@ class GroupCommits:
             notify(self._observer, commit)
         return stored.answers
 
-    async def _confirm(self, error: TooMuchUnconfirmed) -> None:
+    async def _wait_until_confirmed(self, error: TooMuchUnconfirmed) -> None:
         """
         Wait for the confirmation of the commits that exceed the limit. Raises the error if no standby confirms.
         """
@@ -348,10 +348,10 @@ class GroupCommits:
             self.last_error = str(error)
             raise error from away
 
-    def _apply(self, attempt: CommitAttempt, stored_attempt: CommitAttempt) -> None:
-        self._memory.acknowledged(stored_attempt.row, stored_attempt.plan)
+    def _apply_attempt(self, attempt: CommitAttempt, stored_attempt: CommitAttempt) -> None:
+        self._memory.note_acknowledged(stored_attempt.row, stored_attempt.plan)
         try:
-            self._memory.committed(attempt.row, attempt.plan)
+            self._memory.apply_commit(attempt.row, attempt.plan)
         except Exception as error:
             raise IndexOutOfStep(stored_attempt.answers) from error
 
@@ -359,7 +359,9 @@ class GroupCommits:
         """End the sessions of suspended processes that hold the head lock. Their groups are not committed."""
         seconds = {"seconds": STOPPED_S}
         ended = await self._database.control.read(
-            lambda connection: connection.execute(self._database.sql(queries.END_STOPPED), seconds).fetchall()
+            lambda connection: connection.execute(
+                self._database.fill_in_names(queries.END_STOPPED), seconds
+            ).fetchall()
         )
         if ended:
             _log.error("the session of a suspended node was ended", extra={"action": "session_ended"})

@@ -50,16 +50,16 @@ class LostCommits:
     since: float
     until: float
 
-    def includes(self, commit: ConfirmedCommit) -> bool:
+    def has_commit(self, commit: ConfirmedCommit) -> bool:
         """
         Return True if the commit is one of the lost commits. Its time is also compared, because a restored
         database uses the same numbers again.
         """
         return self.first <= commit.id <= self.last and self.since <= commit.at <= self.until
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Describe the loss in a sentence for the operator."""
-        times = " to ".join(dict.fromkeys(_describe(at) for at in (self.since, self.until)))
+        times = " to ".join(dict.fromkeys(_format_time(at) for at in (self.since, self.until)))
         return (
             f"{self.commits} commits with {self.records} new records (commits {self.first} to "
             f"{self.last}, {times}) were acknowledged by this node but are missing from the database: "
@@ -77,7 +77,7 @@ class ConfirmedCommits:
         self._is_written = True
         self._has_failed = False
 
-    def note(self, row: CommitRow, plan: Plan) -> None:
+    def note_commit(self, row: CommitRow, plan: Plan) -> None:
         """Add a durable commit that acknowledged submissions to the list."""
         if plan.submissions:
             records = sum(map(len, plan.records.values()))
@@ -106,13 +106,13 @@ class ConfirmedCommits:
         """
         Find commits that the database has lost. Log each loss once, and store it in a file for `tollhouse doctor`.
         """
-        missing = await self._missing(database)
+        missing = await self._find_missing(database)
         if not missing:
             return None
         self._commits = deque((commit for commit in self._commits if commit not in missing), maxlen=KEPT)
         self._is_written = False
-        lost = _summed(missing)
-        _log.critical(lost.words(), extra={"action": "commits_lost", **asdict(lost)})
+        lost = _sum_losses(missing)
+        _log.critical(lost.describe(), extra={"action": "commits_lost", **asdict(lost)})
         path = self._directory / LOST_FILE
         text = json.dumps([*_read(path, []), asdict(lost)])
         try:
@@ -124,7 +124,7 @@ class ConfirmedCommits:
             )
         return lost
 
-    async def told(self, database: Database) -> Sequence[LostCommits]:
+    async def find_losses(self, database: Database) -> Sequence[LostCommits]:
         """
         Return the losses in the file, and the losses that a check finds now.
 
@@ -132,25 +132,29 @@ class ConfirmedCommits:
         """
         losses = [LostCommits(**loss) for loss in _read(self._directory / LOST_FILE, [])]
         missing = [
-            loss for loss in await self._missing(database) if not any(lost.includes(loss) for lost in losses)
+            loss
+            for loss in await self._find_missing(database)
+            if not any(lost.has_commit(loss) for lost in losses)
         ]
-        return [*losses, _summed(missing)] if missing else losses
+        return [*losses, _sum_losses(missing)] if missing else losses
 
-    async def _missing(self, database: Database) -> Sequence[ConfirmedCommit]:
+    async def _find_missing(self, database: Database) -> Sequence[ConfirmedCommit]:
         commits = list(self._commits)
 
-        def read(connection: Connection) -> tuple[int, set[tuple[int, int]]]:
+        def read_existing(connection: Connection) -> tuple[int, set[tuple[int, int]]]:
             # Read in this order, because retention first marks commits as carried forward and then
             # deletes them. A snapshot would not help, because dropped partitions disappear from older
             # snapshots as well.
             existing = set(
-                connection.execute(database.sql(queries.TOKENS), {"ids": [commit.id for commit in commits]})
+                connection.execute(
+                    database.fill_in_names(queries.TOKENS), {"ids": [commit.id for commit in commits]}
+                )
             )
-            marks = connection.execute(database.sql(queries.MARKS)).fetchone()
+            marks = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
             assert marks is not None
             return marks[1], existing
 
-        carried, existing = await database.read(read) if commits else (0, set())
+        carried, existing = await database.read(read_existing) if commits else (0, set())
         return [
             commit
             for commit in commits
@@ -159,7 +163,7 @@ class ConfirmedCommits:
         ]
 
 
-def _summed(missing: Sequence[ConfirmedCommit]) -> LostCommits:
+def _sum_losses(missing: Sequence[ConfirmedCommit]) -> LostCommits:
     return LostCommits(
         first=missing[0].id,
         last=missing[-1].id,
@@ -208,5 +212,5 @@ def _write(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def _describe(at: float) -> str:
+def _format_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -42,7 +42,7 @@ class EntryRow(NamedTuple):
         return self.first + self.records - 1
 
 
-def code(topic: str) -> int:
+def topic_code(topic: str) -> int:
     """Return the number that rows contain for a topic."""
     return TOPICS.index(topic)
 
@@ -69,8 +69,8 @@ def read_entries(
     if first > last:
         return []
     if whole:
-        check_closed(last, accepted(database, connection, topic) + 1)
-    rows, fields = _select(database, connection, topic, first, last, (first, last))
+        check_closed(last, highest_accepted(database, connection, topic) + 1)
+    rows, fields = _read_rows_and_fields(database, connection, topic, first, last, (first, last))
     entries = _cached_entries(database, connection, topic, rows, cache)
     result = []
     for row in rows:
@@ -103,35 +103,35 @@ def read_entries(
     return result
 
 
-def accepted(database: Database, connection: Connection, topic: str) -> int:
+def highest_accepted(database: Database, connection: Connection, topic: str) -> int:
     """Return the highest number that is assigned in a topic, or 0."""
-    row = connection.execute(database.sql(queries.NEWEST)).fetchone()
+    row = connection.execute(database.fill_in_names(queries.NEWEST)).fetchone()
     return numbers_by_topic(row[1])[topic] - 1 if row else 0
 
 
-def oldest(database: Database, connection: Connection, topic: str) -> int:
+def lowest_stored(database: Database, connection: Connection, topic: str) -> int:
     """Return the lowest stored number, or the next number if none is stored."""
-    row = connection.execute(database.sql(queries.MARKS)).fetchone()
+    row = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
     assert row is not None
     return numbers_by_topic(row[2])[topic]
 
 
-def committed_at(database: Database, connection: Connection, topic: str, number: int) -> float | None:
+def read_committed_at(database: Database, connection: Connection, topic: str, number: int) -> float | None:
     """Return the commit time of a record, or None if the record is deleted or not stored yet."""
-    where = {"topic": code(topic), "number": number}
-    row = connection.execute(database.sql(queries.COMMITTED_AT), where).fetchone()
+    where = {"topic": topic_code(topic), "number": number}
+    row = connection.execute(database.fill_in_names(queries.COMMITTED_AT), where).fetchone()
     return row[0] if row else None
 
 
-def _select(
+def _read_rows_and_fields(
     database: Database, connection: Connection, topic: str, first: int, last: int, around: tuple[int, int]
 ) -> tuple[list[EntryRow], Mapping[int, dict[str, object]]]:
     """Read the entries of a range and the added fields of another range, in one round trip."""
     with connection.pipeline():
-        where = {"topic": code(topic), "first": first, "last": last}
-        rows = connection.execute(database.sql(queries.ENTRIES_BETWEEN), where, binary=True)
-        where = {"topic": code(topic), "first": around[0], "last": around[1]}
-        filled = connection.execute(database.sql(queries.AMENDMENTS), where, binary=True)
+        where = {"topic": topic_code(topic), "first": first, "last": last}
+        rows = connection.execute(database.fill_in_names(queries.ENTRIES_BETWEEN), where, binary=True)
+        where = {"topic": topic_code(topic), "first": around[0], "last": around[1]}
+        filled = connection.execute(database.fill_in_names(queries.AMENDMENTS), where, binary=True)
     return [EntryRow._make(row) for row in rows.fetchall()], unpacked_fields(topic, filled.fetchall())
 
 
@@ -146,8 +146,8 @@ def _cached_entries(
             entries[row.first] = entry
     missing = {row.first: row for row in rows if row.first not in entries}
     if missing:
-        where = {"topic": code(topic), "firsts": list(missing)}
-        for first, data in connection.execute(database.sql(queries.BODIES), where, binary=True):
+        where = {"topic": topic_code(topic), "firsts": list(missing)}
+        for first, data in connection.execute(database.fill_in_names(queries.BODIES), where, binary=True):
             entries[first] = cache_entry(topic, missing[first], data, cache)
     return {row.first: entries.get(row.first, EntryUnreadable("the entry has no body")) for row in rows}
 
@@ -206,7 +206,7 @@ class KeptRecords:
         self._raws: dict[tuple[str, int], msgspec.Raw] = {}  # requested records that exist
         self.fields: dict[tuple[str, int], dict[str, object]] = {}  # added fields of the requested records
 
-    def record(self, topic: str, number: int) -> Record | None:
+    def read_record(self, topic: str, number: int) -> Record | None:
         if (topic, number) not in self._asked:
             self._read(topic, number)
         raw = self._raws.get((topic, number))
@@ -226,11 +226,13 @@ class KeptRecords:
                 of_topic, known = decode_place(place)
                 wanted_numbers[of_topic].add(known)
             self._places = None
-        remaining = {of_topic: ranges(sorted(numbers)) for of_topic, numbers in wanted_numbers.items()}
+        remaining = {
+            of_topic: group_into_ranges(sorted(numbers)) for of_topic, numbers in wanted_numbers.items()
+        }
         while remaining:
             with self._connection.pipeline():
                 pending_answers = [
-                    self._ask(queried_topic, parts[:RANGES_AT_ONCE], wanted_numbers[queried_topic])
+                    self._send_queries(queried_topic, parts[:RANGES_AT_ONCE], wanted_numbers[queried_topic])
                     for queried_topic, parts in remaining.items()
                 ]
             for answer in pending_answers:
@@ -244,17 +246,24 @@ class KeptRecords:
             (of_topic, number) for of_topic, numbers in wanted_numbers.items() for number in numbers
         )
 
-    def _ask(
+    def _send_queries(
         self, topic: str, parts: Sequence[tuple[int, int]], wanted_numbers: set[int]
     ) -> Callable[[], None]:
         firsts, lasts = map(list, zip(*parts, strict=True))
         known = self._cache.entries(topic)
         near = [first for first in known if firsts[0] - codec.MAX_RECORDS < first <= lasts[-1]]
-        within: dict[str, Any] = {"topic": code(topic), "firsts": firsts, "lasts": lasts, "cached": near}
-        rows = self._connection.execute(self._database.sql(queries.ENTRIES_OF), within, binary=True)
-        filled = self._connection.execute(self._database.sql(queries.AMENDMENTS_OF), within, binary=True)
+        within: dict[str, Any] = {
+            "topic": topic_code(topic),
+            "firsts": firsts,
+            "lasts": lasts,
+            "cached": near,
+        }
+        rows = self._connection.execute(self._database.fill_in_names(queries.ENTRIES_OF), within, binary=True)
+        filled = self._connection.execute(
+            self._database.fill_in_names(queries.AMENDMENTS_OF), within, binary=True
+        )
 
-        def answer() -> None:
+        def note_rows() -> None:
             for *facts, body in rows.fetchall():
                 row = EntryRow._make(facts)
                 entry = known[row.first] if body is None else cache_entry(topic, row, body, self._cache)
@@ -264,10 +273,10 @@ class KeptRecords:
             for number, fields in unpacked_fields(topic, filled.fetchall()).items():
                 self.fields[topic, number] = fields
 
-        return answer
+        return note_rows
 
 
-def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+def group_into_ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
     """
     Group ascending numbers into ranges, each without a large gap. Return the first and last number of each range.
     """

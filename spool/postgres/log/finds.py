@@ -45,7 +45,7 @@ _conflict = msgspec.msgpack.Decoder(Conflict)
 def pack_finds(plan: Plan) -> bytes | None:
     if not (plan.conflicts or plan.unrecognised or plan.event_types):
         return None
-    types = [(type, new.count, _text(new.amount)) for type, new in plan.event_types.items()]
+    types = [(type, new.count, _encode_amount(new.amount)) for type, new in plan.event_types.items()]
     return _encoder.encode(_Finds([*plan.conflicts.items()], [*plan.unrecognised.items()], types))
 
 
@@ -58,31 +58,34 @@ class BookedCommit(NamedTuple):
     found: bytes | None
 
 
-def unbooked(database: Database, connection: Connection, limit: int = AT_ONCE) -> list[BookedCommit]:
+def read_unbooked(database: Database, connection: Connection, limit: int = AT_ONCE) -> list[BookedCommit]:
     """Return the oldest commits that are not in the running counters yet."""
-    rows = connection.execute(database.sql(queries.UNBOOKED), {"limit": limit}, binary=True)
+    rows = connection.execute(database.fill_in_names(queries.UNBOOKED), {"limit": limit}, binary=True)
     return [BookedCommit(id, at, books.check_terms(terms, sum), finds) for id, at, sum, terms, finds in rows]
 
 
 async def book_all(database: Database) -> None:
     """Add all commits to the running counters that are not in them yet."""
     with suppress(BookedMeanwhile):
-        while await database.transaction(partial(book, database)):
+        while await database.transaction(partial(book_oldest, database)):
             pass
 
 
-def book(database: Database, connection: Connection) -> bool:
+def book_oldest(database: Database, connection: Connection) -> bool:
     """
     Add the oldest such commits to the running counters, in one transaction. Return True if there may be more.
 
     If several processes do this at the same time, only one of them succeeds.
     """
-    row = connection.execute(database.sql(queries.MARKS)).fetchone()
-    commits = unbooked(database, connection)
+    row = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
+    commits = read_unbooked(database, connection)
     if not commits or row is None:
         return False
     bounds = {"before": row[0], "after": commits[-1].id}
-    if connection.execute(database.sql(queries.BOOKED), bounds).rowcount != 1 or commits[0].id != row[0] + 1:
+    if (
+        connection.execute(database.fill_in_names(queries.BOOKED), bounds).rowcount != 1
+        or commits[0].id != row[0] + 1
+    ):
         raise BookedMeanwhile
     for commit in commits:
         if commit.terms is None:
@@ -90,7 +93,7 @@ def book(database: Database, connection: Connection) -> bool:
                 "the terms of a commit are damaged: the accounting lacks its counts",
                 extra={"action": "terms_damaged", "commit": commit.id},
             )
-    sums = total(commits)
+    sums = sum_terms(commits)
     if sums:
         count(database, connection, queries.COUNT, sums)
     _keep_finds(database, connection, commits)
@@ -101,7 +104,7 @@ class BookedMeanwhile(Exception):
     """Another process has counted the same commits, so nothing remains to be done."""
 
 
-def total(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
+def sum_terms(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
     sums: Counter[tuple[str, str]] = Counter()
     for commit in commits:
         if commit.terms:
@@ -117,25 +120,27 @@ def count(database: Database, connection: Connection, query: str, sums: Counter[
         "terms": [term for (_, term), _ in rows],
         "n": [n for _, n in rows],
     }
-    connection.execute(database.sql(query), parameters)
+    connection.execute(database.fill_in_names(query), parameters)
 
 
 def read_conflicts(database: Database, connection: Connection) -> Conflicts:
-    rows = connection.execute(database.sql(queries.CONFLICTS), binary=True)
+    rows = connection.execute(database.fill_in_names(queries.CONFLICTS), binary=True)
     return Conflicts(
         {(topic, _name(first), _name(second)): _conflict.decode(sums) for topic, first, second, sums in rows}
     )
 
 
 def read_shapes(database: Database, connection: Connection) -> list[Mapping[str, object]]:
-    rows = connection.execute(database.sql(queries.SHAPES), binary=True)
+    rows = connection.execute(database.fill_in_names(queries.SHAPES), binary=True)
     return [counted_names.shape_row(_name(names), count, last_seen) for names, count, last_seen in rows]
 
 
 def read_event_types(database: Database, connection: Connection) -> list[EventType]:
     return [
-        EventType(type=_name(type), count=count, amount=_amount(text), last_seen=last_seen)
-        for type, count, text, last_seen in connection.execute(database.sql(queries.EVENT_TYPES), binary=True)
+        EventType(type=_name(type), count=count, amount=_decode_amount(text), last_seen=last_seen)
+        for type, count, text, last_seen in connection.execute(
+            database.fill_in_names(queries.EVENT_TYPES), binary=True
+        )
     ]
 
 
@@ -160,9 +165,11 @@ def _keep_conflicts(
         if conflict is not before.get(pair):
             topic, first, second = pair
             row = (topic, first.encode(), second.encode(), _encoder.encode(conflict))
-            connection.execute(database.sql(queries.KEEP_CONFLICT), row)
+            connection.execute(database.fill_in_names(queries.KEEP_CONFLICT), row)
     for topic, first, second in sorted(before.keys() - conflicts.keys()):
-        connection.execute(database.sql(queries.DROP_CONFLICT), (topic, first.encode(), second.encode()))
+        connection.execute(
+            database.fill_in_names(queries.DROP_CONFLICT), (topic, first.encode(), second.encode())
+        )
 
 
 def _keep_shapes(
@@ -177,8 +184,10 @@ def _keep_shapes(
             counted[shape] = counted.get(shape, (0, 0.0))[0] + n, at
     with connection.pipeline():
         for shape, (n, at) in sorted(counted.items()):
-            connection.execute(database.sql(queries.COUNT_SHAPE), (shape.encode(), n, at))
-        connection.execute(database.sql(queries.BOUND_SHAPES), _bound(counted_names.MAX_SHAPES))
+            connection.execute(database.fill_in_names(queries.COUNT_SHAPE), (shape.encode(), n, at))
+        connection.execute(
+            database.fill_in_names(queries.BOUND_SHAPES), _bound_parameters(counted_names.MAX_SHAPES)
+        )
 
 
 def _keep_types(
@@ -190,21 +199,24 @@ def _keep_types(
     for at, of_commit in finds_by_commit:
         for type, n, text in of_commit:
             before = counted[type][0] if type in counted else EventSum()
-            counted[type] = before.plus(EventSum(count=n, amount=_amount(text))), at
+            counted[type] = before.plus(EventSum(count=n, amount=_decode_amount(text))), at
     rows = connection.execute(
-        database.sql(queries.EVENT_AMOUNTS), ([type.encode() for type in counted],), binary=True
+        database.fill_in_names(queries.EVENT_AMOUNTS), ([type.encode() for type in counted],), binary=True
     )
-    amounts = {_name(type): _amount(text) for type, text in rows}
+    amounts = {_name(type): _decode_amount(text) for type, text in rows}
     with connection.pipeline():
         for type, (new, at) in sorted(counted.items()):
             sum = counted_names.add_amounts(amounts.get(type), new.amount)
             connection.execute(
-                database.sql(queries.COUNT_EVENT_TYPE), (type.encode(), new.count, _text(sum), at)
+                database.fill_in_names(queries.COUNT_EVENT_TYPE),
+                (type.encode(), new.count, _encode_amount(sum), at),
             )
-        connection.execute(database.sql(queries.BOUND_EVENT_TYPES), _bound(counted_names.MAX_TYPES))
+        connection.execute(
+            database.fill_in_names(queries.BOUND_EVENT_TYPES), _bound_parameters(counted_names.MAX_TYPES)
+        )
 
 
-def _bound(max_rows: int) -> Mapping[str, int]:
+def _bound_parameters(max_rows: int) -> Mapping[str, int]:
     return {"often": frequent_places(max_rows), "most": max_rows}
 
 
@@ -212,9 +224,9 @@ def _name(data: bytes) -> str:
     return data.decode()
 
 
-def _amount(text: str | None) -> Decimal | None:
+def _decode_amount(text: str | None) -> Decimal | None:
     return None if text is None else Decimal(text)
 
 
-def _text(amount: Decimal | None) -> str | None:
+def _encode_amount(amount: Decimal | None) -> str | None:
     return None if amount is None else str(amount)

@@ -23,7 +23,7 @@ class Folds:
         self._database = database
         self._memory = memory
         self._clock = clock
-        self._aside = FoldsAside(memory.turn, self._keep)
+        self._aside = FoldsAside(memory.turn, self._store_fold)
 
     async def fold_what_is_due(self) -> None:
         """
@@ -34,16 +34,16 @@ class Folds:
         stored are moved as well.
         """
         now = self._clock.now()
-        closed = self._memory.closed
+        closed = self._memory.closed_numbers
         index = self._memory.index
         while index.check_fold_due(now, closed):
             if index.can_wait(now):
-                self._aside.start_fold(lambda: self._memory.index, partial(_oldest, index, now, closed))
+                self._aside.start_fold(lambda: self._memory.index, partial(_ids_to_fold, index, now, closed))
                 return
-            if not await self._fold(partial(index.fold, now, closed)):
-                await self._fold(partial(index.fold, now))
+            if not await self._run_fold(partial(index.fold, now, closed)):
+                await self._run_fold(partial(index.fold, now))
 
-    async def end(self) -> None:
+    async def wait_for_end(self) -> None:
         """Wait until no fold is running."""
         await self._aside.wait_for_fold()
 
@@ -56,17 +56,17 @@ class Folds:
             for _ in range(2):
                 if memory.runs_seq is None:
                     await memory.load()
-                await self._fold(partial(memory.index.fold, self._clock.now(), memory.closed))
+                await self._run_fold(partial(memory.index.fold, self._clock.now(), memory.closed_numbers))
                 if memory.runs_seq is not None:
                     return
 
-    async def _fold(self, plan: Callable[[], Fold]) -> int:
+    async def _run_fold(self, plan: Callable[[], Fold]) -> int:
         """Fold by a plan. Return the number of ids that were moved into runs."""
         fold = await asyncio.to_thread(plan)
-        await self._keep(fold)
+        await self._store_fold(fold)
         return fold.taken
 
-    async def _keep(self, fold: Fold) -> None:
+    async def _store_fold(self, fold: Fold) -> None:
         following = self._memory.following
         seq = self._memory.runs_seq
         if seq is not None:
@@ -79,7 +79,7 @@ class Folds:
         following.note_fold(fold.taken)
 
 
-def _oldest(index: DuplicateIndex, now: float, closed: Mapping[str, int]) -> OldestIds:
+def _ids_to_fold(index: DuplicateIndex, now: float, closed: Mapping[str, int]) -> OldestIds:
     """Return the oldest closed ids. If none is closed, return a batch of open ids."""
     oldest = index.oldest_to_fold(now, closed)
     return oldest if oldest.ids else index.oldest_to_fold(now)

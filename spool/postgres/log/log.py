@@ -37,7 +37,7 @@ from spool.postgres.database import Connection, Database
 from spool.postgres.log import finds, queries, store
 from spool.postgres.log.commits import AttemptWriter, GroupCommits, Move, Versions, nothing_moves
 from spool.postgres.log.confirmed import ConfirmedCommits
-from spool.postgres.log.entries import code, oldest, read_entries
+from spool.postgres.log.entries import lowest_stored, read_entries, topic_code
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
 from spool.postgres.log.recount import LogRoutes, Verification
@@ -153,10 +153,10 @@ class PostgresLog:
     async def open(self) -> None:
         """Read the stored state, then accept submissions."""
         await self._memory.load()
-        await self._commits.prove()
+        await self._commits.confirm_read_rows()
         self._writer = GroupWriter(
             self._commit,
-            self._between,
+            self._begin_period_or_retry,
             gather_s=self._settings.commit_gather,
             wait_s=self._settings.commit_wait,
             max_waiting=self._settings.waiting_submissions,
@@ -185,7 +185,7 @@ class PostgresLog:
                 raise
             return await self._commits.commit(group)
 
-    async def _between(self) -> bool:
+    async def _begin_period_or_retry(self) -> bool:
         """
         Start the next partition if the current one is full. After a failed commit, try an empty
         commit every second.
@@ -199,9 +199,9 @@ class PostgresLog:
         await self._upkeep.begin_period_if_full()
         return False
 
-    async def follow(self) -> None:
+    async def catch_up(self) -> None:
         """Update the state in memory with every commit before this call."""
-        await self._memory.follow()
+        await self._memory.catch_up()
 
     @property
     def commit_problem(self) -> str | None:
@@ -227,9 +227,9 @@ class PostgresLog:
         whole: bool = False,
         packed: Native | None = None,
     ) -> Sequence[Entry]:
-        if not with_open and self._memory.closed[topic] <= min(last, self.closed_below(topic) - 1):
+        if not with_open and self._memory.closed_numbers[topic] <= min(last, self.closed_below(topic) - 1):
             await self._commits.close_what_is_due()
-        closed = self._memory.closed[topic]
+        closed = self._memory.closed_numbers[topic]
         if whole:
             check_closed(last, closed)
         last = min(last, (self.next_number(topic) if with_open else closed) - 1)
@@ -256,13 +256,13 @@ class PostgresLog:
         log_damage(topic, damage)
         damaged = sorted({damaged_range.first: damaged_range.records for damaged_range in damage}.items())
         facts = {
-            "topic": code(topic),
+            "topic": topic_code(topic),
             "name": topic,
             "firsts": [first for first, _ in damaged],
             "records": [records for _, records in damaged],
         }
         await self._database.run(
-            lambda connection: connection.execute(self._database.sql(queries.MARK_DAMAGED), facts)
+            lambda connection: connection.execute(self._database.fill_in_names(queries.MARK_DAMAGED), facts)
         )
 
     def closed_below(self, topic: str) -> int:
@@ -272,7 +272,7 @@ class PostgresLog:
         return numbers_by_topic(self._memory.following.last.next)[topic]
 
     async def newest_number(self, topic: str) -> int:
-        await self.follow()
+        await self.catch_up()
         return self.next_number(topic)
 
     def knows_request(self, request: RequestNames) -> bool:
@@ -292,7 +292,7 @@ class PostgresLog:
                 partial(store.read_commit, self._database, commit=commit)
             ),
             closed_below=self.closed_below,
-            oldest=lambda topic: self._database.read(partial(oldest, self._database, topic=topic)),
+            oldest=lambda topic: self._database.read(partial(lowest_stored, self._database, topic=topic)),
         )
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
@@ -314,13 +314,13 @@ class PostgresLog:
         return await self._verification.books()
 
     async def verify(self) -> Books:
-        def twice() -> RepeatedAcceptances:
+        def new_repeats() -> RepeatedAcceptances:
             settings = self._settings
             window_s, max_ids = settings.duplicate_window, settings.duplicate_ids
             return RepeatedAcceptances(self._memory.index, window_s=window_s, max_ids=max_ids)
 
         async with self._upkeep.lock:
-            verified, damage, seen = await self._verification.verify(twice)
+            verified, damage, seen = await self._verification.verify(new_repeats)
         for topic in {topic for topic, _ in damage}:
             await self._set_aside(
                 topic, [damaged_range for damaged_topic, damaged_range in damage if damaged_topic == topic]
@@ -330,16 +330,16 @@ class PostgresLog:
         )
 
     async def stats(self) -> LogStats:
-        def count(connection: Connection) -> tuple[int, int]:
-            newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
-            marks = connection.execute(self._database.sql(queries.MARKS)).fetchone()
+        def read_counts(connection: Connection) -> tuple[int, int]:
+            newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
+            marks = connection.execute(self._database.fill_in_names(queries.MARKS)).fetchone()
             assert marks is not None
-            return (newest[3] if newest else 0) - marks[3], self._retention.used(connection)
+            return (newest[3] if newest else 0) - marks[3], self._retention.used_bytes(connection)
 
         away = None
         try:
             async with asyncio.timeout(STATS_S):
-                self._counted = await self._database.snapshot(count)
+                self._counted = await self._database.snapshot(read_counts)
         # the error is not raised, because this process works and a restart would not help
         except (SpoolUnavailable, TimeoutError) as error:
             away = str(error) or "the database does not respond"
@@ -386,6 +386,6 @@ class PostgresLog:
         the whole state in memory.
         """
         await self._writer.close()
-        await self._folds.end()
+        await self._folds.wait_for_end()
         await self._follower.close()
         await self._memory.write_confirmed()

@@ -36,12 +36,12 @@ class DatabaseClock:
         self._clock = clock
         self._noted = 0.0, clock.monotonic()
 
-    def note(self, now: float) -> None:
+    def note_time(self, now: float) -> None:
         """Note the time that the database just reported. May be called from any thread."""
         self._noted = now, self._clock.monotonic()
 
     def now(self) -> float:
-        test_time = self._database.now()
+        test_time = self._database.now_parameter()
         if test_time is not None:
             return test_time
         at, timer = self._noted
@@ -62,7 +62,7 @@ class PostgresHorizon:
         self._shown: dict[str, int] = {}
         self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
 
-    def begin(self, following: Following) -> None:
+    def start_with(self, following: Following) -> None:
         """
         Start with newly read commits. Earlier watermarks are discarded, and waiting readers check again.
         """
@@ -70,7 +70,7 @@ class PostgresHorizon:
         self._shown = {}
         self._readers.wake()
 
-    def moved(self) -> None:
+    def wake_readers(self) -> None:
         """Wake readers that wait without a timeout, because new commits were read."""
         self._readers.wake_resting()
 
@@ -165,7 +165,7 @@ class NodeMemory:
         return self.following.index
 
     @property
-    def closed(self) -> dict[str, int]:
+    def closed_numbers(self) -> dict[str, int]:
         """
         Return the watermark of each topic: by the newest commit row, or by durable commits if records
         close at once.
@@ -190,13 +190,13 @@ class NodeMemory:
             _log.error(
                 "%s are missing, so their ids are unknown", loaded.gap, extra={"action": "ids_missing"}
             )
-        self._clock.note(loaded.now)
-        await self._room.begin()
+        self._clock.note_time(loaded.now)
+        await self._room.read_freed()
         self.following = loaded.following
         self.runs_seq = loaded.seq
         # replaced, because readers that still run may write data of the old database to the old caches
         self._new_caches()
-        self._horizon.begin(loaded.following)
+        self._horizon.start_with(loaded.following)
         if self._confirmed:
             await self._confirmed.check(self._database)
 
@@ -208,7 +208,7 @@ class NodeMemory:
         _log.warning("%s: reading everything again", error, extra={"action": "memory_reloaded"})
         await self.load()
 
-    async def follow(self) -> None:
+    async def catch_up(self) -> None:
         """Update the state in memory with every commit before this call."""
         async with self.turn:
             await self.follow_within()
@@ -216,12 +216,12 @@ class NodeMemory:
     async def follow_within(self) -> None:
         """Update memory as `follow` does, for a caller that holds the turn lock."""
         try:
-            while not await self._follow():
+            while not await self._read_some_commits():
                 pass
         except MemoryIsAhead as error:
             await self.load_again(error)
 
-    async def _follow(self) -> bool:
+    async def _read_some_commits(self) -> bool:
         """Read some commits. Return True if no further commits exist."""
         following = self.following
         last = following.last
@@ -232,44 +232,44 @@ class NodeMemory:
             return since
 
         since = await self._database.read(read_and_catch_up)
-        self._clock.note(since.now)
+        self._clock.note_time(since.now)
         if following.last.id != last.id:
-            self._horizon.moved()
+            self._horizon.wake_readers()
         return since.is_all
 
     def copies_commits(self) -> bool:
         """Return True if the cache of readers takes copies of the records of a commit."""
         return self._native is None and self.read_cache.takes_commits
 
-    def committed(self, row: CommitRow, plan: Plan) -> None:
+    def apply_commit(self, row: CommitRow, plan: Plan) -> None:
         """Apply a durable commit of this node. The caller holds the turn lock."""
         self.following.apply_own_commit(row, plan)
         self.read_cache.add(plan.entries)
-        self.confirmed(row.id)
-        self._horizon.moved()
+        self.note_confirmed(row.id)
+        self._horizon.wake_readers()
 
-    def acknowledged(self, row: CommitRow, plan: Plan) -> None:
+    def note_acknowledged(self, row: CommitRow, plan: Plan) -> None:
         """Note a durable commit of this node, because its submissions are acknowledged now."""
         if self._confirmed:
-            self._confirmed.note(row, plan)
+            self._confirmed.note_commit(row, plan)
 
     async def write_confirmed(self) -> None:
         """Write the confirmed commits to the file. A later start compares the database with it."""
         if self._confirmed:
             await self._confirmed.write()
 
-    def confirmed(self, commit: int) -> None:
+    def note_confirmed(self, commit: int) -> None:
         """Note that the standby has every commit up to this one."""
         self.following.confirmed = max(self.following.confirmed, commit)
 
     async def confirm_within(self, commit: int, *, needs_standby: bool) -> None:
         """Wait until the standby has every commit up to a followed one. The caller holds the turn lock."""
         following = self.following
-        await self._database.append.confirm(needs_standby=needs_standby)
+        await self._database.append.wait_until_confirmed(needs_standby=needs_standby)
         await self.follow_within()
         # if they differ, the state was read again, perhaps from another database
         if self.following is following:
-            self.confirmed(commit)
+            self.note_confirmed(commit)
 
 
 def catch_up(following: Following, rows: Iterable[CommitRow]) -> None:

@@ -26,7 +26,7 @@ from spool.log.values import Books
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 from spool.postgres.log.entries import read_entries
-from spool.postgres.log.finds import BookedMeanwhile, count, total, unbooked
+from spool.postgres.log.finds import BookedMeanwhile, count, read_unbooked, sum_terms
 from spool.postgres.log.retention import RouteNeeds
 from spool.record import TOPICS
 
@@ -55,7 +55,7 @@ class Border:
     next: dict[str, int] = field(default_factory=dict)
 
     @property
-    def kept(self) -> TermCounter:
+    def kept_counts(self) -> TermCounter:
         """Return the number of stored records by topic, computed from their numbers."""
         sums: TermCounter = Counter()
         for topic, number in self.next.items():
@@ -64,18 +64,18 @@ class Border:
         return sums
 
 
-def border(database: Database, connection: Connection, routes: RouteTerms) -> Border:
+def read_border(database: Database, connection: Connection, routes: RouteTerms) -> Border:
     """Read the state in one snapshot, so that counters, uncounted commits and routes are consistent."""
-    marks = connection.execute(database.sql(queries.MARKS)).fetchone()
-    newest = connection.execute(database.sql(queries.NEWEST)).fetchone()
+    marks = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
+    newest = connection.execute(database.fill_in_names(queries.NEWEST)).fetchone()
     assert marks is not None
     limits = Border(
         routes=routes.route_terms(connection), first_commit=marks[1] + 1, kept_from=numbers_by_topic(marks[2])
     )
-    for topic, term, n, carried in connection.execute(database.sql(queries.BOOKS)):
+    for topic, term, n, carried in connection.execute(database.fill_in_names(queries.BOOKS)):
         limits.counters[topic, term] = n
         limits.carried[topic, term] = carried
-    limits.counters.update(total(unbooked(database, connection, limit=2**62)))
+    limits.counters.update(sum_terms(read_unbooked(database, connection, limit=2**62)))
     if newest:
         limits.last_commit, limits.next = newest[0], numbers_by_topic(newest[1])
     return limits
@@ -97,11 +97,13 @@ async def recount_commits(database: Database, found: Border) -> Recount:
     recounted = Recount(sums=Counter(found.carried))
     last = found.first_commit - 1
     while last < found.last_commit:
-        last = await database.read(partial(_commits, database, after=last, border=found, into=recounted))
+        last = await database.read(
+            partial(_add_commit_terms, database, after=last, border=found, into=recounted)
+        )
     return recounted
 
 
-async def recount(database: Database, found: Border, twice: RepeatedAcceptances) -> Recount:
+async def recount_log(database: Database, found: Border, twice: RepeatedAcceptances) -> Recount:
     """Recount from commit rows and entries. `twice` gets every entry."""
     recounted = await recount_commits(database, found)
     for topic in TOPICS:
@@ -112,7 +114,9 @@ async def recount(database: Database, found: Border, twice: RepeatedAcceptances)
         while first <= end:
             last = min(end, first + NUMBERS - 1)
             await database.read(
-                partial(_numbers, database, topic=topic, first=first, last=last, into=recounted, twice=twice)
+                partial(
+                    _count_records, database, topic=topic, first=first, last=last, into=recounted, twice=twice
+                )
             )
             first = last + 1
             if twice.is_full or first > end:
@@ -120,7 +124,9 @@ async def recount(database: Database, found: Border, twice: RepeatedAcceptances)
     return recounted
 
 
-def _commits(database: Database, connection: Connection, *, after: int, border: Border, into: Recount) -> int:
+def _add_commit_terms(
+    database: Database, connection: Connection, *, after: int, border: Border, into: Recount
+) -> int:
     """Add the terms of one slice of commit rows. Return the last commit of the slice."""
     where = {"after": after, "until": border.last_commit, "limit": COMMITS}
     sums: TermCounter = Counter()
@@ -128,7 +134,7 @@ def _commits(database: Database, connection: Connection, *, after: int, border: 
     unread: dict[int, int] = {}
     expected = after + 1
     for commit, _, checksum, packed in connection.execute(
-        database.sql(queries.COMMITS_BETWEEN), where, binary=True
+        database.fill_in_names(queries.COMMITS_BETWEEN), where, binary=True
     ).fetchall():
         if commit != expected:
             wrong.append(f"commits {expected} to {commit - 1}: their rows are missing")
@@ -167,14 +173,14 @@ def set_aside(
         "ids": list(unread),
         "checksums": list(unread.values()),
     }
-    if connection.execute(database.sql(queries.EMPTY_TERMS), new).rowcount != len(unread):
+    if connection.execute(database.fill_in_names(queries.EMPTY_TERMS), new).rowcount != len(unread):
         raise BookedMeanwhile
     for query, sums in ((queries.CARRY, terms), (queries.COUNT, uncounted)):
         if sums:
             count(database, connection, query, sums)
 
 
-def _numbers(
+def _count_records(
     database: Database,
     connection: Connection,
     *,
@@ -226,8 +232,10 @@ class Verification:
 
     async def books(self) -> Books:
         """Read the counters of every topic and route."""
-        limits = await self._border()
-        return books.check_equations(books.terms_by_topic({**limits.counters, **limits.kept}), limits.routes)
+        limits = await self._read_border()
+        return books.check_equations(
+            books.terms_by_topic({**limits.counters, **limits.kept_counts}), limits.routes
+        )
 
     async def verify(
         self, twice: Callable[[], RepeatedAcceptances]
@@ -237,10 +245,10 @@ class Verification:
         the new `twice`.
         """
         for _ in range(RECOUNTS):
-            limits = await self._border()
+            limits = await self._read_border()
             seen = twice()
-            counted = await recount(self._database, limits, seen)
-            after = await self._border()
+            counted = await recount_log(self._database, limits, seen)
+            after = await self._read_border()
             if (after.first_commit, after.kept_from) == (limits.first_commit, limits.kept_from):
                 break
         else:
@@ -254,9 +262,9 @@ class Verification:
         Exclude damaged commit rows from the accounting before retention deletes them. Their terms are
         computed from the numbers of the stored records.
         """
-        limits = await self._border()
+        limits = await self._read_border()
         counted = await recount_commits(self._database, limits)
-        counted.sums.update(limits.kept)
+        counted.sums.update(limits.kept_counts)
         await self._set_terms_aside(limits, counted)
 
     async def _set_terms_aside(self, border: Border, counted: Recount) -> None:
@@ -275,5 +283,5 @@ class Verification:
             await self._database.transaction(work)
             log_set_aside(list(counted.unread))
 
-    async def _border(self) -> Border:
-        return await self._database.snapshot(partial(border, self._database, routes=self._routes))
+    async def _read_border(self) -> Border:
+        return await self._database.snapshot(partial(read_border, self._database, routes=self._routes))

@@ -22,7 +22,7 @@ from spool.log.counters import KNOWN_SINCE
 from spool.log.retention import Candidate, DamagedCommits, DrainRate, Progress, carried_sums
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries
-from spool.postgres.log.entries import accepted, code, oldest
+from spool.postgres.log.entries import highest_accepted, lowest_stored, topic_code
 from spool.postgres.log.finds import count
 from spool.postgres.partial_reports import remove_aged
 from spool.record import TOPICS
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 class RouteNeeds(Protocol):
     """Needs of the routes, read inside the transaction of retention."""
 
-    def needed_from(self, connection: Connection, topic: str) -> int | None: ...
+    def lowest_needed(self, connection: Connection, topic: str) -> int | None: ...
 
     def skip_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]: ...
 
@@ -98,7 +98,7 @@ class PostgresRetention:
                 removed += step
         await self._carry_all(now)
         await self._drop_periods()
-        while await self._database.read(self._excess) > 0:
+        while await self._database.read(self._excess_bytes) > 0:
             step = await self._database.transaction(partial(self._remove_period, limits=limits()))
             if not step:
                 break
@@ -115,87 +115,87 @@ class PostgresRetention:
         a period began.
         """
         full = {"at": now, "bytes": self.period_bytes, "seconds": PERIOD_S}
-        query = self._database.sql(queries.FULL_PERIOD)
+        query = self._database.fill_in_names(queries.FULL_PERIOD)
         row = await self._database.read(lambda connection: connection.execute(query, full).fetchone())
         if row is None:
             return False
         number = row[0] + 1
         await self._database.transaction(partial(self._make_partitions, number=number))
-        return await self._database.pool.joined(partial(self._begin_period, number=number, now=now))
+        return await self._database.pool.run_joined(partial(self._begin_period, number=number, now=now))
 
     def _make_partitions(self, connection: Connection, number: int) -> None:
         """Create partitions ahead of need, so that no commit waits for them."""
-        connection.execute(self._database.sql(queries.LOCK_PERIODS))
+        connection.execute(self._database.fill_in_names(queries.LOCK_PERIODS))
         for table in queries.PARTITIONED:
             names = {"table": table, "period": number, "after": number + 1}
-            row = connection.execute(self._database.sql(queries.HAS_PARTITION % names)).fetchone()
+            row = connection.execute(self._database.fill_in_names(queries.HAS_PARTITION % names)).fetchone()
             if row is None or not row[0]:
-                connection.execute(self._database.sql(queries.MAKE_PARTITION % names))
-                connection.execute(self._database.sql(queries.ATTACH_PARTITION % names))
+                connection.execute(self._database.fill_in_names(queries.MAKE_PARTITION % names))
+                connection.execute(self._database.fill_in_names(queries.ATTACH_PARTITION % names))
 
     def _begin_period(self, transaction: JoinedTransaction, number: int, now: float) -> bool:
         """Begin a period. The head lock is held for one round trip only."""
-        with transaction.begun():
+        with transaction.begin_with_statements():
             pass
-        with transaction.committed():
-            transaction.connection.execute(self._database.sql(queries.LOCK_HEAD))
+        with transaction.commit_with_statements():
+            transaction.connection.execute(self._database.fill_in_names(queries.LOCK_HEAD))
             facts = {"period": number, "at": now}
-            begun = transaction.connection.execute(self._database.sql(queries.BEGIN_PERIOD), facts)
+            begun = transaction.connection.execute(self._database.fill_in_names(queries.BEGIN_PERIOD), facts)
         return begun.rowcount == 1
 
-    def _periods(self, connection: Connection) -> list[LogPeriod]:
-        rows = connection.execute(self._database.sql(queries.PERIODS))
+    def _read_periods(self, connection: Connection) -> list[LogPeriod]:
+        rows = connection.execute(self._database.fill_in_names(queries.PERIODS))
         return [
             LogPeriod(number, at, numbers_by_topic(firsts), commit, size)
             for number, at, firsts, commit, size in rows
         ]
 
-    def freed(self, connection: Connection) -> int:
+    def freed_bytes(self, connection: Connection) -> int:
         """Return the bytes of the log before its oldest period."""
-        return self._periods(connection)[0].size
+        return self._read_periods(connection)[0].size
 
-    def heard(self, connection: Connection) -> int:
+    def heard_bytes(self, connection: Connection) -> int:
         """Return the estimated bytes of the remembered senders; see `spool.log.heard`."""
-        [rows] = connection.execute(self._database.sql(queries.HEARD_ROWS)).fetchone() or (0,)
+        [rows] = connection.execute(self._database.fill_in_names(queries.HEARD_ROWS)).fetchone() or (0,)
         return int(rows) * HEARD_ROW_BYTES
 
-    def used(self, connection: Connection) -> int:
+    def used_bytes(self, connection: Connection) -> int:
         """Return the bytes of the existing periods and of the remembered senders."""
-        newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
-        log = newest[4] - self._periods(connection)[0].size if newest else 0
-        return log + self.heard(connection)
+        newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
+        log = newest[4] - self._read_periods(connection)[0].size if newest else 0
+        return log + self.heard_bytes(connection)
 
     def short_of_room(self, connection: Connection) -> bool:
-        return self._excess(connection) > 0
+        return self._excess_bytes(connection) > 0
 
-    def _excess(self, connection: Connection) -> int:
-        return self.used(connection) - self._goal
+    def _excess_bytes(self, connection: Connection) -> int:
+        return self.used_bytes(connection) - self._goal
 
     async def _drop_periods(self) -> None:
         """
         Drop the periods whose numbers are all deleted, whose commit rows are all carried forward, and whose
         ids are all in runs.
         """
-        for period in await self._database.read(self._done_with):
+        for period in await self._database.read(self._finished_periods):
             for table in queries.PARTITIONED:
                 await self._run(queries.DROP_PARTITION % {"table": table, "period": period})
             await self._run(queries.REMOVE_PERIOD, period)
             await self._run(queries.REMOVE_DAMAGED)
 
     async def _run(self, query: str, *parameters: object) -> None:
-        text = self._database.sql(query)
+        text = self._database.fill_in_names(query)
         await self._database.run(lambda connection: connection.execute(text, parameters))
 
-    def _done_with(self, connection: Connection) -> list[int]:
-        marks = connection.execute(self._database.sql(queries.MARKS)).fetchone()
-        fold = connection.execute(self._database.sql(queries.FOLD)).fetchone()
-        newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
+    def _finished_periods(self, connection: Connection) -> list[int]:
+        marks = connection.execute(self._database.fill_in_names(queries.MARKS)).fetchone()
+        fold = connection.execute(self._database.fill_in_names(queries.FOLD)).fetchone()
+        newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
         if marks is None or fold is None or newest is None:
             return []
         kept_from = numbers_by_topic(marks[2])
         through = min(marks[1], fold[1], newest[0] - 1)  # the newest commit row must stay
         period_numbers = []
-        for period, after in pairwise(self._periods(connection)):
+        for period, after in pairwise(self._read_periods(connection)):
             if after.commit > through + 1:
                 continue
             if all(kept_from[topic] >= first for topic, first in after.firsts.items()):
@@ -206,15 +206,15 @@ class PostgresRetention:
 
     def _remove_old(self, connection: Connection, topic: str, limit: int, before: float) -> int:
         """Delete up to STEP entries of a topic that are too old. Return their number."""
-        needed = self._routes.needed_from(connection, topic)
+        needed = self._routes.lowest_needed(connection, topic)
         if needed is not None:
             limit = min(limit, needed)
-        where = {"topic": code(topic), "below": limit, "limit": STEP}
-        rows = connection.execute(self._database.sql(queries.OLDEST_ENTRIES), where)
+        where = {"topic": topic_code(topic), "below": limit, "limit": STEP}
+        rows = connection.execute(self._database.fill_in_names(queries.OLDEST_ENTRIES), where)
         candidates = [Candidate._make(row) for row in rows]
         removable = retention.removable_entries(candidates, limit=limit, before=before, excess=0)
         if removable:
-            self._skip(connection, {topic: removable[-1].last + 1})
+            self._skip_undelivered(connection, {topic: removable[-1].last + 1})
             self._remove(connection, topic, removable[-1].last + 1, entries=len(removable), needed=needed)
         return len(removable)
 
@@ -223,21 +223,23 @@ class PostgresRetention:
         If no reader needs the rest of the oldest period, delete it early, because space is short. Return the
         number of deleted entries.
         """
-        periods = self._periods(connection)
+        periods = self._read_periods(connection)
         removed = 0
         for after in periods[1:2]:
-            needs = {topic: self._routes.needed_from(connection, topic) for topic in TOPICS}
+            needs = {topic: self._routes.lowest_needed(connection, topic) for topic in TOPICS}
             for topic, needed in needs.items():
                 limit = limits.get(topic, 1) if needed is None else min(needed, limits.get(topic, 1))
                 if after.firsts[topic] > limit:
                     return 0
-            self._skip(connection, after.firsts)
+            self._skip_undelivered(connection, after.firsts)
             for topic, needed in needs.items():
-                first = oldest(self._database, connection, topic)
+                first = lowest_stored(self._database, connection, topic)
                 if first >= after.firsts[topic]:
                     continue
-                between = {"topic": code(topic), "first": first, "below": after.firsts[topic]}
-                row = connection.execute(self._database.sql(queries.NUMBER_OF_ENTRIES), between).fetchone()
+                between = {"topic": topic_code(topic), "first": first, "below": after.firsts[topic]}
+                row = connection.execute(
+                    self._database.fill_in_names(queries.NUMBER_OF_ENTRIES), between
+                ).fetchone()
                 assert row is not None
                 self._remove(connection, topic, after.firsts[topic], entries=row[0], needed=needed)
                 removed += row[0]
@@ -247,14 +249,14 @@ class PostgresRetention:
         self, connection: Connection, topic: str, number: int, *, entries: int, needed: int | None
     ) -> None:
         """Mark everything below a number as deleted."""
-        first = oldest(self._database, connection, topic)
-        mark = {"topic": code(topic), "number": number, "entries": entries, "before": first}
-        if connection.execute(self._database.sql(queries.REMOVED), mark).rowcount != 1:
+        first = lowest_stored(self._database, connection, topic)
+        mark = {"topic": topic_code(topic), "number": number, "entries": entries, "before": first}
+        if connection.execute(self._database.fill_in_names(queries.REMOVED), mark).rowcount != 1:
             raise RemovedMeanwhile
         term = books.EXPIRED if needed is None else books.RETIRED
         count(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
 
-    def _skip(self, connection: Connection, numbers: Mapping[str, int]) -> None:
+    def _skip_undelivered(self, connection: Connection, numbers: Mapping[str, int]) -> None:
         """Skip the undelivered records of optional routes below a number of their topic."""
         for topic, skipped in self._routes.skip_below(connection, numbers).items():
             if skipped:
@@ -267,30 +269,34 @@ class PostgresRetention:
 
     async def _carry_all(self, now: float) -> None:
         try:
-            while await self._database.transaction(partial(self._carry, now=now)):
+            while await self._database.transaction(partial(self._carry_commits, now=now)):
                 pass
         except DamagedCommits:
             await self._set_aside()
-            while await self._database.transaction(partial(self._carry, now=now, as_they_are=True)):
+            while await self._database.transaction(partial(self._carry_commits, now=now, as_they_are=True)):
                 pass
 
-    def _carry(self, connection: Connection, now: float, *, as_they_are: bool = False) -> int:
+    def _carry_commits(self, connection: Connection, now: float, *, as_they_are: bool = False) -> int:
         """
         Carry forward commit rows that are too old. If space is short, also carry forward rows of
         periods without entries.
         """
-        marks = connection.execute(self._database.sql(queries.MARKS)).fetchone()
-        newest = connection.execute(self._database.sql(queries.NEWEST)).fetchone()
+        marks = connection.execute(self._database.fill_in_names(queries.MARKS)).fetchone()
+        newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
         if marks is None or newest is None:
             return 0
         booked, carried, kept_from, _ = marks
         before = now - self._retention_s
         after = now + self._retention_s
         emptied = (
-            self._emptied(connection, numbers_by_topic(kept_from)) if self.short_of_room(connection) else 0
+            self._first_commit_with_entries(connection, numbers_by_topic(kept_from))
+            if self.short_of_room(connection)
+            else 0
         )
         where = {"after": carried, "until": min(booked, newest[0] - 1), "limit": COMMITS}
-        rows = connection.execute(self._database.sql(queries.COMMITS_BETWEEN), where, binary=True).fetchall()
+        rows = connection.execute(
+            self._database.fill_in_names(queries.COMMITS_BETWEEN), where, binary=True
+        ).fetchall()
         # A time far in the future was written before the clock was set back. Its row must not block
         # later rows forever.
         rows = list(takewhile(lambda row: row[0] < emptied or row[1] < before or row[1] > after, rows))
@@ -300,28 +306,28 @@ class PostgresRetention:
             ((commit, checksum, packed) for commit, _, checksum, packed in rows), as_they_are=as_they_are
         )
         mark = {"before": carried, "after": rows[-1][0]}
-        if connection.execute(self._database.sql(queries.CARRIED), mark).rowcount != 1:
+        if connection.execute(self._database.fill_in_names(queries.CARRIED), mark).rowcount != 1:
             raise RemovedMeanwhile
         if sums:
             count(self._database, connection, queries.CARRY, sums)
         return len(rows)
 
-    def _emptied(self, connection: Connection, kept_from: Mapping[str, int]) -> int:
+    def _first_commit_with_entries(self, connection: Connection, kept_from: Mapping[str, int]) -> int:
         """Return the first commit of the oldest period that still has entries."""
         emptied = 0
-        for period in self._periods(connection):
+        for period in self._read_periods(connection):
             if all(kept_from[topic] >= first for topic, first in period.firsts.items()):
                 emptied = period.commit
         return emptied
 
-    def progress(self, connection: Connection) -> Progress:
+    def sum_progress(self, connection: Connection) -> Progress:
         """Return the progress of the log and its routes, summed over all topics."""
         progress = Progress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
-                last=accepted(self._database, connection, topic),
-                oldest=oldest(self._database, connection, topic),
-                needed=self._routes.needed_from(connection, topic),
+                last=highest_accepted(self._database, connection, topic),
+                oldest=lowest_stored(self._database, connection, topic),
+                needed=self._routes.lowest_needed(connection, topic),
             )
         return progress
 
@@ -346,7 +352,7 @@ async def remove_old_series(database: Database, now: float, *, most: int) -> Ser
     """
 
     def read_one(query: str, values: Mapping[str, object]) -> Callable[[Connection], tuple[Any, ...] | None]:
-        return lambda connection: connection.execute(database.sql(query), values).fetchone()
+        return lambda connection: connection.execute(database.fill_in_names(query), values).fetchone()
 
     await remove_aged(database, "series", "seen_at", before=now - retention.SERIES_AGE_S)
     [count] = await database.read(read_one(queries.COUNT_SERIES, {})) or (0,)
@@ -357,7 +363,7 @@ async def remove_old_series(database: Database, now: float, *, most: int) -> Ser
     since = min(before, now)
     fact = {"name": KNOWN_SINCE, "text": repr(since).encode(), "since": since}
     # Written before the rows are deleted. So a commit in between finds either the row or the time.
-    keep = database.sql(queries.KEEP_LATER)
+    keep = database.fill_in_names(queries.KEEP_LATER)
     await database.transaction(lambda connection: connection.execute(keep, fact))
     pushed_out = await remove_aged(database, "series", "seen_at", before=before)
     return SeriesLeft(count - pushed_out, pushed_out)
@@ -380,12 +386,12 @@ class LogRoom:
         # bytes of the log before its oldest period, minus the bytes of data that are stored outside the log
         self._freed = 0
 
-    async def begin(self) -> None:
+    async def read_freed(self) -> None:
         """Read the number of bytes that were freed so far."""
         await self._database.read(self._read)
 
     def _read(self, connection: Connection) -> None:
-        self._freed = self._retention.freed(connection) - self._retention.heard(connection)
+        self._freed = self._retention.freed_bytes(connection) - self._retention.heard_bytes(connection)
 
     def check(self, connection: Connection, size: int) -> None:
         """
@@ -400,7 +406,7 @@ class LogRoom:
 
     async def note_removal(self) -> None:
         """Measure, after a run of retention, how fast the log drains."""
-        await self.begin()
+        await self.read_freed()
         self._drain.add_sample(
-            self._clock.monotonic(), await self._database.snapshot(self._retention.progress)
+            self._clock.monotonic(), await self._database.snapshot(self._retention.sum_progress)
         )

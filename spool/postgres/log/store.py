@@ -33,7 +33,7 @@ from spool.log.runs import NO_IDS, IdRun
 from spool.postgres import partial_reports
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.postgres.log import queries
-from spool.postgres.log.entries import KeptRecords, code
+from spool.postgres.log.entries import KeptRecords, topic_code
 from spool.postgres.log.finds import pack_finds
 from spool.record import Record
 from spool.settings import SpoolSettings
@@ -80,7 +80,7 @@ class PostgresPlanReader(KeptRecords):
         self._series_known_since = series_known_since
         self._versions = versions
 
-    def series(self, series: bytes) -> SeriesState | None:
+    def read_series(self, series: bytes) -> SeriesState | None:
         return self._series.get(series)
 
     def series_known_since(self) -> float:
@@ -103,16 +103,18 @@ def ask_head(
 
     The returned function returns None if `wait` is False and another process holds the lock.
     """
-    head = connection.execute(database.sql(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
+    head = connection.execute(database.fill_in_names(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
     read_since = ask_since(database, connection, last)
     known: Iterable[tuple[Any, ...]] = ()
     known_since: Iterable[tuple[Any, ...]] = ()
     if series:
-        known = connection.execute(database.sql(queries.SERIES), {"ids": list(series)})
+        known = connection.execute(database.fill_in_names(queries.SERIES), {"ids": list(series)})
         # Read after the series. So any series that is missing was deleted before this time was read.
-        known_since = PostgresConnection(connection, database.sql).ask(facts.FACT, name=KNOWN_SINCE)
+        known_since = PostgresConnection(connection, database.fill_in_names).send_query(
+            facts.FACT, name=KNOWN_SINCE
+        )
 
-    def answer() -> Head | None:
+    def read_head() -> Head | None:
         period = head.fetchone()
         since = read_since()
         if period is None:
@@ -126,7 +128,7 @@ def ask_head(
             series_known_since=max((float(time) for (time,) in known_since), default=0.0),
         )
 
-    return answer
+    return read_head
 
 
 def commit_row(row: Sequence[object]) -> CommitRow:
@@ -156,10 +158,10 @@ def write(
     size = ROW_BYTES
     entries = []
     for topic, records in plan.records.items():
-        for row in _entries(plan, period, topic, records, copies=copies):
+        for row in _entry_rows(plan, period, topic, records, copies=copies):
             entries.append(row)
             size += ROW_BYTES + len(row[-1])
-    amendments = _amendments(plan, reader)
+    amendments = _amendment_rows(plan, reader)
     size += sum(AMENDMENT_BYTES + len(fields) for *_, fields in amendments)
     terms = books.pack_terms(plan.submissions)
     ids = pack_ids(plan)
@@ -189,31 +191,40 @@ def write(
         "found": finds,
     }
     for entry in entries:
-        connection.execute(database.sql(queries.ADD_ENTRY), entry)
+        connection.execute(database.fill_in_names(queries.ADD_ENTRY), entry)
     if amendments:
         topics, numbers_of, checksums, fields = map(list, zip(*sorted(amendments), strict=True))
         parameters = {"topics": topics, "numbers": numbers_of, "checksums": checksums, "fields": fields}
-        connection.execute(database.sql(queries.AMEND), parameters)
+        connection.execute(database.fill_in_names(queries.AMEND), parameters)
     if plan.series:
         _write_series(database, connection, plan)
-    connection.execute(database.sql(queries.ADD_COMMIT), values)
+    connection.execute(database.fill_in_names(queries.ADD_COMMIT), values)
     return row._replace(ids=b"")
 
 
-def _entries(
+def _entry_rows(
     plan: Plan, period: int, topic: str, records: list[Record], *, copies: bool
 ) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for entry in committed_entries(topic, plan.first[topic], records, copies=copies):
         body = entry.body
         rows.append(
-            (code(topic), entry.first, entry.records, period, plan.at, body.version, body.checksum, body.data)
+            (
+                topic_code(topic),
+                entry.first,
+                entry.records,
+                period,
+                plan.at,
+                body.version,
+                body.checksum,
+                body.data,
+            )
         )
         plan.entries.append(entry)
     return rows
 
 
-def _amendments(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int, bytes]]:
+def _amendment_rows(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int, bytes]]:
     """
     Pack the added fields of records, including fields that earlier reports added. The plan has read these
     with the records.
@@ -222,7 +233,7 @@ def _amendments(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int, by
     for (topic, number), fields in plan.amendments.items():
         packed = codec.pack_fields({**reader.fields.get((topic, number), {}), **fields})
         rows.append(
-            (code(topic), number, codec.checksum(packed, codec.amendment_place(topic, number)), packed)
+            (topic_code(topic), number, codec.checksum(packed, codec.amendment_place(topic, number)), packed)
         )
     return rows
 
@@ -230,7 +241,7 @@ def _amendments(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int, by
 def _write_series(database: Database, connection: Connection, plan: Plan) -> None:
     states = sorted(plan.series.items())
     connection.execute(
-        database.sql(queries.KEEP_SERIES),
+        database.fill_in_names(queries.KEEP_SERIES),
         {
             "ids": [id for id, _ in states],
             "starts": [state.start_time for _, state in states],
@@ -246,7 +257,7 @@ def _write_series(database: Database, connection: Connection, plan: Plan) -> Non
 
 def read_commit(database: Database, connection: Connection, commit: int) -> CommitTerms | None:
     """Return the time and terms of a commit, or None if it was carried forward."""
-    row = connection.execute(database.sql(queries.COMMIT), {"id": commit}, binary=True).fetchone()
+    row = connection.execute(database.fill_in_names(queries.COMMIT), {"id": commit}, binary=True).fetchone()
     return (row[0], books.check_terms(row[2], row[1])) if row else None
 
 
@@ -261,16 +272,16 @@ class Since(NamedTuple):
 def ask_since(database: Database, connection: Connection, last: CommitRow) -> Callable[[], Since]:
     """Query the commits since a row. Call the returned function after the pipeline ends."""
     limit = FOLLOWED_AT_ONCE
-    where = {"id": last.id, "period": last.period, "limit": limit, "now": database.now()}
-    cursor = connection.execute(database.sql(queries.FOLLOW), where, binary=True)
+    where = {"id": last.id, "period": last.period, "limit": limit, "now": database.now_parameter()}
+    cursor = connection.execute(database.fill_in_names(queries.FOLLOW), where, binary=True)
 
-    def answer() -> Since:
+    def read_since() -> Since:
         rows = cursor.fetchall()
         now, *_ = rows[0]
         commit_rows = [commit_row(row) for _, *row in rows if row[0] is not None]
         return Since(commit_rows, now, is_all=len(commit_rows) < limit)
 
-    return answer
+    return read_since
 
 
 # -- known ids -----------------------------------------------------------------------------------------------
@@ -291,20 +302,20 @@ def write_fold(
         "through": list(through),
         "covered_since": fold.covered_since,
     }
-    if connection.execute(database.sql(queries.FOLDED), folded).rowcount != 1:
+    if connection.execute(database.fill_in_names(queries.FOLDED), folded).rowcount != 1:
         return False
-    connection.execute(database.sql(queries.REMOVE_RUNS), ([run.key for run in fold.removed],))
+    connection.execute(database.fill_in_names(queries.REMOVE_RUNS), ([run.key for run in fold.removed],))
     for run in sorted(fold.added, key=lambda run: run.key):
         data, checksum = runs.pack_ids(run.ids)
         row = (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data)
-        connection.execute(database.sql(queries.ADD_RUN), row)
+        connection.execute(database.fill_in_names(queries.ADD_RUN), row)
     removed_places = [
         places.fact_key(block.run.key) for block in fold.places_before.blocks_missing_in(fold.places)
     ]
-    rows = PostgresConnection(connection, database.sql)
-    facts.forget(rows, removed_places)
+    rows = PostgresConnection(connection, database.fill_in_names)
+    facts.delete_facts(rows, removed_places)
     for block in fold.places.blocks_missing_in(fold.places_before):
-        facts.keep(rows, *places.encode_fact(block))
+        facts.store_fact(rows, *places.encode_fact(block))
     return True
 
 
@@ -322,12 +333,16 @@ def load(
     database: Database, connection: Connection, index: DuplicateIndex, *, settings: SpoolSettings
 ) -> Loaded:
     """Load the known ids from one snapshot: first the stored runs, then newer ids from commit rows."""
-    state = connection.execute(database.sql(queries.FOLD)).fetchone()
-    moment = connection.execute(database.sql(queries.MOMENT), {"now": database.now()}).fetchone()
+    state = connection.execute(database.fill_in_names(queries.FOLD)).fetchone()
+    moment = connection.execute(
+        database.fill_in_names(queries.MOMENT), {"now": database.now_parameter()}
+    ).fetchone()
     assert state is not None and moment is not None
     seq, commit, through, covered_since = state
     id_runs = []
-    for key, hour, arrived_at, checksum, data in connection.execute(database.sql(queries.RUNS), binary=True):
+    for key, hour, arrived_at, checksum, data in connection.execute(
+        database.fill_in_names(queries.RUNS), binary=True
+    ):
         ids = runs.unpack_ids(data, checksum)
         if ids is None:
             _log.error(
@@ -335,11 +350,11 @@ def load(
             )
         id_runs.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
     stored = connection.execute(
-        database.sql(queries.FACTS_BETWEEN), (places.FIRST, places.AFTER), binary=True
+        database.fill_in_names(queries.FACTS_BETWEEN), (places.FIRST, places.AFTER), binary=True
     )
     index.load(id_runs, covered_since, places.load_blocks(stored, index.native))
     following = Following(index, hold_s=settings.hold, max_spans=settings.pending_spans)
-    following.planner.load_spans(partial_reports.of_kind(database, connection, SPANS))
+    following.planner.load_spans(partial_reports.read_kind(database, connection, SPANS))
     first = tuple(number + 1 for number in numbers_by_topic(through).values())
     gap = _follow_all(database, connection, following, commit, first)
     return Loaded(following, seq, moment[0], gap)
@@ -354,7 +369,7 @@ def _follow_all(
     Returns the missing commits whose ids are in no run either, or "" if none is missing.
     """
     newest = connection.execute(
-        database.sql(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True
+        database.fill_in_names(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True
     ).fetchone()
     if newest is None:
         return ""
@@ -363,14 +378,16 @@ def _follow_all(
     durable = open_rows[0].durable
     while any(map(int.__gt__, open_rows[-1].next, closed)) or open_rows[-1].id > max(1, durable):
         before = {"id": open_rows[-1].id, "limit": AT_ONCE}
-        fetched = connection.execute(database.sql(queries.ROWS_BEFORE), before, binary=True).fetchall()
+        fetched = connection.execute(
+            database.fill_in_names(queries.ROWS_BEFORE), before, binary=True
+        ).fetchall()
         open_rows += map(commit_row, fetched)
         if len(fetched) < AT_ONCE:
             break
     after, gap = commit, ""
     while True:
         where = {"id": after, "limit": AT_ONCE}
-        rows = connection.execute(database.sql(queries.ROWS_AFTER), where, binary=True).fetchall()
+        rows = connection.execute(database.fill_in_names(queries.ROWS_AFTER), where, binary=True).fetchall()
         if after == commit and rows and rows[0][0] > commit + 1:
             gap = f"commits {commit + 1} to {rows[0][0] - 1}"
         learned = [commit_row(row) for row in rows]

@@ -15,7 +15,7 @@ from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.log.retention import Reader, lowest_needed
 from spool.postgres.database import Database
 from spool.postgres.log.commits import GroupCommits
-from spool.postgres.log.entries import oldest
+from spool.postgres.log.entries import lowest_stored
 from spool.postgres.log.finds import book_all
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
@@ -66,7 +66,7 @@ class LogFollower:
                 write_at = time.monotonic() + WRITE_S
                 await self._memory.write_confirmed()
             try:
-                await self._memory.follow()
+                await self._memory.catch_up()
                 now = time.monotonic()
                 # The sender may have given up the failed group. So only an empty commit shows that
                 # commits work again.
@@ -182,14 +182,14 @@ class Upkeep:
         """
         async with self.lock:
             try:
-                return await self._retain()
+                return await self._run_retention()
             except (SpoolUnavailable, SpoolFull, RemovedMeanwhile) as error:
                 _log.error(
                     "retention failed and will be repeated: %s", error, extra={"action": "retention_failed"}
                 )
                 return 0
 
-    async def _retain(self) -> int:
+    async def _run_retention(self) -> int:
         removed = await self._remove()
         now = self._database_clock.now()
         await self._retention.begin_period(now)
@@ -201,7 +201,7 @@ class Upkeep:
 
     async def _remove(self) -> int:
         """Delete data by age and for lack of space. The caller holds the lock."""
-        await self._memory.follow()
+        await self._memory.catch_up()
         await self._commits.close_what_is_due()
         await book_all(self._database)
         now = self._database_clock.now()
@@ -214,15 +214,15 @@ class Upkeep:
             await book_all(self._database)
         elif self._memory.index.reaches_back_to(now - self._retention_s):
             await self._folds.fold_all()
-        removed = await self._retention.run(now, self._limits)
-        kept_from = await self._database.read(partial(oldest, self._database, topic=AI_TELEMETRY))
+        removed = await self._retention.run(now, self._removal_limits)
+        kept_from = await self._database.read(partial(lowest_stored, self._database, topic=AI_TELEMETRY))
         self._memory.index.removed_below(kept_from)
         await self._room.note_removal()
         return removed
 
-    def _limits(self) -> dict[str, int]:
+    def _removal_limits(self) -> dict[str, int]:
         """
         Return, for each topic, the lowest number that must stay because its record is open or a reader needs it.
         """
-        closed = self._memory.closed
+        closed = self._memory.closed_numbers
         return {topic: lowest_needed(topic, closed[topic], self._readers) for topic in TOPICS}

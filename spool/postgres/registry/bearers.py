@@ -45,16 +45,16 @@ _HOLD = """
 _HEAD = "SELECT shard FROM {schema}.heads WHERE shard = 0 FOR KEY SHARE"
 
 
-def with_bearers(database: Database, versions: Versions) -> Versions:
+def add_bearers(database: Database, versions: Versions) -> Versions:
     """Extend the version query of a group, so that it also returns which keys are valid."""
 
-    def ask(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
-        good = _ask_good(connection, database.sql, keys, now=database.now())
+    def ask_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
+        good = _ask_good(connection, database.fill_in_names, keys, now=database.now_parameter())
         rest = [key for key in keys if not key.startswith(bearers.BEARERS)]
         other_versions = versions(connection, rest) if rest else dict
         return lambda: {**good(), **other_versions()}
 
-    return ask
+    return ask_versions
 
 
 def check_bearers(
@@ -80,7 +80,7 @@ def hold_keys(connection: Connection, sql: Callable[[str], Any], expects: Collec
     Prevent the keys from ending before this transaction ends. For a transaction without the registry's head lock.
     """
     keys = [expectation.key for expectation in expects]
-    lock_values = {"digests": bearers.digests(keys), "numbers": bearers.numbers(keys)}
+    lock_values = {"digests": bearers.key_digests(keys), "numbers": bearers.key_numbers(keys)}
     if any(lock_values.values()):
         connection.execute(sql(_HOLD), lock_values)
 
@@ -89,7 +89,7 @@ async def outlast_commits(database: Database) -> None:
     """Wait until every commit has finished that was planned before a key ended."""
     for attempt in range(1, WAITS + 1):
         try:
-            await database.transaction(lambda connection: connection.execute(database.sql(_HEAD)))
+            await database.transaction(lambda connection: connection.execute(database.fill_in_names(_HEAD)))
         except LockWaited:
             if attempt == WAITS:
                 raise
@@ -101,10 +101,10 @@ def _ask_good(
     connection: Connection, sql: Callable[[str], Any], keys: Sequence[bytes], *, now: float | None
 ) -> Callable[[], Mapping[bytes, int]]:
     """Query which keys are valid. The returned function reads the results."""
-    digests = bearers.digests(keys)
-    numbers = bearers.numbers(keys)
-    devices = bearers.devices(keys)
-    tokens = bearers.tokens(keys)
+    digests = bearers.key_digests(keys)
+    numbers = bearers.key_numbers(keys)
+    devices = bearers.device_generations(keys)
+    tokens = bearers.token_ids(keys)
     parameters = {"ids": [id for id, _ in devices], "generations": [number for _, number in devices]}
     secrets = connection.execute(sql(_SECRETS), {"digests": digests, "now": now}) if digests else ()
     good_numbers = connection.execute(sql(_NUMBERS), {"numbers": numbers, "now": now}) if numbers else ()

@@ -69,13 +69,13 @@ class Follower:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def look(self) -> None:
+    async def read_changes(self) -> None:
         """Read the changes of other processes once. Raises SpoolError if that fails."""
-        changes = await self._shared.registry.follow()
-        devices = changes.ids(DEVICES)
+        changes = await self._shared.registry.catch_up()
+        devices = changes.changed_ids(DEVICES)
         owed = self._devices
         self._devices = None if devices is None or owed is None else owed | set(devices)
-        self._clusters |= changes.concerns([(CLUSTERS, "")])
+        self._clusters |= changes.has_changed([(CLUSTERS, "")])
         if self._devices is None or self._devices or self._clusters:
             self._is_owed.set()
 
@@ -87,13 +87,13 @@ class Follower:
         try:
             # read the rows that were written since the last read, and check which known rows were deleted
             if devices is None:
-                await self._shared.devices.follow(None)
-                await self._shared.devices.follow([device.id for device in self._shared.devices.all()])
+                await self._shared.devices.catch_up(None)
+                await self._shared.devices.catch_up([device.id for device in self._shared.devices.all()])
             elif devices:
-                await self._shared.devices.follow(devices)
+                await self._shared.devices.catch_up(devices)
             devices = set()
             if clusters:
-                await self._shared.clusters.follow()
+                await self._shared.clusters.catch_up()
                 clusters = False
         finally:
             self._devices = None if devices is None or self._devices is None else self._devices | devices
@@ -107,7 +107,11 @@ class Follower:
         shared = self._shared
         steps: list[Callable[[], Awaitable[object]]] = [self._follow_streams]
         if self._rests % REST_EVERY == 0:
-            steps += [self._follow_heard, shared.registry.keys.follow_accesses, shared.container_files.follow]
+            steps += [
+                self._follow_heard,
+                shared.registry.keys.follow_accesses,
+                shared.container_files.catch_up,
+            ]
         self._rests += 1
         failed: SpoolError | None = None
         for step in steps:
@@ -119,29 +123,29 @@ class Follower:
             raise failed
 
     async def _follow_heard(self) -> None:
-        await self._shared.devices.follow(None)
+        await self._shared.devices.catch_up(None)
 
     async def _follow_streams(self) -> None:
-        self._shared.book.follow(await self._shared.streams.streams())
+        self._shared.book.replace_known(await self._shared.streams.streams())
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._look_s)
-            await self._attempt("the registry", self.look)
+            await self._try_read("the registry", self.read_changes)
 
     async def _run_changed(self) -> None:
         while True:
             await self._is_owed.wait()
-            if not await self._attempt("devices and clusters", self.read_changed):
+            if not await self._try_read("devices and clusters", self.read_changed):
                 await asyncio.sleep(self._look_s)
                 self._is_owed.set()
 
     async def _run_rest(self) -> None:
         while True:
             await asyncio.sleep(STREAMS_EVERY * self._look_s)
-            await self._attempt("streams and the last use of devices and keys", self.read_rest)
+            await self._try_read("streams and the last use of devices and keys", self.read_rest)
 
-    async def _attempt(self, what: str, read: Callable[[], Awaitable[None]]) -> bool:
+    async def _try_read(self, what: str, read: Callable[[], Awaitable[None]]) -> bool:
         """
         Run one read, and return True if it succeeded. The same error is logged once, and no error ends the task.
         """

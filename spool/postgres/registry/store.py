@@ -37,7 +37,7 @@ class Barrier:
         """
         if self._next is None:
             self._next = asyncio.create_task(self._run(self._running), name="barrier")
-            self._next.add_done_callback(_heard)
+            self._next.add_done_callback(_retrieve_exception)
         await asyncio.shield(self._next)
 
     async def _run(self, before: asyncio.Task[None] | None) -> None:
@@ -47,7 +47,7 @@ class Barrier:
         await self._confirm()
 
 
-def _heard(done: asyncio.Task[None]) -> None:
+def _retrieve_exception(done: asyncio.Task[None]) -> None:
     """Retrieve the exception; otherwise asyncio logs it as a defect if the caller was cancelled."""
     if not done.cancelled():
         done.exception()
@@ -82,7 +82,7 @@ class PostgresRegistryRows(SqlRegistryRows):
         self.ends_keys = self.shuts_key = False
         self.has_written = False
 
-    def _tell(self, kind: str, id: str) -> None:
+    def _announce(self, kind: str, id: str) -> None:
         self.changed.add((kind, id))
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
@@ -95,7 +95,7 @@ class PostgresRegistryRows(SqlRegistryRows):
         if actor.expects:
             check_bearers(*self._bearers_on, actor.expects, now=self._now)
 
-    def _wrote(self) -> None:
+    def _before_write(self) -> None:
         self.has_written = True
 
     def _new_id(self, kind: str) -> int:
@@ -144,7 +144,9 @@ class PostgresRegistry:
         self.ends_keys = False
         self._own: set[int] = set()  # numbers of this process's changes, which are already in its memory
         self._told_at: float | None = None  # time of the newest change that this process has read
-        self._barrier = Barrier(lambda: database.pool.confirm(needs_standby=database.needs_standby))
+        self._barrier = Barrier(
+            lambda: database.pool.wait_until_confirmed(needs_standby=database.needs_standby)
+        )
         self._outlasting = asyncio.Lock()
         # number of waits that were begun, and number of the newest finished wait
         self._waits = self._outlasted = 0
@@ -152,11 +154,11 @@ class PostgresRegistry:
     async def change(self, work: Callable[[RegistryRows], T], *, is_long: bool = False) -> T:
         database = self._database
 
-        def within(connection: Connection) -> _Changed[T]:
+        def change_and_announce(connection: Connection) -> _Changed[T]:
             lock_head(connection, database)
             if is_long:
                 connection.execute(LONG_PAUSE)
-            rows = PostgresRegistryRows(connection, database.sql, now=database.now())
+            rows = PostgresRegistryRows(connection, database.fill_in_names, now=database.now_parameter())
             result = work(rows)
             # unaudited changes need no standby, because a lost session does no harm and a lost finding
             # is found again
@@ -169,15 +171,17 @@ class PostgresRegistry:
             needs_standby = database.needs_standby and (is_answered or not rows.has_written)
             return _Changed(result=result, seq=seq, ends_keys=rows.ends_keys, needs_standby=needs_standby)
 
-        changing = database.transaction(within, needs_standby=lambda changed: changed.needs_standby)
+        changing = database.transaction(
+            change_and_announce, needs_standby=lambda changed: changed.needs_standby
+        )
         try:
-            changed = await self._guarded(changing, RowDamaged)
+            changed = await self._translate_damage(changing, RowDamaged)
         # these rows may exist on only one machine
         except (
             NotThere,
             NotAllowed,
         ):
-            await self.confirm()
+            await self.wait_until_durable()
             raise
         self.ends_keys = changed.ends_keys
         if changed.seq is not None:
@@ -188,7 +192,7 @@ class PostgresRegistry:
         """Return "": the storage says what a database keeps."""
         return ""
 
-    async def confirm(self) -> None:
+    async def wait_until_durable(self) -> None:
         await self._barrier.wait()
 
     async def outlast_commits(self) -> None:
@@ -205,14 +209,16 @@ class PostgresRegistry:
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
         database = self._database
-        return await self._guarded(
-            database.snapshot(lambda connection: work(PostgresRegistryRows(connection, database.sql))),
+        return await self._translate_damage(
+            database.snapshot(
+                lambda connection: work(PostgresRegistryRows(connection, database.fill_in_names))
+            ),
             *ROW_ERRORS,
         )
 
-    async def news(self, since: int | None) -> RegistryNews:
+    async def changes_since(self, since: int | None) -> RegistryNews:
         changes, own_numbers, at = await self._database.control.read(
-            lambda connection: self._news(connection, since)
+            lambda connection: self._read_changes(connection, since)
         )
         self._told_at = at
         if changes.changed is None:
@@ -223,12 +229,14 @@ class PostgresRegistry:
     async def close(self) -> None:
         """Do nothing, because the database is closed by the code that opened it."""
 
-    def _news(self, connection: Connection, since: int | None) -> tuple[RegistryNews, set[int], float | None]:
+    def _read_changes(
+        self, connection: Connection, since: int | None
+    ) -> tuple[RegistryNews, set[int], float | None]:
         """
         Return the changes of other processes, the numbers of this process's own changes since then, and the
         time of the newest change.
         """
-        sql = self._database.sql
+        sql = self._database.fill_in_names
         [[seq, at, told_at]] = connection.execute(sql(_SEQ), (since,)).fetchall()
         if since is None:
             return RegistryNews(seq=seq), set(), at
@@ -243,7 +251,7 @@ class PostgresRegistry:
         changed = {(kind, id) for number, kind, id in changes if number not in self._own}
         return RegistryNews(seq=seq, changed=changed), numbers, at
 
-    async def _guarded(self, running: Awaitable[T], *damage: type[Exception]) -> T:
+    async def _translate_damage(self, running: Awaitable[T], *damage: type[Exception]) -> T:
         try:
             return await running
         except damage as error:
@@ -253,7 +261,7 @@ class PostgresRegistry:
 
 def lock_head(connection: Connection, database: Database) -> None:
     """Take the head lock. Call this before any change of rows."""
-    connection.execute(database.sql(_LOCK_HEAD))
+    connection.execute(database.fill_in_names(_LOCK_HEAD))
 
 
 def note_changes(connection: Connection, database: Database, changed: Collection[tuple[str, str]]) -> int:
@@ -261,10 +269,10 @@ def note_changes(connection: Connection, database: Database, changed: Collection
     Announce changes to other nodes, in the transaction that makes them and holds the head lock. Return the
     position in the order of changes.
     """
-    [[seq]] = connection.execute(database.sql(_ADVANCE)).fetchall()
+    [[seq]] = connection.execute(database.fill_in_names(_ADVANCE)).fetchall()
     kinds, ids = zip(*sorted(changed), strict=True)
-    values = {"seq": seq, "kinds": list(kinds), "ids": list(ids), "now": database.now()}
-    connection.execute(database.sql(_NOTE), values)
+    values = {"seq": seq, "kinds": list(kinds), "ids": list(ids), "now": database.now_parameter()}
+    connection.execute(database.fill_in_names(_NOTE), values)
     if seq % 100 == 0:
-        connection.execute(database.sql(_FORGET), (seq - KEPT_CHANGES,))
+        connection.execute(database.fill_in_names(_FORGET), (seq - KEPT_CHANGES,))
     return int(seq)

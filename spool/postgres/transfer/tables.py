@@ -38,7 +38,7 @@ from spool.transfer.tables import (
     KeptContent,
     KeptTable,
     OpenTables,
-    bytes_of,
+    row_bytes,
 )
 
 # Tables that describe running nodes, and tables that each copy creates itself. A new schema already has rows
@@ -89,7 +89,7 @@ def kept_tables(database: Database, connection: Connection) -> dict[str, str]:
     return {KEPT_NAMES.get(name, name): name for name in names if name not in OF_NODES}
 
 
-def kinds_of(database: Database, connection: Connection, table: str) -> dict[str, str]:
+def column_types(database: Database, connection: Connection, table: str) -> dict[str, str]:
     """Return the type of each column."""
     return dict(connection.execute(_COLUMNS, (database.name, table)).fetchall())
 
@@ -153,47 +153,49 @@ class PostgresTables:
 
     def table(self, name: str) -> KeptTable:
         if name == "facts":
-            return KeptTable(columns=("name", "value"), rows=self._facts())
+            return KeptTable(columns=("name", "value"), rows=self._read_facts())
         if name == NEWEST_NUMBERS:
             numbered = numbered_tables(self._database, self._connection)
             statements = [_REGISTRY_NUMBERS, *(_NUMBER.format(table=table) for table in numbered)]
             statement = " UNION ALL ".join(statements)
         else:
             statement = _STATEMENTS.get(name) or f"SELECT * FROM {{schema}}.{self._own[name]}"
-        columns, rows = self._select(statement)
+        columns, rows = self._read_in_steps(statement)
         if name == "conflicts":
-            return KeptTable(columns=(*columns, "count"), rows=map(partial(_with_count, columns), rows))
+            return KeptTable(columns=(*columns, "count"), rows=map(partial(_add_count, columns), rows))
         if name == "heard":  # in the portable form, a row may have several senders
             packed = (
                 (id, at, "", 1, pack_senders([sender])) for id, (sender, at) in enumerate(rows, start=1)
             )
             return KeptTable(columns=("id", "at", "key", "count", "senders"), rows=packed)
         if name in ("ledger_hours", "ledger_days", "ledger_work"):
-            return _with_limbs(columns, rows)
+            return _split_money(columns, rows)
         if name in ("entries", "amendments"):  # the first column has the number of the topic
             rows = ((TOPICS[topic], *rest) for topic, *rest in rows)
         return KeptTable(columns=columns, rows=rows)
 
     def contents(self) -> Iterator[KeptContent]:
-        for draft, id, head in self._connection.execute(self._database.sql(_CONTENTS)).fetchall():
-            _, pieces = self._select(_PIECES, draft)
+        for draft, id, head in self._connection.execute(self._database.fill_in_names(_CONTENTS)).fetchall():
+            _, pieces = self._read_in_steps(_PIECES, draft)
             yield KeptContent(id=id, head=head, pieces=(body for (body,) in pieces))
 
-    def _select(self, statement: str, *values: object) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+    def _read_in_steps(self, statement: str, *values: object) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """Return the columns of a statement, and an iterator that reads its rows one step at a time."""
         self._cursors += 1
         cursor = self._connection.cursor(name=f"copy_{self._cursors}")
         self._stack.callback(cursor.close)  # the cursor is closed even if the rows are not read to the end
-        cursor.execute(self._database.sql(statement), values or None)
-        return [column.name for column in cursor.description or ()], in_steps(cursor)
+        cursor.execute(self._database.fill_in_names(statement), values or None)
+        return [column.name for column in cursor.description or ()], fetch_in_steps(cursor)
 
-    def _facts(self) -> Iterator[tuple[str, bytes]]:
-        yield from self._connection.execute(self._database.sql(_FACTS)).fetchall()
-        [(through, covered_since, commit)] = self._connection.execute(self._database.sql(_FOLDS)).fetchall()
+    def _read_facts(self) -> Iterator[tuple[str, bytes]]:
+        yield from self._connection.execute(self._database.fill_in_names(_FACTS)).fetchall()
+        [(through, covered_since, commit)] = self._connection.execute(
+            self._database.fill_in_names(_FOLDS)
+        ).fetchall()
         folded = FoldedIds(through=numbers_by_topic(through), covered_since=covered_since)
         yield "ids", msgspec.msgpack.encode(folded)
         yield from self._names_apart(commit)
-        _, recent = self._select(FACTS_BETWEEN, places.FIRST, places.AFTER)
+        _, recent = self._read_in_steps(FACTS_BETWEEN, places.FIRST, places.AFTER)
         yield from recent
 
     def _names_apart(self, folded: int) -> Iterator[tuple[str, bytes]]:
@@ -202,7 +204,7 @@ class PostgresTables:
         are stored with their records.
         """
         before: dict[str, int] = {}
-        _, rows = self._select(_IDS_SINCE, folded)
+        _, rows = self._read_in_steps(_IDS_SINCE, folded)
         for id, at, ends, ids in rows:
             new = zip(*unpack_ids(ids), strict=True)
             names = [name_row for name_row in new if _is_before(before, name_row[1])]
@@ -211,7 +213,7 @@ class PostgresTables:
             before = numbers_by_topic(ends)
 
 
-async def tables(options: StorageOptions) -> OpenTables:
+async def tables_opener(options: StorageOptions) -> OpenTables:
     """
     Return a function that opens the tables of a schema. Raises NotAllowed if the schema does not exist, if it
     is too new, or if a node uses it. Raises OtherSchema if another build wrote it.
@@ -242,33 +244,33 @@ def _open_tables(options: StorageOptions) -> Iterator[PostgresTables]:
 
 
 def _check_unused(database: Database, connection: Connection) -> None:
-    nodes = connection.execute(database.sql(_NODES), {"now": database.now()}).fetchall()
+    nodes = connection.execute(database.fill_in_names(_NODES), {"now": database.now_parameter()}).fetchall()
     if nodes:
         names = ", ".join(name for (name,) in nodes)
         raise NotAllowed(f"gateways are using the schema {database.name}: stop them first ({names})")
 
 
-def in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
+def fetch_in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
     """Yield rows in steps that fit in memory, based on the largest row so far."""
     at_once, largest = FIRST_AT_ONCE, 1
     with cursor:
         while rows := cursor.fetchmany(at_once):
-            largest = max(largest, *map(bytes_of, rows))
+            largest = max(largest, *map(row_bytes, rows))
             yield from rows
             at_once = max(1, min(2 * at_once, AT_ONCE, BYTES_AT_ONCE // largest))
 
 
-def _with_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
+def _add_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
     """Add the number of conflicts to a row. The stored row has it only inside the packed sums."""
     return (*row, _conflict.decode(row[columns.index("sums")]).count)
 
 
-def _with_limbs(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTable:
+def _split_money(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTable:
     """Convert each amount of money into three limbs of nine decimals."""
     other_columns = [column for column in columns if column not in MONEY]
     limbs = [f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)]
 
-    def changed(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def split_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
         values_by_column = dict(zip(columns, row, strict=True))
         sums = (money.limbs(money.units(f"{values_by_column[name]:f}")) for name in MONEY)
         return (
@@ -276,7 +278,7 @@ def _with_limbs(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTabl
             *(limb for three in sums for limb in three),
         )
 
-    return KeptTable(columns=(*other_columns, *limbs), rows=map(changed, rows))
+    return KeptTable(columns=(*other_columns, *limbs), rows=map(split_row, rows))
 
 
 def _is_before(numbers: Mapping[str, int], place: int) -> bool:

@@ -27,7 +27,7 @@ import msgspec
 
 from spool.clock import Clock
 from spool.errors import EntryUnreadable, NotAllowed, SpoolDamaged, SpoolUnavailable
-from spool.installation import derived, make_secret
+from spool.installation import derive_secret, make_secret
 from spool.ledger import money
 from spool.ledger.sums import MONEY, Dimensions
 from spool.log import books, duplicates, places, runs
@@ -42,10 +42,10 @@ from spool.log.entries.codec import EntryBody
 from spool.log.heard import unpack_senders
 from spool.log.partial_reports import PartialReport, kind_of_key, version_of
 from spool.log.runs import NO_IDS, IdRun
-from spool.postgres.address import agree, open_database, read_secret
+from spool.postgres.address import open_database, read_or_store_facts, read_secret
 from spool.postgres.database import LIVE, Connection, Database
-from spool.postgres.ledger import digest_of, stored, tag_values
-from spool.postgres.log.entries import code
+from spool.postgres.ledger import dimensions_digest, storable_value, tag_values
+from spool.postgres.log.entries import topic_code
 from spool.postgres.log.store import ROW_BYTES
 from spool.postgres.migrations import found_version, migrate
 from spool.postgres.transfer import tables, unfinished
@@ -63,7 +63,7 @@ from spool.transfer.tables import (
     Progress,
     check_known,
     newest_numbers,
-    parts,
+    split_rows,
 )
 
 # maximum duration of the commit in seconds, because a standby must receive much data before it confirms
@@ -94,28 +94,28 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
     settings = options.storage
     await asyncio.to_thread(_make_secret, settings, opened)
     secret = read_secret(settings)
-    async with _opened(settings, options.clock) as database:
+    async with _open_database(settings, options.clock) as database:
         await check_standby(database)
-        await _begin(database)
+        await _create_marked_schema(database)
         try:
-            await agree(database, secret, options.settings)
-            await _fill(options, database, opened, derived(secret, "log"), progress)
+            await read_or_store_facts(database, secret, options.settings)
+            await _fill_schema(options, database, opened, derive_secret(secret, "log"), progress)
         except Exception:
-            await _discard(database)
+            await _try_to_drop(database)
             raise
 
-    async def end(how: Callable[[Database], Awaitable[None]]) -> None:
-        async with _opened(settings) as database:
+    async def end_copy(how: Callable[[Database], Awaitable[None]]) -> None:
+        async with _open_database(settings) as database:
             await how(database)
 
     return MadeCopy(
-        finish=partial(end, partial(unfinished.finish, progress=progress)),
-        discard=partial(end, _discard),
+        finish=partial(end_copy, partial(unfinished.finish, progress=progress)),
+        discard=partial(end_copy, _try_to_drop),
     )
 
 
 @asynccontextmanager
-async def _opened(settings: StorageSettings, clock: Clock | None = None) -> AsyncIterator[Database]:
+async def _open_database(settings: StorageSettings, clock: Clock | None = None) -> AsyncIterator[Database]:
     database = open_database(settings, clock)
     try:
         yield database
@@ -123,11 +123,11 @@ async def _opened(settings: StorageSettings, clock: Clock | None = None) -> Asyn
         await database.close()
 
 
-async def _fill(
+async def _fill_schema(
     options: StorageOptions, database: Database, opened: OpenTables, secret: bytes, progress: Progress
 ) -> None:
     is_written = Event()
-    async with _opened(replace(options.storage, commit_timeout=COMMIT_S), options.clock) as patient:
+    async with _open_database(replace(options.storage, commit_timeout=COMMIT_S), options.clock) as patient:
 
         def copy_tables(connection: Connection) -> None:
             is_written.clear()
@@ -149,51 +149,53 @@ def _make_secret(settings: StorageSettings, opened: OpenTables) -> None:
             )
 
 
-async def _begin(database: Database) -> None:
+async def _create_marked_schema(database: Database) -> None:
     """Create an empty schema with the mark. If an unfinished copy is left, delete it first."""
     if await found_version(database):
         await database.read(partial(_check_unused, database))
     if await unfinished.is_marked(database):
-        await _drop(database)
+        await _drop_schema(database)
     await migrate(database, for_copy=True)
 
-    def mark(connection: Connection) -> None:
+    def mark_if_empty(connection: Connection) -> None:
         # locked, so that no node begins a session
-        connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
+        connection.execute(database.fill_in_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
         _check_unused(database, connection)
         for table in tables.kept_tables(database, connection).values():
-            if table not in _BEGUN and _one(
+            if table not in _BEGUN and _read_value(
                 database, connection, f"SELECT EXISTS (SELECT FROM {{schema}}.{table})"
             ):
                 raise NotAllowed(f"the schema {database.name} is not empty: {table} has rows")
-        unfinished.mark(database, connection)
+        unfinished.mark_unfinished(database, connection)
 
-    await database.transaction(mark)
+    await database.transaction(mark_if_empty)
 
 
 def _check_unused(database: Database, connection: Connection) -> None:
-    if _one(database, connection, _LIVE, {"now": database.now()}):
+    if _read_value(database, connection, _LIVE, {"now": database.now_parameter()}):
         raise NotAllowed("a gateway is using the schema: stop it first")
 
 
-async def _drop(database: Database) -> None:
-    await database.run(lambda connection: connection.execute(database.sql("DROP SCHEMA {schema} CASCADE")))
+async def _drop_schema(database: Database) -> None:
+    await database.run(
+        lambda connection: connection.execute(database.fill_in_names("DROP SCHEMA {schema} CASCADE"))
+    )
 
 
-async def _discard(database: Database) -> None:
+async def _try_to_drop(database: Database) -> None:
     """Try to delete the unfinished copy. If that fails, its mark stays, and the next copy deletes it."""
     try:
-        await _drop(database)
+        await _drop_schema(database)
     except SpoolUnavailable as error:
         _log.warning(
             "the unfinished copy may not have been deleted: %s", error, extra={"action": "copy_left"}
         )
 
 
-def _one(
+def _read_value(
     database: Database, connection: Connection, statement: str, values: Mapping[str, object] | None = None
 ) -> Any:
-    [(value,)] = connection.execute(database.sql(statement), values).fetchall()
+    [(value,)] = connection.execute(database.fill_in_names(statement), values).fetchall()
     return value
 
 
@@ -219,7 +221,7 @@ class _TakingOver:
         # read rows of the source.
         self._connection.execute(b"SET LOCAL statement_timeout = 0")
         self._connection.execute(b"SET LOCAL idle_in_transaction_session_timeout = '10min'")
-        facts = {row["name"]: row["value"] for row in self._rows("facts")}
+        facts = {row["name"]: row["value"] for row in self._read_rows("facts")}
         of_calls = [name for name in facts if places.FIRST <= name < places.AFTER]
         for name in ("incarnation", "streams since", KNOWN_SINCE, SETTINGS, *of_calls):
             if name in facts:
@@ -228,9 +230,9 @@ class _TakingOver:
         own = tables.kept_tables(self._database, self._connection)
         check_known(self._tables, own.keys() | _APART)
         for name in sorted(own.keys() - _APART - tables.WITH_OTHERS):
-            self._write(own[name], map(MAKERS.get(name, dict), self._rows(name)))
-        self._write("secrets", self._secrets())
-        self._write("heard", self._senders())
+            self._write(own[name], map(MAKERS.get(name, dict), self._read_rows(name)))
+        self._write("secrets", self._read_secrets())
+        self._write("heard", self._read_senders())
         self._run(
             "UPDATE {schema}.registry_head SET seq = seq + 1, newest_key = %s, newest_comment = %s",
             newest.get("keys", 0),
@@ -251,7 +253,7 @@ class _TakingOver:
         folded = msgspec.msgpack.decode(facts["ids"], type=FoldedIds) if "ids" in facts else FoldedIds()
         through = {topic: folded.first_unfolded_number(topic) - 1 for topic in TOPICS}
         newest = NewestIds(
-            self._secret, through, names_in(facts), self._rows("amendments"), self._rows("id_runs")
+            self._secret, through, names_in(facts), self._read_rows("amendments"), self._read_rows("id_runs")
         )
         size = entries = 0
         oldest = dict.fromkeys(TOPICS, 0)
@@ -259,7 +261,7 @@ class _TakingOver:
 
         def entry_rows() -> Iterator[dict[str, Any]]:
             nonlocal size, entries
-            for row in self._rows("entries"):
+            for row in self._read_rows("entries"):
                 topic = row["topic"]
                 first = row["first"]
                 oldest[topic] = min(oldest[topic] or first, first)
@@ -270,16 +272,16 @@ class _TakingOver:
                 yield {**row, "at": row["committed_at"]}
 
         self._write("entries", entry_rows())
-        self._write("damaged", (row for row in self._rows("entries") if row["damaged"]))
-        closed = self._closed(folded.through)
-        accepted = {row["topic"]: row for row in self._rows("books") if row["term"] == books.ACCEPTED}
+        self._write("damaged", (row for row in self._read_rows("entries") if row["damaged"]))
+        closed = self._closed_numbers(folded.through)
+        accepted = {row["topic"]: row for row in self._read_rows("books") if row["term"] == books.ACCEPTED}
         numbers = dict.fromkeys(TOPICS, 1) | {topic: row["carried"] + 1 for topic, row in accepted.items()}
         first_commit, last, at = 0, 0, 0.0
         folded_commit: int | None = None
 
-        def commits() -> Iterator[dict[str, Any]]:
+        def read_commits() -> Iterator[dict[str, Any]]:
             nonlocal first_commit, last, at, folded_commit
-            for row in self._rows("commits"):
+            for row in self._read_rows("commits"):
                 terms = books.check_terms(row["terms"], row["checksum"])
                 if terms is None:
                     raise SpoolDamaged(
@@ -289,7 +291,7 @@ class _TakingOver:
                     numbers[commit_terms.topic] = max(
                         numbers[commit_terms.topic], commit_terms.first + commit_terms.accepted
                     )
-                ids = newest.take(terms)
+                ids = newest.pack_commit_ids(terms)
                 if ids and folded_commit is None:
                     folded_commit = last or row["id"] - 1
                 first_commit, last, at = first_commit or row["id"], row["id"], max(at, row["committed_at"])
@@ -306,12 +308,12 @@ class _TakingOver:
                     token=token,
                 )
 
-        self._write("commits", commits())
+        self._write("commits", read_commits())
         for topic in TOPICS:
             booked = accepted[topic]["n"] if topic in accepted else 0
             numbers[topic] = max(numbers[topic], upto[topic], booked + 1)
         terms = books.pack_terms([])
-        contents = (terms, zlib.crc32(terms), newest.rest())
+        contents = (terms, zlib.crc32(terms), newest.pack_remaining_ids())
         token = secrets.randbits(63)
         final = commit_row(
             last + 1,
@@ -340,46 +342,46 @@ class _TakingOver:
         )
         self._run("UPDATE {schema}.periods SET at = %s", at)
 
-    def _closed(self, folded_through: Mapping[str, int]) -> dict[str, int]:
+    def _closed_numbers(self, folded_through: Mapping[str, int]) -> dict[str, int]:
         """
         Return the first number of each topic that may be open. Later records close when their waiting time ends.
         """
         closed = {topic: folded_through.get(topic, 0) + 1 for topic in TOPICS}
-        for route in self._rows("routes"):
+        for route in self._read_rows("routes"):
             closed[route["topic"]] = max(closed[route["topic"]], route["next"])
-        state = {row["name"]: row["value"] for row in self._rows("ledger_state")}
+        state = {row["name"]: row["value"] for row in self._read_rows("ledger_state")}
         closed[AI_TELEMETRY] = max(closed[AI_TELEMETRY], state.get("reach", 1))
         return closed
 
     def _take_contents(self) -> None:
         for file_count, content in enumerate(self._tables.contents(), start=1):
             draft = secrets.token_hex(16)
-            at = self._database.now() or time.time()
+            at = self._database.now_parameter() or time.time()
             self._run(_ADD_CONTENT, draft, content.id, content.head, at)
             for n, piece in enumerate(content.pieces):
                 self._run(_ADD_PIECE, draft, n, piece)
             self._progress("container files", file_count)
 
     def _take_ledger(self) -> None:
-        self._write("ledger_state", self._rows("ledger_state"), replace="name")
-        newest = self._one("SELECT COALESCE(max(id), 0) + 1 FROM {schema}.ledger_keys")
+        self._write("ledger_state", self._read_rows("ledger_state"), replace="name")
+        newest = self._read_value("SELECT COALESCE(max(id), 0) + 1 FROM {schema}.ledger_keys")
         self._run(f"ALTER TABLE {{schema}}.ledger_keys ALTER COLUMN id RESTART WITH {int(newest)}")
 
-    def _secrets(self) -> Iterator[dict[str, Any]]:
+    def _read_secrets(self) -> Iterator[dict[str, Any]]:
         places: dict[int, int] = {}
-        for row in self._rows("secrets"):
+        for row in self._read_rows("secrets"):
             index = places[row["key_id"]] = places.get(row["key_id"], -1) + 1
             yield {**row, "place": index}
 
-    def _senders(self) -> Iterator[dict[str, Any]]:
+    def _read_senders(self) -> Iterator[dict[str, Any]]:
         newest: dict[bytes, float] = {}
-        for row in self._rows("heard"):
+        for row in self._read_rows("heard"):
             for sender in unpack_senders(row["senders"]):
                 newest[sender] = max(row["at"], newest.get(sender, 0.0))
         for sender, at in newest.items():
             yield {"reporter": sender, "at": at}
 
-    def _rows(self, name: str) -> Iterator[dict[str, Any]]:
+    def _read_rows(self, name: str) -> Iterator[dict[str, Any]]:
         """Yield the rows of a table. Yield nothing if the source has no such table."""
         if name not in self._tables.names:
             return
@@ -389,7 +391,7 @@ class _TakingOver:
 
     def _write(self, table: str, rows: Iterable[Mapping[str, Any]], *, replace: str = "") -> None:
         """Write rows. Columns that the table does not have are ignored."""
-        kinds = tables.kinds_of(self._database, self._connection, table)
+        kinds = tables.column_types(self._database, self._connection, table)
         rows = iter(rows)
         first = next(rows, None)
         if first is None:
@@ -403,20 +405,20 @@ class _TakingOver:
         if replace:
             statement += f" ON CONFLICT ({replace}) DO UPDATE SET value = excluded.value"
         cursor = self._connection.cursor()
-        text = self._database.sql(statement)
+        text = self._database.fill_in_names(statement)
         row_count = 0
-        for part in parts(
+        for part in split_rows(
             tuple(column_value(row, name, kinds[name]) for name in names) for row in chain([first], rows)
         ):
             cursor.executemany(text, part)
             row_count += len(part)
             self._progress(table, row_count)
 
-    def _one(self, statement: str) -> Any:
-        return _one(self._database, self._connection, statement)
+    def _read_value(self, statement: str) -> Any:
+        return _read_value(self._database, self._connection, statement)
 
     def _run(self, statement: str, *values: Any) -> None:
-        self._connection.execute(self._database.sql(statement), values)
+        self._connection.execute(self._database.fill_in_names(statement), values)
 
 
 def column_value(row: Mapping[str, Any], name: str, kind: str) -> Any:
@@ -430,7 +432,7 @@ def column_value(row: Mapping[str, Any], name: str, kind: str) -> Any:
     if kind == "bytea" and isinstance(value, str):
         return value.encode()
     if kind == "smallint" and isinstance(value, str):
-        return code(value)
+        return topic_code(value)
     return value
 
 
@@ -472,8 +474,8 @@ def partial_report_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def ledger_key_row(row: Mapping[str, Any]) -> dict[str, Any]:
     dimensions = Dimensions(*(row[name] for name in Dimensions._fields))
-    texts = {name: stored(value) for name, value in row.items()}
-    return {**texts, "digest": digest_of(dimensions), "tag_values": tag_values(dimensions.tags)}
+    texts = {name: storable_value(value) for name, value in row.items()}
+    return {**texts, "digest": dimensions_digest(dimensions), "tag_values": tag_values(dimensions.tags)}
 
 
 def ledger_sum_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -560,7 +562,7 @@ class NewestIds:
                 self._known.add(id)
                 new_ids.append((id, duplicates.encode_place(topic, number), hour))
 
-    def take(self, terms: Iterable[Terms]) -> bytes:
+    def pack_commit_ids(self, terms: Iterable[Terms]) -> bytes:
         """Pack the ids that a commit made known, in the form of its commit row."""
         new_ids: list[tuple[int, int, int]] = []
         for commit_terms in terms:
@@ -568,9 +570,9 @@ class NewestIds:
             if of_topic:
                 for number in range(commit_terms.first, commit_terms.first + commit_terms.accepted):
                     new_ids += of_topic.pop(number, ())
-        return _packed(new_ids)
+        return _pack_ids(new_ids)
 
-    def rest(self) -> bytes:
+    def pack_remaining_ids(self) -> bytes:
         """
         Pack the remaining ids: those of commits that were already carried forward, and names that commits
         added to earlier records.
@@ -578,7 +580,7 @@ class NewestIds:
         left_ids = [
             left_id for of_topic in self._found.values() for ids in of_topic.values() for left_id in ids
         ]
-        return _packed(left_ids + [name for name in self._apart if name[0] not in self._known])
+        return _pack_ids(left_ids + [name for name in self._apart if name[0] not in self._known])
 
 
 def _read_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[IdRun]:
@@ -588,6 +590,6 @@ def _read_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[IdRun]:
         yield IdRun(row["id"], row["hour"], row["arrived_at"], ids or NO_IDS)
 
 
-def _packed(rows: list[tuple[int, int, int]]) -> bytes:
+def _pack_ids(rows: list[tuple[int, int, int]]) -> bytes:
     ids, places, hours = zip(*rows, strict=True) if rows else ((), (), ())
     return pack_new_ids(NewIds(ids, places, hours))

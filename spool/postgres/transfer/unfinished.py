@@ -21,19 +21,19 @@ ATTEMPTS = 10
 PAUSE_S = 1.0
 
 
-def mark(database: Database, connection: Connection) -> None:
-    facts.add(PostgresConnection(connection, database.sql), UNFINISHED, b"")
+def mark_unfinished(database: Database, connection: Connection) -> None:
+    facts.add(PostgresConnection(connection, database.fill_in_names), UNFINISHED, b"")
 
 
 async def is_marked(database: Database) -> bool:
     """Return True if the schema is an unfinished copy."""
 
-    def look(connection: Connection) -> bool:
+    def read_mark(connection: Connection) -> bool:
         if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
             return False
-        return facts.read(PostgresConnection(connection, database.sql), UNFINISHED) is not None
+        return facts.read(PostgresConnection(connection, database.fill_in_names), UNFINISHED) is not None
 
-    return await database.read(look)
+    return await database.read(read_mark)
 
 
 async def check_finished(database: Database) -> None:
@@ -50,9 +50,9 @@ async def finish(database: Database, *, progress: Progress) -> None:
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            await confirm(database)
+            await wait_until_confirmed(database)
             await database.transaction(partial(_remove, database))
-            await confirm(database)
+            await wait_until_confirmed(database)
         except SpoolUnavailable as error:
             if attempt == ATTEMPTS:
                 raise SpoolUnavailable(
@@ -67,7 +67,7 @@ async def finish(database: Database, *, progress: Progress) -> None:
 
 
 def _remove(database: Database, connection: Connection) -> None:
-    facts.forget(PostgresConnection(connection, database.sql), [UNFINISHED])
+    facts.delete_facts(PostgresConnection(connection, database.fill_in_names), [UNFINISHED])
 
 
 # -- confirmation of a copy ----------------------------------------------------------------------------------
@@ -76,11 +76,11 @@ def _remove(database: Database, connection: Connection) -> None:
 TELL_S = 20.0  # seconds between progress lines while waiting
 
 
-async def confirm(database: Database) -> None:
+async def wait_until_confirmed(database: Database) -> None:
     """
     Wait until every earlier commit has the configured durability. Raises Unconfirmed if that is unknown.
     """
-    await database.pool.confirm(needs_standby=database.needs_standby)
+    await database.pool.wait_until_confirmed(needs_standby=database.needs_standby)
 
 
 async def check_standby(database: Database) -> None:
@@ -88,9 +88,9 @@ async def check_standby(database: Database) -> None:
     Raise SpoolUnavailable if the standby confirms no commits now, because the copy would wait for it at its end.
     """
     try:
-        await confirm(database)
+        await wait_until_confirmed(database)
     except Unconfirmed as error:
-        state = await database.control.read(_standbys)
+        state = await database.control.read(_describe_standby)
         message = (
             f"nothing was copied, because the standby would not confirm it: {state}. Then run the "
             "command again"
@@ -109,20 +109,20 @@ async def tell_while_it_waits(
         while not task.done():
             await asyncio.wait([task], timeout=TELL_S)
             if not task.done() and is_written.is_set():
-                progress(f"waiting for the standby to confirm the copy: {await _state(database)}", 0)
+                progress(f"waiting for the standby to confirm the copy: {await _standby_state(database)}", 0)
         await task
     finally:
         task.cancel()
 
 
-async def _state(database: Database) -> str:
+async def _standby_state(database: Database) -> str:
     try:
-        return await database.control.read(_standbys)
+        return await database.control.read(_describe_standby)
     except SpoolUnavailable as error:
         return str(error)
 
 
-def _standbys(connection: Connection) -> str:
+def _describe_standby(connection: Connection) -> str:
     """Describe the standby, and say what to do if it does not confirm."""
     [[names]] = connection.execute(STANDBY_NAMES).fetchall()
     if not names:

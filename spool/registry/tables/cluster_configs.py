@@ -44,7 +44,7 @@ class ClusterConfigTable:
     def find(self, cluster: str) -> RunConfig | None:
         return self._reports.get(cluster)
 
-    async def report(
+    async def store_report(
         self, cluster: str, *, applied: str | None, failed: str, wanted: str | None, there: Collection[str]
     ) -> None:
         """
@@ -69,9 +69,9 @@ class ClusterConfigTable:
             rows.put_document(KIND, cluster, asdict(report))
             return reports
 
-        await self._changes.change(store_report, self._set)
+        await self._changes.change(store_report, self._set_reports)
 
-    def _set(self, reports: Mapping[str, RunConfig]) -> None:
+    def _set_reports(self, reports: Mapping[str, RunConfig]) -> None:
         self._reports = reports
 
 

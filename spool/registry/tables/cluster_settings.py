@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from spool.errors import Invalid
 from spool.registry.changes import Changes
-from spool.registry.documents import DocumentKind, edited, stored
+from spool.registry.documents import DocumentKind, stamp_edit, stored_body
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import Subject
 from spool.registry.keys import check_labels
@@ -79,7 +79,7 @@ class ClusterSettingsTable:
         self.version = 0  # grows with every change
 
     async def load(self) -> None:
-        self._set(await self._changes.read(SETTINGS.all))
+        self._set_settings(await self._changes.read(SETTINGS.all))
 
     def all(self) -> Mapping[str, ConfiguredCluster]:
         return self._settings
@@ -97,9 +97,9 @@ class ClusterSettingsTable:
         now = self._changes.now()
 
         def store_change(rows: RegistryRows) -> ConfiguredCluster | None:
-            before = _found(rows, name)
+            before = _stored_or_default(rows, name)
             changes = _checked_fields(change, before)
-            after = edited(before, replace(before, **changes), updated_at=now, updated_by=actor.name)
+            after = stamp_edit(before, replace(before, **changes), updated_at=now, updated_by=actor.name)
             if after is before:
                 rows.check_actor(actor)
                 return self.find(before.id)
@@ -111,35 +111,37 @@ class ClusterSettingsTable:
                 SETTINGS.put(rows, after)
             else:
                 SETTINGS.delete(rows, after.id)
-            old, new = _shown(before, names), _shown(after, names)
-            rows.add_audit(now, actor, f"{ACTION}.update", _target(before), before=old, after=new)
+            old, new = _audited_fields(before, names), _audited_fields(after, names)
+            rows.add_audit(now, actor, f"{ACTION}.update", _audit_target(before), before=old, after=new)
             return after if is_stored else None
 
-        await self._changes.change(store_change, lambda row: self._remember(cluster_id(*name), row))
+        await self._changes.change(store_change, lambda row: self._remember_settings(cluster_id(*name), row))
 
     async def delete(self, name: ClusterName, *, actor: Actor) -> None:
         """Delete the settings of a cluster, if it has any. Raises Managed if a file states them."""
         now = self._changes.now()
 
         def delete_settings(rows: RegistryRows) -> None:
-            before = _found(rows, name)
+            before = _stored_or_default(rows, name)
             check_unmanaged(self._changes, rows, ACTION, before.id)
             SETTINGS.delete(rows, before.id)
-            old = _shown(before, SET_FIELDS)
-            rows.add_audit(now, actor, f"{ACTION}.delete", _target(before), before=old)
+            old = _audited_fields(before, SET_FIELDS)
+            rows.add_audit(now, actor, f"{ACTION}.delete", _audit_target(before), before=old)
 
-        await self._changes.change(delete_settings, lambda _: self._remember(cluster_id(*name), None))
+        await self._changes.change(
+            delete_settings, lambda _: self._remember_settings(cluster_id(*name), None)
+        )
 
-    def _remember(self, id: str, row: ConfiguredCluster | None) -> None:
+    def _remember_settings(self, id: str, row: ConfiguredCluster | None) -> None:
         others = {other: each for other, each in self._settings.items() if other != id}
-        self._set(others if row is None else {**others, id: row})
+        self._set_settings(others if row is None else {**others, id: row})
 
-    def _set(self, settings: Mapping[str, ConfiguredCluster]) -> None:
+    def _set_settings(self, settings: Mapping[str, ConfiguredCluster]) -> None:
         self._settings = settings
         self.version += 1
 
 
-def _found(rows: RegistryRows, name: ClusterName) -> ConfiguredCluster:
+def _stored_or_default(rows: RegistryRows, name: ClusterName) -> ConfiguredCluster:
     account, region, own = name
     id = cluster_id(*name)
     return SETTINGS.find(rows, id) or ConfiguredCluster(id=id, account=account, region=region, name=own)
@@ -154,12 +156,12 @@ def _must_be_stored(rows: RegistryRows, settings: ConfiguredCluster) -> bool:
     return is_set or rows.document(cluster_configs.KIND, settings.id) is not None
 
 
-def _target(settings: ConfiguredCluster) -> str:
+def _audit_target(settings: ConfiguredCluster) -> str:
     return f"{settings.name} ({settings.id})"
 
 
-def _shown(settings: ConfiguredCluster, names: Sequence[str]) -> Mapping[str, Any]:
-    body = stored(settings)
+def _audited_fields(settings: ConfiguredCluster, names: Sequence[str]) -> Mapping[str, Any]:
+    body = stored_body(settings)
     return {name: body[name] for name in names}
 
 
@@ -173,13 +175,13 @@ def _checked_fields(change: ClusterChange, before: ConfiguredCluster) -> dict[st
         merged = {**before.labels, **change.labels}
         changes["labels"] = check_labels({name: text for name, text in merged.items() if text is not None})
     if change.config is not None:
-        if _depth(change.config) > MAX_CONFIG_DEPTH:
+        if _nesting_depth(change.config) > MAX_CONFIG_DEPTH:
             raise Invalid(f"config must have at most {MAX_CONFIG_DEPTH} levels of objects and lists")
         if len(json.dumps(change.config).encode()) > MAX_CONFIG_BYTES:
             raise Invalid(f"config must have at most {MAX_CONFIG_BYTES} bytes as JSON")
     return changes
 
 
-def _depth(value: object) -> int:
+def _nesting_depth(value: object) -> int:
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else None
-    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
+    return 0 if inner is None else 1 + max(map(_nesting_depth, inner), default=0)

@@ -45,11 +45,11 @@ class ConnectionTable(ManagedTable[BillingConnection]):
     limit = "billing.max_connections"
     action = "connection"
 
-    async def ids(self) -> Collection[str]:
+    async def current_ids(self) -> Collection[str]:
         """Return the ids of the current connections, including those that other processes created."""
         return (await self._changes.read(self.kind.all)).keys()
 
-    def checked(self, draft: ConnectionDraft) -> ConnectionDraft:
+    def check_draft(self, draft: ConnectionDraft) -> ConnectionDraft:
         return check_connection(draft)
 
     def check_place(
@@ -64,7 +64,7 @@ class ConnectionTable(ManagedTable[BillingConnection]):
     async def create(self, draft: ConnectionDraft, *, id: str | None = None, **how: Any) -> BillingConnection:
         return await super().create(draft, id=None if id is None else check_connection_id(id), **how)
 
-    async def establish(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
+    async def add_configured(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
         """
         Add a connection from the configuration. Its id is not checked. Does nothing if the connection exists.
         """

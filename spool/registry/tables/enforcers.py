@@ -11,7 +11,7 @@ from zlib import compress, decompress
 import msgspec
 
 from spool.registry.changes import Changes
-from spool.registry.documents import replaced
+from spool.registry.documents import replace_fields
 from spool.registry.registry_rows import RegistryRows
 
 MAX_READINGS = 48  # stored for each enforcer
@@ -78,25 +78,27 @@ class EnforcerTable:
 
     async def readings(self, name: str) -> Sequence[EnforcerReading]:
         """Return the stored readings of an enforcer, oldest first."""
-        bodies = await self._changes.read(lambda rows: _bodies(rows, name))
-        return await asyncio.to_thread(_unpacked, bodies)
+        bodies = await self._changes.read(lambda rows: _read_bodies(rows, name))
+        return await asyncio.to_thread(_unpack_readings, bodies)
 
     async def state(self, name: str) -> EnforcerState:
-        return await self._changes.read(lambda rows: _state(rows, name))
+        return await self._changes.read(lambda rows: _read_state(rows, name))
 
-    async def keep(self, name: str, state: EnforcerState, reading: EnforcerReading | None = None) -> None:
+    async def store_attempt(
+        self, name: str, state: EnforcerState, reading: EnforcerReading | None = None
+    ) -> None:
         """Store the result of an attempt, and delete the oldest readings above MAX_READINGS and MAX_STORED_LIMITS."""
-        body = {} if reading is None else await asyncio.to_thread(_packed, reading)
+        body = {} if reading is None else await asyncio.to_thread(_pack_reading, reading)
 
         def store_reading(rows: RegistryRows) -> None:
-            stored = _state(rows, name).stored
+            stored = _read_state(rows, name).stored
             if reading is not None:
                 rows.put_document(KIND, _id(name, reading.at), body)
-                stored = _with(stored, reading)
-            kept = _newest(stored)
+                stored = _add_reading(stored, reading)
+            kept = _newest_readings(stored)
             for expired in stored[: len(stored) - len(kept)]:
                 rows.delete_document(KIND, _id(name, expired.at))
-            rows.put_document(STATE_KIND, name, msgspec.to_builtins(replaced(state, stored=kept)))
+            rows.put_document(STATE_KIND, name, msgspec.to_builtins(replace_fields(state, stored=kept)))
 
         await self._changes.change(store_reading)
 
@@ -106,7 +108,7 @@ class EnforcerTable:
         def delete_others(rows: RegistryRows) -> None:
             for name in rows.documents(STATE_KIND):
                 if name not in names:
-                    for stored in _state(rows, name).stored:
+                    for stored in _read_state(rows, name).stored:
                         rows.delete_document(KIND, _id(name, stored.at))
                     rows.delete_document(STATE_KIND, name)
 
@@ -117,18 +119,18 @@ def _id(name: str, at: float) -> str:
     return f"{name}:{at:.3f}"
 
 
-def _state(rows: RegistryRows, name: str) -> EnforcerState:
+def _read_state(rows: RegistryRows, name: str) -> EnforcerState:
     body = rows.document(STATE_KIND, name)
     return EnforcerState() if body is None else msgspec.convert(body, EnforcerState)
 
 
-def _with(stored: Sequence[StoredReading], reading: EnforcerReading) -> tuple[StoredReading, ...]:
+def _add_reading(stored: Sequence[StoredReading], reading: EnforcerReading) -> tuple[StoredReading, ...]:
     others = [each for each in stored if _id("", each.at) != _id("", reading.at)]
     new = StoredReading(at=reading.at, limits=len(reading.limits), truncated=reading.truncated)
     return tuple(sorted([*others, new], key=lambda each: each.at))
 
 
-def _newest(stored: Sequence[StoredReading]) -> tuple[StoredReading, ...]:
+def _newest_readings(stored: Sequence[StoredReading]) -> tuple[StoredReading, ...]:
     """Return the newest readings within both maxima, and always the last one."""
     kept = tuple(stored[-MAX_READINGS:])
     while len(kept) > 1 and sum(each.limits for each in kept) > MAX_STORED_LIMITS:
@@ -136,34 +138,34 @@ def _newest(stored: Sequence[StoredReading]) -> tuple[StoredReading, ...]:
     return kept
 
 
-def _bodies(rows: RegistryRows, name: str) -> Sequence[Mapping[str, Any]]:
-    found = [rows.document(KIND, _id(name, stored.at)) for stored in _state(rows, name).stored]
+def _read_bodies(rows: RegistryRows, name: str) -> Sequence[Mapping[str, Any]]:
+    found = [rows.document(KIND, _id(name, stored.at)) for stored in _read_state(rows, name).stored]
     return [body for body in found if body is not None]
 
 
-def _packed(reading: EnforcerReading) -> Mapping[str, Any]:
+def _pack_reading(reading: EnforcerReading) -> Mapping[str, Any]:
     """Return the stored form of a reading. Compression at level 1 makes it ten times smaller."""
     return {"packed": b64encode(compress(msgspec.json.encode(reading), 1)).decode()}
 
 
-def renamed(body: Mapping[str, Any], name: Callable[[str], str]) -> Mapping[str, Any]:
+def rename_people(body: Mapping[str, Any], name: Callable[[str], str]) -> Mapping[str, Any]:
     """Return the stored form of a reading with other names of people."""
-    [reading] = _unpacked([body])
+    [reading] = _unpack_readings([body])
     limits = tuple(
-        replaced(each, id=name(each.id), name=name(each.name), values=tuple(map(name, each.values)))
+        replace_fields(each, id=name(each.id), name=name(each.name), values=tuple(map(name, each.values)))
         for each in reading.limits
     )
-    return body if limits == reading.limits else _packed(replaced(reading, limits=limits))
+    return body if limits == reading.limits else _pack_reading(replace_fields(reading, limits=limits))
 
 
-def _unpacked(bodies: Sequence[Mapping[str, Any]]) -> Sequence[EnforcerReading]:
+def _unpack_readings(bodies: Sequence[Mapping[str, Any]]) -> Sequence[EnforcerReading]:
     """Decode readings. Limits share the values that they have in all readings, so they use memory once."""
     known: dict[tuple[str, ...], EnforcerLimit] = {}
     readings = []
     for body in bodies:
         reading = msgspec.json.decode(decompress(b64decode(body["packed"])), type=EnforcerReading)
         limits = tuple(_reuse_texts(limit, known) for limit in reading.limits)
-        readings.append(replaced(reading, limits=limits))
+        readings.append(replace_fields(reading, limits=limits))
     return readings
 
 
@@ -171,7 +173,7 @@ def _reuse_texts(limit: EnforcerLimit, known: dict[tuple[str, ...], EnforcerLimi
     """Return a limit that has its unchanged texts in common with the reading before, which saves memory."""
     before = known.get(limit.key, limit)
     if before != limit:
-        counter = replaced(before, spent=limit.spent)
+        counter = replace_fields(before, spent=limit.spent)
         before = counter if counter == limit else limit
     known[limit.key] = before
     return before

@@ -22,7 +22,7 @@ class ExpiredTries:
     count: int
     newest: float
 
-    def joined(self, other: ExpiredTries | None) -> ExpiredTries:
+    def combine(self, other: ExpiredTries | None) -> ExpiredTries:
         """Return both together. Tries after an earlier expiry are left out."""
         if other is None or other.expires_at < self.expires_at:
             return self
@@ -43,8 +43,8 @@ class ExpiredTryTable:
         expiries = {key.id: key.expires_at for key in keys}
 
         def add_tries(rows: RegistryRows) -> None:
-            stored = _tries(rows)
-            stored |= {id: each.joined(stored.get(id)) for id, each in tries.items()}
+            stored = _read_tries(rows)
+            stored |= {id: each.combine(stored.get(id)) for id, each in tries.items()}
             rows.put_document(
                 KIND,
                 ID,
@@ -54,8 +54,8 @@ class ExpiredTryTable:
         await self._changes.change(add_tries)
 
     async def all(self) -> Mapping[int, ExpiredTries]:
-        return await self._changes.read(_tries)
+        return await self._changes.read(_read_tries)
 
 
-def _tries(rows: RegistryRows) -> dict[int, ExpiredTries]:
+def _read_tries(rows: RegistryRows) -> dict[int, ExpiredTries]:
     return {int(id): ExpiredTries(**fields) for id, fields in (rows.document(KIND, ID) or {}).items()}

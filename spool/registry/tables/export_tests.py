@@ -23,15 +23,15 @@ class ExportTestTable:
         """Store later times, by key id. Delete the times of keys that are not in `keys`."""
 
         def store_times(rows: RegistryRows) -> None:
-            stored = _times(rows)
+            stored = _read_times(rows)
             stored |= {id: max(at, stored.get(id, 0.0)) for id, at in times.items()}
             rows.put_document(KIND, ID, {str(id): at for id, at in stored.items() if id in keys})
 
         await self._changes.change(store_times)
 
     async def all(self) -> Mapping[int, float]:
-        return await self._changes.read(_times)
+        return await self._changes.read(_read_times)
 
 
-def _times(rows: RegistryRows) -> dict[int, float]:
+def _read_times(rows: RegistryRows) -> dict[int, float]:
     return {int(id): at for id, at in (rows.document(KIND, ID) or {}).items()}

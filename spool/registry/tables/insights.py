@@ -19,7 +19,7 @@ from spool.errors import NotAllowed, NotThere
 from spool.listing import ListPage, ListQuery
 from spool.registry.changes import Changes
 from spool.registry.document_table import INSIGHTS, check_comments, check_made, forget_maker, note_maker
-from spool.registry.documents import edited
+from spool.registry.documents import stamp_edit
 from spool.registry.insights import (
     ADDRESSED,
     IN_PROGRESS,
@@ -79,7 +79,7 @@ class InsightTable:
     async def page(self, query: ListQuery) -> ListPage[Insight]:
         return await self._changes.read(lambda rows: rows.insight_page(query))
 
-    async def found(self) -> Sequence[Insight]:
+    async def detector_insights(self) -> Sequence[Insight]:
         """Return the insights that detectors found."""
         return await self._changes.read(lambda rows: list(rows.findings()))
 
@@ -91,7 +91,9 @@ class InsightTable:
         version = self._changes.version
         if version != self._counted_at:
             insights = await self._changes.read(lambda rows: rows.open_insights())
-            self._counts = Counter((_detector(insight), insight_severity(insight)) for insight in insights)
+            self._counts = Counter(
+                (_detector_name(insight), insight_severity(insight)) for insight in insights
+            )
             self._counted_at = version
         return self._counts
 
@@ -106,23 +108,23 @@ class InsightTable:
 
     async def create(self, draft: Draft, *, status: str = NEW, actor: Actor) -> Insight:
         draft, now = check_draft(draft), self._changes.now()
-        insight = replace(_fresh(draft, now), status=check_status(status), touched=True)
+        insight = replace(_new_insight(draft, now), status=check_status(status), touched=True)
 
         def add_insight(rows: RegistryRows) -> Insight:
-            return _added(rows, insight, draft, actor)
+            return _add_insight(rows, insight, draft, actor)
 
         return await self._changes.change(add_insight)
 
-    async def log(self, draft: Draft, *, actor: Actor) -> Insight:
+    async def find_or_add(self, draft: Draft, *, actor: Actor) -> Insight:
         """
         Add an insight and return it. If an insight with exactly these texts exists, return that one in
         its current state.
         """
         draft, now = check_draft(draft), self._changes.now()
-        insight = replace(_fresh(draft, now), id=_id_of(draft), touched=True)
+        insight = replace(_new_insight(draft, now), id=_draft_id(draft), touched=True)
 
         def find_or_add_insight(rows: RegistryRows) -> Insight:
-            return rows.find(Insight, insight.id) or _added(rows, insight, draft, actor)
+            return rows.find(Insight, insight.id) or _add_insight(rows, insight, draft, actor)
 
         return await self._changes.change(find_or_add_insight)
 
@@ -146,7 +148,7 @@ class InsightTable:
             after = replace(before, **asdict(check_draft(Draft(**drafted))))
             if status not in (None, before.status):
                 after = replace(after, status=status, status_at=now)
-            after = edited(before, after, last_updated=now, touched=True)
+            after = stamp_edit(before, after, last_updated=now, touched=True)
             if after is before:
                 return before
             rows.put_insights([after])
@@ -175,14 +177,14 @@ class InsightTable:
 
         return id, await self._changes.change(delete_insight)
 
-    async def comment(self, id: str, text: str, *, actor: Actor) -> Comment:
+    async def add_comment(self, id: str, text: str, *, actor: Actor) -> Comment:
         now = self._changes.now()
         draft = Comment(
             id=0, insight=id, text=check_comment(text), author=actor.name, created=now, last_updated=now
         )
 
         def add_comment_row(rows: RegistryRows) -> Comment:
-            _touch(rows, id, now)
+            _touch_insight(rows, id, now)
             comments = rows.comments(id)
             if len(comments) >= MAX_COMMENTS:
                 raise NotAllowed(f"an insight can have at most {MAX_COMMENTS} comments")
@@ -199,11 +201,11 @@ class InsightTable:
         text = check_comment(text)
 
         def change_comment_row(rows: RegistryRows) -> Comment:
-            before = _comment_of(rows, id, comment)
-            after = edited(before, replace(before, text=text), last_updated=now)
+            before = _find_comment(rows, id, comment)
+            after = stamp_edit(before, replace(before, text=text), last_updated=now)
             if after is before:
                 return before
-            _touch(rows, id, now)
+            _touch_insight(rows, id, now)
             rows.put(after)
             rows.add_audit(now, actor, "insight.comment.change", id, after={"comment": comment})
             return after
@@ -215,8 +217,8 @@ class InsightTable:
         now = self._changes.now()
 
         def delete_comment_row(rows: RegistryRows) -> None:
-            before = _comment_of(rows, id, comment)
-            _touch(rows, id, now)
+            before = _find_comment(rows, id, comment)
+            _touch_insight(rows, id, now)
             rows.delete(Comment, comment)
             old = {"comment": comment, "author": before.author}
             rows.add_audit(now, actor, "insight.comment.delete", id, before=old)
@@ -268,16 +270,18 @@ def merge_findings(
     lost = [
         insight
         for key, insight in known.items()
-        if key not in by_key and _detector(insight) in looked_for and not _may_be_left_out(insight, cut, now)
+        if key not in by_key
+        and _detector_name(insight) in looked_for
+        and not _may_be_left_out(insight, cut, now)
     ]
     gone = [insight for insight in lost if insight.present]
-    after = {insight.id: replace(_closed(insight, now), present=False) for insight in lost}
+    after = {insight.id: replace(_close_if_gone(insight, now), present=False) for insight in lost}
     rows.put_insights(
         [*found_again, *(after[insight.id] for insight in lost if after[insight.id] != insight)]
     )
     # Delete old findings that nobody edited, to limit the size of the table.
     rows.delete_findings_before(now - KEPT_S)
-    new = [_found(finding, now) for key, finding in by_key.items() if key not in known]
+    new = [_insight_from_finding(finding, now) for key, finding in by_key.items() if key not in known]
     room = max(0, MAX_INSIGHTS - rows.count_insights())
     rows.put_insights(new[:room])
     reopened = [after for after in found_again if after.status != known[after.finding].status]
@@ -299,7 +303,7 @@ def merge_findings(
     )
 
 
-def _added(rows: RegistryRows, insight: Insight, draft: Draft, actor: Actor) -> Insight:
+def _add_insight(rows: RegistryRows, insight: Insight, draft: Draft, actor: Actor) -> Insight:
     count = rows.count_insights()
     if count >= MAX_INSIGHTS:
         raise NotAllowed(
@@ -313,13 +317,13 @@ def _added(rows: RegistryRows, insight: Insight, draft: Draft, actor: Actor) -> 
     return insight
 
 
-def _id_of(draft: Draft) -> str:
+def _draft_id(draft: Draft) -> str:
     """Return an id that is the same whenever the texts are the same."""
     texts = msgspec.json.encode([draft.title, draft.category, draft.description])
     return blake2b(texts, digest_size=16, person=b"logged insight").hexdigest()
 
 
-def _fresh(draft: Draft, now: float) -> Insight:
+def _new_insight(draft: Draft, now: float) -> Insight:
     return Insight(
         id=secrets.token_hex(16),
         finding=None,
@@ -334,9 +338,9 @@ def _fresh(draft: Draft, now: float) -> Insight:
     )
 
 
-def _found(finding: Finding, now: float) -> Insight:
+def _insight_from_finding(finding: Finding, now: float) -> Insight:
     return replace(
-        _fresh(check_draft(finding.draft), now),
+        _new_insight(check_draft(finding.draft), now),
         finding=finding.key,
         concerns=stored_concern(finding.concerns),
         severity=finding.severity,
@@ -347,14 +351,14 @@ def _found(finding: Finding, now: float) -> Insight:
 
 def _found_again(before: Insight, finding: Finding, now: float) -> Insight:
     after = replace(before, **asdict(check_draft(finding.draft)), severity=finding.severity)
-    if before.returns(finding.newest):
+    if before.is_reopened_by(finding.newest):
         after = replace(after, status=NEW, status_at=now)
     if after != before:
         after = replace(after, last_updated=now)
     return replace(after, concerns=stored_concern(finding.concerns), found_at=now, present=True)
 
 
-def _detector(insight: Insight) -> str:
+def _detector_name(insight: Insight) -> str:
     return (insight.finding or "").partition(":")[0]
 
 
@@ -363,10 +367,10 @@ def _may_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool
     Return True if the detector found too many things, so that it may have left this finding out of its
     report. True for at most a day after the insight was last found.
     """
-    return _detector(insight) in cut and not _is_over(insight, now)
+    return _detector_name(insight) in cut and not _is_over(insight, now)
 
 
-def _closed(insight: Insight, now: float) -> Insight:
+def _close_if_gone(insight: Insight, now: float) -> Insight:
     """
     Set an open insight that was not found to addressed. If a person reopened it when it was no longer found,
     it stays open.
@@ -394,11 +398,11 @@ def _is_over(insight: Insight, now: float) -> bool:
     return insight.found_at is None or now - insight.found_at >= OVER_S
 
 
-def _touch(rows: RegistryRows, id: str, now: float) -> None:
+def _touch_insight(rows: RegistryRows, id: str, now: float) -> None:
     rows.put_insights([replace(_read(rows, id), touched=True, last_updated=now)])
 
 
-def _comment_of(rows: RegistryRows, id: str, comment: int) -> Comment:
+def _find_comment(rows: RegistryRows, id: str, comment: int) -> Comment:
     _read(rows, id)
     match = next((candidate for candidate in rows.comments(id) if candidate.id == comment), None)
     if match is None:

@@ -13,7 +13,7 @@ from spool.registry.changes import Changes
 from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.turns.threads import prepare
+from spool.turns.threads import prepare_types
 
 KIND = "fleet_inventory"
 ID = "current"
@@ -61,7 +61,7 @@ class InventoryChange:
     removed: int
 
 
-prepare(Inventory)
+prepare_types(Inventory)
 
 
 class InventoryTable:
@@ -103,7 +103,7 @@ class InventoryTable:
                     f"the list lacks {change.removed} of {len(earlier)} machines of the inventory. If it is "
                     "complete, import it again with --confirm (confirm=true)"
                 )
-            followed = (_after(known.get(machine.key), machine) for machine in machines)
+            followed = (_keep_earlier_check_in(known.get(machine.key), machine) for machine in machines)
             inventory = replace(inventory, machines=tuple(followed))
             rows.put_document(KIND, ID, msgspec.to_builtins(inventory))
             shown = {"source": source, **msgspec.to_builtins(change)}
@@ -116,7 +116,7 @@ class InventoryTable:
         return await self._changes.change(replace_inventory, set_current)
 
 
-def _after(before: Machine | None, machine: Machine) -> Machine:
+def _keep_earlier_check_in(before: Machine | None, machine: Machine) -> Machine:
     """Return a machine of a new list with the check-in that was the newest before, as `seen_before`."""
     if before is None or before.last_seen is None:
         return machine

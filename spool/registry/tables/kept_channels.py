@@ -14,7 +14,7 @@ from typing import Any
 from spool.errors import AlreadyThere, Invalid
 from spool.record import moment
 from spool.registry.changes import Changes
-from spool.registry.document_table import DocumentTable, stated
+from spool.registry.document_table import DocumentTable, draft_fields
 from spool.registry.documents import DocumentKind, version_of
 from spool.registry.notices import NoticeTable
 from spool.registry.operators import Actor
@@ -133,7 +133,7 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         if drafted.name in self._notices.channels:
             raise AlreadyThere(f"a channel named {drafted.name!r} already exists")
         sealed = seal(drafted, secret, None)
-        row = KeptChannel(sealed=sealed, created=now, last_updated=now, **stated(drafted))
+        row = KeptChannel(sealed=sealed, created=now, last_updated=now, **draft_fields(drafted))
         return await self._add(row, most=most, actor=actor)
 
     async def change(
@@ -153,17 +153,17 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         now = self._changes.now()
 
         def edit(before: KeptChannel) -> KeptChannel:
-            drafted = check_channel(self._redrafted(before, changes))
+            drafted = check_channel(self._changed_draft(before, changes))
             sealed = seal(drafted, secret, before)
             if sealed != before.sealed:
                 drafted = replace(drafted, secret_since=moment(now))
-            return replace(before, **stated(drafted), sealed=sealed)
+            return replace(before, **draft_fields(drafted), sealed=sealed)
 
         return await self._edit(name, edit, version=version, actor=actor)
 
     async def delete(self, name: str, *, actor: Actor) -> None:
         await self._remove(name, actor=actor)
 
-    def _set(self, rows: dict[str, KeptChannel]) -> None:
-        super()._set(rows)
+    def _set_rows(self, rows: dict[str, KeptChannel]) -> None:
+        super()._set_rows(rows)
         self.changed()

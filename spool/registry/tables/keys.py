@@ -20,7 +20,7 @@ from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
 from spool.registry.bearers import key_is_good, number_is_good
 from spool.registry.changes import Changes
-from spool.registry.documents import check_version, edited
+from spool.registry.documents import check_version, stamp_edit
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS, KEYS
 from spool.registry.keys import (
@@ -41,10 +41,10 @@ from spool.registry.keys import (
     check_labels,
     check_name,
     check_secret,
-    folded,
+    fold_name,
     new_secret,
     restore_file_key,
-    rounded,
+    round_time,
     stored_file_key,
 )
 from spool.registry.operators import Actor
@@ -62,7 +62,7 @@ class KeyTable:
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
-        self._pepper = changes.secret("key hashes")
+        self._pepper = changes.derive_secret("key hashes")
         self._keys: dict[int, Key] = {}
         # first half of a secret's digest -> the digest and the key's id
         self._owners: dict[bytes, tuple[bytes, int]] = {}
@@ -77,9 +77,9 @@ class KeyTable:
         stored_keys, self._file_key = await self._changes.read(lambda rows: (rows.keys(), _file_key(rows)))
         ids = {key.id for key in stored_keys}
         for missing in [key for key in self._keys.values() if key.id not in ids]:
-            self._forget(missing)
+            self._forget_key(missing)
         for key in stored_keys:
-            self._remember(key)
+            self._remember_key(key)
 
     def find(self, secret: str) -> Key | None:
         """
@@ -87,7 +87,7 @@ class KeyTable:
 
         A lookup of a nearly correct secret takes as long as a lookup of the correct one.
         """
-        owner = self._owner(secret)
+        owner = self._find_owner(secret)
         if owner is None:
             return None
         key, ends_at = owner
@@ -98,7 +98,7 @@ class KeyTable:
         Return the key of a secret that was valid until the key expired. Return None for any other secret. A secret
         that a rotation ended before is not valid again if the expiry moves.
         """
-        owner = self._owner(secret)
+        owner = self._find_owner(secret)
         if owner is None:
             return None
         key, ends_at = owner
@@ -106,22 +106,22 @@ class KeyTable:
             return None
         return key
 
-    def _owner(self, secret: str) -> tuple[Key, float | None] | None:
+    def _find_owner(self, secret: str) -> tuple[Key, float | None] | None:
         """Return the key of a secret, and the time at which the secret ends or ended."""
-        digest = self._digest(secret)
+        digest = self._secret_digest(secret)
         owner = self._owners.get(digest[:16])
         if owner is None or not hmac.compare_digest(owner[0], digest):
             return None
         key = self._keys[owner[1]]
         return key, next(each.ends_at for each in key.secrets if each.digest == digest)
 
-    def expectation(self, secret: str) -> Expectation | None:
+    def secret_expectation(self, secret: str) -> Expectation | None:
         """
         Return the expectation that this secret is still valid. Return None if only this process changes keys.
         """
-        return key_is_good(self._digest(secret)) if self._changes.is_shared else None
+        return key_is_good(self._secret_digest(secret)) if self._changes.is_shared else None
 
-    def ends_at(self, key: Key) -> float:
+    def next_secret_end(self, key: Key) -> float:
         """Return the time at which the next valid secret of a key ends, infinity if none ends."""
         now = self._changes.now()
         ends = [secret.ends_at for secret in key.secrets if secret.ends_at is not None]
@@ -131,10 +131,10 @@ class KeyTable:
         """Return whether the table still has exactly this key, and the time `ends_at` has not come."""
         return self._keys.get(key.id) is key and self._changes.now() < ends_at
 
-    def numbered(self, id: int) -> Key | None:
+    def find_by_number(self, id: int) -> Key | None:
         return self._keys.get(id)
 
-    def expectation_of(self, id: int) -> tuple[Expectation, ...]:
+    def number_expectation(self, id: int) -> tuple[Expectation, ...]:
         """
         Return the expectation that the key with this number is valid. For a submission that was made
         without a secret.
@@ -146,7 +146,7 @@ class KeyTable:
         Return True if the text is the secret of an existing key that has expired. Another process may
         extend the key.
         """
-        return self._digest(secret)[:16] in self._owners and self.find(secret) is None
+        return self._secret_digest(secret)[:16] in self._owners and self.find(secret) is None
 
     def was_deleted(self, secret: str) -> bool:
         """
@@ -156,7 +156,7 @@ class KeyTable:
         """
         if self.has_ended(secret):
             return True
-        digest = self._digest(secret)
+        digest = self._secret_digest(secret)
         return digest in self._deleted or digest[:16] in self._owners
 
     def is_of_file(self, key: Key) -> bool:
@@ -168,9 +168,9 @@ class KeyTable:
         Return True if the text is an ended secret of the deployment's key, because the key was deleted or
         the file changed.
         """
-        return self._file_key is not None and self._file_key.has_ended(self._digest(secret))
+        return self._file_key is not None and self._file_key.has_ended(self._secret_digest(secret))
 
-    async def adopt(
+    async def adopt_file_secret(
         self, secret: str, *, use_case: str, actor: Actor, anew: bool = False, others: Sequence[str] = ()
     ) -> str:
         """
@@ -181,24 +181,24 @@ class KeyTable:
         once it is adopted with `anew`. Raises NotAllowed if the secret would change while the gateways in
         `others` run with the earlier one.
         """
-        digest, now = self._digest(secret), self._changes.now()
+        digest, now = self._secret_digest(secret), self._changes.now()
 
         def adopt_file_key(rows: RegistryRows) -> tuple[Key | None, FileKey | None, str]:
             state = _file_key(rows)
-            key = _numbered(rows, state.key) if state and state.key is not None else None
+            key = _find_key(rows, state.key) if state and state.key is not None else None
             if state is not None and state.has_ended(digest):
                 return None, state, DELETED
             if state is not None and key is None and not anew:
                 return None, state, WAITS
             if key is None:
-                key = _added(rows, digest, use_case, actor, now)
+                key = _add_file_key(rows, digest, use_case, actor, now)
             elif all(secret.digest != digest for secret in key.secrets):
                 if others:
                     raise NotAllowed(
                         f"the file holds another key than that of {', '.join(others)}, which uses the "
                         "same storage. Give all gateways the same file"
                     )
-                state = (state or FileKey()).without(secret.digest for secret in key.secrets)
+                state = (state or FileKey()).with_ended_secrets(secret.digest for secret in key.secrets)
                 secrets = (Secret(digest, key.expires_at),)
                 key = replace(key, secrets=secrets, last_modified=now, updated_by=actor.name)
                 rows.put_key(key)
@@ -212,7 +212,7 @@ class KeyTable:
         def remember(done: tuple[Key | None, FileKey | None, str]) -> None:
             key, self._file_key, _ = done
             if key is not None:
-                self._remember(key)
+                self._remember_key(key)
 
         return (await self._changes.change(adopt_file_key, remember))[2]
 
@@ -237,7 +237,7 @@ class KeyTable:
         # the grant is checked first, so that an unknown scope is reported before a wrong name
         fixed, managed = check_grant(scopes, use_cases)
         name = check_name(name)
-        secret, now = self._free(secret) if secret else new_secret(), self._changes.now()
+        secret, now = self._check_free_secret(secret) if secret else new_secret(), self._changes.now()
         draft = Key(
             id=0,
             name=name,
@@ -249,16 +249,16 @@ class KeyTable:
             created_by=actor.name,
             updated_by=actor.name,
             last_modified=now,
-            secrets=(Secret(self._digest(secret), check_expiry(rounded(expires_at), now)),),
+            secrets=(Secret(self._secret_digest(secret), check_expiry(round_time(expires_at), now)),),
         )
 
         def add_key(rows: RegistryRows) -> Key:
             _check_free(rows, draft)
             key = rows.add_key(draft)
-            rows.add_audit(key.last_modified, actor, "key.create", key.name, after=_describe(key))
+            rows.add_audit(key.last_modified, actor, "key.create", key.name, after=_audited_fields(key))
             return key
 
-        return await self._changes.change(add_key, self._remember), secret
+        return await self._changes.change(add_key, self._remember_key), secret
 
     async def edit(
         self,
@@ -282,10 +282,10 @@ class KeyTable:
         if scopes is not None or use_cases is not None:
             grant = check_grant(scopes or (), use_cases or ())
 
-        def as_given(key: Key) -> Key:
+        def edit_key(key: Key) -> Key:
             check_version(key.version, version)
-            if expires_at is not UNSET and (at := rounded(expires_at)) != key.expires_at:
-                key = key.expiring(check_expiry(at, self._changes.now()))
+            if expires_at is not UNSET and (at := round_time(expires_at)) != key.expires_at:
+                key = key.with_expiry(check_expiry(at, self._changes.now()))
             return replace(
                 key,
                 name=key.name if new_name is None else check_name(new_name),
@@ -295,26 +295,26 @@ class KeyTable:
                 labels=key.labels if labels is None else check_labels(labels),
             )
 
-        return await self._update(name, as_given, "key.edit", actor)
+        return await self._update(name, edit_key, "key.edit", actor)
 
     async def replace_secret(self, name: str, secret: str, *, actor: Actor) -> Key:
         """Make this the only secret of the key."""
-        digest = self._digest(self._free(secret))
+        digest = self._secret_digest(self._check_free_secret(secret))
 
-        def with_secret(key: Key) -> Key:
+        def set_secret(key: Key) -> Key:
             return replace(key, secrets=(Secret(digest, key.expires_at),))
 
-        return await self._update(name, with_secret, "key.rotate", actor)
+        return await self._update(name, set_secret, "key.rotate", actor)
 
-    def _free(self, secret: str) -> str:
+    def _check_free_secret(self, secret: str) -> str:
         """Return a stated secret. Raises Invalid if it is too weak, and NotAllowed if a key has it."""
-        if self._owner(check_secret(secret)) is not None:
+        if self._find_owner(check_secret(secret)) is not None:
             raise NotAllowed("this secret is the secret of another key")
         return secret
 
-    def opens(self, key: Key, secret: str) -> bool:
+    def is_newest_secret(self, key: Key, secret: str) -> bool:
         """Return whether this is the newest secret of the key."""
-        return key.secrets[-1].digest == self._digest(secret)
+        return key.secrets[-1].digest == self._secret_digest(secret)
 
     async def enable(self, name: str, *, actor: Actor) -> Key:
         return await self._update(name, lambda key: replace(key, status=ENABLED), "key.enable", actor)
@@ -334,16 +334,16 @@ class KeyTable:
         secret = new_secret()
         now = self._changes.now()
 
-        def rotated(key: Key) -> Key:
+        def rotate_key(key: Key) -> Key:
             if overlap_s and key.overlap_ends_at is not None and key.overlap_ends_at > now:
                 raise NotAllowed(
                     "the overlap of the last rotation still runs. Wait for its end, or rotate with "
                     "overlap 0 to end it now"
                 )
-            before = (key.secrets[-1].ending(now + overlap_s),) if overlap_s else ()
-            return replace(key, secrets=(*before, Secret(self._digest(secret), key.expires_at)))
+            before = (key.secrets[-1].with_end(now + overlap_s),) if overlap_s else ()
+            return replace(key, secrets=(*before, Secret(self._secret_digest(secret), key.expires_at)))
 
-        return await self._update(name, rotated, "key.rotate", actor), secret
+        return await self._update(name, rotate_key, "key.rotate", actor), secret
 
     async def delete(self, name: str, *, confirm: str, actor: Actor) -> None:
         """Delete a key permanently. Once this returns, nobody can use it."""
@@ -354,19 +354,19 @@ class KeyTable:
             key, state = _read(rows, name), _file_key(rows)
             check_unmanaged(self._changes, rows, "key", str(key.id))
             rows.delete_key(key.id)
-            rows.add_audit(self._changes.now(), actor, "key.delete", name, before=_describe(key))
+            rows.add_audit(self._changes.now(), actor, "key.delete", name, before=_audited_fields(key))
             if state is not None and state.key == key.id:
-                state = replace(state.without(secret.digest for secret in key.secrets), key=None)
+                state = replace(state.with_ended_secrets(secret.digest for secret in key.secrets), key=None)
                 rows.put_document(FILE_KEY, DEPLOYMENT, stored_file_key(state))
             return key, state
 
         def forget(done: tuple[Key, FileKey | None]) -> None:
             key, self._file_key = done
-            self._forget(key)
+            self._forget_key(key)
 
         await self._changes.change(delete_key, forget)
 
-    async def accessed(self, times: Mapping[int, float]) -> None:
+    async def store_accesses(self, times: Mapping[int, float]) -> None:
         """Store times of last access, by key id. All are written in one transaction."""
         await self._changes.change(
             lambda rows: rows.note_accesses(times), lambda _: self._note_accesses(times)
@@ -375,7 +375,7 @@ class KeyTable:
     async def follow_accesses(self) -> None:
         """Update memory with the times of last access that other processes stored."""
         since = self._changes.now() - ACCESSES_S
-        self._note_accesses(await self._changes.read(lambda rows: rows.accesses(since)))
+        self._note_accesses(await self._changes.read(lambda rows: rows.access_times(since)))
 
     def _note_accesses(self, times: Mapping[int, float]) -> None:
         for key_id in times.keys() & self._keys.keys():
@@ -385,14 +385,16 @@ class KeyTable:
     async def _update(self, name: str, change: Callable[[Key], Key], action: str, actor: Actor) -> Key:
         def update_key(rows: RegistryRows) -> Key:
             before = _read(rows, name)
-            after = edited(before, change(before), updated_by=actor.name, last_modified=self._changes.now())
+            after = stamp_edit(
+                before, change(before), updated_by=actor.name, last_modified=self._changes.now()
+            )
             if after is before:
                 return before
             if action == "key.edit":
                 check_unmanaged(self._changes, rows, "key", str(before.id))
             _check_free(rows, after)
             rows.put_key(after)
-            old_description, now = _describe(before), _describe(after)
+            old_description, now = _audited_fields(before), _audited_fields(after)
             changed = [field for field in old_description if old_description[field] != now[field]]
             old, new = (
                 {field: description[field] for field in changed} for description in (old_description, now)
@@ -400,15 +402,15 @@ class KeyTable:
             rows.add_audit(after.last_modified, actor, action, name, before=old, after=new)
             return after
 
-        return await self._changes.change(update_key, self._remember)
+        return await self._changes.change(update_key, self._remember_key)
 
-    def _digest(self, secret: str) -> bytes:
+    def _secret_digest(self, secret: str) -> bytes:
         return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()
 
-    def _remember(self, key: Key) -> None:
+    def _remember_key(self, key: Key) -> None:
         before = self._keys.get(key.id)
         if before:
-            self._forget(before)
+            self._forget_key(before)
             accesses = [at for at in (before.last_accessed, key.last_accessed) if at is not None]
             key = replace(key, last_accessed=max(accesses, default=None))
         self._keys[key.id] = key
@@ -416,7 +418,7 @@ class KeyTable:
             self._owners[secret.digest[:16]] = (secret.digest, key.id)
             self._deleted.pop(secret.digest, None)
 
-    def _forget(self, key: Key) -> None:
+    def _forget_key(self, key: Key) -> None:
         self._keys.pop(key.id, None)
         for secret in key.secrets:
             self._owners.pop(secret.digest[:16], None)
@@ -429,11 +431,11 @@ def _file_key(rows: RegistryRows) -> FileKey | None:
     return restore_file_key(rows.document(FILE_KEY, DEPLOYMENT))
 
 
-def _numbered(rows: RegistryRows, id: int) -> Key | None:
+def _find_key(rows: RegistryRows, id: int) -> Key | None:
     return next((key for key in rows.keys() if key.id == id), None)  # noqa: SIM118 - a table, no mapping
 
 
-def _added(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: float) -> Key:
+def _add_file_key(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: float) -> Key:
     """Add the key of the deployment's file. Raises AlreadyThere if another key has its name."""
     draft = Key(
         id=0,
@@ -448,7 +450,7 @@ def _added(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: 
     )
     _check_free(rows, draft)
     key = rows.add_key(draft)
-    rows.add_audit(now, actor, "key.create", key.name, after=_describe(key))
+    rows.add_audit(now, actor, "key.create", key.name, after=_audited_fields(key))
     return key
 
 
@@ -460,14 +462,14 @@ def _read(rows: RegistryRows, name: str) -> Key:
 
 
 def _check_free(rows: RegistryRows, key: Key) -> None:
-    same_name = rows.key_folded(folded(key.name))
+    same_name = rows.key_by_folded_name(fold_name(key.name))
     if same_name is not None and same_name.id != key.id:
         raise AlreadyThere(
             f"a key named {same_name.name!r} already exists. Names must be unique, ignoring case"
         )
 
 
-def _describe(key: Key) -> dict[str, object]:
+def _audited_fields(key: Key) -> dict[str, object]:
     """Return the fields of a key for the audit list. Hashes of secrets are left out."""
     return {
         "name": key.name,

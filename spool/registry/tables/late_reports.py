@@ -43,7 +43,7 @@ class LateReportTable:
 
         await self._changes.change(add_counts)
 
-    async def since(self, oldest: int) -> Counts:
+    async def sums_since(self, oldest: int) -> Counts:
         """Return the sums of the days from `oldest` on."""
         sums: Counter[tuple[str, str]] = Counter()
         for id, counts in (await self._changes.read(lambda rows: rows.documents(KIND))).items():

@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere, TokenEnded
 from spool.registry.changes import Changes
-from spool.registry.documents import DocumentRows, edited
+from spool.registry.documents import DocumentRows, stamp_edit
 from spool.registry.operators import (
     LINK_LIFE_S,
     MAX_TOKEN_LIFE_S,
@@ -28,12 +28,12 @@ from spool.registry.operators import (
     check_email,
     check_password,
     check_role,
-    hashed,
-    matches,
-    status,
+    hash_password,
+    is_matching_password,
+    operator_status,
 )
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.roles import Roles, check_organizer_remains, roles_of
+from spool.registry.roles import Roles, check_organizer_remains, read_roles
 
 
 class NamedTurns:
@@ -46,7 +46,7 @@ class NamedTurns:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @asynccontextmanager
-    async def turn(self, name: str) -> AsyncIterator[None]:
+    async def hold_turn(self, name: str) -> AsyncIterator[None]:
         """Wait for a turn and hold it within the context."""
         if self._free:
             self._free -= 1
@@ -56,7 +56,7 @@ class NamedTurns:
             yield
         finally:
             self._free += 1
-            self._wake()
+            self._wake_waiters()
 
     async def _wait(self, name: str) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -67,10 +67,10 @@ class NamedTurns:
             # if this waiter was cancelled after it got the turn, it passes the turn on
             if waiter.done() and not waiter.cancelled():
                 self._free += 1
-                self._wake()
+                self._wake_waiters()
             raise
 
-    def _wake(self) -> None:
+    def _wake_waiters(self) -> None:
         while self._free and self._waiting:
             name, waiters = self._waiting.popitem(last=False)
             while waiters and waiters[0].done():  # remove waiters that were cancelled
@@ -134,8 +134,8 @@ def kept_operator(
     """
     email = actor.name
     account = replace(person, email=email)
-    account = replace(account, role=roles.base_of(account))
-    operator = _operator_of(rows, account, email, now, takes_accounts=takes_accounts)
+    account = replace(account, role=roles.account_role(account))
+    operator = _updated_operator(rows, account, email, now, takes_accounts=takes_accounts)
     before = rows.find(Operator, email)
     if before is None:
         after = {"role": operator.role, "issuer": person.issuer}
@@ -149,7 +149,7 @@ def kept_operator(
     return operator
 
 
-def _operator_of(
+def _updated_operator(
     rows: RegistryRows, person: Person, email: str, now: float, *, takes_accounts: bool
 ) -> Operator:
     """Return the operator account as it must be stored now."""
@@ -186,7 +186,7 @@ class OperatorTable:
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
-        self._pepper = changes.secret("sessions and links")
+        self._pepper = changes.derive_secret("sessions and links")
         # A password check costs 32 MiB and a fraction of a second, so at most two run at once.
         self._guesses = NamedTurns(2)
 
@@ -201,7 +201,7 @@ class OperatorTable:
         operator = Operator(
             email=check_email(email),
             role=check_role(role),
-            password=await asyncio.to_thread(hashed, check_password(password)),
+            password=await asyncio.to_thread(hash_password, check_password(password)),
             created_by=actor.name,
             created_at=now,
             last_modified=now,
@@ -232,26 +232,28 @@ class OperatorTable:
         """
         if role is not None:
             check_role(role)
-        digest = None if password is None else await asyncio.to_thread(hashed, check_password(password))
+        digest = (
+            None if password is None else await asyncio.to_thread(hash_password, check_password(password))
+        )
         now = self._changes.now()
 
         def change_operator(rows: RegistryRows) -> Operator:
             before = _read(rows, email.strip().lower())
-            organizers = _organizers(rows)
+            organizers = _read_organizers(rows)
             after = replace(
                 before,
                 role=role or before.role,
                 password=digest or before.password,
                 disabled=before.disabled if disabled is None else disabled,
             )
-            after = edited(before, after, last_modified=now)
+            after = stamp_edit(before, after, last_modified=now)
             if after is before:
                 return before
             rows.put(after)
-            check_organizer_remains(organizers, _organizers(rows))
+            check_organizer_remains(organizers, _read_organizers(rows))
             rows.delete_sessions_of(before.email)
             if after.disabled != before.disabled:
-                old, new = {"status": status(before)}, {"status": status(after)}
+                old, new = {"status": operator_status(before)}, {"status": operator_status(after)}
                 rows.add_audit(now, actor, "operator.status", before.email, before=old, after=new)
             if digest or after.role != before.role:
                 action = "operator.password" if digest else "operator.role"
@@ -285,18 +287,20 @@ class OperatorTable:
         except NotThere:
             operator = None
         password_hash = operator.password if operator else NOBODY
-        async with self._guesses.turn(turn or address):
-            right = await asyncio.to_thread(matches, password[:4096], password_hash)
+        async with self._guesses.hold_turn(turn or address):
+            right = await asyncio.to_thread(is_matching_password, password[:4096], password_hash)
         if operator is None or operator.disabled or not right:
             return None
         known, secret = operator, secrets.token_urlsafe(32)
-        session = self._session(secret, known.email, known.role, address, account=known.email, operator=True)
+        session = self._new_session(
+            secret, known.email, known.role, address, account=known.email, operator=True
+        )
 
         def keep_session(rows: RegistryRows) -> bool:
             # compare the account again, because it may have changed during the slow hash
             if rows.find(Operator, known.email) != known:
                 return False
-            self._keep(rows, session, {"role": known.role})
+            self._store_session(rows, session, {"role": known.role})
             return True
 
         return (secret, session) if await self._changes.change(keep_session) else None
@@ -316,10 +320,10 @@ class OperatorTable:
         actor = Actor(email, address)
 
         def start_session(rows: RegistryRows) -> Session:
-            roles = roles_of(rows)
+            roles = read_roles(rows)
             operator = kept_operator(rows, roles, person, actor, now, takes_accounts=takes_accounts)
             session = replace(
-                self._session(secret, email, operator.role, address, account=email, operator=True),
+                self._new_session(secret, email, operator.role, address, account=email, operator=True),
                 ends_at=now + min(life_s, SESSION_LIFE_S),
                 issuer=person.issuer,
                 subject=person.subject,
@@ -327,12 +331,12 @@ class OperatorTable:
                 groups=json.dumps(person.groups),
                 refreshes=person.refreshes,
             )
-            self._keep(rows, session, {"role": operator.role, "issuer": person.issuer})
+            self._store_session(rows, session, {"role": operator.role, "issuer": person.issuer})
             return session
 
         return secret, await self._changes.change(start_session)
 
-    async def behind_token(
+    async def find_by_token(
         self, issuer: str, subject: str, *, sign_in: str, issued_at: float
     ) -> Operator | None:
         """
@@ -363,7 +367,9 @@ class OperatorTable:
         actor, known = Actor(email, address), replace(person, email=email)
 
         return await self._changes.change(
-            lambda rows: kept_operator(rows, roles_of(rows), known, actor, now, takes_accounts=takes_accounts)
+            lambda rows: kept_operator(
+                rows, read_roles(rows), known, actor, now, takes_accounts=takes_accounts
+            )
         )
 
     async def end_tokens(
@@ -395,12 +401,12 @@ class OperatorTable:
         def end_matching(rows: RegistryRows) -> int:
             meant = [session for session in rows.all(Session) if is_meant(session)]
             for session in meant:
-                self._end(rows, session, actor)
+                self._delete_session(rows, session, actor)
             return len(meant)
 
         return await self._changes.change(end_matching)
 
-    async def link(self, *, role: str, actor: Actor, account: str = "") -> str:
+    async def create_link(self, *, role: str, actor: Actor, account: str = "") -> str:
         """
         Create a link and return its secret. The link signs a person in once within ten minutes, under
         the actor's name.
@@ -410,7 +416,7 @@ class OperatorTable:
         secret = secrets.token_urlsafe(32)
         now = self._changes.now()
         link = ConsoleLink(
-            digest=self._digest(secret),
+            digest=self._secret_digest(secret),
             actor=actor.name,
             role=check_role(role),
             ends_at=now + LINK_LIFE_S,
@@ -425,28 +431,28 @@ class OperatorTable:
         await self._changes.change(store_link)
         return secret
 
-    async def follow(self, secret: str, *, address: str) -> tuple[str, Session] | None:
+    async def use_link(self, secret: str, *, address: str) -> tuple[str, Session] | None:
         """Use up a link and start its session. Return None if the link is unknown, used or expired."""
         begun = secrets.token_urlsafe(32)
 
         def take_link(rows: RegistryRows) -> Session | None:
-            link = rows.take_link(self._digest(secret))
+            link = rows.take_link(self._secret_digest(secret))
             if link is None or link.ends_at <= self._changes.now():
                 return None
-            session = self._session(
+            session = self._new_session(
                 begun, link.actor, link.role, address, account=link.account, operator=False
             )
-            self._keep(rows, session, {"role": link.role})
+            self._store_session(rows, session, {"role": link.role})
             return session
 
         session = await self._changes.change(take_link)
         return None if session is None else (begun, session)
 
-    async def session(self, secret: str) -> Session | None:
+    async def find_and_extend_session(self, secret: str) -> Session | None:
         """
         Return the session of a cookie, or None if it is unknown or expired. This call extends the session.
         """
-        digest, now = self._digest(secret), self._changes.now()
+        digest, now = self._secret_digest(secret), self._changes.now()
         session = await self._changes.read(lambda rows: rows.find(Session, digest))
         if session is None:
             return None
@@ -465,9 +471,9 @@ class OperatorTable:
 
     async def sign_out(self, session: Session, *, actor: Actor | None = None) -> None:
         """End a session. Without an actor, the session has expired, and no audit row is written."""
-        await self._changes.change(lambda rows: self._end(rows, session, actor))
+        await self._changes.change(lambda rows: self._delete_session(rows, session, actor))
 
-    async def sessions(self) -> Sequence[Session]:
+    async def live_sessions(self) -> Sequence[Session]:
         """Return the sessions that have not expired."""
         now = self._changes.now()
         return [
@@ -502,16 +508,16 @@ class OperatorTable:
             match = next((session for session in rows.all(Session) if session.id == id), None)
             if match is None:
                 raise NotThere("no session has this id; it may have expired")
-            self._end(rows, match, actor)
+            self._delete_session(rows, match, actor)
 
         await self._changes.change(end_match)
 
-    def _session(
+    def _new_session(
         self, secret: str, actor: str, role: str, address: str, *, account: str, operator: bool
     ) -> Session:
         now = self._changes.now()
         return Session(
-            digest=self._digest(secret),
+            digest=self._secret_digest(secret),
             actor=actor,
             role=role,
             csrf=secrets.token_urlsafe(32),
@@ -523,29 +529,29 @@ class OperatorTable:
             ends_at=now + SESSION_LIFE_S,
         )
 
-    def _end(self, rows: RegistryRows, session: Session, actor: Actor | None) -> None:
+    def _delete_session(self, rows: RegistryRows, session: Session, actor: Actor | None) -> None:
         rows.delete(Session, session.digest)
         if actor is not None:
             before = {"role": session.role}
             rows.add_audit(self._changes.now(), actor, "session.end", session.actor, before=before)
 
-    def _keep(self, rows: RegistryRows, session: Session, after: Mapping[str, object]) -> None:
+    def _store_session(self, rows: RegistryRows, session: Session, after: Mapping[str, object]) -> None:
         now = self._changes.now()
         rows.delete_sessions_before(created_at=now - SESSION_LIFE_S, seen_at=now - SESSION_IDLE_S)
         rows.put(session)
         actor = Actor(session.actor, session.address)
         rows.add_audit(now, actor, "session.begin", session.actor, after=after)
 
-    def _digest(self, secret: str) -> bytes:
+    def _secret_digest(self, secret: str) -> bytes:
         return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()
 
 
 def delete_operators(rows: RegistryRows, operators: Sequence[Operator], now: float) -> None:
     """Delete accounts and end their sessions. Raises NotAllowed if no Admin would be left."""
-    organizers = _organizers(rows)
+    organizers = _read_organizers(rows)
     for operator in operators:
         rows.delete(Operator, operator.email)
-    check_organizer_remains(organizers, _organizers(rows))
+    check_organizer_remains(organizers, _read_organizers(rows))
     for operator in operators:
         rows.delete_sessions_of(operator.email)
         # an existing token must not create the operator again; only a later sign-in may do so
@@ -553,8 +559,8 @@ def delete_operators(rows: RegistryRows, operators: Sequence[Operator], now: flo
             end_person(rows, operator.issuer, operator.subject, by=now + _OTHER_CLOCK_S, now=now)
 
 
-def _organizers(rows: RegistryRows) -> frozenset[str]:
-    return roles_of(rows).organizers(rows.all(Operator))
+def _read_organizers(rows: RegistryRows) -> frozenset[str]:
+    return read_roles(rows).organizers(rows.all(Operator))
 
 
 def _read(rows: RegistryRows, email: str) -> Operator:

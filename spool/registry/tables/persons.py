@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 
-from spool.erasure import Erasure, of_json, pseudonyms_by_digest
+from spool.erasure import Erasure, erasure_from_json, pseudonyms_by_digest
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.ledger.sums import OTHER
 from spool.people import ERASED, People, is_hash, is_pseudonym
@@ -56,16 +56,16 @@ class PersonTable:
             lambda rows: (read_people(rows), stored_erasures(rows), frozenset(rows.documents(BELOW)))
         )
         self._people.persons.erased = pseudonyms_by_digest(self.erasures)
-        self._take(people)
+        self._use_people(people)
 
     async def all(self) -> Sequence[LinkedPerson]:
         return list((await self._changes.read(read_people)).values())
 
     def relink(self) -> None:
         """Use the links again after a change of `privacy.emails`."""
-        people = [tuple(map(self._people.stored, own)) for own in self._linked]
+        people = [tuple(map(self._people.linked_form, own)) for own in self._linked]
         erased = [tuple(erasure.names.values()) for erasure in self.erasures if erasure.names]
-        self._people.link(people, erased)
+        self._people.replace_links(people, erased)
 
     async def link(self, people: Iterable[LinkedPerson], *, most: int, actor: Actor) -> int:
         """
@@ -74,10 +74,10 @@ class PersonTable:
 
         Raises NotAllowed if there would be more than `most` names, or more than MAX_LINKED names of one person.
         """
-        stated = list(map(_checked, people))
+        stated = list(map(_check_person, people))
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
+        def link_people(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
             known = KnownPeople(read_people(rows), self._people)
             for person in stated:
                 known.link(person)
@@ -85,71 +85,73 @@ class PersonTable:
             if known.is_larger and count > most:
                 raise NotAllowed(f"the table would hold {count} names ({LIMIT} = {most}): delete some first")
             names = [name for person in stated for name in person.names]
-            rows.add_audit(now, actor, "person.link", "names", after=_audited(names))
+            rows.add_audit(now, actor, "person.link", "names", after=_audited_names(names))
             return count, known.people
 
-        count, _ = await self._changes.change(work, lambda result: self._take(result[1]))
+        count, _ = await self._changes.change(link_people, lambda result: self._use_people(result[1]))
         return count
 
-    async def join(self, people: Iterable[tuple[str, ...]], *, most: int, actor: Actor) -> int:
+    async def join_forms(self, people: Iterable[tuple[str, ...]], *, most: int, actor: Actor) -> int:
         """
         Link the forms that gateways have of one address. Names that operators took apart stay apart. Return the number
         of new links. There is none if it would exceed `most` names in all, or MAX_LINKED.
         """
-        new = [own for own in people if len(set(map(self._people.identity, own))) > 1]
+        new = [own for own in people if len(set(map(self._people.person_identity, own))) > 1]
         if not new:
             return 0
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
+        def join_new_forms(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
             known = KnownPeople(read_people(rows), self._people)
             joined = [own for own in new if known.join(own, most)]
             known.store(rows)
             if joined:
-                rows.add_audit(now, actor, "person.join", "names", after=_audited([*chain(*joined)]))
+                rows.add_audit(now, actor, "person.join", "names", after=_audited_names([*chain(*joined)]))
             return len(joined), known.people
 
-        count, _ = await self._changes.change(work, lambda result: self._take(result[1]))
+        count, _ = await self._changes.change(join_new_forms, lambda result: self._use_people(result[1]))
         return count
 
-    async def split(self, name: str, *, actor: Actor) -> None:
+    async def split_name(self, name: str, *, actor: Actor) -> None:
         """Take a name out of its person. Raises NotThere if it is linked with no other name."""
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> Mapping[str, LinkedPerson]:
+        def split_known_name(rows: RegistryRows) -> Mapping[str, LinkedPerson]:
             known = KnownPeople(read_people(rows), self._people)
-            before = known.of([name])
+            before = known.people_named([name])
             if not before or len(before[0].names) == 1:
                 raise NotThere(f"{name[:MAX_NAME]} is linked with no other name")
             known.split(before[0], name)
             known.store(rows)
-            rows.add_audit(now, actor, "person.split", "names", before=_audited([self._people.stored(name)]))
+            rows.add_audit(
+                now, actor, "person.split", "names", before=_audited_names([self._people.linked_form(name)])
+            )
             return known.people
 
-        await self._changes.change(work, self._take)
+        await self._changes.change(split_known_name, self._use_people)
 
-    async def forget(self, names: Collection[str] | None, *, actor: Actor) -> int:
+    async def delete_people(self, names: Collection[str] | None, *, actor: Actor) -> int:
         """
         Delete the people with these names, or all people if `names` is None. Return the number of deleted people.
         """
         now = self._changes.now()
 
-        def work(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
+        def delete_known_people(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
             known = KnownPeople(read_people(rows), self._people)
-            deleted = [*known.people.values()] if names is None else known.of(names)
+            deleted = [*known.people.values()] if names is None else known.people_named(names)
             known.drop(deleted)
             known.store(rows)
             if deleted:
                 deleted_names = [name for person in deleted for name in person.names]
-                rows.add_audit(now, actor, "person.forget", "names", before=_audited(deleted_names))
+                rows.add_audit(now, actor, "person.forget", "names", before=_audited_names(deleted_names))
             return len(deleted), known.people
 
-        count, _ = await self._changes.change(work, lambda result: self._take(result[1]))
+        count, _ = await self._changes.change(delete_known_people, lambda result: self._use_people(result[1]))
         return count
 
     async def note_pass(self, erasure: Erasure) -> None:
         """Count that the records of the storage were renamed once more."""
-        await self._alter([erasure.id], lambda known: replace(known, passes=erasure.passes + 1))
+        await self._alter_erasures([erasure.id], lambda known: replace(known, passes=erasure.passes + 1))
 
     async def note_below(self, name: str, erased: Collection[str], *, actor: Actor) -> None:
         """
@@ -165,17 +167,17 @@ class PersonTable:
             await self._changes.change(add_below, lambda _: self._add(name))
         pending = [each.id for each in self.erasures if name in each.below and each.id in erased]
         if pending:
-            await self._alter(
-                pending, lambda known: replace(known, below=_without(known.below, name)), actor=actor
+            await self._alter_erasures(
+                pending, lambda known: replace(known, below=_other_names(known.below, name)), actor=actor
             )
 
     def _add(self, name: str) -> None:
         self.below |= {name}
 
-    async def _alter(
+    async def _alter_erasures(
         self, ids: Collection[str], change: Callable[[Erasure], Erasure], *, actor: Actor | None = None
     ) -> None:
-        def work(rows: RegistryRows) -> Sequence[Erasure]:
+        def store_altered(rows: RegistryRows) -> Sequence[Erasure]:
             if actor is not None:
                 rows.check_actor(actor)
             for erasure in stored_erasures(rows):
@@ -183,12 +185,12 @@ class PersonTable:
                     rows.put_document(ERASURE, erasure.id, asdict(change(erasure)))
             return stored_erasures(rows)
 
-        def keep(erasures: Sequence[Erasure]) -> None:
+        def keep_in_memory(erasures: Sequence[Erasure]) -> None:
             self.erasures = erasures
 
-        await self._changes.change(work, keep)
+        await self._changes.change(store_altered, keep_in_memory)
 
-    def _take(self, people: Mapping[str, LinkedPerson]) -> None:
+    def _use_people(self, people: Mapping[str, LinkedPerson]) -> None:
         self._linked = [person.names for person in people.values() if len(person.names) > 1]
         self.relink()
 
@@ -200,7 +202,7 @@ class KnownPeople:
         self.people = dict(people)  # by first name
         self._stored = people
         self._key = rules.identity_of_name
-        self._text = rules.hashed
+        self._text = rules.hash_address
         self._by_name = {self._key(name): first for first, person in people.items() for name in person.names}
         self._size = _count(people)  # counted along, because a request may join many names
 
@@ -208,17 +210,17 @@ class KnownPeople:
     def is_larger(self) -> bool:
         return self._size > _count(self._stored)
 
-    def of(self, names: Iterable[str]) -> list[LinkedPerson]:
+    def people_named(self, names: Iterable[str]) -> list[LinkedPerson]:
         """Return the people with these names, in this order."""
         firsts = (self._by_name.get(self._key(name)) for name in names)
         return [self.people[first] for first in dict.fromkeys(firsts) if first is not None]
 
     def link(self, stated: LinkedPerson, most: int | None = None) -> None:
         """Link names. Raises NotAllowed if that would exceed MAX_LINKED, or `most` names in all."""
-        found = self.of(stated.names)
+        found = self.people_named(stated.names)
         names = dict[str, str]()
         for name in stated.names:
-            for each in (*(name for person in self.of([name]) for name in person.names), name):
+            for each in (*(name for person in self.people_named([name]) for name in person.names), name):
                 names.setdefault(self._text(each), each)
         if len(names) > MAX_LINKED:
             raise NotAllowed(f"a person would have {len(names)} names, and {MAX_LINKED} are the limit")
@@ -241,7 +243,7 @@ class KnownPeople:
         return True
 
     def _is_apart(self, name: str) -> bool:
-        return any(len(person.names) == 1 and not person.label for person in self.of([name]))
+        return any(len(person.names) == 1 and not person.label for person in self.people_named([name]))
 
     def split(self, person: LinkedPerson, name: str) -> None:
         self.drop([person])
@@ -273,7 +275,7 @@ class KnownPeople:
         self._by_name.update((self._key(name), person.names[0]) for name in person.names)
 
 
-def _checked(person: LinkedPerson) -> LinkedPerson:
+def _check_person(person: LinkedPerson) -> LinkedPerson:
     names = tuple(check_text("names", name, MAX_NAME) for name in person.names)
     for name in names:
         check_name(name)
@@ -291,11 +293,11 @@ def check_name(name: str) -> None:
         raise Invalid(f"{name} is the pseudonym of a person who was erased already")
 
 
-def _without(names: Sequence[str], name: str) -> tuple[str, ...]:
+def _other_names(names: Sequence[str], name: str) -> tuple[str, ...]:
     return tuple(other for other in names if other != name)
 
 
-def _audited(names: Sequence[str]) -> Mapping[str, object]:
+def _audited_names(names: Sequence[str]) -> Mapping[str, object]:
     return {"count": len(names), "names": list(names[:_SHOWN])}
 
 
@@ -305,7 +307,7 @@ def _count(people: Mapping[str, LinkedPerson]) -> int:
 
 def stored_erasures(rows: RegistryRows) -> Sequence[Erasure]:
     """Return the stored erasures, oldest first."""
-    erasures = [of_json(**body) for body in rows.documents(ERASURE).values()]
+    erasures = [erasure_from_json(**body) for body in rows.documents(ERASURE).values()]
     return sorted(erasures, key=lambda erasure: (erasure.at, erasure.id))
 
 

@@ -17,7 +17,7 @@ import msgspec
 from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged
 from spool.registry.changes import Changes
 from spool.registry.document_table import check_comments
-from spool.registry.documents import edited
+from spool.registry.documents import stamp_edit
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.insights import ADDRESSED, NEW, Merged, check_comment, check_status
 from spool.registry.operators import Actor
@@ -36,7 +36,7 @@ from spool.registry.recommendations import (
     check_least_share,
 )
 from spool.registry.registry_rows import RegistryRows
-from spool.turns.threads import prepare
+from spool.turns.threads import prepare_types
 
 KIND, TYPE_KIND, COMMENT_KIND = "recommendation", "recommendation_type", "recommendation_comment"
 T = TypeVar("T")
@@ -49,7 +49,7 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-prepare(Recommendation, TypeSettings, CommentThread)
+prepare_types(Recommendation, TypeSettings, CommentThread)
 
 
 class RecommendationTable:
@@ -94,7 +94,7 @@ class RecommendationTable:
         def merge_recommendations(rows: RegistryRows) -> Merged:
             known = _all(rows)
             after = {
-                id: _looked_at(recommendation, by_key, looked_for, now)
+                id: _recommendation_after_run(recommendation, by_key, looked_for, now)
                 for id, recommendation in known.items()
             }
             for id, amount in (realized or {}).items():
@@ -110,7 +110,7 @@ class RecommendationTable:
             new = [saving for key, saving in by_key.items() if key not in keys]
             room = max(0, MAX_RECOMMENDATIONS - len(known) + len(old))
             for saving in new[:room]:
-                fresh = _fresh(saving, now)
+                fresh = _new_recommendation(saving, now)
                 rows.put_document(KIND, fresh.id, asdict(fresh))
             return Merged(
                 new=len(new[:room]),
@@ -150,7 +150,7 @@ class RecommendationTable:
 
         def change_each(rows: RegistryRows) -> Mapping[str, Recommendation | None]:
             return {
-                id: None if id in hidden else _changed(rows, id, changes, now, actor)
+                id: None if id in hidden else _store_change(rows, id, changes, now, actor)
                 for id in dict.fromkeys(ids)
             }
 
@@ -158,9 +158,9 @@ class RecommendationTable:
 
     async def comments(self, id: str) -> Sequence[RecommendationComment]:
         """Return the comments, oldest first. Raises NotThere if the recommendation does not exist."""
-        return await self._changes.read(lambda rows: _thread(rows, id).comments)
+        return await self._changes.read(lambda rows: _read_thread(rows, id).comments)
 
-    async def comment(
+    async def add_comments(
         self, id: str, texts: Sequence[str], *, actor: Actor
     ) -> Sequence[RecommendationComment]:
         """Add all of the comments, or none if one is invalid. Return them."""
@@ -170,7 +170,7 @@ class RecommendationTable:
         now = self._changes.now()
 
         def add_comments(rows: RegistryRows) -> Sequence[RecommendationComment]:
-            thread = _thread(rows, id)
+            thread = _read_thread(rows, id)
             if len(thread.comments) + len(checked) > MAX_COMMENTS:
                 raise NotAllowed(f"a recommendation can have at most {MAX_COMMENTS} comments")
             check_comments([comment.author for comment in thread.comments], len(checked), MAX_COMMENTS, actor)
@@ -191,9 +191,9 @@ class RecommendationTable:
         text, now = check_comment(text), self._changes.now()
 
         def change_comment_text(rows: RegistryRows) -> RecommendationComment:
-            thread = _thread(rows, id)
-            before = _comment_of(thread, comment)
-            after = edited(before, replace(before, text=text), last_updated=now)
+            thread = _read_thread(rows, id)
+            before = _find_comment(thread, comment)
+            after = stamp_edit(before, replace(before, text=text), last_updated=now)
             if after is before:
                 return before
             comments = [after if candidate.id == comment else candidate for candidate in thread.comments]
@@ -207,8 +207,8 @@ class RecommendationTable:
         now = self._changes.now()
 
         def delete_from_thread(rows: RegistryRows) -> None:
-            thread = _thread(rows, id)
-            before = _comment_of(thread, comment)
+            thread = _read_thread(rows, id)
+            before = _find_comment(thread, comment)
             comments = [candidate for candidate in thread.comments if candidate is not before]
             _put_thread(rows, id, replace(thread, comments=comments), now)
             old = {"comment": comment, "author": before.author}
@@ -216,7 +216,7 @@ class RecommendationTable:
 
         await self._changes.change(delete_from_thread)
 
-    async def types(self) -> Mapping[str, TypeSettings]:
+    async def changed_types(self) -> Mapping[str, TypeSettings]:
         """Return the settings of each type whose settings were changed."""
 
         def read_types(rows: RegistryRows) -> Mapping[str, TypeSettings]:
@@ -231,7 +231,7 @@ class RecommendationTable:
 
         def store_type(rows: RegistryRows) -> TypeSettings:
             before = _restore(rows.document(TYPE_KIND, type) or {}, TypeSettings)
-            after = edited(before, replace(before, **checked), last_updated=now)
+            after = stamp_edit(before, replace(before, **checked), last_updated=now)
             if after is before:
                 return before
             check_unmanaged(self._changes, rows, TYPE_KIND, type)
@@ -251,7 +251,7 @@ class RecommendationTable:
         return await self._changes.change(store_type)
 
 
-def _fresh(saving: Saving, now: float) -> Recommendation:
+def _new_recommendation(saving: Saving, now: float) -> Recommendation:
     return Recommendation(
         id=secrets.token_hex(16),
         saving=saving,
@@ -263,7 +263,7 @@ def _fresh(saving: Saving, now: float) -> Recommendation:
     )
 
 
-def _looked_at(
+def _recommendation_after_run(
     before: Recommendation, savings_by_key: Mapping[str, Saving], looked_for: Collection[str], now: float
 ) -> Recommendation:
     saving = savings_by_key.get(before.saving.key)
@@ -284,14 +284,14 @@ def _is_old(recommendation: Recommendation, now: float) -> bool:
     )
 
 
-def _changed(
+def _store_change(
     rows: RegistryRows, id: str, changes: Mapping[str, str], now: float, actor: Actor
 ) -> Recommendation | None:
     body = rows.document(KIND, id)
     if body is None:
         return None
     before = _restore(body, Recommendation)
-    after = edited(before, replace(before, **changes), touched=True, last_updated=now)  # type: ignore[arg-type]
+    after = stamp_edit(before, replace(before, **changes), touched=True, last_updated=now)  # type: ignore[arg-type]
     if after is before:
         return before
     if after.status != before.status:
@@ -305,7 +305,7 @@ def _changed(
     return after
 
 
-def _thread(rows: RegistryRows, id: str) -> CommentThread:
+def _read_thread(rows: RegistryRows, id: str) -> CommentThread:
     _read(rows, id)
     return _restore(rows.document(COMMENT_KIND, id) or {}, CommentThread)
 
@@ -315,7 +315,7 @@ def _put_thread(rows: RegistryRows, id: str, thread: CommentThread, now: float) 
     rows.put_document(KIND, id, asdict(replace(_read(rows, id), touched=True, last_updated=now)))
 
 
-def _comment_of(thread: CommentThread, comment: int) -> RecommendationComment:
+def _find_comment(thread: CommentThread, comment: int) -> RecommendationComment:
     match = next((candidate for candidate in thread.comments if candidate.id == comment), None)
     if match is None:
         raise NotThere("this recommendation has no comment with this id")

@@ -49,12 +49,12 @@ class FieldCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.billed += other.billed
         self.uncounted += other.uncounted
         self.fields = Counter(self.fields) + Counter(other.fields)
-        self.providers = _grouped(self.providers, other.providers)
-        self.operations = _grouped(self.operations, other.operations)
+        self.providers = _add_counts(self.providers, other.providers)
+        self.operations = _add_counts(self.operations, other.operations)
         self.senders = list(dict.fromkeys([*self.senders, *other.senders]))[:SEVERAL]
 
 
-def _grouped(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     """Add counts by name. Names above the limit are counted as OTHER."""
     sums = Counter(one)
     for name, n in other.items():
@@ -63,7 +63,7 @@ def _grouped(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]
     return dict(sums)
 
 
-def summed(counts: Iterable[FieldCounts]) -> FieldCounts:
+def sum_counts(counts: Iterable[FieldCounts]) -> FieldCounts:
     """Add up counts, of which there is at least one."""
     first, *others = counts
     total = msgspec.structs.replace(first)
@@ -89,7 +89,7 @@ class SenderFieldTable:
         def add_days(rows: RegistryRows) -> None:
             bodies = dict(rows.documents(KIND))
             former = {source: list(names) for source, names in bodies.pop(_FORMER, {}).items()}
-            stored = {int(id): _decoded(body) for id, body in bodies.items() if int(id) > today - DAYS}
+            stored = {int(id): _decode_day(body) for id, body in bodies.items() if int(id) > today - DAYS}
             for day, counts in days.items():
                 if day > today - DAYS:
                     _add_day(stored, day, counts, former)
@@ -97,18 +97,18 @@ class SenderFieldTable:
                 if int(id) not in stored:
                     rows.delete_document(KIND, id)
             for day, of_day in stored.items():
-                if (body := _encoded(of_day)) != bodies.get(str(day)):
+                if (body := _encode_day(of_day)) != bodies.get(str(day)):
                     rows.put_document(KIND, str(day), body)
             known = {source for of_day in stored.values() for source, _ in of_day}
             rows.put_document(KIND, _FORMER, {source: former[source] for source in former.keys() & known})
 
         await self._changes.change(add_days)
 
-    async def since(self, oldest: int) -> Mapping[int, SenderDay]:
+    async def days_since(self, oldest: int) -> Mapping[int, SenderDay]:
         """Return the counts of the days from `oldest` on."""
         stored = await self._changes.read(lambda rows: rows.documents(KIND))
         days = {int(id): body for id, body in stored.items() if id != _FORMER}
-        return {day: _decoded(days[day]) for day in sorted(days) if day >= oldest}
+        return {day: _decode_day(days[day]) for day in sorted(days) if day >= oldest}
 
 
 def _add_day(
@@ -135,7 +135,7 @@ def _add(of_day: SenderDay, sender: Sender, new: FieldCounts) -> None:
     if sender in of_day:
         of_day[sender].add(new)
     else:
-        of_day[sender] = summed([new])
+        of_day[sender] = sum_counts([new])
 
 
 def _keep_newest(stored: Mapping[int, SenderDay], source: str, former: dict[str, list[str]]) -> None:
@@ -154,14 +154,14 @@ def _keep_newest(stored: Mapping[int, SenderDay], source: str, former: dict[str,
         former[source] = [*former.get(source, ()), *oldest][-MAX_FORMER:]
 
 
-def _encoded(of_day: SenderDay) -> dict[str, dict[str, object]]:
+def _encode_day(of_day: SenderDay) -> dict[str, dict[str, object]]:
     body: dict[str, dict[str, object]] = {}
     for (source, version), counts in of_day.items():
         body.setdefault(source, {})[version] = msgspec.to_builtins(counts)
     return body
 
 
-def _decoded(body: Mapping[str, Mapping[str, object]]) -> SenderDay:
+def _decode_day(body: Mapping[str, Mapping[str, object]]) -> SenderDay:
     return {
         (source, version): msgspec.convert(counts, FieldCounts)
         for source, versions in body.items()

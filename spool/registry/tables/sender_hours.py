@@ -13,7 +13,7 @@ from typing import Any
 
 from spool.registry.changes import Changes
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import storable
+from spool.registry.texts import storable_text
 
 KIND = "sender_hours"
 HOUR_S = 3600
@@ -41,12 +41,12 @@ class SenderHours:
     hours: int
     last: float
 
-    def with_arrivals(self, arrivals: Arrivals) -> SenderHours:
-        parts = [self, *_singles((self.source, self.key), arrivals)]
-        return joined(parts, kept=_kept_hours((self.source, self.key)))
+    def add_arrivals(self, arrivals: Arrivals) -> SenderHours:
+        parts = [self, *_single_hours((self.source, self.key), arrivals)]
+        return join_hours(parts, kept=_kept_hours((self.source, self.key)))
 
 
-def joined(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> SenderHours:
+def join_hours(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> SenderHours:
     """Return the hours in which any of the parts has records, under the names of the first part."""
     end = max(part.end for part in parts)
     hours = 0
@@ -60,10 +60,10 @@ def joined(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> SenderHou
 
 def first_hours(pair: Pair, arrivals: Arrivals) -> SenderHours:
     """Return the hours of a pair that has sent nothing before."""
-    return joined(_singles(pair, arrivals), kept=_kept_hours(pair))
+    return join_hours(_single_hours(pair, arrivals), kept=_kept_hours(pair))
 
 
-def _singles(pair: Pair, arrivals: Arrivals) -> Sequence[SenderHours]:
+def _single_hours(pair: Pair, arrivals: Arrivals) -> Sequence[SenderHours]:
     source, key = pair
     return [SenderHours(source=source, key=key, end=hour, hours=1, last=at) for hour, at in arrivals.items()]
 
@@ -103,27 +103,27 @@ class SenderHoursTable:
                 if document is None:
                     new.append(pair)
                 else:
-                    stored.append(_restored(document).with_arrivals(hours))
-            stored += [first_hours(pair, arrivals[pair]) for pair in _with_room(rows, new, now)]
+                    stored.append(_decode_hours(document).add_arrivals(hours))
+            stored += [first_hours(pair, arrivals[pair]) for pair in _make_room(rows, new, now)]
             for each in stored:
-                rows.put_document(KIND, _id((each.source, each.key)), _described(each))
+                rows.put_document(KIND, _id((each.source, each.key)), _encode_hours(each))
             return stored
 
         return await self._changes.change(add_arrivals)
 
     async def all(self) -> Sequence[SenderHours]:
         documents = await self._changes.read(lambda rows: rows.documents(KIND))
-        return [_restored(document) for document in documents.values()]
+        return [_decode_hours(document) for document in documents.values()]
 
 
-def _with_room(rows: RegistryRows, new: Sequence[Pair], now: float) -> Sequence[Pair]:
+def _make_room(rows: RegistryRows, new: Sequence[Pair], now: float) -> Sequence[Pair]:
     """Delete the pairs that have been silent for very long. Return the new pairs that can be stored."""
     if not new:
         return ()
     oldest = now // HOUR_S - FORGOTTEN_HOURS
     sources = Counter[str]()
     for id, document in rows.documents(KIND).items():
-        each = _restored(document)
+        each = _decode_hours(document)
         if each.end < oldest:
             rows.delete_document(KIND, id)
         else:
@@ -140,15 +140,15 @@ def _id(pair: Pair) -> str:
     return blake2b(json.dumps(pair).encode(), digest_size=16).hexdigest()
 
 
-def _described(each: SenderHours) -> dict[str, Any]:
+def _encode_hours(each: SenderHours) -> dict[str, Any]:
     return {
-        "source": storable(each.source),
-        "key": storable(each.key),
+        "source": storable_text(each.source),
+        "key": storable_text(each.key),
         "end": each.end,
         "hours": f"{each.hours:x}",
         "last": each.last,
     }
 
 
-def _restored(document: Mapping[str, Any]) -> SenderHours:
+def _decode_hours(document: Mapping[str, Any]) -> SenderHours:
     return SenderHours(**{**document, "hours": int(document["hours"], 16)})

@@ -29,7 +29,7 @@ from spool.statements import (
     StatementOutcome,
     StatementRow,
 )
-from spool.turns.threads import prepare
+from spool.turns.threads import prepare_types
 
 KIND, DAY_KIND, PULL_KIND = "statement", "statement_day", "statement_pull"
 MAX_MONTHS = 5000
@@ -60,7 +60,7 @@ class _Month(msgspec.Struct, kw_only=True):
     days: dict[str, _Day]
 
 
-prepare(_Month)
+prepare_types(_Month)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class StatementTable:
         now = self._changes.now()
 
         def store_statement(rows: RegistryRows) -> StatementOutcome:
-            outcome, changes = _compared(rows, statement, now)
+            outcome, changes = _compare_statement(rows, statement, now)
             if changes and not dry_run:
                 _write(rows, statement, changes)
                 after = {
@@ -95,7 +95,11 @@ class StatementTable:
                     "days_new": outcome.days_new,
                 }
                 rows.add_audit(
-                    now, actor, "statement.import", _target(statement.source, statement.account), after=after
+                    now,
+                    actor,
+                    "statement.import",
+                    _audit_target(statement.source, statement.account),
+                    after=after,
                 )
             return outcome
 
@@ -103,16 +107,16 @@ class StatementTable:
             self._changes.read(store_statement) if dry_run else self._changes.change(store_statement)
         )
 
-    async def rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
+    async def statement_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
         def read_rows(rows: RegistryRows) -> list[StatementRow]:
             collected: list[StatementRow] = []
-            for id, month in _months(rows).items():
+            for id, month in _read_months(rows).items():
                 for day, entry in month.days.items():
-                    if not entry.rows or statements.day_from(day) >= end or entry.until <= start:
+                    if not entry.rows or statements.parse_day(day) >= end or entry.until <= start:
                         continue
                     if provider is not None and provider not in entry.providers:
                         continue
-                    of_day = statements.unpacked(rows.document(DAY_KIND, f"{id}:{day}"))
+                    of_day = statements.unpack_rows(rows.document(DAY_KIND, f"{id}:{day}"))
                     collected += [
                         row
                         for row in of_day
@@ -125,20 +129,20 @@ class StatementTable:
     async def statements(self) -> Sequence[StatementInfo]:
         def list_statements(rows: RegistryRows) -> list[StatementInfo]:
             days: dict[tuple[str, str], dict[int, _Day]] = {}
-            for month in _months(rows).values():
+            for month in _read_months(rows).values():
                 of_account = days.setdefault((month.source, month.account), {})
-                of_account.update({statements.day_from(day): entry for day, entry in month.days.items()})
+                of_account.update({statements.parse_day(day): entry for day, entry in month.days.items()})
             return [
                 info
                 for (source, account), account_days in days.items()
-                for info in _runs(source, account, account_days)
+                for info in _day_runs(source, account, account_days)
             ]
 
         return await self._changes.read(list_statements)
 
     async def months(self) -> Sequence[StatementMonth]:
         return await self._changes.read(
-            lambda rows: [_describe(id, month) for id, month in _months(rows).items()]
+            lambda rows: [_describe_month(id, month) for id, month in _read_months(rows).items()]
         )
 
     async def delete(self, id: str, *, actor: Actor) -> None:
@@ -150,7 +154,7 @@ class StatementTable:
                 rows.delete_document(DAY_KIND, f"{id}:{day}")
             rows.delete_document(KIND, id)
             before = {"month": month.month, "rows": sum(entry.rows for entry in month.days.values())}
-            target = _target(month.source, month.account)
+            target = _audit_target(month.source, month.account)
             rows.add_audit(self._changes.now(), actor, "statement.delete", target, before=before)
 
         await self._changes.change(delete_statement)
@@ -162,16 +166,18 @@ class StatementTable:
         await self._changes.change(lambda rows: rows.put_document(PULL_KIND, name, state))
 
 
-def _target(source: str, account: str) -> str:
+def _audit_target(source: str, account: str) -> str:
     return f"{source} {account}".strip()
 
 
-def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[StatementOutcome, list[_Change]]:
+def _compare_statement(
+    rows: RegistryRows, statement: Statement, now: float
+) -> tuple[StatementOutcome, list[_Change]]:
     """Compare a statement with the stored rows. Return the outcome and the days to change."""
     months: dict[str, _Month | None] = {}
     changes: list[_Change] = []
     count = 0
-    for day, new_rows in statements.by_day(statement).items():
+    for day, new_rows in statements.group_by_day(statement).items():
         text = statements.day_text(day)
         id = _month_id(statement, text)
         if id not in months:
@@ -179,11 +185,13 @@ def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[Sta
         month = months[id]
         before = month.days.get(text) if month is not None else None
         stored = (
-            statements.unpacked(rows.document(DAY_KIND, f"{id}:{text}"))
+            statements.unpack_rows(rows.document(DAY_KIND, f"{id}:{text}"))
             if before is not None and before.rows
             else []
         )
-        after = statements.summed([*statements.outside(stored, statement.start, statement.end), *new_rows])
+        after = statements.sum_rows(
+            [*statements.rows_outside(stored, statement.start, statement.end), *new_rows]
+        )
         if len(after) > statements.MAX_DAY_ROWS:
             raise NotAllowed(
                 f"{text} has {len(after)} different rows, but the limit per day and account is "
@@ -197,7 +205,7 @@ def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[Sta
     days_new = sum(change.is_new for change in changes)
     outcome = StatementOutcome(
         rows=count,
-        days=len(list(statements.days(statement.start, statement.end))),
+        days=len(list(statements.day_starts(statement.start, statement.end))),
         days_new=days_new,
         days_changed=len(changes) - days_new,
         revisions=revisions,
@@ -216,7 +224,7 @@ def _change(
     """Return the change for a day, or None if the day does not change."""
     whole = statement.start <= day and day + DAY_S <= statement.end
     entry = _Day(
-        digest=statements.digest(after),
+        digest=statements.rows_digest(after),
         rows=len(after),
         providers=dict(Counter(row.provider for row in after)),
         until=max((row.end for row in after), default=day),
@@ -224,7 +232,7 @@ def _change(
         settled=day + DAY_S <= statement.settled_until and all(row.settled for row in after),
         read_at=statement.read_at,
         imported_at=now,
-        billed=statements.billed(after),
+        billed=statements.billed_total(after),
     )
     if before is not None and (before.digest, before.whole, before.settled) == (
         entry.digest,
@@ -236,10 +244,10 @@ def _change(
     if before is not None:
         revision = Revision(
             day=day,
-            billed_before=statements.billed(stored_rows),
+            billed_before=statements.billed_total(stored_rows),
             billed=entry.billed,
-            tokens_before=statements.tokens(stored_rows),
-            tokens=statements.tokens(after),
+            tokens_before=statements.token_total(stored_rows),
+            tokens=statements.token_total(after),
         )
         if (revision.billed_before, revision.tokens_before) == (revision.billed, revision.tokens):
             revision = None
@@ -259,7 +267,7 @@ def _write(rows: RegistryRows, statement: Statement, changes: Sequence[_Change])
         months[id].name = statement.name
         months[id].days[text] = change.entry
         if change.rows is not None:
-            rows.put_document(DAY_KIND, f"{id}:{text}", {"rows": statements.packed(change.rows)})
+            rows.put_document(DAY_KIND, f"{id}:{text}", {"rows": statements.pack_rows(change.rows)})
     for id, month in months.items():
         month.days = dict(sorted(month.days.items()))
         rows.put_document(KIND, id, msgspec.to_builtins(month))
@@ -280,7 +288,7 @@ def _month_id(statement: Statement, day: str) -> str:
     return statements.statement_id(statement.source, statement.account, day[:7])
 
 
-def _months(rows: RegistryRows) -> dict[str, _Month]:
+def _read_months(rows: RegistryRows) -> dict[str, _Month]:
     months = {id: _read_month(body) for id, body in rows.documents(KIND).items()}
     return {id: month for id, month in months.items() if month is not None}
 
@@ -294,7 +302,7 @@ def _read_month(body: Mapping[str, Any] | None) -> _Month | None:
         raise RegistryDamaged(f"a stored statement cannot be read: {error}") from error
 
 
-def _runs(source: str, account: str, days: Mapping[int, _Day]) -> list[StatementInfo]:
+def _day_runs(source: str, account: str, days: Mapping[int, _Day]) -> list[StatementInfo]:
     """
     Return the runs of consecutive days, by provider. A day without rows counts for every provider of the source.
     """
@@ -313,7 +321,7 @@ def _runs(source: str, account: str, days: Mapping[int, _Day]) -> list[Statement
                 rows=entry.providers.get(provider, 0),
                 digests=(entry.digest,),
             )
-            if run is not None and _continues(run, info):
+            if run is not None and _is_continued_by(run, info):
                 run = replace(
                     run, end=info.end, rows=run.rows + info.rows, digests=(*run.digests, entry.digest)
                 )
@@ -326,11 +334,11 @@ def _runs(source: str, account: str, days: Mapping[int, _Day]) -> list[Statement
     return runs
 
 
-def _continues(run: StatementInfo, info: StatementInfo) -> bool:
+def _is_continued_by(run: StatementInfo, info: StatementInfo) -> bool:
     return (run.end, run.settled, run.imported_at) == (info.start, info.settled, info.imported_at)
 
 
-def _describe(id: str, month: _Month) -> StatementMonth:
+def _describe_month(id: str, month: _Month) -> StatementMonth:
     entries = list(month.days.values())
     return StatementMonth(
         id=id,
@@ -341,7 +349,7 @@ def _describe(id: str, month: _Month) -> StatementMonth:
         days=len(entries),
         settled=sum(entry.settled and entry.whole for entry in entries),
         rows=sum(entry.rows for entry in entries),
-        billed=statements.plain(statements.total(entry.billed for entry in entries)),
+        billed=statements.normalize_amount(statements.add_amounts(entry.billed for entry in entries)),
         name=month.name,
         read_at=max((entry.read_at for entry in entries), default=0.0),
         imported_at=max((entry.imported_at for entry in entries), default=0.0),

@@ -27,8 +27,8 @@ class VerdictTable:
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
-        self.seed = changes.secret("budget verdicts")
-        self.bundle_seed = changes.secret("budget verdict bundles")
+        self.seed = changes.derive_secret("budget verdicts")
+        self.bundle_seed = changes.derive_secret("budget verdict bundles")
 
     async def version(self, name: str) -> int:
         """Return the version of the stored table, or 0 if there is none."""
@@ -55,7 +55,7 @@ class VerdictTable:
 
         return await self._changes.change(store_if_unchanged)
 
-    async def report(self, report: Report) -> None:
+    async def update_report(self, report: Report) -> None:
         """Call `report` with the states that were reported last. Store its states and notices in one transaction."""
 
         def store_report(rows: RegistryRows) -> None:

@@ -32,7 +32,7 @@ class ViewingTable:
         """Set how long rows are kept, and the number of people with rows for a viewer and day. 0 s stores none."""
         self._kept_s, self._most = kept_s, most
 
-    def forget(self) -> None:
+    def forget_stored(self) -> None:
         """Forget which rows are stored, after an erasure has changed them."""
         self._stored.clear()
 
@@ -46,17 +46,17 @@ class ViewingTable:
 
         def add_viewings(rows: RegistryRows) -> None:
             rows.delete_viewings_before(day_text(int(at - self._kept_s)))
-            for viewing in self._merge_beyond_limit(rows, self._without_erased(rows, new, at)):
+            for viewing in self._merge_beyond_limit(rows, self._replace_erased(rows, new, at)):
                 rows.add_viewing(viewing)
 
-        def apply(_: None) -> None:
+        def remember_stored(_: None) -> None:
             if len(self._stored) > _REMEMBERED or any(each.day != day_text(int(at)) for each in self._stored):
-                self.forget()
+                self.forget_stored()
             self._stored |= new
 
-        await self._changes.change(add_viewings, apply)
+        await self._changes.change(add_viewings, remember_stored)
 
-    def _without_erased(self, rows: RegistryRows, viewings: Iterable[Viewing], at: float) -> list[Viewing]:
+    def _replace_erased(self, rows: RegistryRows, viewings: Iterable[Viewing], at: float) -> list[Viewing]:
         """Return viewings with the pseudonyms of people who were erased since the request began."""
         erased = pseudonyms_by_digest(stored_erasures(rows))
         people, began = self._changes.people, int(at * NS) - 1
@@ -71,7 +71,7 @@ class ViewingTable:
 
     def _merge_beyond_limit(self, rows: RegistryRows, viewings: Sequence[Viewing]) -> Iterable[Viewing]:
         """Replace the people beyond the limit of a viewer and day by SEVERAL."""
-        known = rows.people_viewed(viewings[0].day, viewings[0].viewer) - {SEVERAL}
+        known = rows.viewed_people(viewings[0].day, viewings[0].viewer) - {SEVERAL}
         for person in sorted({each.person for each in viewings}):
             if len(known) < self._most:
                 known.add(person)
@@ -80,7 +80,7 @@ class ViewingTable:
     async def page(self, query: ListQuery) -> ListPage[Viewing]:
         return await self._changes.read(lambda rows: rows.viewing_page(query))
 
-    async def naming(self, names: Iterable[str]) -> Sequence[Viewing]:
+    async def viewings_naming(self, names: Iterable[str]) -> Sequence[Viewing]:
         """Return the viewings whose viewer or person is one of these names."""
         return await self._changes.read(
             lambda rows: [row for name in names for row in rows.viewings_naming(name)]

@@ -43,7 +43,7 @@ def is_marked(directory: Path) -> bool:
     return (directory / MARKER).exists()
 
 
-def mark(directory: Path, error: BaseException) -> None:
+def mark_damaged(directory: Path, error: BaseException) -> None:
     """Mark the file as damaged, so that the next start salvages it."""
     if not is_marked(directory):
         write_durably(directory / MARKER, "")
@@ -51,7 +51,7 @@ def mark(directory: Path, error: BaseException) -> None:
         _log.error(message, error, extra={"action": "spool_damaged"})
 
 
-def unmark(directory: Path) -> None:
+def unmark_damaged(directory: Path) -> None:
     (directory / MARKER).unlink(missing_ok=True)
     flush_directory(directory)
 
@@ -96,13 +96,13 @@ def read_note(directory: Path) -> Note:
     if not isinstance(contents, dict):
         return Note()
     return Note(
-        kept=_counts(contents),
-        accepted=_counts(contents.get("accepted")),
-        progress=_counts(contents.get("progress")),
+        kept=_valid_counts(contents),
+        accepted=_valid_counts(contents.get("accepted")),
+        progress=_valid_counts(contents.get("progress")),
     )
 
 
-def _counts(counts: object) -> dict[str, int]:
+def _valid_counts(counts: object) -> dict[str, int]:
     if not isinstance(counts, dict):
         return {}
     return {name: n for name, n in counts.items() if type(n) is int and n > 0}

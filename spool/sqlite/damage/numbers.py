@@ -23,7 +23,7 @@ from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.deliveries import queries as delivery_queries
 from spool.sqlite.deliveries.delivery_rows import route_terms
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import accepted, oldest
+from spool.sqlite.log.entries import highest_accepted, lowest_stored
 
 # if a counter exceeds all known numbers by more than this, the counter itself is damaged
 MOST_UNKNOWN = 1 << 24
@@ -40,7 +40,7 @@ def do_not_meet(connection: sqlite3.Connection) -> str:
     Contradictions are an unknown counter, counters that disagree with the entries of their topic, and
     an impossible size.
     """
-    counters = _counters(connection)
+    counters = _read_counters(connection)
     for topic, term in counters:
         if topic not in TOPICS or not books.is_term(term):
             return f"the counter {term!r} of {topic!r} is unknown"
@@ -48,16 +48,18 @@ def do_not_meet(connection: sqlite3.Connection) -> str:
         deleted = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
         accepted_count = counters[topic, books.ACCEPTED]
         end = connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
-        if oldest(connection, topic) != deleted + 1 or (end is not None and end[0] != accepted_count + 1):
+        if lowest_stored(connection, topic) != deleted + 1 or (
+            end is not None and end[0] != accepted_count + 1
+        ):
             return f"the counters of {topic} contradict its entries"
     if connection.execute(queries.ODD_SIZES).fetchone() is not None:
         return "a stored number of entries is invalid"
     return ""
 
 
-def behind(connection: sqlite3.Connection, noted: Mapping[str, int]) -> int:
+def count_missing(connection: sqlite3.Connection, noted: Mapping[str, int]) -> int:
     """Return how many numbers that the note lists as acknowledged are missing from the log."""
-    return sum(max(0, noted.get(topic, 0) - accepted(connection, topic)) for topic in TOPICS)
+    return sum(max(0, noted.get(topic, 0) - highest_accepted(connection, topic)) for topic in TOPICS)
 
 
 def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
@@ -67,16 +69,16 @@ def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
 
     Every entry that is not marked as damaged must be intact.
     """
-    explained = _explained(connection)
+    explained = _sum_commit_terms(connection)
     highest = _highest_numbers(connection)
     lost = {}
     for topic in TOPICS:
         known = max(highest[topic], note.accepted.get(topic, 0))
-        lost[topic] = _fill(connection, topic, known, note.kept.get(topic, 0))
+        lost[topic] = _fill_holes(connection, topic, known, note.kept.get(topic, 0))
     connection.execute(queries.RECOUNT_ENTRIES)
     _carry_lost_commits(connection, explained)
     for topic in TOPICS:
-        _balance(connection, topic)
+        _balance_received(connection, topic)
     _restore_routes(connection, note)
     settle_routes(connection)
     return {topic: n for topic, n in lost.items() if n}
@@ -93,10 +95,10 @@ def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
         topic = books.topic_of(name)
         if topic not in TOPICS:
             continue
-        progress = min(noted, accepted(connection, topic) + 1)
+        progress = min(noted, highest_accepted(connection, topic) + 1)
         if delivery_rows.find_route(connection, name) is None:
             delivery_rows.add_route(
-                connection, routes.begin(RouteSpec(name=name, topic=topic), accepted=0, oldest=1)
+                connection, routes.new_route(RouteSpec(name=name, topic=topic), accepted=0, oldest=1)
             )
             highest = "SELECT coalesce(max(last), 0) + 1 FROM deliveries WHERE route = ? AND NOT replay"
             connection.execute(f"UPDATE routes SET next = ({highest}) WHERE name = ?", (name, name))
@@ -117,7 +119,7 @@ def settle_routes(connection: sqlite3.Connection) -> bool:
     mended = False
     for name, terms in route_terms(connection).items():
         topic = books.topic_of(name)
-        last_number = accepted(connection, topic)
+        last_number = highest_accepted(connection, topic)
         if sum(terms.values()) == last_number and terms["queued"] >= 0:
             continue
         mended = True
@@ -147,7 +149,7 @@ def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: 
     spans_held: list[tuple[int, int]] = [
         (upto, upto),
         *connection.execute(spans, (route,)),
-        (0, oldest(connection, books.topic_of(route)) - 1),
+        (0, lowest_stored(connection, books.topic_of(route)) - 1),
     ]
     resent_count = 0
     for (above, _), (_, below) in pairwise(spans_held):
@@ -162,13 +164,15 @@ def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: 
     return resent_count
 
 
-def _fill(connection: sqlite3.Connection, topic: str, known: int, noted: int) -> int:
+def _fill_holes(connection: sqlite3.Connection, topic: str, known: int, noted: int) -> int:
     """Add damaged entries for missing numbers. Return how many numbers are newly lost."""
     statement = "SELECT first, count, committed_at, damaged FROM entries WHERE topic = ? ORDER BY first"
     rows = connection.execute(statement, (topic,)).fetchall()
     entries = [(first, count, at) for first, count, at, damaged in rows if not damaged]
-    counters = _counters(connection)
-    deleted, last_number = _ends(counters, topic, known, noted, first=entries[0][0] if entries else 0)
+    counters = _read_counters(connection)
+    deleted, last_number = _deleted_and_assigned(
+        counters, topic, known, noted, first=entries[0][0] if entries else 0
+    )
     for term, n in ((books.ACCEPTED, last_number), (books.RETIRED, deleted - counters[topic, books.EXPIRED])):
         if n != counters[topic, term]:
             _count(connection, topic, term, n - counters[topic, term])
@@ -184,13 +188,15 @@ def _fill(connection: sqlite3.Connection, topic: str, known: int, noted: int) ->
             connection.execute(queries.MARK_DAMAGED, (topic, expected))
         expected, committed_at = max(expected, first + count), at or committed_at
     before = [(first, first + count - 1) for first, count, _, damaged in rows if damaged]
-    lost: int = sum(last - first + 1 for first, last in holes) - _shared(holes, before)
+    lost: int = sum(last - first + 1 for first, last in holes) - _shared_count(holes, before)
     if lost:
         _count(connection, topic, books.DAMAGED, lost)
     return lost
 
 
-def _ends(counters: _Terms, topic: str, known: int, noted: int, *, first: int) -> tuple[int, int]:
+def _deleted_and_assigned(
+    counters: _Terms, topic: str, known: int, noted: int, *, first: int
+) -> tuple[int, int]:
     """
     Return two numbers: the highest that retention has deleted, and the highest that is assigned. `first` is
     the lowest stored number, or 0.
@@ -211,7 +217,7 @@ def _ends(counters: _Terms, topic: str, known: int, noted: int, *, first: int) -
     return deleted, accepted_count
 
 
-def _shared(holes: list[tuple[int, int]], before: list[tuple[int, int]]) -> int:
+def _shared_count(holes: list[tuple[int, int]], before: list[tuple[int, int]]) -> int:
     return sum(
         max(0, min(last, end) - max(first, begin) + 1) for first, last in holes for begin, end in before
     )
@@ -230,7 +236,7 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
     return highest
 
 
-def _explained(connection: sqlite3.Connection) -> _Terms:
+def _sum_commit_terms(connection: sqlite3.Connection) -> _Terms:
     """Add up the terms of all commit rows."""
     explained: _Terms = Counter()
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
@@ -260,9 +266,11 @@ def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> No
             connection.execute(queries.CARRY, {"topic": topic, "term": term, "n": missing})
 
 
-def _balance(connection: sqlite3.Connection, topic: str) -> None:
+def _balance_received(connection: sqlite3.Connection, topic: str) -> None:
     """Set `received` of a topic to the sum of its outcomes, because the stored counter may be lost."""
-    terms = {term: n for (counter_topic, term), n in _counters(connection).items() if counter_topic == topic}
+    terms = {
+        term: n for (counter_topic, term), n in _read_counters(connection).items() if counter_topic == topic
+    }
     went = sum(terms.get(term, 0) for term in (books.ACCEPTED, books.DUPLICATES, books.PENDING))
     went += sum(n for term, n in terms.items() if term.startswith(("ignored.", "rejected.")))
     missing = went - terms.get(books.RECEIVED, 0) - terms.get(books.SPLIT, 0)
@@ -271,7 +279,7 @@ def _balance(connection: sqlite3.Connection, topic: str) -> None:
         connection.execute(queries.CARRY, {"topic": topic, "term": books.RECEIVED, "n": missing})
 
 
-def _counters(connection: sqlite3.Connection) -> _Terms:
+def _read_counters(connection: sqlite3.Connection) -> _Terms:
     return Counter({(topic, term): n for topic, term, n, _ in connection.execute(queries.BOOKS)})
 
 

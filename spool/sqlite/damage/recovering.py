@@ -27,10 +27,10 @@ from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, open_spool, recovery
 from spool.sqlite.damage.notes import Note
 from spool.sqlite.damage.salvage import salvage
-from spool.sqlite.database import Database, damage
-from spool.sqlite.deliveries.delivery_rows import needed_from
+from spool.sqlite.database import Database, damage_error
+from spool.sqlite.deliveries.delivery_rows import lowest_needed
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.log.entries import accepted, oldest, read_entries
+from spool.sqlite.log.entries import highest_accepted, lowest_stored, read_entries
 from spool.storage import Recovered
 
 DIRECTORY = "recover.tmp"
@@ -70,17 +70,17 @@ def _check(file: Path, directory: Path) -> None:
 async def _read(scratch: Path, file: Path) -> Database:
     """Salvage the damaged file into a new one."""
 
-    def prepare(connection: sqlite3.Connection) -> None:
+    def prepare_database(connection: sqlite3.Connection) -> None:
         recovery.migrate_spool(connection)
         connection.execute("BEGIN IMMEDIATE")
         with closing(recovery.empty_database()) as fresh:
             salvaged = salvage(connection, file, fresh, Note())
         connection.execute("COMMIT")
         if not salvaged.read:
-            raise damage("it has no readable row")
+            raise damage_error("it has no readable row")
 
     try:
-        return await Database.open(scratch, prepare, durable=False)
+        return await Database.open(scratch, prepare_database, durable=False)
     except sqlite3.DatabaseError as error:
         raise NotAllowed(f"nothing in {file} can be read: {error}") from error
 
@@ -94,46 +94,46 @@ class _Recovery:
         self._ids = array("Q")
 
     async def run(self) -> Recovered:
-        incarnation = await self._source.read(recovery.incarnation)
-        noted_by_key = {report.key: imported_ranges(report) for report in await self._brought()}
+        incarnation = await self._source.read(recovery.read_incarnation)
+        noted_by_key = {report.key: imported_ranges(report) for report in await self._read_recovered()}
         for topic in TOPICS:
             key = note_key(incarnation, topic)
             restored = noted_by_key.get(key, [])
-            skipped = await self._source.read(partial(_settled, topic=topic))
+            skipped = await self._source.read(partial(_settled_below, topic=topic))
             if incarnation == self._spool.incarnation:
-                skipped = await self._spool.database.read(partial(oldest, topic=topic)) - 1
-            last = await self._source.read(partial(accepted, topic=topic))
-            first = await self._source.read(partial(oldest, topic=topic))
+                skipped = await self._spool.database.read(partial(lowest_stored, topic=topic)) - 1
+            last = await self._source.read(partial(highest_accepted, topic=topic))
+            first = await self._source.read(partial(lowest_stored, topic=topic))
             self._counts["settled"] += max(0, min(skipped, last) - first + 1)
             is_own = incarnation == self._spool.incarnation
             self._ids = await self._ids_there(topic) if is_own else array("Q")
             for begin in range(max(first, skipped + 1), last + 1, STEP):
                 end = min(last, begin + STEP - 1)
-                restored = await self._bring(topic, begin, end, restored, key, is_own=is_own)
+                restored = await self._import_records(topic, begin, end, restored, key, is_own=is_own)
         names = ("added", "known", "settled", "unreadable")
         return Recovered(**{name: self._counts[name] for name in names})
 
-    async def _brought(self) -> list[PartialReport]:
+    async def _read_recovered(self) -> list[PartialReport]:
         return [
             report for report in await self._spool.partial_reports.load() if report.key.startswith(RECOVERED)
         ]
 
-    async def _bring(
+    async def _import_records(
         self, topic: str, begin: int, end: int, done: list[ranges.Range], key: bytes, *, is_own: bool
     ) -> list[ranges.Range]:
         """Import some records in one commit. Return the ranges of numbers that are then in the log."""
-        known_numbers = set(_numbers(ranges.clipped(done, (begin, end))))
+        known_numbers = set(_numbers_in(ranges.clip_ranges(done, (begin, end))))
         if is_own:
-            known_numbers |= set(dict(await self._records(self._spool.database, topic, begin, end)))
-        source_records = await self._records(self._source, topic, begin, end)
+            known_numbers |= set(dict(await self._read_records(self._spool.database, topic, begin, end)))
+        source_records = await self._read_records(self._source, topic, begin, end)
         known_numbers |= {number for number, record in source_records.items() if self._is_there(record)}
         new = {number: record for number, record in source_records.items() if number not in known_numbers}
         self._counts["known"] += len(known_numbers)
         self._counts["unreadable"] += end - begin + 1 - len(known_numbers | set(source_records))
         if not new:
             return done
-        done = list(ranges.joined(sorted([*done, *((number, number) for number in new)])))
-        before = await self._accepted(topic)
+        done = list(ranges.merge_ranges(sorted([*done, *((number, number) for number in new)])))
+        before = await self._accepted_count(topic)
         # The log's own records get no duplicate check, because it would find their ids even if the records
         # are damaged. Records that exist have already been excluded.
         records = list(new.values())
@@ -141,7 +141,7 @@ class _Recovery:
             topic, records, note=key, done=done, at=self._clock.now(), certain=not is_own
         )
         await self._spool.log.append(submission)
-        added = await self._accepted(topic) - before
+        added = await self._accepted_count(topic) - before
         self._counts["added"] += added
         self._counts["known"] += len(new) - added
         return done
@@ -149,39 +149,43 @@ class _Recovery:
     async def _ids_there(self, topic: str) -> array[int]:
         """Return the short ids of every readable record in the log, sorted."""
         ids = array("Q")
-        last = await self._accepted(topic)
-        for begin in range(await self._spool.database.read(partial(oldest, topic=topic)), last + 1, STEP):
-            records = await self._records(self._spool.database, topic, begin, min(last, begin + STEP - 1))
-            ids.extend(_short(record) for record in records.values())
+        last = await self._accepted_count(topic)
+        for begin in range(
+            await self._spool.database.read(partial(lowest_stored, topic=topic)), last + 1, STEP
+        ):
+            records = await self._read_records(
+                self._spool.database, topic, begin, min(last, begin + STEP - 1)
+            )
+            ids.extend(_short_id(record) for record in records.values())
         return array("Q", sorted(ids))
 
     def _is_there(self, record: Record) -> bool:
-        at = bisect_left(self._ids, _short(record))
-        return at < len(self._ids) and self._ids[at] == _short(record)
+        at = bisect_left(self._ids, _short_id(record))
+        return at < len(self._ids) and self._ids[at] == _short_id(record)
 
-    async def _records(self, database: Database, topic: str, begin: int, end: int) -> dict[int, Record]:
+    async def _read_records(self, database: Database, topic: str, begin: int, end: int) -> dict[int, Record]:
         entries = await database.read(partial(read_entries, topic=topic, first=begin, last=end))
         numbered = (
             (number, record) for entry in entries for number, record in enumerate(entry.records, entry.first)
         )
         return {number: record for number, record in numbered if record is not None}
 
-    async def _accepted(self, topic: str) -> int:
-        return await self._spool.database.read(partial(accepted, topic=topic))
+    async def _accepted_count(self, topic: str) -> int:
+        return await self._spool.database.read(partial(highest_accepted, topic=topic))
 
 
-def _short(record: Record) -> int:
+def _short_id(record: Record) -> int:
     return int.from_bytes(record.id[:8])
 
 
-def _settled(connection: sqlite3.Connection, topic: str) -> int:
+def _settled_below(connection: sqlite3.Connection, topic: str) -> int:
     """
     Return the number up to which the damaged log's routes had settled everything. Return 0 if it had no routes.
     """
-    needed = needed_from(connection, topic)
+    needed = lowest_needed(connection, topic)
     return 0 if needed is None or needed == rules.NOBODY_NEEDS else needed - 1
 
 
-def _numbers(number_ranges: Iterator[ranges.Range]) -> Iterator[int]:
+def _numbers_in(number_ranges: Iterator[ranges.Range]) -> Iterator[int]:
     for first, last in number_ranges:
         yield from range(first, last + 1)

@@ -15,8 +15,8 @@ from typing import Any
 
 from spool.sqlite.damage import numbers, write_ahead_log
 from spool.sqlite.damage.notes import Note
-from spool.sqlite.damage.soundness import RowCheck, with_an_end
-from spool.sqlite.database import PAGE, damage, is_corrupt
+from spool.sqlite.damage.soundness import RowCheck, stop_at_repeats
+from spool.sqlite.database import PAGE, damage_error, is_corrupt
 
 # -- opening a damaged file so that as much as possible can be read -------------------------------------------
 
@@ -27,14 +27,14 @@ COPY = "spool.sqlite.copy"
 
 
 @contextmanager
-def opened(damaged: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+def open_damaged(damaged: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     """
     Open a damaged file. `fresh` is an empty database of this version. Raises sqlite3.DatabaseError if
     it is unreadable.
     """
     copy = damaged.with_name(COPY)
     try:
-        with _connected(damaged, copy, fresh) as connection:
+        with _open_readable(damaged, copy, fresh) as connection:
             yield connection
     finally:
         for suffix in ("", "-wal", "-shm", "-journal"):
@@ -42,29 +42,29 @@ def opened(damaged: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connect
 
 
 @contextmanager
-def _connected(damaged: Path, copy: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    log = _log_of(damaged)
+def _open_readable(damaged: Path, copy: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    log = _log_path(damaged)
     if write_ahead_log.is_whole(log, PAGE):
-        with closing(_connect(damaged)) as connection:
+        with closing(_connect_read_only(damaged)) as connection:
             if _has_tables(connection, fresh):
                 yield connection
                 return
-    _copy(damaged, copy, log)
-    with closing(_connect(copy)) as connection:
+    _copy_with_log(damaged, copy, log)
+    with closing(_connect_read_only(copy)) as connection:
         if _has_tables(connection, fresh):
             yield connection
             return
     _lay_first_page(copy, fresh)
-    with closing(_connect(copy)) as connection:
+    with closing(_connect_read_only(copy)) as connection:
         yield connection
 
 
-def _log_of(damaged: Path) -> Path:
+def _log_path(damaged: Path) -> Path:
     kept_log = damaged.with_name(f"{damaged.name}-wal.kept")
     return kept_log if kept_log.exists() else damaged.with_name(f"{damaged.name}-wal")
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect_read_only(path: Path) -> sqlite3.Connection:
     # writable, because a read-only connection cannot read its own write-ahead log
     connection = sqlite3.connect(path, isolation_level=None)
     connection.text_factory = lambda text: text.decode(errors="replace")
@@ -81,20 +81,22 @@ def _has_tables(connection: sqlite3.Connection, fresh: sqlite3.Connection) -> bo
     """Return True if the file has the tables that existed in the first version."""
     try:
         return all(
-            _columns(connection, table) == _columns(fresh, table)[: len(_columns(connection, table))] != []
+            _column_names(connection, table)
+            == _column_names(fresh, table)[: len(_column_names(connection, table))]
+            != []
             for table in ("facts", "entries", "amendments", "commits", "books", "routes", "deliveries")
         )
     except (sqlite3.DatabaseError, UnicodeDecodeError):
         return False
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+def _column_names(connection: sqlite3.Connection, table: str) -> list[str]:
     return [
         name for (name,) in connection.execute(f"SELECT name FROM pragma_table_info('{table}') ORDER BY cid")
     ]
 
 
-def _copy(damaged: Path, copy: Path, log: Path) -> None:
+def _copy_with_log(damaged: Path, copy: Path, log: Path) -> None:
     for suffix in ("-wal", "-shm", "-journal"):
         copy.with_name(copy.name + suffix).unlink(missing_ok=True)
     shutil.copyfile(damaged, copy)
@@ -159,11 +161,11 @@ def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connec
     """
     salvaged = Salvaged()
     check = RowCheck(fresh)
-    with opened(damaged, fresh) as old:
+    with open_damaged(damaged, fresh) as old:
         _make_tables(connection, old)
-        for table in _tables(connection):
-            for row in _rows(old, table):
-                problem = check.problem(table, row) or _copy_row(connection, table, row, check)
+        for table in _table_names(connection):
+            for row in _read_rows(old, table):
+                problem = check.find_problem(table, row) or _copy_row(connection, table, row, check)
                 if problem:
                     salvaged.left_out[table] += 1
                 else:
@@ -178,7 +180,7 @@ def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connec
 
 def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], check: RowCheck) -> str:
     """Copy a row. Return the reason if it could not be written, else ""."""
-    columns = f" ({', '.join(check.names(table, len(row)))})" if table in check.tables else ""
+    columns = f" ({', '.join(check.column_names(table, len(row)))})" if table in check.table_names else ""
     marks = ", ".join("?" * len(row))
     try:
         connection.execute(f"INSERT OR REPLACE INTO {table}{columns} VALUES ({marks})", row)
@@ -193,7 +195,7 @@ def _make_tables(connection: sqlite3.Connection, old: sqlite3.Connection) -> Non
     """Create those tables of the damaged file that this version does not know."""
     known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     schema = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY type DESC"
-    for name, statement in _until_damaged(old, schema):
+    for name, statement in _read_until_damage(old, schema):
         if name not in known:
             try:
                 connection.execute(statement)
@@ -203,12 +205,12 @@ def _make_tables(connection: sqlite3.Connection, old: sqlite3.Connection) -> Non
                 )
 
 
-def _tables(connection: sqlite3.Connection) -> list[str]:
+def _table_names(connection: sqlite3.Connection) -> list[str]:
     tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
     return [name for (name,) in connection.execute(tables)]
 
 
-def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+def _read_rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
     Yield rows from the start, skipping damage. Tables without row ids are read from both ends.
 
@@ -225,22 +227,22 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     except sqlite3.OperationalError:  # the table is a WITHOUT ROWID table
         key = next(name for name, position in columns if position == 1)
         for direction in ("ASC", "DESC"):
-            yield from _until_damaged(old, f"SELECT * FROM {table} ORDER BY {key} {direction}")
+            yield from _read_until_damage(old, f"SELECT * FROM {table} ORDER BY {key} {direction}")
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         _check(error)
-        yield from _leaping(old, table)
+        yield from _read_past_damage(old, table)
     else:
-        yield from _leaping(old, table)
+        yield from _read_past_damage(old, table)
 
 
-def _until_damaged(old: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
+def _read_until_damage(old: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
     try:
-        yield from with_an_end(old.execute(query))
+        yield from stop_at_repeats(old.execute(query))
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         _check(error)
 
 
-def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+def _read_past_damage(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
     Yield rows in order. After a skip over damage, the rows inside the skipped range are yielded
     in descending order.
@@ -257,10 +259,12 @@ def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
         try:
             for number, *row in old.execute(upwards, (last,)):
                 if number <= last:
-                    raise damage("a page leads back to an earlier one")
+                    raise damage_error("a page leads back to an earlier one")
                 above = number
                 while (
-                    leap > 1 and (found_row := _one(old, downwards, (begin, above))) and found_row[0] < above
+                    leap > 1
+                    and (found_row := _first_row(old, downwards, (begin, above)))
+                    and found_row[0] < above
                 ):
                     above = found_row[0]
                     yield found_row[1:]
@@ -270,7 +274,7 @@ def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
                 yield tuple(row)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             _check(error)
-            found_row = _one(old, f"{upwards} LIMIT 1", (last,)) if leap == 1 else None
+            found_row = _first_row(old, f"{upwards} LIMIT 1", (last,)) if leap == 1 else None
             if found_row and found_row[0] > last:
                 begin = last = found_row[0]
                 yield found_row[1:]
@@ -281,7 +285,7 @@ def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
             return
 
 
-def _one(old: sqlite3.Connection, query: str, values: tuple[int, ...]) -> tuple[Any, ...] | None:
+def _first_row(old: sqlite3.Connection, query: str, values: tuple[int, ...]) -> tuple[Any, ...] | None:
     try:
         row: tuple[Any, ...] | None = old.execute(query, values).fetchone()
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
@@ -308,7 +312,7 @@ _RESIZE = """
       FROM billing_rows r GROUP BY r.connection, r.month"""
 
 
-def resize(connection: sqlite3.Connection) -> None:
+def recompute_sizes(connection: sqlite3.Connection) -> None:
     """Compute the sizes of months again from the remaining rows. Hourly files without rows are deleted."""
     connection.execute("DELETE FROM billing_drops WHERE number NOT IN (SELECT number FROM billing_rows)")
     connection.execute("DELETE FROM billing_months")

@@ -27,7 +27,7 @@ from spool.log.counters import KNOWN_SINCE
 from spool.log.entries import codec
 from spool.log.heard import unpack_senders
 from spool.record import TOPICS, unpack
-from spool.sqlite.database import damage
+from spool.sqlite.database import damage_error
 
 # maximum repeated rows; a damaged page can lead back to earlier pages, so that reading never ends
 MOST_REPEATS = 10_000
@@ -69,16 +69,16 @@ class RowCheck:
             self._columns[table] = [(name, _TYPES[type], bool(required)) for name, type, required in info]
 
     @property
-    def tables(self) -> list[str]:
+    def table_names(self) -> list[str]:
         return list(self._columns)
 
-    def names(self, table: str, width: int) -> list[str]:
+    def column_names(self, table: str, width: int) -> list[str]:
         """
         Return the names of the first `width` columns, because files of earlier versions have fewer columns.
         """
         return [name for name, _, _ in self._columns[table]][:width]
 
-    def problem(self, table: str, row: Sequence[Any]) -> str:
+    def find_problem(self, table: str, row: Sequence[Any]) -> str:
         """Return why Tollhouse cannot have written this row, or "" if it can."""
         columns = self._columns.get(table)
         if columns is None:
@@ -97,7 +97,7 @@ class RowCheck:
             return f"it cannot be decoded ({type(error).__name__})"
 
 
-def _fact(row: Row) -> bool:
+def _is_sound_fact(row: Row) -> bool:
     name: str = row["name"]
     reader = unpack_names if FIRST <= name < AFTER else _FACTS.get(name)
     if places.FIRST <= name < places.AFTER:
@@ -107,7 +107,7 @@ def _fact(row: Row) -> bool:
     return True
 
 
-def _entry(row: Row) -> bool:
+def _is_sound_entry(row: Row) -> bool:
     if row["damaged"]:
         return row["topic"] in TOPICS and 0 < row["first"] < LARGEST and 0 < row["count"] < LARGEST
     checksum: int = row["checksum"]
@@ -116,7 +116,7 @@ def _entry(row: Row) -> bool:
     )
 
 
-def _amendment(row: Row) -> bool:
+def _is_sound_amendment(row: Row) -> bool:
     checksum: int = row["checksum"]
     return codec.checksum(row["fields"], codec.amendment_place(row["topic"], row["number"])) == checksum
 
@@ -127,36 +127,36 @@ def _commit(row: Row) -> bool:
     return zlib.crc32(row["terms"]) == checksum
 
 
-def _counter(row: Row) -> bool:
+def _is_sound_counter(row: Row) -> bool:
     is_known = row["topic"] in TOPICS and books.is_term(row["term"])
     return is_known and abs(row["n"]) < LARGEST and abs(row["carried"]) < LARGEST
 
 
-def _heard(row: Row) -> bool:
+def _is_sound_heard(row: Row) -> bool:
     count: int = row["count"]
     return len(list(unpack_senders(row["senders"]))) == count
 
 
-def _ids(row: Row) -> bool:
+def _is_sound_ids(row: Row) -> bool:
     return runs.unpack_ids(row["ids"], row["checksum"]) is not None
 
 
-def _series(row: Row) -> bool:
+def _is_sound_series(row: Row) -> bool:
     return Decimal(row["value"]).is_finite()
 
 
-def _conflict(row: Row) -> bool:
+def _is_sound_conflict(row: Row) -> bool:
     msgspec.msgpack.decode(row["sums"], type=Conflict)
     return _count(row)
 
 
-def _route(row: Row) -> bool:
+def _is_sound_route(row: Row) -> bool:
     counts = [value for value in row.values() if isinstance(value, int)]
     named_rightly = row["topic"] in TOPICS and books.topic_of(row["name"]) == row["topic"]
     return named_rightly and row["state"] in ROUTE_STATES and all(abs(n) < LARGEST for n in counts)
 
 
-def _delivery(row: Row) -> bool:
+def _is_sound_delivery(row: Row) -> bool:
     if row["kept"] is not None:
         unpack(row["kept"])
     return row["state"] in (OPEN, UNKNOWN) and 0 < row["first"] <= row["last"] < LARGEST
@@ -166,21 +166,21 @@ def _dead_letter(row: Row) -> bool:
     return row["topic"] in TOPICS and len(unpack(row["record"])) == 1
 
 
-def _device(row: Row) -> bool:
+def _is_sound_device(row: Row) -> bool:
     return isinstance(json.loads(row["labels"]), dict) and isinstance(
         json.loads(row["operator_labels"]), dict
     )
 
 
-def _cluster(row: Row) -> bool:
+def _is_sound_cluster(row: Row) -> bool:
     return isinstance(json.loads(row["checks"]), list)
 
 
-def _stream(row: Row) -> bool:
+def _is_sound_stream(row: Row) -> bool:
     return row["keys"] is None or isinstance(json.loads(row["keys"]), list)
 
 
-def _total(row: Row) -> bool:
+def _is_sound_total(row: Row) -> bool:
     return isinstance(json.loads(row["dimensions"]), dict) and Decimal(row["value"]).is_finite()
 
 
@@ -206,30 +206,30 @@ _FACTS: Mapping[str, Callable[[bytes], object]] = {
     KNOWN_SINCE: lambda value: float(value.decode()),
 }
 _CHECKS: Mapping[str, Callable[[Row], bool]] = {
-    "facts": _fact,
-    "entries": _entry,
-    "amendments": _amendment,
+    "facts": _is_sound_fact,
+    "entries": _is_sound_entry,
+    "amendments": _is_sound_amendment,
     "commits": _commit,
-    "books": _counter,
-    "id_runs": _ids,
-    "heard": _heard,
-    "series": _series,
-    "conflicts": _conflict,
+    "books": _is_sound_counter,
+    "id_runs": _is_sound_ids,
+    "heard": _is_sound_heard,
+    "series": _is_sound_series,
+    "conflicts": _is_sound_conflict,
     "unrecognised": _count,
     "event_types": _event_type,
-    "routes": _route,
-    "deliveries": _delivery,
+    "routes": _is_sound_route,
+    "deliveries": _is_sound_delivery,
     "dead": _dead_letter,
-    "devices": _device,
+    "devices": _is_sound_device,
     "unenrolled": _count,
-    "clusters": _cluster,
-    "streams": _stream,
-    "stream_totals": _total,
+    "clusters": _is_sound_cluster,
+    "streams": _is_sound_stream,
+    "stream_totals": _is_sound_total,
     "billing_rows": _hour_rows,
 }
 
 
-def with_an_end(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+def stop_at_repeats(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     """Yield rows. Raises a damage error if the rows repeat endlessly."""
     seen: set[int] = set()
     repeats = 0
@@ -238,5 +238,5 @@ def with_an_end(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         repeats += known_as in seen
         seen.add(known_as)
         if repeats > MOST_REPEATS:
-            raise damage("a page leads back to an earlier one")
+            raise damage_error("a page leads back to an earlier one")
         yield row

@@ -39,7 +39,7 @@ class Frame(NamedTuple):
     is_sound: bool
 
 
-def frames(path: Path, page_size: int) -> Sequence[Frame]:
+def read_frames(path: Path, page_size: int) -> Sequence[Frame]:
     """
     Return the frames of the newest generation, up to the last frame with its salts. Return none if there
     is no log.
@@ -52,7 +52,7 @@ def frames(path: Path, page_size: int) -> Sequence[Frame]:
     places = range(HEADER.size, len(data) - step + 1, step)
     if not places:
         return []
-    order, salts, sums = _begin(data)
+    order, salts, sums = _read_header(data)
     read: list[Frame] = []
     last = 0
     for at in places:
@@ -77,7 +77,7 @@ def is_whole(path: Path, page_size: int) -> bool:
     order = {LITTLE: "<", BIG: ">"}.get(HEADER.unpack(head)[0])
     if order is None or _add((0, 0), head[:24], order) != HEADER.unpack(head)[6:]:
         return False
-    return all(frame.is_sound for frame in frames(path, page_size))
+    return all(frame.is_sound for frame in read_frames(path, page_size))
 
 
 def count_marked(path: Path, page_size: int) -> int:
@@ -90,7 +90,7 @@ def count_marked(path: Path, page_size: int) -> int:
         head = log.read(HEADER.size + FRAME.size)
         if len(head) < HEADER.size + FRAME.size:
             return 0
-        _, salts, _ = _begin(head)
+        _, salts, _ = _read_header(head)
         size = log.seek(0, 2)
         for number, at in enumerate(range(HEADER.size, size - step + 1, step), start=1):
             log.seek(at)
@@ -111,7 +111,7 @@ def newest_page(path: Path, page_size: int, number: int) -> bytes:
         head = log.read(HEADER.size + FRAME.size)
         if len(head) < HEADER.size + FRAME.size:
             return b""
-        _, salts, _ = _begin(head)
+        _, salts, _ = _read_header(head)
         size = log.seek(0, 2)
         written = committed = 0
         for at in range(HEADER.size, size - step + 1, step):
@@ -152,7 +152,7 @@ def lay_over(log: Path, database: Path, page_size: int) -> None:
     Write the pages of every commit in the log into the database. Pages with a wrong checksum are included,
     because rows have checksums of their own.
     """
-    log_frames = list(frames(log, page_size))
+    log_frames = list(read_frames(log, page_size))
     # drop the last frames if their transaction has no end, because it was never committed
     while log_frames and not log_frames[-1].pages_after:
         log_frames.pop()
@@ -168,7 +168,7 @@ def lay_over(log: Path, database: Path, page_size: int) -> None:
                 target.write(source.read(page_size))
 
 
-def _begin(data: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
+def _read_header(data: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
     """
     Return byte order, salts and checksums from the header. If the header is damaged, use the first frame.
     """

@@ -37,7 +37,7 @@ from spool.sql import lake
 from spool.sqlite.database import Database, SqliteConnection
 from spool.sqlite.deliveries import delivery_rows, queries
 from spool.sqlite.deliveries.delivery_rows import route_states, route_terms
-from spool.sqlite.log.entries import accepted, oldest
+from spool.sqlite.log.entries import highest_accepted, lowest_stored
 from spool.sqlite.log.log import SqliteLog
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ T = TypeVar("T")
 class SqliteDeliveries(SentDeliveries):
     def __init__(self, database: Database, *, log: SqliteLog, clock: Clock) -> None:
         super().__init__(log, clock)
-        self._noted = log.settled
+        self._noted = log.note_settled
         self._database = database
         # deliveries that are being sent: id -> fence
         self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)
@@ -59,29 +59,31 @@ class SqliteDeliveries(SentDeliveries):
 
     # -- choosing what to send -------------------------------------------------------------------------------
 
-    async def declare(self, specs: Sequence[RouteSpec], *, at_start: bool = True) -> None:
+    async def set_routes(self, specs: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         def declare_routes(connection: sqlite3.Connection) -> None:
             known = {name for (name,) in connection.execute(queries.NAMES)}
             for spec in specs:
                 if spec.name in known:
                     connection.execute(queries.REDECLARE, (spec.required, spec.name))
                 else:
-                    highest = accepted(connection, spec.topic)
-                    lowest = oldest(connection, spec.topic)
-                    delivery_rows.add_route(connection, routes.begin(spec, accepted=highest, oldest=lowest))
+                    highest = highest_accepted(connection, spec.topic)
+                    lowest = lowest_stored(connection, spec.topic)
+                    delivery_rows.add_route(
+                        connection, routes.new_route(spec, accepted=highest, oldest=lowest)
+                    )
             orphaned = known - {spec.name for spec in specs}
             connection.executemany(queries.ORPHAN, [(name,) for name in orphaned])
             if at_start:
                 for delivery in list(delivery_rows.read_deliveries(connection, queries.INTERRUPTED)):
-                    delivery_rows.write(connection, transitions.interrupted(delivery))
+                    delivery_rows.write(connection, transitions.reopen_interrupted(delivery))
                 connection.execute(queries.TRY_AT_ONCE)
 
         await self._write(declare_routes)
         if at_start:
             self._in_hand.clear()
-        self._changed()
+        self._note_change()
 
-    async def due(
+    async def take_due(
         self, route: str, *, now: float, max_records: int, below: int | None = None
     ) -> Delivery | None:
         async with self._choosing[route]:
@@ -98,41 +100,41 @@ class SqliteDeliveries(SentDeliveries):
                 )
                 next_at = None
                 if delivery is None:
-                    where = _where(route, in_hand, now=now)
-                    delivery = delivery_rows.take(
+                    where = _statement_parameters(route, in_hand, now=now)
+                    delivery = delivery_rows.mark_sending(
                         connection, delivery_rows.read_delivery(connection, queries.DUE_REPLAY, where)
                     )
-                    next_at = None if delivery else _next_due_at(connection, where)
+                    next_at = None if delivery else _read_next_due_at(connection, where)
                 return delivery, next_at
 
             changes = self._changes
             delivery, next_at = await self._write(take_due)
             if delivery is None and changes == self._changes:
                 self._quiet[route] = closed, inf if next_at is None else next_at
-            return self._take(delivery)
+            return self._note_in_hand(delivery)
 
-    async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
+    async def take_probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         async with self._choosing[route]:
             in_hand = frozenset(self._in_hand[route])
-            where = _where(route, in_hand, now=now)
+            where = _statement_parameters(route, in_hand, now=now)
             closed = self._closed_below(route)
 
             def take_suspect(connection: sqlite3.Connection) -> StoredDelivery | None:
                 (suspects,) = connection.execute(queries.SUSPECTS, (route,)).fetchone()
                 fresh = _fresh_single(connection, where, in_hand, closed) if suspects < max_suspects else None
-                return fresh or delivery_rows.take(
+                return fresh or delivery_rows.mark_sending(
                     connection, delivery_rows.read_delivery(connection, queries.SUSPECT, where)
                 )
 
             # the choice may have split a delivery, so further deliveries may be due
-            return self._take(await self._change(take_suspect))
+            return self._note_in_hand(await self._change(take_suspect))
 
     async def next_due_at(self, route: str) -> float | None:
         if route in self._quiet:
             _, quiet_until = self._quiet[route]
             return None if quiet_until == inf else quiet_until
-        where = _where(route, self._in_hand[route].keys(), now=0.0)
-        return await self._read(lambda connection: _next_due_at(connection, where))
+        where = _statement_parameters(route, self._in_hand[route].keys(), now=0.0)
+        return await self._read(lambda connection: _read_next_due_at(connection, where))
 
     # -- results of sending ----------------------------------------------------------------------------------
 
@@ -148,22 +150,22 @@ class SqliteDeliveries(SentDeliveries):
             for delivery in list(delivery_rows.read_deliveries(connection, queries.EVERY_OPEN)):
                 delivery_rows.write(connection, transitions.reopen_restored(delivery, hold_back=hold_back))
             for row in connection.execute(queries.EVERY_ROUTE).fetchall() if hold_back is not None else ():
-                route = delivery_rows.route(row)
-                highest = accepted(connection, route.topic)
+                route = delivery_rows.read_route_row(row)
+                highest = highest_accepted(connection, route.topic)
                 delivery_rows.write(
                     connection, transitions.hold_rest(route, accepted=highest, reason=hold_back or "")
                 )
 
         await self._change(reopen_all)
 
-    async def unknowns(self) -> Sequence[UnknownDelivery]:
+    async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
         def read(connection: sqlite3.Connection) -> list[StoredDelivery]:
             return list(delivery_rows.read_deliveries(connection, queries.UNKNOWNS))
 
         deliveries = await self._read(read)
         return [transitions.show_unknown(delivery, topic_of(delivery.route)) for delivery in deliveries]
 
-    async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
+    async def settle_unknown(self, id: int, *, sent: bool) -> UnknownDelivery:
         def store_resolution(connection: sqlite3.Connection) -> StoredDelivery:
             delivery = delivery_rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
             if delivery is None:
@@ -174,9 +176,11 @@ class SqliteDeliveries(SentDeliveries):
         delivery = await self._change(store_resolution)
         return transitions.show_unknown(delivery, topic_of(delivery.route))
 
-    async def unsettled(self) -> Sequence[UnsettledDelivery]:
+    async def unsettled_deliveries(self) -> Sequence[UnsettledDelivery]:
         def read(connection: sqlite3.Connection) -> list[UnsettledDelivery]:
-            return [delivery_rows.unsettled(row) for row in connection.execute(queries.EVERY_UNSETTLED)]
+            return [
+                delivery_rows.read_unsettled_row(row) for row in connection.execute(queries.EVERY_UNSETTLED)
+            ]
 
         return await self._read(read)
 
@@ -190,11 +194,11 @@ class SqliteDeliveries(SentDeliveries):
         now = self._clock.now()
         return await self._read(lambda connection: route_states(connection, now))
 
-    async def drop(self, route: str) -> int:
+    async def delete_route(self, route: str) -> int:
         def drop_route(connection: sqlite3.Connection) -> int:
             routes.check_drop(delivery_rows.read_route(connection, route))
             queued = route_terms(connection)[route]["queued"]
-            lake.forget(SqliteConnection(connection), route)
+            lake.delete_landings(SqliteConnection(connection), route)
             for statement in (queries.FORGET_DELIVERIES, queries.FORGET_REFUSALS, queries.FORGET_ROUTE):
                 connection.execute(statement, (route,))
             return queued
@@ -208,7 +212,7 @@ class SqliteDeliveries(SentDeliveries):
                 known,
                 committed=connection.execute(queries.COMMITTED, (known.topic, since, until)),
                 unsettled=connection.execute(queries.UNSETTLED, {"route": route}),
-                lands=lake.lands(SqliteConnection(connection), route),
+                lands=lake.is_lake_route(SqliteConnection(connection), route),
             )
             if not dry_run:
                 delivery_rows.write(connection, change)
@@ -226,7 +230,7 @@ class SqliteDeliveries(SentDeliveries):
 
         return await self._read(read)
 
-    async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]:
+    async def dead_letters(self, *, route: str | None = None) -> Sequence[DeadLetter]:
         def read(connection: sqlite3.Connection) -> list[StoredDeadLetter]:
             return [delivery_rows.dead_letter(row) for row in connection.execute(queries.DEAD, (route,))]
 
@@ -285,7 +289,7 @@ class SqliteDeliveries(SentDeliveries):
     def _closed_below(self, route: str) -> int:
         return self._log.closed_below(topic_of(route))
 
-    def _take(self, delivery: StoredDelivery | None) -> Delivery | None:
+    def _note_in_hand(self, delivery: StoredDelivery | None) -> Delivery | None:
         if delivery is not None:
             self._in_hand[delivery.route][delivery.id] = delivery.fence
         return delivery
@@ -315,21 +319,21 @@ class SqliteDeliveries(SentDeliveries):
         try:
             return await self._write(work)
         finally:
-            self._changed()
+            self._note_change()
 
-    def _changed(self) -> None:
+    def _note_change(self) -> None:
         self._changes += 1
         self._quiet.clear()
 
 
-def _where(route: str, in_hand: Set[int], *, now: float) -> dict[str, Any]:
+def _statement_parameters(route: str, in_hand: Set[int], *, now: float) -> dict[str, Any]:
     """
     Return the parameters of statements in `queries`: the route, the time, and the deliveries that are being sent.
     """
     return {"route": route, "now": now, "in_hand": json.dumps(list(in_hand))}
 
 
-def _next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> float | None:
+def _read_next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> float | None:
     at: float | None = connection.execute(queries.NEXT_DUE_AT, where).fetchone()[0]
     return at
 
@@ -343,12 +347,12 @@ def _due_or_cut(
         if id in in_hand:
             continue
         if not_before <= now:
-            return delivery_rows.take(
+            return delivery_rows.mark_sending(
                 connection, delivery_rows.read_delivery(connection, queries.ONE, (id, OPEN))
             )
         waiting += not is_apart
     route = delivery_rows.read_route(connection, name)
-    change = transitions.cut(route, waiting=waiting, closed_below=closed, max_records=max_records)
+    change = transitions.cut_delivery(route, waiting=waiting, closed_below=closed, max_records=max_records)
     return None if change is None else delivery_rows.write(connection, change)[0]
 
 
@@ -361,12 +365,12 @@ def _fresh_single(
     """
     single = delivery_rows.read_delivery(connection, queries.FRESH_SINGLE, where)
     if single is not None:
-        return delivery_rows.take(connection, single)
+        return delivery_rows.mark_sending(connection, single)
     batch = delivery_rows.read_delivery(connection, queries.NEWEST_BATCH, where)
     if batch is None:
         return _due_or_cut(connection, where["route"], in_hand, now=-inf, closed=closed, max_records=1)
     _, single = delivery_rows.write(connection, transitions.split(batch, batch.last, reason=batch.last_error))
-    return delivery_rows.take(connection, single)
+    return delivery_rows.mark_sending(connection, single)
 
 
 def _dead_letters(connection: sqlite3.Connection, ids: Sequence[int]) -> list[StoredDeadLetter]:

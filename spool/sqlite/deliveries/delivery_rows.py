@@ -28,7 +28,7 @@ from spool.sql import lake
 from spool.sql.deliveries import DEAD_COLUMNS, REFUSAL_COLUMNS, ROUTE_COLUMNS, UNSETTLED_COLUMNS
 from spool.sqlite.database import SqliteConnection
 from spool.sqlite.deliveries import queries
-from spool.sqlite.log.entries import accepted
+from spool.sqlite.log.entries import highest_accepted
 
 Values = Mapping[str, object] | tuple[object, ...]
 
@@ -43,14 +43,14 @@ def read_deliveries(
     values: Values = (),
 ) -> Iterator[StoredDelivery]:
     """Read deliveries with a statement that selects the columns of `queries.ONE`."""
-    return map(_delivery, connection.execute(statement, values))
+    return map(_read_delivery_row, connection.execute(statement, values))
 
 
 def read_delivery(connection: sqlite3.Connection, statement: str, values: Values) -> StoredDelivery | None:
     return next(read_deliveries(connection, statement, values), None)
 
 
-def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
+def _read_delivery_row(row: tuple[Any, ...]) -> StoredDelivery:
     (
         id,
         route,
@@ -109,11 +109,11 @@ def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
     )
 
 
-def take(connection: sqlite3.Connection, delivery: StoredDelivery | None) -> StoredDelivery | None:
+def mark_sending(connection: sqlite3.Connection, delivery: StoredDelivery | None) -> StoredDelivery | None:
     """Note that a delivery is being sent, in the transaction that chose it."""
     if delivery is None:
         return None
-    change = transitions.take(delivery)
+    change = transitions.mark_sending(delivery)
     if delivery.sending:
         write(connection, change)
     connection.execute(queries.TAKE, (delivery.id,))
@@ -122,15 +122,15 @@ def take(connection: sqlite3.Connection, delivery: StoredDelivery | None) -> Sto
 
 def read_route(connection: sqlite3.Connection, name: str) -> StoredRoute:
     """Return a route. Raises NotThere if it was never declared."""
-    return routes.known(find_route(connection, name), name)
+    return routes.require_route(find_route(connection, name), name)
 
 
 def find_route(connection: sqlite3.Connection, name: str) -> StoredRoute | None:
     row = connection.execute(queries.ROUTE, (name,)).fetchone()
-    return None if row is None else route(row)
+    return None if row is None else read_route_row(row)
 
 
-def route(row: tuple[Any, ...]) -> StoredRoute:
+def read_route_row(row: tuple[Any, ...]) -> StoredRoute:
     name, topic, required, orphaned, state, reason, since, *counts = row
     return StoredRoute(
         name=name,
@@ -157,7 +157,7 @@ def dead_letter(row: tuple[Any, ...]) -> StoredDeadLetter:
     return StoredDeadLetter(**columns, record=record, replay=replay)
 
 
-def unsettled(row: tuple[Any, ...]) -> UnsettledDelivery:
+def read_unsettled_row(row: tuple[Any, ...]) -> UnsettledDelivery:
     columns: dict[str, Any] = dict(zip(UNSETTLED_COLUMNS, row, strict=True))
     return UnsettledDelivery(**{**columns, "replay": bool(columns["replay"])})
 
@@ -206,25 +206,25 @@ def _insert(connection: sqlite3.Connection, delivery: StoredDelivery) -> StoredD
 def route_terms(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
     """Return the terms of every route, including `queued`. Replays are not part of them."""
     return {
-        route.name: routes.terms(route, backlog, accepted=accepted(connection, route.topic))
-        for route, backlog in _with_backlog(connection)
+        route.name: routes.route_terms(route, backlog, accepted=highest_accepted(connection, route.topic))
+        for route, backlog in _routes_with_backlog(connection)
     }
 
 
 def route_states(connection: sqlite3.Connection, now: float) -> Sequence[RouteState]:
     return [
-        routes.state(
+        routes.route_state(
             route,
             backlog,
-            accepted=accepted(connection, route.topic),
-            committed_at=_committed_at(connection, route.topic, routes.progress(route, backlog)),
+            accepted=highest_accepted(connection, route.topic),
+            committed_at=_read_committed_at(connection, route.topic, routes.lowest_unsettled(route, backlog)),
             now=now,
         )
-        for route, backlog in _with_backlog(connection)
+        for route, backlog in _routes_with_backlog(connection)
     ]
 
 
-def needed_from(connection: sqlite3.Connection, topic: str) -> int | None:
+def lowest_needed(connection: sqlite3.Connection, topic: str) -> int | None:
     """
     Return the lowest number that a required route still has to read, or None if the topic has no route.
 
@@ -252,7 +252,7 @@ def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
     """
     total = 0
     for row in connection.execute(queries.OPTIONAL, (topic,)).fetchall():
-        skipping = route(row)
+        skipping = read_route_row(row)
         below = list(read_deliveries(connection, queries.BELOW, (skipping.name, number)))
         change = transitions.skip(skipping, below, number)
         write(connection, change)
@@ -260,12 +260,12 @@ def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
     return total
 
 
-def _with_backlog(connection: sqlite3.Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
+def _routes_with_backlog(connection: sqlite3.Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
     width = len(ROUTE_COLUMNS)
     for row in connection.execute(queries.ROUTES).fetchall():
-        yield route(row[:width]), Backlog(*row[width:])
+        yield read_route_row(row[:width]), Backlog(*row[width:])
 
 
-def _committed_at(connection: sqlite3.Connection, topic: str, number: int) -> float | None:
+def _read_committed_at(connection: sqlite3.Connection, topic: str, number: int) -> float | None:
     row = connection.execute(queries.COMMITTED_AT, (topic, number)).fetchone()
     return row[0] if row else None

@@ -7,7 +7,13 @@ from functools import cache
 
 from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.values import RUNNING
-from spool.sql.deliveries import DEAD_COLUMNS, REFUSAL_COLUMNS, ROUTE_COLUMNS, UNSETTLED_COLUMNS, of_table
+from spool.sql.deliveries import (
+    DEAD_COLUMNS,
+    REFUSAL_COLUMNS,
+    ROUTE_COLUMNS,
+    UNSETTLED_COLUMNS,
+    qualified_columns,
+)
 
 # The columns that a transition may change.
 CHANGED = (
@@ -48,7 +54,7 @@ def _insert(table: str, columns: Iterable[str]) -> str:
 
 # Select a delivery, the topic of its route, and the number of deliveries that the route had accepted.
 _DELIVERY = f"""
-    SELECT {of_table("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
+    SELECT {qualified_columns("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
       FROM deliveries d JOIN routes r ON r.name = d.route"""
 
 # Select open deliveries of a route that this process is not sending.
@@ -133,7 +139,7 @@ OPTIONAL = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE topic = ? AND N
 
 # Select every route with its `Backlog`. Replays do not count in its progress and terms.
 ROUTES = f"""
-    SELECT {of_table("r", ROUTE_COLUMNS)},
+    SELECT {qualified_columns("r", ROUTE_COLUMNS)},
            coalesce(sum(iif(d.replay, 0, d.last - d.first + 1)), 0),
            min(iif(d.replay OR d.kept IS NOT NULL, NULL, d.first)),
            min(iif(d.replay, NULL, d.kept_at)),

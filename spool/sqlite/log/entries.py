@@ -21,8 +21,7 @@ from spool.log.entries.codec import Damage, EntryBody, check_fields, log_damaged
 from spool.log.values import Entry
 from spool.packed.native import Native
 from spool.record import TOPICS, Inference, Record
-from spool.sqlite.database import damage as damage_error
-from spool.sqlite.database import is_corrupt
+from spool.sqlite.database import damage_error, is_corrupt
 from spool.sqlite.log import queries
 
 _NUMBERS = {int, float}
@@ -58,7 +57,7 @@ def read_entries(
     if first > last:
         return []
     rows = entry_rows(connection, topic, first, last)
-    amendments = _amendments(connection, topic, first, last) if rows else {}
+    amendments = _read_amendments(connection, topic, first, last) if rows else {}
     cache = EntryCache(0) if cache is None else cache
     entries = []
     for row in rows:
@@ -66,8 +65,8 @@ def read_entries(
         if packed is not None:
             entry = _packed_entry(connection, topic, row, first, last, cache, packed, amendments)
         if entry is None:
-            entry = _entry(connection, topic, row, first, last, cache, damage)
-            entry = _with(entry, amendments) if amendments else entry
+            entry = _read_entry(connection, topic, row, first, last, cache, damage)
+            entry = _amend_entry(entry, amendments) if amendments else entry
         entries.append(entry)
     return entries
 
@@ -112,21 +111,21 @@ def read_record(
     return None
 
 
-def accepted(connection: sqlite3.Connection, topic: str) -> int:
+def highest_accepted(connection: sqlite3.Connection, topic: str) -> int:
     """Return the highest number that is assigned in a topic, or 0."""
     row = connection.execute(queries.TERM, (topic, "accepted")).fetchone()
     return row[0] if row else 0
 
 
-def oldest(connection: sqlite3.Connection, topic: str) -> int:
+def lowest_stored(connection: sqlite3.Connection, topic: str) -> int:
     """Return the lowest stored number, or the next number if none is stored."""
     row = connection.execute(queries.OLDEST_NUMBER, (topic,)).fetchone()
-    return accepted(connection, topic) + 1 if row[0] is None else row[0]
+    return highest_accepted(connection, topic) + 1 if row[0] is None else row[0]
 
 
 def forget_removed(connection: sqlite3.Connection, cache: EntryCache) -> None:
     """Remove deleted entries from the cache."""
-    cache.forget_below({topic: oldest(connection, topic) for topic in TOPICS})
+    cache.forget_below({topic: lowest_stored(connection, topic) for topic in TOPICS})
 
 
 def _cached_entry(
@@ -138,12 +137,12 @@ def _cached_entry(
     """
     entry = None if row.damaged else cache.find(topic, row.first, row.checksum)
     if entry is None:
-        raws, packed = _raws(connection, topic, row)
+        raws, packed = _read_raws(connection, topic, row)
         entry = cache.put(topic, row.first, raws, packed, checksum=row.checksum)
     return entry
 
 
-def _raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tuple[list[msgspec.Raw], bytes]:
+def _read_raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tuple[list[msgspec.Raw], bytes]:
     try:
         body_row = connection.execute(queries.BODY, (row.rowid,)).fetchone()
     except sqlite3.DatabaseError as error:
@@ -182,7 +181,7 @@ def _packed_entry(
     return Entry(topic=topic, first=begin, committed_at=row.committed_at, records=records)
 
 
-def _entry(
+def _read_entry(
     connection: sqlite3.Connection,
     topic: str,
     row: EntryRow,
@@ -204,7 +203,7 @@ def _entry(
     return Entry(topic=topic, first=begin, committed_at=row.committed_at, records=records)
 
 
-def _amendments(
+def _read_amendments(
     connection: sqlite3.Connection, topic: str, first: int, last: int
 ) -> dict[int, dict[str, object]]:
     """
@@ -220,7 +219,7 @@ def _amendments(
     return fields_by_number
 
 
-def _with(entry: Entry, amendments: dict[int, dict[str, object]]) -> Entry:
+def _amend_entry(entry: Entry, amendments: dict[int, dict[str, object]]) -> Entry:
     records = list(entry.records)
     for number in range(entry.first, entry.last + 1):
         record = records[number - entry.first]

@@ -43,7 +43,7 @@ class LogHealth:
         self.last_error: str | None = None
 
     @property
-    def well(self) -> bool:
+    def is_well(self) -> bool:
         return self.last_error is None
 
     def check_files(self) -> None:
@@ -65,22 +65,22 @@ class LogHealth:
                 f"{missing} was deleted or replaced while Tollhouse runs: restore it, or restart Tollhouse"
             )
 
-    def begin(self) -> None:
+    def restore_reserve(self) -> None:
         """Start even if the disk is full. Reading and deleting then work, but nothing is stored."""
         try:
             if self._reserve.restore():
                 return
         except OSError as error:
-            self.failed(error)
+            self.note_failure(error)
             return
         self._disk_full = True
         self.last_error = DISK_FULL
         _log.error("no space for the reserve: nothing is stored for now", extra={"action": "disk_full"})
 
-    def failed(self, error: sqlite3.Error | OSError) -> SpoolError:
+    def note_failure(self, error: sqlite3.Error | OSError) -> SpoolError:
         """Note an error of a commit, and return the error that senders get."""
         name = getattr(error, "sqlite_errorname", type(error).__name__)
-        if self.well:
+        if self.is_well:
             _log.error("a commit failed: %s", error, extra={"action": "commit_failed", "code": name})
         self._disk_full = disks.says_full(error) or self._reserve.disk_is_full()
         self.last_error = DISK_FULL if self._disk_full else f"{error} ({name})"
@@ -89,7 +89,7 @@ class LogHealth:
             if isinstance(error, sqlite3.IntegrityError) or (
                 isinstance(error, sqlite3.Error) and is_corrupt(error)
             ):
-                notes.mark(self._database.path.parent, error)
+                notes.mark_damaged(self._database.path.parent, error)
             if self._disk_full:
                 self._reserve.give_up()
         except OSError as further:
@@ -99,7 +99,7 @@ class LogHealth:
                 "the data directory cannot be written: %s", further, extra={"action": "directory_failed"}
             )
         if self._disk_full:
-            return self._full()
+            return self._disk_full_error()
         return SpoolUnavailable(f"the last commit failed: {self.last_error}")
 
     async def recover(self) -> None:
@@ -110,13 +110,15 @@ class LogHealth:
         now = str(self._clock.now()).encode()
         try:
             if self._disk_full and not self._reserve.restore():
-                raise self._full()
-            await self._database.transaction(lambda writer: facts.keep(SqliteConnection(writer), "test", now))
+                raise self._disk_full_error()
+            await self._database.transaction(
+                lambda writer: facts.store_fact(SqliteConnection(writer), "test", now)
+            )
         except (sqlite3.Error, OSError) as error:
-            raise self.failed(error) from error
+            raise self.note_failure(error) from error
         _log.warning("commits work again", extra={"action": "commit_works"})
         self._disk_full = False
         self.last_error = None
 
-    def _full(self) -> SpoolFull:
+    def _disk_full_error(self) -> SpoolFull:
         return SpoolFull("the disk is full: free some space, or wait", retry_after_s=self._retry_after_s())

@@ -40,22 +40,22 @@ from spool.sqlite import partial_reports
 from spool.sqlite.damage import notes
 from spool.sqlite.database import WAL_BYTES, Database, is_corrupt
 from spool.sqlite.log import queries, store
-from spool.sqlite.log.entries import forget_removed, oldest, read_entries
+from spool.sqlite.log.entries import forget_removed, lowest_stored, read_entries
 from spool.sqlite.log.health import LogHealth
-from spool.sqlite.log.recount import Border, TermCounter, border, recount, recount_commits, set_aside
+from spool.sqlite.log.recount import Border, TermCounter, read_border, recount_commits, recount_log, set_aside
 from spool.sqlite.log.rest import Rest
 from spool.sqlite.log.retention import (
     Retention,
     RouteNeeds,
     Space,
     drop_old_series,
-    holds,
+    measure_space,
     push_out_series,
-    space,
+    uses_at_least,
 )
 from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
-from spool.sqlite.streams import trim
+from spool.sqlite.streams import delete_some_settled
 
 # bytes of decoded entries for readers, about nine thousand records; at most twice as much memory
 CACHE_BYTES = 16 << 20
@@ -126,18 +126,18 @@ class SqliteLog:
             _log.warning(
                 "the data directory: %s", self._mount.warning, extra={"action": "storage_not_durable"}
             )
-        self._health.begin()
+        self._health.restore_reserve()
         numbers, newest = await self._database.run(self._load)
         self._planner.set_next_numbers(numbers)
         self._horizon.begin(numbers, newest)
         self._writer = GroupWriter(
             self._commit,
-            self._between,
+            self._try_recovery,
             gather_s=self._settings.commit_gather,
             wait_s=self._settings.commit_wait,
             max_waiting=self._settings.waiting_submissions,
         )
-        self._rest.begin()
+        self._rest.start_writing()
 
     def _load(self, connection: sqlite3.Connection) -> tuple[Mapping[str, int], Sequence[OpenRecords]]:
         last = connection.execute(queries.LAST_COMMITTED_AT).fetchone()
@@ -146,7 +146,7 @@ class SqliteLog:
         self._unfolded, self._names = store.load_ids(connection, self._index)
         self._planner.load_spans(partial_reports.find(connection, (), under=[SPANS]).values())
         now, hold = self._clock.now(), self._settings.hold
-        newest = store.still_open(connection, self._routes, now - hold, now + hold)
+        newest = store.open_commits(connection, self._routes, now - hold, now + hold)
         return store.next_numbers(connection), newest
 
     def add_reader(self, reader: Reader) -> None:
@@ -174,22 +174,22 @@ class SqliteLog:
         except SpoolFull:
             if not await self._make_room():
                 raise
-            if not self._health.well:
+            if not self._health.is_well:
                 await self._health.recover()
             return await self._commit_once(group)
 
     async def _commit_once(self, group: Sequence[Submission]) -> Sequence[Answer]:
-        with self._writing():
+        with self._translate_write_errors():
             async with self._turn:
                 now = self._clock.now()
                 if self._index.can_be_due(now):
                     await self._fold_what_is_due()
                     now = self._clock.now()
-                answers = await self._keep(group, now)
+                answers = await self._store_group(group, now)
                 self._health.check_files()
                 return answers
 
-    async def _keep(self, group: Sequence[Submission], now: float) -> Sequence[Answer]:
+    async def _store_group(self, group: Sequence[Submission], now: float) -> Sequence[Answer]:
         """Store a group in one transaction, then update the state in memory."""
         began = time.perf_counter()
         closed_below = self._horizon.freeze()
@@ -213,7 +213,7 @@ class SqliteLog:
         except Exception as error:
             raise IndexOutOfStep(answers) from error
         self._read_cache.add(plan.entries)
-        self._rest.changed()
+        self._rest.note_change()
         if self._observer:
             seconds, flush_seconds = time.perf_counter() - began, self._database.flush_seconds
             notify(self._observer, Commit(seconds=seconds, flush_seconds=flush_seconds, terms=plan.observed))
@@ -233,7 +233,7 @@ class SqliteLog:
         """
         # The part of a write-ahead log that cannot be moved into the file counts as used space.
         wal_excess = max(0, self._database.wal_bytes() - WAL_BYTES)
-        if holds(connection, self._settings.max_bytes - wal_excess):
+        if uses_at_least(connection, self._settings.max_bytes - wal_excess):
             raise self._drain.spool_full()
         reader = store.SqlitePlanReader(connection, self._write_cache)
         check = self._check_overtaken if self._writer.may_give_way else None
@@ -253,7 +253,7 @@ class SqliteLog:
 
     # -- between commits -------------------------------------------------------------------------------------
 
-    async def _between(self) -> bool:
+    async def _try_recovery(self) -> bool:
         """Recover from a failed commit. Called after every group, and every second while it returns True."""
         if self._health.last_error is None:
             return False
@@ -262,7 +262,7 @@ class SqliteLog:
                 await self._health.recover()
             except SpoolFull:
                 await self._make_room()
-        return not self._health.well
+        return not self._health.is_well
 
     async def _fold_what_is_due(self) -> None:
         """
@@ -311,7 +311,7 @@ class SqliteLog:
         }
 
     async def _keep_fold_aside(self, fold: Fold) -> None:
-        with self._writing():
+        with self._translate_write_errors():
             await self._keep_fold(fold)
 
     async def _make_room(self) -> bool:
@@ -323,8 +323,8 @@ class SqliteLog:
         if now - self._no_room_at < 1 or self._upkeep.locked():
             return False
         async with self._upkeep:
-            with self._writing():
-                removed = await self._remove(wanted=0 if self._health.well else RESERVE)
+            with self._translate_write_errors():
+                removed = await self._remove(wanted=0 if self._health.is_well else RESERVE)
         if not removed:
             self._no_room_at = now
         return removed > 0
@@ -337,18 +337,18 @@ class SqliteLog:
         if short or self._index.reaches_back_to(now - self._settings.retention_s):
             # fold first, because an entry may be deleted only when its ids are in runs
             await self._fold_closed()
-        removed = await self._retention.run(now, self._limits, wanted=wanted)
+        removed = await self._retention.run(now, self._removal_limits, wanted=wanted)
         if wanted or removed:
-            self._index.removed_below(await self._database.read(partial(oldest, topic=AI_TELEMETRY)))
+            self._index.removed_below(await self._database.read(partial(lowest_stored, topic=AI_TELEMETRY)))
         if removed:
             await self._database.read(partial(forget_removed, cache=self._read_cache))
             await self._database.run(partial(forget_removed, cache=self._write_cache))
-        progress = await self._database.read(self._retention.progress)
+        progress = await self._database.read(self._retention.sum_progress)
         self._drain.add_sample(self._clock.monotonic(), progress)
-        await self._rest.note()
+        await self._rest.write_note()
         return removed
 
-    def _limits(self) -> dict[str, int]:
+    def _removal_limits(self) -> dict[str, int]:
         """
         Return the lowest number of each topic that must stay because it is open, its id is in no run, or a
         reader needs it.
@@ -372,7 +372,7 @@ class SqliteLog:
         whole: bool = False,
         packed: Native | None = None,
     ) -> Sequence[Entry]:
-        with self._translated():
+        with self._translate_errors():
             closed = self.closed_below(topic)
             if whole:
                 check_closed(last, closed)
@@ -397,14 +397,14 @@ class SqliteLog:
         """Mark damaged entries, and count and log their records. Each entry is marked only once."""
         log_damage(topic, damage)
 
-        def mark(connection: sqlite3.Connection) -> None:
+        def mark_damaged(connection: sqlite3.Connection) -> None:
             for damage_part in damage:
                 if connection.execute(queries.MARK_DAMAGED, (topic, damage_part.first)).rowcount:
                     count = {"topic": topic, "term": books.DAMAGED, "n": damage_part.records}
                     connection.execute(queries.COUNT, count)
 
         try:
-            await self._database.transaction(mark)
+            await self._database.transaction(mark_damaged)
         except sqlite3.Error as error:  # the mark cannot be written either, but reading continues without it
             _log.error("a damaged entry could not be marked: %s", error, extra={"action": "entry_not_marked"})
 
@@ -427,41 +427,41 @@ class SqliteLog:
         return self._horizon.changes(topic)
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
-        with self._translated():
+        with self._translate_errors():
             return await receipt_view(
                 receipt_id,
                 self._sealer,
                 find=lambda commit: self._database.read(partial(store.read_commit, commit=commit)),
                 closed_below=self.closed_below,
-                oldest=lambda topic: self._database.read(partial(oldest, topic=topic)),
+                oldest=lambda topic: self._database.read(partial(lowest_stored, topic=topic)),
             )
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
-        with self._translated():
+        with self._translate_errors():
             rows = await self._database.read(lambda connection: connection.execute(queries.SHAPES).fetchall())
             return [counted_names.shape_row(*row) for row in rows]
 
     async def event_types(self) -> Sequence[EventType]:
-        with self._translated():
+        with self._translate_errors():
             rows = await self._database.read(
                 lambda connection: connection.execute(queries.EVENT_TYPES).fetchall()
             )
             return [
-                EventType(type=type, count=count, amount=store.amount(text), last_seen=last_seen)
+                EventType(type=type, count=count, amount=store.decode_amount(text), last_seen=last_seen)
                 for type, count, text, last_seen in rows
             ]
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
-        with self._translated():
+        with self._translate_errors():
             return (await self._database.read(store.read_conflicts)).rows()
 
     # -- accounting ------------------------------------------------------------------------------------------
 
     async def books(self) -> Books:
         """Read the counters of every topic and route in one transaction."""
-        with self._translated():
+        with self._translate_errors():
             limits, kept_counts = await self._database.transaction(
-                lambda connection: (border(connection, self._routes), store.kept(connection))
+                lambda connection: (read_border(connection, self._routes), store.kept_counts(connection))
             )
             return books.check_equations(
                 books.terms_by_topic({**limits.counters, **kept_counts}), limits.routes
@@ -471,16 +471,18 @@ class SqliteLog:
         twice_accepted = RepeatedAcceptances(
             self._index, window_s=self._settings.duplicate_window, max_ids=self._settings.duplicate_ids
         )
-        with self._translated():
+        with self._translate_errors():
             async with self._upkeep:
-                limits = await self._database.transaction(lambda connection: border(connection, self._routes))
-                sums, wrong, damage, unread = await recount(self._database, limits, twice_accepted)
+                limits = await self._database.transaction(
+                    lambda connection: read_border(connection, self._routes)
+                )
+                sums, wrong, damage, unread = await recount_log(self._database, limits, twice_accepted)
                 is_set_aside = await self._set_terms_aside(limits, sums, unread, wrong)
             verified = books.check_recount(limits.counters, sums, limits.routes, wrong)
             # If rows or numbers contradict each other, a salvage will repair them. Damage to single rows
             # is marked here.
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
-                notes.mark(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
+                notes.mark_damaged(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
             for topic in {topic for topic, _ in damage}:
                 await self._set_aside(
                     topic,
@@ -495,7 +497,7 @@ class SqliteLog:
         computed from the entries.
         """
         limits, kept_counts = await self._database.transaction(
-            lambda connection: (border(connection, self._routes), store.kept(connection))
+            lambda connection: (read_border(connection, self._routes), store.kept_counts(connection))
         )
         sums, wrong, unread = await recount_commits(self._database, limits)
         await self._set_terms_aside(limits, Counter({**sums, **kept_counts}), unread, wrong)
@@ -528,7 +530,7 @@ class SqliteLog:
         """Add a file that must be in its place; otherwise nothing is stored."""
         self._health.files[name] = is_in_place
 
-    def _trouble(self) -> str | None:
+    def _last_problem(self) -> str | None:
         try:
             self._health.check_files()
         except SpoolUnavailable as error:
@@ -536,14 +538,14 @@ class SqliteLog:
         return self._health.last_error
 
     async def stats(self) -> LogStats:
-        with self._translated():
+        with self._translate_errors():
 
-            def count(connection: sqlite3.Connection) -> tuple[int, Space]:
+            def count_entries(connection: sqlite3.Connection) -> tuple[int, Space]:
                 (entries,) = connection.execute(queries.ENTRIES).fetchone()
-                return entries, space(connection)
+                return entries, measure_space(connection)
 
-            entries, room = await self._database.read(count)
-            trouble = self._trouble()
+            entries, room = await self._database.read(count_entries)
+            trouble = self._last_problem()
             used = room.used + max(0, self._database.wal_bytes() - WAL_BYTES)
             return LogStats(
                 entries=entries,
@@ -579,8 +581,8 @@ class SqliteLog:
         """
         async with self._upkeep:
             try:
-                with self._translated():
-                    return await self._retain()
+                with self._translate_errors():
+                    return await self._run_retention()
             except SpoolUnavailable as error:
                 _log.error(
                     "retention failed and will be repeated: %s",
@@ -589,11 +591,13 @@ class SqliteLog:
                 )
                 return 0
 
-    async def _retain(self) -> int:
+    async def _run_retention(self) -> int:
         now = settled_now(self._clock)
         removed = await self._remove()
         await self._forget_series(now)
-        while await self._database.transaction(partial(trim, now=now, settings=self._settings)):
+        while await self._database.transaction(
+            partial(delete_some_settled, now=now, settings=self._settings)
+        ):
             pass
         return removed
 
@@ -611,31 +615,31 @@ class SqliteLog:
             self._series_pushed_out += pushed_out
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Translate SQLite errors. Damage is marked, so that the next start salvages the file."""
         try:
             yield
         except sqlite3.Error as error:
             if is_corrupt(error):
-                notes.mark(self._database.path.parent, error)
+                notes.mark_damaged(self._database.path.parent, error)
                 raise SpoolDamaged(
                     f"spool.sqlite is damaged ({error}): restart to salvage what can be read"
                 ) from error
             raise SpoolUnavailable(f"the spool cannot be read or written: {error}") from error
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _translate_write_errors(self) -> Iterator[None]:
         """Translate errors of a write for senders, and note them in the health."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise self._health.failed(error) from error
+            raise self._health.note_failure(error) from error
 
-    def settled(self) -> None:
+    def note_settled(self) -> None:
         """
         Write the note soon after a delivery is settled, so that few deliveries are repeated after a salvage.
         """
-        self._rest.changed()
+        self._rest.note_change()
 
     async def close(self) -> None:
         """
@@ -646,13 +650,13 @@ class SqliteLog:
         """
         await self._writer.close()
         await self._folds.wait_for_fold()
-        await self._rest.end()
+        await self._rest.stop_writing()
         # The disk may have records that memory does not know. The next start reads these records.
         if self._writer.has_died:
             return
         try:
             await (
-                self._rest.note()
+                self._rest.write_note()
                 # the note is written first, because the remaining steps may find damage, and the next start
                 # needs the note
             )

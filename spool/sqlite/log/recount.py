@@ -43,7 +43,7 @@ class Border:
     oldest: dict[str, int] = field(default_factory=dict)
 
 
-def border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
+def read_border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
     """Read the state in one transaction, so that counters and routes are consistent."""
     limits = Border(routes=routes.route_terms(connection))
     for topic, term, n, carried in connection.execute(queries.BOOKS):
@@ -69,12 +69,12 @@ async def recount_commits(database: Database, found: Border) -> tuple[TermCounte
     last = 0
     while last < found.last_commit:
         last = await database.read(
-            partial(_commits, begin=last, border=found, sums=sums, wrong=wrong, unread=unread)
+            partial(_add_commit_terms, begin=last, border=found, sums=sums, wrong=wrong, unread=unread)
         )
     return sums, wrong, unread
 
 
-async def recount(
+async def recount_log(
     database: Database, found: Border, twice: RepeatedAcceptances
 ) -> tuple[TermCounter, list[str], list[tuple[str, Damage]], list[int]]:
     """
@@ -87,7 +87,7 @@ async def recount(
     for topic, first in found.oldest.items():
         end = found.counters[topic, books.ACCEPTED]
         counted = partial(
-            _numbers, topic=topic, border=found, sums=sums, wrong=wrong, damage=damage, twice=twice
+            _count_records, topic=topic, border=found, sums=sums, wrong=wrong, damage=damage, twice=twice
         )
         while first <= end:
             first = await database.read(partial(counted, first=first))
@@ -109,7 +109,7 @@ def set_aside(
         )
 
 
-def _commits(
+def _add_commit_terms(
     connection: sqlite3.Connection,
     begin: int,
     border: Border,
@@ -157,7 +157,7 @@ def _commit_rows(
     return rows
 
 
-def _numbers(
+def _count_records(
     connection: sqlite3.Connection,
     topic: str,
     first: int,

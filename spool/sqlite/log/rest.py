@@ -35,13 +35,13 @@ class Rest:
         # lock, because a thread may still be writing after its caller stopped waiting
         self._writing = threading.Lock()
 
-    def begin(self) -> None:
+    def start_writing(self) -> None:
         self._task = asyncio.create_task(self._run(), name="note of changes")
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         self._changes.set()
 
-    async def end(self) -> None:
+    async def stop_writing(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -50,7 +50,7 @@ class Rest:
         while True:
             await self._changes.wait()
             try:
-                await self.note()
+                await self.write_note()
                 await asyncio.sleep(NOTE_EVERY_S)
                 if not await self._comes_within(AT_REST_S):
                     await self._database.run(lambda connection: connection.execute(CHECKPOINT).fetchall())
@@ -67,10 +67,10 @@ class Rest:
         except TimeoutError:
             return False
 
-    async def note(self) -> None:
+    async def write_note(self) -> None:
         """Write the note of stored and acknowledged records. If the disk is full, the previous note stays."""
         self._changes.clear()
-        note = await self._database.read(_note)
+        note = await self._database.read(_read_note)
         try:
             await asyncio.to_thread(self._write, note)
         except OSError as error:
@@ -83,9 +83,9 @@ class Rest:
             write_note(self._database.path.parent, note)
 
 
-def _note(connection: sqlite3.Connection) -> Note:
+def _read_note(connection: sqlite3.Connection) -> Note:
     return Note(
-        kept={topic: n for (topic, _), n in store.kept(connection).items()},
+        kept={topic: n for (topic, _), n in store.kept_counts(connection).items()},
         accepted={topic: number - 1 for topic, number in store.next_numbers(connection).items()},
         progress=dict(connection.execute(PROGRESS).fetchall()),
     )

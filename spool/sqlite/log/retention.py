@@ -20,7 +20,7 @@ from spool.record import TOPICS
 from spool.sql import facts
 from spool.sqlite.database import PAGE, Database, SqliteConnection
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import accepted, oldest
+from spool.sqlite.log.entries import highest_accepted, lowest_stored
 
 STEP = 64  # number of entries per transaction
 COMMITS = 512  # number of commit rows per transaction
@@ -38,7 +38,7 @@ class RouteNeeds(Protocol):
 
     def route_terms(self, connection: sqlite3.Connection) -> dict[str, dict[str, int]]: ...
 
-    def needed_from(self, connection: sqlite3.Connection, topic: str) -> int | None: ...
+    def lowest_needed(self, connection: sqlite3.Connection, topic: str) -> int | None: ...
 
     def skip_below(self, connection: sqlite3.Connection, topic: str, number: int) -> int: ...
 
@@ -50,7 +50,7 @@ class Space(NamedTuple):
     free: int
 
 
-def space(connection: sqlite3.Connection) -> Space:
+def measure_space(connection: sqlite3.Connection) -> Space:
     """
     Return the numbers of used and of empty bytes in the file. The write-ahead log is not included.
 
@@ -63,14 +63,14 @@ def space(connection: sqlite3.Connection) -> Space:
     return Space(max(0, (pages - free) * size - other_bytes), free * size)
 
 
-def holds(connection: sqlite3.Connection, size: int) -> bool:
+def uses_at_least(connection: sqlite3.Connection, size: int) -> bool:
     """
     Return True if records and indexes use at least `size` bytes.
 
     Every commit calls this. So it checks the file size first, which is usually sufficient.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
-    return pages * PAGE >= size and space(connection).used >= size
+    return pages * PAGE >= size and measure_space(connection).used >= size
 
 
 class Retention:
@@ -104,12 +104,12 @@ class Retention:
         Entries are deleted by age. They are deleted earlier if the file is nearly full or `wanted` is not 0.
         """
         removed = 0
-        goal = self._goal
+        goal = self._goal_bytes
         if wanted:
-            goal = min(goal, (await self._database.read(space)).used - wanted)
+            goal = min(goal, (await self._database.read(measure_space)).used - wanted)
         step = 1
         while step:
-            work = partial(self._step, now=now, limits=limits(), goal=goal)
+            work = partial(self._remove_step, now=now, limits=limits(), goal=goal)
             step = await self._database.transaction(work)
             removed += step
         await self._carry_all(now)
@@ -117,24 +117,26 @@ class Retention:
         return removed
 
     @property
-    def _goal(self) -> int:
+    def _goal_bytes(self) -> int:
         """Return the number of bytes; if more are used, entries are deleted early."""
         return int(self._max_bytes * (1 - retention.ROOM))
 
     def short_of_room(self, connection: sqlite3.Connection) -> bool:
-        return space(connection).used > self._goal
+        return measure_space(connection).used > self._goal_bytes
 
-    def _step(self, connection: sqlite3.Connection, now: float, limits: Mapping[str, int], goal: int) -> int:
+    def _remove_step(
+        self, connection: sqlite3.Connection, now: float, limits: Mapping[str, int], goal: int
+    ) -> int:
         removed = 0
         for topic in TOPICS:
-            excess = max(0, space(connection).used - goal)
+            excess = max(0, measure_space(connection).used - goal)
             removed += self._remove(connection, topic, limits.get(topic, 1), now - self._retention_s, excess)
         return removed
 
     def _remove(
         self, connection: sqlite3.Connection, topic: str, limit: int, before: float, excess: int
     ) -> int:
-        needed = self._routes.needed_from(connection, topic)
+        needed = self._routes.lowest_needed(connection, topic)
         if needed is not None:
             limit = min(limit, needed)
         rows = connection.execute(queries.OLDEST_ENTRIES, (topic, limit, STEP))
@@ -159,14 +161,14 @@ class Retention:
 
     async def _carry_all(self, now: float) -> None:
         try:
-            while await self._database.transaction(partial(self._carry, now=now)):
+            while await self._database.transaction(partial(self._carry_commits, now=now)):
                 pass
         except DamagedCommits:
             await self._set_aside()
-            while await self._database.transaction(partial(self._carry, now=now, as_they_are=True)):
+            while await self._database.transaction(partial(self._carry_commits, now=now, as_they_are=True)):
                 pass
 
-    def _carry(self, connection: sqlite3.Connection, now: float, *, as_they_are: bool = False) -> int:
+    def _carry_commits(self, connection: sqlite3.Connection, now: float, *, as_they_are: bool = False) -> int:
         """
         Carry forward commit rows that are too old. If space is short, also carry forward rows that are older
         than every stored entry.
@@ -190,14 +192,14 @@ class Retention:
         connection.executemany(queries.REMOVE_COMMIT, [(row[0],) for row in rows])
         return len(rows)
 
-    def progress(self, connection: sqlite3.Connection) -> Progress:
+    def sum_progress(self, connection: sqlite3.Connection) -> Progress:
         """Return the progress of the log and its routes, summed over all topics."""
         progress = Progress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
-                last=accepted(connection, topic),
-                oldest=oldest(connection, topic),
-                needed=self._routes.needed_from(connection, topic),
+                last=highest_accepted(connection, topic),
+                oldest=lowest_stored(connection, topic),
+                needed=self._routes.lowest_needed(connection, topic),
             )
         return progress
 
@@ -205,7 +207,7 @@ class Retention:
         """Return empty pages to the disk in steps. With `everything`, also shorten the write-ahead log."""
         keep = 0 if everything else FREE_PAGES
 
-        def some(connection: sqlite3.Connection) -> bool:
+        def give_back_some(connection: sqlite3.Connection) -> bool:
             free: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
             if free <= keep:
                 return False
@@ -213,7 +215,7 @@ class Retention:
             free_pages: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
             return free_pages < free
 
-        while await self._database.run(some):
+        while await self._database.run(give_back_some):
             pass
         if everything:
             await self._database.run(lambda connection: connection.execute(CHECKPOINT).fetchall())
@@ -233,7 +235,7 @@ def push_out_series(connection: sqlite3.Connection, now: float, excess: int) -> 
     (newest,) = connection.execute(queries.NEWEST_OF_OLDEST_SERIES, (number,)).fetchone()
     # A time in the future was written before the clock was set back. It would make every new series look known.
     since = max(series_known_since(connection), min(newest, now))
-    facts.keep(SqliteConnection(connection), KNOWN_SINCE, repr(since).encode())
+    facts.store_fact(SqliteConnection(connection), KNOWN_SINCE, repr(since).encode())
     return connection.execute(queries.REMOVE_OLDEST_SERIES, (number,)).rowcount
 
 

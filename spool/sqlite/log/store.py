@@ -37,7 +37,7 @@ from spool.sql import billing, facts
 from spool.sqlite import partial_reports, streams
 from spool.sqlite.database import SqliteConnection, is_corrupt
 from spool.sqlite.log import queries
-from spool.sqlite.log.entries import EntryRow, oldest, read_entries, read_record
+from spool.sqlite.log.entries import EntryRow, lowest_stored, read_entries, read_record
 from spool.sqlite.log.retention import RouteNeeds, series_known_since
 
 _log = logging.getLogger(__name__)
@@ -58,10 +58,10 @@ class SqlitePlanReader:
         self._last_rows: dict[str, EntryRow] = {}
         self._series_known_since: float | None = None
 
-    def record(self, topic: str, number: int) -> Record | None:
+    def read_record(self, topic: str, number: int) -> Record | None:
         return read_record(self._connection, topic, number, self._cache, self._last_rows)
 
-    def series(self, series: bytes) -> SeriesState | None:
+    def read_series(self, series: bytes) -> SeriesState | None:
         row = self._connection.execute(queries.SERIES, (series,)).fetchone()
         return SeriesState(row[0], row[1], Decimal(row[2])) if row else None
 
@@ -93,13 +93,13 @@ def write(
     if plan.amendments:
         _write_amendments(connection, plan)
     if UNIT_COST in plan.records:
-        streams.follow(connection, plan)
+        streams.apply_commit(connection, plan)
     if BILLING_DATA in plan.records:
-        billing.follow(SqliteConnection(connection), plan)
+        billing.apply_commit(SqliteConnection(connection), plan)
     if check is not None:
         check()
     if plan.partial_reports:
-        partial_reports.follow(connection, plan.partial_reports)
+        partial_reports.write_changes(connection, plan.partial_reports)
     if check is not None:
         check()
     if plan.heard:
@@ -108,7 +108,7 @@ def write(
         _write_series(connection, plan)
     if plan.apart:
         packed = following.pack_names(plan.at, plan.apart)
-        facts.keep(SqliteConnection(connection), following.fact_key(names), packed)
+        facts.store_fact(SqliteConnection(connection), following.fact_key(names), packed)
     if plan.conflicts:
         _write_conflicts(connection, plan.conflicts)
     if plan.unrecognised:
@@ -181,7 +181,7 @@ def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
     )
 
 
-def amount(text: str | None) -> Decimal | None:
+def decode_amount(text: str | None) -> Decimal | None:
     """Decode the sum of the amounts of an event type."""
     return None if text is None else Decimal(text)
 
@@ -189,7 +189,7 @@ def amount(text: str | None) -> Decimal | None:
 def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
     for type, new in plan.event_types.items():
         row = connection.execute(queries.EVENT_AMOUNT, (type,)).fetchone()
-        sum = counted_names.add_amounts(amount(row[0]) if row else None, new.amount)
+        sum = counted_names.add_amounts(decode_amount(row[0]) if row else None, new.amount)
         event_row = {
             "type": type,
             "n": new.count,
@@ -232,14 +232,14 @@ def write_fold(
     through = {topic: number - 1 for topic, number in first.items()}
     ids = FoldedIds(through=through, covered_since=fold.covered_since)
     rows = SqliteConnection(connection)
-    facts.keep(rows, "ids", msgspec.msgpack.encode(ids))
+    facts.store_fact(rows, "ids", msgspec.msgpack.encode(ids))
     end = following.AFTER if names is None else following.fact_key(names)
     connection.execute(queries.FORGET_FACTS_BETWEEN, (following.FIRST, end))
-    facts.forget(
+    facts.delete_facts(
         rows, [places.fact_key(block.run.key) for block in fold.places_before.blocks_missing_in(fold.places)]
     )
     for block in fold.places.blocks_missing_in(fold.places_before):
-        facts.keep(rows, *places.encode_fact(block))
+        facts.store_fact(rows, *places.encode_fact(block))
 
 
 class _Arrived(NamedTuple):
@@ -260,7 +260,7 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
     After a crash, no id is missing. Returns the commits of the newest ids, and the highest number of names.
     """
     id_runs = []
-    for key, hour, arrived_at, checksum, data in _rows(connection, queries.RUNS):
+    for key, hour, arrived_at, checksum, data in _read_undamaged_rows(connection, queries.RUNS):
         ids = runs.unpack_ids(data, checksum)
         if ids is None:
             _log.error(
@@ -274,9 +274,9 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
     unfolded = UnfoldedCommits()
     names = 0
     by_topic_arrivals = [
-        _of_records(connection, index, topic, state.first_unfolded_number(topic)) for topic in TOPICS
+        _arrived_records(connection, index, topic, state.first_unfolded_number(topic)) for topic in TOPICS
     ]
-    for arrived in heapq.merge(*by_topic_arrivals, _of_names(connection), key=attrgetter("at")):
+    for arrived in heapq.merge(*by_topic_arrivals, _arrived_names(connection), key=attrgetter("at")):
         new: dict[int, int] = {}
         hours = []
         for id, place, hour in arrived.ids:
@@ -289,23 +289,23 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
     return unfolded, names
 
 
-def _of_names(connection: sqlite3.Connection) -> Iterator[_Arrived]:
+def _arrived_names(connection: sqlite3.Connection) -> Iterator[_Arrived]:
     between = (following.FIRST, following.AFTER)
     for name, value in connection.execute(queries.FACTS_BETWEEN, between):
         at, new = following.unpack_names(value)
         yield _Arrived(at, {NAMES: following.commit_number(name)}, zip(*new, strict=True))
 
 
-def _of_records(
+def _arrived_records(
     connection: sqlite3.Connection, index: DuplicateIndex, topic: str, first: int
 ) -> Iterator[_Arrived]:
     last = next_numbers(connection).get(topic, 1) - 1
     for begin in range(first, last + 1, codec.MAX_RECORDS):
         for entry in read_entries(connection, topic, begin, min(last, begin + codec.MAX_RECORDS - 1)):
-            yield _Arrived(entry.committed_at, {topic: entry.first}, _ids_of(index, entry))
+            yield _Arrived(entry.committed_at, {topic: entry.first}, _entry_ids(index, entry))
 
 
-def _ids_of(index: DuplicateIndex, entry: Entry) -> Iterator[tuple[int, int, int]]:
+def _entry_ids(index: DuplicateIndex, entry: Entry) -> Iterator[tuple[int, int, int]]:
     now_ns = int(entry.committed_at * NS)
     for number, record in enumerate(entry.records, entry.first):
         if record is not None:
@@ -314,7 +314,7 @@ def _ids_of(index: DuplicateIndex, entry: Entry) -> Iterator[tuple[int, int, int
                 yield index.id_of(name), place, hour
 
 
-def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
+def _read_undamaged_rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
     """Yield rows up to a damaged page. The rows after that page cannot be read."""
     try:
         yield from connection.execute(query)
@@ -347,7 +347,7 @@ def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
     return numbers
 
 
-def still_open(
+def open_commits(
     connection: sqlite3.Connection, routes: RouteNeeds, since: float, until: float
 ) -> list[OpenRecords]:
     """
@@ -372,11 +372,11 @@ def still_open(
     return commits
 
 
-def kept(connection: sqlite3.Connection) -> Counter[tuple[str, str]]:
+def kept_counts(connection: sqlite3.Connection) -> Counter[tuple[str, str]]:
     """
     Return the number of stored records by topic, computed from their numbers. Only `verify` decodes the records.
     """
     sums: Counter[tuple[str, str]] = Counter()
     for topic, next_number in next_numbers(connection).items():
-        sums[topic, books.KEPT] = next_number - oldest(connection, topic)
+        sums[topic, books.KEPT] = next_number - lowest_stored(connection, topic)
     return sums

@@ -20,7 +20,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from spool.sqlite.migrations import mark_of
+from spool.sqlite.migrations import application_id
 from spool.transfer.backups import back_up
 from tests.acceptance.conftest import COMMAND, Tollhouse, wait_for
 from tests.acceptance.lifecycle.load import Tally, load
@@ -291,7 +291,7 @@ def test_sockets_that_cannot_be_used_are_named(tmp_path: Path, environment: str,
 
 def set_version(file: Path, number: int) -> None:
     with closing(sqlite3.connect(file)) as connection:
-        numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {mark_of(number)}"
+        numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {application_id(number)}"
         connection.executescript(f"BEGIN; {numbered}; COMMIT")
 
 

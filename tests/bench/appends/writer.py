@@ -52,7 +52,7 @@ class Writer:
             await self._log._upkeep._folds.fold_all()
             return {}
         before, used = self._log.next_number(AI_TELEMETRY), time.process_time()
-        await self._log.follow()
+        await self._log.catch_up()
         return {"cpu_s": time.process_time() - used, "records": self._log.next_number(AI_TELEMETRY) - before}
 
     async def _append(self, group: int, seconds: float) -> dict[str, Any]:

@@ -118,7 +118,7 @@ async def _read(place: Path, nodes: int, rounds: int, at_once: bool) -> ReadClus
     storage = await open_storage(options, engine=SQLITE)
     sources = UsageSources(
         files=storage.container_files,
-        usage=storage.small.of(CONTAINER_USAGE),
+        usage=storage.small.open_table(CONTAINER_USAGE),
         prices=lambda: (PRICE,),
         tags=lambda: ["team"],
         retention_s=lambda: 60.0 * DAY_S,

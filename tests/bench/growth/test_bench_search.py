@@ -35,15 +35,15 @@ async def test_a_search_takes_as_long_as_reading_the_names(tmp_path: Path) -> No
             dimensions(n % USERS, AGENTS[n // USERS % len(AGENTS)], MODELS[n // USERS // len(AGENTS)])
             for n in range(SETS)
         ]
-        await ledger._store.change(lambda rows: rows.numbers_of(sets))
+        await ledger._store.change(lambda rows: rows.find_or_assign_numbers(sets))
         everything = SlicedLedger(ledger, EVERYTHING.slice)
         names = ledger.dimensions()
         read = await taken(lambda: ledger.combinations(names, lambda parts: sum(map(len, parts))))
         for words, text in TEXTS.items():
-            found = await everything.values_with(names, text)
+            found = await everything.values_containing(names, text)
             assert (f"user-{USERS - 1}" in found["user"]) == (words != "nothing")
             assert (len(found["user"]) == USERS) == (words == "everything")
-            search = await taken(lambda text=text: everything.values_with(names, text))  # type: ignore[misc]
+            search = await taken(lambda text=text: everything.values_containing(names, text))  # type: ignore[misc]
             print(f"\n{SETS:,} sets of names, search of {words}: {search:.3f} s, reading {read:.3f} s")
             assert search <= MOST * read + 0.05
     finally:

@@ -67,7 +67,7 @@ async def _add_devices(directory: Path, devices: int) -> None:
             Device(id=device_id(n), enrolled_at=now, enrolled_by="bench", last_seen=now)
             for n in range(devices)
         )
-        await asyncio.gather(*map(storage.devices.keep, rows))
+        await asyncio.gather(*map(storage.devices.replace_row, rows))
 
 
 @asynccontextmanager

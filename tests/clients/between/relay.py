@@ -29,11 +29,11 @@ class Relay(Loopback):
         self._sent: list[SentRequest] = []
         super().__init__(_handler(self, delay_s))
 
-    def keep(self, request: SentRequest) -> None:
+    def store_hours(self, request: SentRequest) -> None:
         with self._lock:
             self._sent.append(request)
 
-    def sent(self) -> list[SentRequest]:
+    def sent_hours(self) -> list[SentRequest]:
         """Return every POST in order of arrival."""
         with self._lock:
             return list(self._sent)
@@ -50,7 +50,7 @@ def _handler(relay: Relay, delay_s: float) -> type[BaseHTTPRequestHandler]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             inflate = _INFLATE.get(headers.get("content-encoding", ""), bytes)
             how = {name: headers[name] for name in KEPT_HEADERS if name in headers}
-            relay.keep(SentRequest(time.monotonic(), self.path, how, inflate(body)))
+            relay.store_hours(SentRequest(time.monotonic(), self.path, how, inflate(body)))
             passed = {name: value for name, value in headers.items() if name not in _OF_A_CONNECTION}
             self._answer(http.request("POST", relay.target + self.path, body=body, headers=passed))
 

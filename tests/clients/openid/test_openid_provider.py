@@ -163,7 +163,7 @@ async def test_who_may_not_go_on(house: OperatorServer, provider: RunningProvide
     assert session.refreshes
     house.clock.move(900)
     await house.services.people.oidc.check_due()
-    assert [session.id] == [one.id for one in await house.registry.operators.sessions()]
+    assert [session.id] == [one.id for one in await house.registry.operators.live_sessions()]
     async with (
         aiohttp.ClientSession() as admin,
         admin.post(f"{provider.url}/users/ada/revoke-tokens") as answer,
@@ -171,4 +171,4 @@ async def test_who_may_not_go_on(house: OperatorServer, provider: RunningProvide
         assert 204 == answer.status
     house.clock.move(900)
     await house.services.people.oidc.check_due()
-    assert [] == await house.registry.operators.sessions()
+    assert [] == await house.registry.operators.live_sessions()

@@ -41,7 +41,7 @@ async def landed(house: House, url: str, *, leave_out: tuple[str, ...] = (), mar
         marks.append(mark)
 
     server = ClickHouseServer(replace(SETTINGS, url=url), None, clock=SystemClock())
-    landings = house.storage.small.of(LANDINGS)
+    landings = house.storage.small.open_table(LANDINGS)
     exporter = ClickHouseExporter(server, landings, max_records=10, leave_out=leave_out)
     one = Delivery(id=1, route=ROUTE, first=1, last=10, attempts=0, idempotency_key="k", mark=mark or None)
     try:

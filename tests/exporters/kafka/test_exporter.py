@@ -57,7 +57,7 @@ async def landed(house: House, topic: Topic, delivery: Delivery, exporter: Any =
     async def keep(mark: str) -> None:
         marks.append(mark)
 
-    own = exporter or KafkaExporter(topic, house.storage.small.of(LANDINGS), max_records=10)  # type: ignore[arg-type]
+    own = exporter or KafkaExporter(topic, house.storage.small.open_table(LANDINGS), max_records=10)  # type: ignore[arg-type]
     return await own.land(delivery, pieces(), keep)
 
 
@@ -96,7 +96,7 @@ async def test_a_copy_that_is_behind_parks(tmp_path: Path) -> None:
             with pytest.raises(Misconfigured, match="already has other records with numbers up to 20"):
                 await landed(house, topic, again)
         assert 20 == len(topic.messages)
-        await house.storage.small.of(LANDINGS).begin_edition()
+        await house.storage.small.open_table(LANDINGS).begin_edition()
 
 
 async def test_a_log_that_changed_under_a_delivery_parks(tmp_path: Path) -> None:

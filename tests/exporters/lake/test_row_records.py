@@ -16,7 +16,7 @@ from exporters.lake.formats import FORMATS
 from exporters.lake.partitions import FileFormat
 from exporters.lake.past.records import READ, past_record
 from spool.deliveries.protocols import PastRecord
-from spool.meters import millionths, quantity_of
+from spool.meters import quantity_from_millionths, quantity_in_millionths
 from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric, decimal_text
 from tests.exporters.lake.records import NOON, RECORDS
 
@@ -39,7 +39,10 @@ def kept_of(record: Record) -> Record:
     assert isinstance(record, Inference | UsageMetric)
     times = {"start_time": _us(record.start_time), "end_time": _us(record.end_time)}
     if isinstance(record, Inference):
-        meters = {name: quantity_of(millionths(quantity)) for name, quantity in record.meters.items()}
+        meters = {
+            name: quantity_from_millionths(quantity_in_millionths(quantity))
+            for name, quantity in record.meters.items()
+        }
         amounts = {"cost": _amount(record.cost), "estimated_cost": _amount(record.estimated_cost)}
         return replace(record, **times, **amounts, meters=meters)
     value = record.value if record.unit == TOKEN_UNIT else _amount(str(record.value))

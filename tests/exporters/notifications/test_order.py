@@ -95,5 +95,5 @@ async def _play(answers: list[str], steps: list[Step], groups: bool) -> None:
     assert [str(number) for number in range(added)] == [
         id for ids in receiver.messages.values() for id in ids
     ]
-    assert {SENT} >= {each.state for each in await registry.notices.over()}
-    assert [] == await registry.notices.waiting()
+    assert {SENT} >= {each.state for each in await registry.notices.finished_notifications()}
+    assert [] == await registry.notices.waiting_notifications()

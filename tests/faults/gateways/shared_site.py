@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from spool.postgres.log.entries import code
+from spool.postgres.log.entries import topic_code
 from spool.record import AI_TELEMETRY
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import KEEP_ALIVE, post
@@ -294,7 +294,7 @@ class SharedSite:
             sql.Identifier(self.schema)
         )
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            row = connection.execute(query, (code(AI_TELEMETRY) + 1,)).fetchone()
+            row = connection.execute(query, (topic_code(AI_TELEMETRY) + 1,)).fetchone()
         return int(row[0]) if row else 1
 
     def _gaps(self) -> Sequence[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from spool.postgres.log.entries import code
+from spool.postgres.log.entries import topic_code
 from spool.record import AI_TELEMETRY
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.faults.gateways.broken_database import ANSWERED_S, SPOOL, BrokenDatabase, BrokenPair
@@ -232,7 +232,7 @@ def sent_alone(broken: BrokenPair) -> SentAlone:
 
 
 NEWEST = f"""
-    SELECT (SELECT max(first) FROM gateways.entries WHERE topic = {code(AI_TELEMETRY)}),
+    SELECT (SELECT max(first) FROM gateways.entries WHERE topic = {topic_code(AI_TELEMETRY)}),
            (SELECT max(id) FROM gateways.commits WHERE octet_length(ids) > 0)"""
 
 

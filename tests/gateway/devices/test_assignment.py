@@ -50,7 +50,9 @@ async def test_rejected_calls_leave_no_session() -> None:
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"s" * 32)
     for id, state in (("gone", REVOKED), ("laptop", ENROLLED)):
-        await table.keep(Device(id=id, enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, state=state))
+        await table.replace_row(
+            Device(id=id, enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, state=state)
+        )
     outcome = Outcome(received=2)
     for place, (name, sessions) in enumerate((("gone", ["one", "both"]), ("laptop", ["both", "other"]))):
         record = Inference(id=bytes([place]) * 16, source="otel")
@@ -67,7 +69,9 @@ async def test_costs_of_programs_on_the_agents_machine_are_kept() -> None:
     """An agent forwards the costs of its programs. The gateway decides whether they count."""
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"s" * 32)
-    await table.keep(Device(id="laptop", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, state=ENROLLED))
+    await table.replace_row(
+        Device(id="laptop", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, state=ENROLLED)
+    )
     own = Bearer("device laptop", frozenset(), device="laptop")
     costs = []
     for bearer in (own, replace(own, is_local=True), replace(own, may_chain=True)):

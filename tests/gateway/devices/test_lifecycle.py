@@ -37,16 +37,16 @@ async def test_a_key_that_is_newer_than_what_is_known() -> None:
     device = Device(id="laptop", enrolled_at=began, enrolled_by="fleet", last_seen=began, generation=began)
     secret, later = keys.key_of(device), keys.key_of(replace(device, generation=began + 1))
     assert 503 == answer(keys, secret)
-    await table.keep(device)
+    await table.replace_row(device)
     assert answer(keys, secret) == 503
     assert answer(keys, later) == 503
-    await table.keep(replace(device, has_key=True))
+    await table.replace_row(replace(device, has_key=True))
     assert answer(keys, secret) == 200
     assert answer(keys, later) == 503
-    await table.keep(replace(device, generation=began + 1))
+    await table.replace_row(replace(device, generation=began + 1))
     assert answer(keys, secret) == 401
     assert answer(keys, later) == 503
-    await table.keep(replace(device, generation=began + 1, state=REVOKED))
+    await table.replace_row(replace(device, generation=began + 1, state=REVOKED))
     assert answer(keys, secret) == 401
     assert answer(keys, later) == 401
     await table.delete(["laptop"], [])

@@ -40,7 +40,7 @@ def rows(count: int) -> list[Row]:
     ]
 
 
-PEOPLE = People.of_installation(b"p")
+PEOPLE = People.for_installation(b"p")
 NOW = 1_800_000_000.0
 
 
@@ -150,8 +150,8 @@ async def test_others_have_their_turn_while_rows_are_shown() -> None:
         return row
 
     counting = asyncio.create_task(count())
-    with FairTurns().request("key") as work:
-        await work.begin()
+    with FairTurns().new_request("key") as work:
+        await work.set_party()
         await work.run(
             envelope(
                 replace(INSIGHTS, show=slow),

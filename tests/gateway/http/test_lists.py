@@ -24,7 +24,7 @@ from spool.sqlite.database import SqliteConnection, add_functions
 from tests.rounds import examples, part
 
 SECRET = b"s" * 32
-PEOPLE = People.of_installation(b"p")
+PEOPLE = People.for_installation(b"p")
 NOW = 1_800_000_000.0
 COLUMNS = ("id", "name", "size", "color")
 COLORS = ("blue", "green", "red")
@@ -389,7 +389,7 @@ async def test_a_filter_that_names_people_takes_every_form_of_a_name() -> None:
     listed: List[Row] = replace(
         THINGS, filters={"color": by_color}, identity=by_id, sorts={"id": by_id}, default_sort=("id", "asc")
     )
-    hashed = PEOPLE.hashed("ann@example.com")
+    hashed = PEOPLE.hash_address("ann@example.com")
     dice = random.Random(1)
     rows: list[Row] = [
         {**a_row(id, dice), "color": color}

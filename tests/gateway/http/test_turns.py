@@ -23,7 +23,7 @@ from gateway.normalise.outcome import Options, Outcome
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.receivers.otlp_http import SLICED, read_export
 from spool.errors import AskedTooMuch
-from spool.ledger.queries import limit_of_question
+from spool.ledger.queries import running_limit
 from spool.turns.fair_turns import FairTurns
 
 CALL = '{"id": "x", "call_type": "completion", "model": "m", "prompt_tokens": 1, "completion_tokens": 2, '
@@ -121,9 +121,9 @@ async def test_slices_of_who_is_alone_stay_on_the_loop(
     monkeypatch.setattr(http_turns, "ALONE_S", 60.0)
     fair = FairTurns()
     for number in range(others):
-        fair.enter(fair.party(f"other {number}"))
-    with fair.request("own") as work:
-        await work.begin()
+        fair.note_request(fair.active_party(f"other {number}"))
+    with fair.new_request("own") as work:
+        await work.set_party()
         assert places == await places_of(3)
 
 
@@ -273,8 +273,8 @@ async def test_a_job_is_charged_to_its_party() -> None:
         yield
 
     async def request(name: str) -> float:
-        with turns.request(name) as work:
-            await work.begin()
+        with turns.new_request(name) as work:
+            await work.set_party()
             assert work.party is not None
             before = work.party.used
             await together.run(job())
@@ -282,8 +282,8 @@ async def test_a_job_is_charged_to_its_party() -> None:
 
     assert 0.01 <= await asyncio.create_task(request("alone"))
     assert [None] == ran_in
-    with turns.request("other") as work:
-        await work.begin()
+    with turns.new_request("other") as work:
+        await work.set_party()
         task = asyncio.create_task(request("alone"))
         await task
     assert [None, task] == ran_in
@@ -444,12 +444,12 @@ async def test_what_is_worked_on_knows_its_limit() -> None:
     questions = Questions(lambda: SETTINGS)
 
     async def work() -> int:
-        limit = await asyncio.create_task(asyncio.to_thread(limit_of_question))
+        limit = await asyncio.create_task(asyncio.to_thread(running_limit))
         assert limit is not None
         return limit.max_rows
 
     async def none(rows: int) -> int:
-        assert limit_of_question() is None
+        assert running_limit() is None
         return rows
 
     assert SETTINGS.max_summed_rows == await questions.answer("ada", work, none)

@@ -18,10 +18,10 @@ from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import NOT_AI, PART, Outcome
 from gateway.people.authentication.access import Bearer
 from spool.errors import SpoolFull
-from spool.identity import Identity, of_call
+from spool.identity import Identity, call_identity
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
-from spool.record import AI_TELEMETRY, DEVICE_KEYS, NS, AiRecord, Inference, UsageMetric, as_json
+from spool.record import AI_TELEMETRY, DEVICE_KEYS, NS, AiRecord, Inference, UsageMetric, record_to_json
 from spool.settings import SpoolSettings
 from spool.sqlite import in_memory
 from tests.moved_clock import MovedClock
@@ -72,7 +72,9 @@ def payload(*, uncertain: int = 0) -> Outcome:
     for number in range(MANY):
         call = Inference(id=b"", source="otel", request_id=str(number))
         outcome.add(
-            call, of_call(call, response_id=f"chatcmpl-{number:032d}"), device="d" if number == PART else None
+            call,
+            call_identity(call, response_id=f"chatcmpl-{number:032d}"),
+            device="d" if number == PART else None,
         )
         outcome.pack()
     return outcome
@@ -118,16 +120,16 @@ async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: Log
     ):
         outcome = Outcome(received=1)
         call = Inference(id=b"", source="otel", request_id=str(number))
-        outcome.add(call, of_call(call, response_id=f"chatcmpl-{number:032d}"))
+        outcome.add(call, call_identity(call, response_id=f"chatcmpl-{number:032d}"))
         await intake(log).take(outcome, bearer)
     again = Outcome(received=1)
     call = Inference(id=b"", source="otel", request_id="0")
-    again.add(call, of_call(call, response_id=f"chatcmpl-{0:032d}"))
+    again.add(call, call_identity(call, response_id=f"chatcmpl-{0:032d}"))
     await intake(log).take(again, Bearer("another", frozenset()))
     entries = await log.read(AI_TELEMETRY, 1, 9)
     kept = [record for entry in entries for record in entry.records if isinstance(record, Inference)]
     assert ["sender", DEVICE_KEYS, None] == [record.sender_key for record in kept]
-    assert "sender_key" not in as_json(kept[0])
+    assert "sender_key" not in record_to_json(kept[0])
 
 
 async def test_after_a_failure_half_way_the_repeat_adds_only_what_is_missing(log: Log) -> None:
@@ -202,7 +204,7 @@ def told(source: str, *, start: int = 1_790_000_000, **fields: str) -> Outcome:
     """Create a report of a local server's call, as one source sends it."""
     outcome = Outcome(received=1)
     call = Inference(id=b"", source=source, start_time=start * NS, input_tokens=5, output_tokens=1, **fields)  # type: ignore[arg-type]
-    outcome.add(call, of_call(call, response_id="chatcmpl-7"))
+    outcome.add(call, call_identity(call, response_id="chatcmpl-7"))
     return outcome
 
 
@@ -257,7 +259,7 @@ def event(**fields: Any) -> Outcome:
     """Create the report of a call as the sender's events or spans have it."""
     sessions = fields.pop("sessions", ())
     record = Inference(id=b"", source="codex", request_id="r", **fields)
-    return report(record, of_call(record, response_id="resp_0123456789abcdef"), sessions=sessions)
+    return report(record, call_identity(record, response_id="resp_0123456789abcdef"), sessions=sessions)
 
 
 def counter(number: int, **fields: Any) -> Outcome:

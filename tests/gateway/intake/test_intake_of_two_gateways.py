@@ -145,9 +145,9 @@ async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -
     assert len(metrics) == 4
     assert {metric.shadow for metric in metrics} == {True}
 
-    assert 0 == await a.storage.heard.forget(clock.now() - WINDOW_S)
+    assert 0 == await a.storage.heard.delete_old(clock.now() - WINDOW_S)
     clock.move(KEEP_EVERY_S)
-    assert 0 < await a.storage.heard.forget(clock.now())
+    assert 0 < await a.storage.heard.delete_old(clock.now())
     books = await a.storage.log.verify()
     assert list(books.imbalances) == []
     assert books.topics[AI_TELEMETRY].get("pending", 0) == 0
@@ -172,4 +172,4 @@ async def test_a_new_conversation_is_one_row(two: tuple[Gateway, Gateway], clock
     asked = [caller_digest("session", f"s{number}") for number in range(100)]
     others = [caller_digest("user", "u1"), caller_digest("service", "svc")]
     assert 102 == len(await a.storage.heard.find([*asked, *others]))
-    assert 102 == await a.storage.heard.forget(clock.now() + 1)
+    assert 102 == await a.storage.heard.delete_old(clock.now() + 1)

@@ -14,7 +14,7 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
-from spool.identity import Identity, digest, of_call
+from spool.identity import Identity, call_identity, hash_parts
 from spool.record import NS, Inference, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, open_spool
@@ -56,7 +56,7 @@ class Running:
                 request_model="claude-opus-4-8",
                 tags={"service": "svc"},
             )
-            outcome.add(call, of_call(call, own_id=str(number)))
+            outcome.add(call, call_identity(call, own_id=str(number)))
             call.id = outcome.identities[-1].id
         await self.intake.take(outcome, Bearer(key, frozenset()))
 
@@ -66,7 +66,7 @@ class Running:
             id=b"", source="claude_code", name="tokens", session=session, tags={"service": "svc"}
         )
         outcome = Outcome(received=1)
-        outcome.add(metric, Identity(digest(7, session, self.clock.now())))
+        outcome.add(metric, Identity(hash_parts(7, session, self.clock.now())))
         metric.id = outcome.identities[0].id
         await self.intake.take(outcome, Bearer("counters", frozenset()))
         return metric.shadow
@@ -119,7 +119,7 @@ async def test_a_key_that_floods_pushes_out_nobody_elses_over_a_restart(tmp_path
     await running.take_calls(1, 1, key="other")
     await running.take_calls(2, 2000, key="flood")
     assert await running.is_repeat("s1")
-    await running.spool.heard.forget(0.0)
+    await running.spool.heard.delete_old(0.0)
     await running.restart()
     assert await running.is_repeat("s1")
     assert not await running.is_repeat("s2")

@@ -24,9 +24,9 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.log.amendments import PARTS
-from spool.record import AI_TELEMETRY, NS, Inference, as_json
+from spool.record import AI_TELEMETRY, NS, Inference, record_to_json
 from spool.settings import SpoolSettings
 from spool.sqlite import in_memory
 from tests.moved_clock import MovedClock
@@ -72,7 +72,7 @@ async def told(order: Sequence[Inference], cuts: Sequence[bool]) -> tuple[dict[s
     intake = Intake(storage.log, attribution=Attribution(Config()), prices=prices(), shadows=Shadows(clock))
     outcome = Outcome()
     for place, report in enumerate(order):
-        outcome.add(msgspec.structs.replace(report), of_call(report, response_id=TRUTH["request_id"]))
+        outcome.add(msgspec.structs.replace(report), call_identity(report, response_id=TRUTH["request_id"]))
         outcome.received += 1
         if place + 1 == len(order) or cuts[place]:
             await intake.take(outcome, SENDER)
@@ -83,7 +83,7 @@ async def told(order: Sequence[Inference], cuts: Sequence[bool]) -> tuple[dict[s
     conflicts = (await storage.log.books()).topics[AI_TELEMETRY].get("conflict", 0)
     await storage.close()
     assert record is not None
-    row = as_json(record)
+    row = record_to_json(record)
     assert order[0].source == row.pop("source")
     return row, conflicts
 

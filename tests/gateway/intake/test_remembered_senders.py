@@ -44,7 +44,7 @@ class StoredSenders:
     async def find(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         return [row for caller in callers for row in self._of_callers.get(caller, {}).items()]
 
-    async def forget(self, before: float) -> int:
+    async def delete_old(self, before: float) -> int:
         return 0
 
 

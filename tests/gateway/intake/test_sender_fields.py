@@ -23,7 +23,7 @@ from gateway.normalise.outcome import PART, Options, Outcome
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.people.authentication.access import Bearer
 from spool.errors import SpoolError, SpoolUnavailable
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.log.protocols import Log
 from spool.record import Inference
 from spool.registry.registry import Registry
@@ -66,7 +66,7 @@ def payload(*calls: dict[str, Any], version: str | None = "1.0", first: int = 0)
     for number, fields in enumerate(calls, start=first):
         call = Inference(id=b"", source="kong", provider="openai", operation="chat", **fields)
         call.request_id = f"chatcmpl-{number:032}"
-        outcome.add(call, of_call(call, response_id=call.request_id), version=version)
+        outcome.add(call, call_identity(call, response_id=call.request_id), version=version)
     return outcome
 
 

@@ -18,7 +18,7 @@ from gateway.intake.shadows import (
     senders_to_keep,
 )
 from gateway.normalise.reading.token_metrics import OPERATION, USAGE
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.log.values import Entry, Submission
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.settings import SpoolSettings
@@ -50,7 +50,7 @@ def counter(source: str = "claude_code", service: str = "claude-code", **fields:
 
 
 async def put_on_record(spool: SqliteSpool, *records: Inference) -> None:
-    identities = [of_call(record, own_id=str(number)) for number, record in enumerate(records)]
+    identities = [call_identity(record, own_id=str(number)) for number, record in enumerate(records)]
     for record, identity in zip(records, identities, strict=True):
         record.id = identity.id
     submission = Submission(topic=AI_TELEMETRY, received=len(records), records=records, identities=identities)

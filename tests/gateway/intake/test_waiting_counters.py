@@ -24,13 +24,13 @@ from gateway.intake.take_backs import Counted
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
-from spool.identity import Identity, digest
+from spool.identity import Identity, hash_parts
 from spool.ledger.sums import HourlySums
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, NS, Inference, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, in_memory
-from spool.sqlite.partial_reports import follow
+from spool.sqlite.partial_reports import write_changes
 from tests.gateway.intake.shared_reports import SharedHeard, SharedReports
 from tests.moved_clock import MovedClock
 from tests.rounds import examples
@@ -159,7 +159,7 @@ def call(family: Family, number: int, at_s: float) -> Outcome:
         tags={"service": "svc"},
         **family.call,
     )
-    outcome.add(record, Identity(digest(5, family.call["source"], str(number))))
+    outcome.add(record, Identity(hash_parts(5, family.call["source"], str(number))))
     if family.window is not None:
         outcome.note_session(record, family.window)
     return outcome
@@ -172,12 +172,12 @@ def counters(family: Family, number: int, at_s: float) -> Outcome:
         metric = UsageMetric(
             id=b"", name="tokens", token_type=token_type, tags={"service": "svc"}, **family.counter
         )
-        series, time = digest(9, repr(family), token_type), int(at_s * NS) + number
+        series, time = hash_parts(9, repr(family), token_type), int(at_s * NS) + number
         if family.cumulative:
             outcome.add_point(CounterPoint(series, int(at_s * NS), time, tokens * number, metric))
         else:
             metric.value, metric.end_time = tokens, time
-            outcome.add(metric, Identity(digest(7, series.hex(), number)))
+            outcome.add(metric, Identity(hash_parts(7, series.hex(), number)))
     return outcome
 
 
@@ -332,7 +332,7 @@ def agent(began: float, **fields: Any) -> Outcome:
         operation="invoke_agent",
         **{"session": "s1", "trace_id": "t1", **fields},
     )
-    outcome.add(record, Identity(digest(4, "t1", "agent")))
+    outcome.add(record, Identity(hash_parts(4, "t1", "agent")))
     return outcome
 
 
@@ -803,7 +803,7 @@ def test_damaged_ones_do_not_stop_a_start(caplog: pytest.LogCaptureFixture) -> N
             await running.take(counters(FAMILIES[name], 1, began))
         first, *_ = await running.spool.partial_reports.load()
         changed = {first.key: first._replace(body=b"\x93")}
-        await running.spool.database.transaction(lambda connection: follow(connection, changed))
+        await running.spool.database.transaction(lambda connection: write_changes(connection, changed))
         await running.restart()
         running.clock.move(WAIT_S)
         await running.counters.release()

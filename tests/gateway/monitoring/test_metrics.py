@@ -326,9 +326,9 @@ async def test_loop_lag_sees_a_loop_that_was_held(monkeypatch: pytest.MonkeyPatc
     delay that clients notice. The task begins to measure with the first request.
     """
     lag, turns = Metrics().lag, FairTurns()
-    task = asyncio.create_task(lag.run(turns.activity))
+    task = asyncio.create_task(lag.run(turns.wait_for_activity))
     await asyncio.sleep(0)
-    turns.party("first request")
+    turns.active_party("first request")
     for _ in range(3):
         await asyncio.sleep(0)
     loop = asyncio.get_running_loop()

@@ -33,7 +33,7 @@ from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
 from tests.moved_clock import MovedClock
 
-PEOPLE = People.of_installation(b"p")
+PEOPLE = People.for_installation(b"p")
 INTERVAL_S = 60.0
 Query = list[tuple[str, str]]
 
@@ -49,7 +49,7 @@ class Fleet:
         """Add or change a device."""
         now = self.clock.now()
         known = self.table.find(id) or Device(id=id, enrolled_at=now, enrolled_by="fleet", last_seen=now)
-        await self.table.keep(replace(known, **fields))
+        await self.table.replace_row(replace(known, **fields))
 
     async def delete(self, id: str) -> None:
         await self.table.delete([id], [])
@@ -134,7 +134,7 @@ async def test_reports_pay_for_states_that_fall_due(fleet: Fleet) -> None:
     for _ in range(20):
         fleet.clock.move(INTERVAL_S)
         for device in fleet.table.all():
-            fleet.table.touch(device.id, seen(fleet.clock.now()))
+            fleet.table.change_soon(device.id, seen(fleet.clock.now()))
     assert await calls_of(fleet, []) < 1.2 * counted
 
 

@@ -106,7 +106,7 @@ class Site:
 
     @property
     def path(self) -> str:
-        cluster = self.server.app.services.storage.clusters.named(
+        cluster = self.server.app.services.storage.clusters.find_by_name(
             CLUSTER.account, CLUSTER.region, CLUSTER.name
         )
         assert cluster is not None
@@ -256,13 +256,13 @@ async def test_a_change_in_between_is_not_written_over(site: Site, monkeypatch: 
     """
     await site.change(SLOW)
     answer = site.api.put
-    read = site.server.app.services.storage.container_files.status_taken
+    read = site.server.app.services.storage.container_files.has_newest_status
 
     async def status_taken(*words: Any, **more: Any) -> bool:
         answer("configmaps", CONFIG_MAP, data={"config.json": json.dumps(QUICK)})
         return await read(*words, **more)
 
-    monkeypatch.setattr(site.server.app.services.storage.container_files, "status_taken", status_taken)
+    monkeypatch.setattr(site.server.app.services.storage.container_files, "has_newest_status", status_taken)
     code, said = await site.run()
     assert code == 1
     assert "modified" in said

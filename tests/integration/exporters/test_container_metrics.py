@@ -169,7 +169,7 @@ async def test_a_refused_file_holds_no_other(serve: Serve, tmp_path: Path) -> No
         async with syncing(server, upstream(service.url, tmp_path)) as sync:
             await until(lambda: (1, 1) == (sync.state().queued, sync.state().refused))
             assert 1 == len(service.objects)
-    found = await kept(server).rows.select("unsent", now=1e12, limit=9)
+    found = await kept(server).rows.select_files("unsent", now=1e12, limit=9)
     assert ["400 no parquet"] == [file.problem for file in found]
 
 
@@ -177,11 +177,11 @@ async def test_damaged_bytes_never_leave(serve: Serve, tmp_path: Path) -> None:
     """If stored bytes are damaged, the agent is asked to send the file again. Then it arrives complete."""
     server, key = await made(serve)
     await agent.ship(server, {"one": b"metrics"}, key)
-    [file] = await kept(server).due(FILE, limit=1)
+    [file] = await kept(server).due_files(FILE, limit=1)
     path = server.app.config.data_dir / "container-files" / file.id
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     async with running(FakeService()) as service, syncing(server, upstream(service.url, tmp_path)):
-        await until(lambda: kept(server).sums.number("damaged", FILE))
+        await until(lambda: kept(server).sums.sum_term("damaged", FILE))
         answer = await agent.announce(server, ["two"], key)
         [asked] = json.loads(answer.headers["X-CloudZero-Replay"])
         await agent.put(server, asked["url"], b"metrics")
@@ -198,8 +198,8 @@ async def test_two_gateways_chain(serve: Serve, tmp_path: Path) -> None:
     near = await serve(config=Config(spool=SpoolSettings(hold=0), upstream=settings))
     agents = await near.make_key("agent", scopes=agent.SCOPES)
     await agent.ship(near, {"one": b"metrics", "two": b"more"}, agents)
-    await until(lambda: kept(near).sums.number("delivered", FILE) == 2)
-    assert 2 == kept(far).sums.number("uploaded", FILE)
+    await until(lambda: kept(near).sums.sum_term("delivered", FILE) == 2)
+    assert 2 == kept(far).sums.sum_term("uploaded", FILE)
     [route] = [one for one in near.app.services.operators.spool.syncs() if one.topic == "container-metrics"]
     assert route.name == "upstream/container-metrics"
     assert route.state == "running"

@@ -21,7 +21,7 @@ from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
 from exporters.settings import DestinationSettings, UpstreamSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import PARKED
-from spool.record import Record, as_json
+from spool.record import Record, record_to_json
 from tests.documents import blocks
 from tests.exporters.spools import Spooled, call, counter, spooled
 from tests.exporters.upstream import FakeUpstream, Reply
@@ -88,7 +88,7 @@ async def test_each_destination_gets_everything(
         for destination in destinations:
             await settled(spool, f"{destination.name}/ai-telemetry")
     expected: list[Record] = [call(1), call(2, shadow=True), counter(3), call(4)]
-    assert [as_json(record) for record in expected] == [
+    assert [record_to_json(record) for record in expected] == [
         orjson.loads(line) for line in archive.read_bytes().splitlines()
     ]
     otlp = [request for request in upstream.accepted if request.path.startswith("/otel/")]
@@ -101,7 +101,7 @@ async def test_each_destination_gets_everything(
     (hook,) = [request for request in upstream.accepted if request.path == "/hook"]
     assert {
         "topic": "ai-telemetry",
-        "records": [as_json(record) for record in (call(1), counter(3), call(4))],
+        "records": [record_to_json(record) for record in (call(1), counter(3), call(4))],
     } == (orjson.loads(hook.body))
     timestamp = hook.headers["tollhouse-timestamp"]
     assert sign("s3cret", timestamp, hook.raw) == hook.headers["tollhouse-signature"]

@@ -23,7 +23,7 @@ from exporters.service.paths import Paths
 from exporters.service.upstream_client import Keyring, UpstreamClient, build_client
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
-from spool.devices.device import PENDING, REVOKED, Device, of_known
+from spool.devices.device import PENDING, REVOKED, Device, require_known
 from spool.devices.table import DeviceTable
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from spool.sqlite.devices import SqliteDevices
@@ -40,7 +40,7 @@ def device(id: str, **fields: Any) -> Device:
 
 def beaten(one: Device, records: int = 1) -> Device:
     beat = json.dumps({"spool": {"records": records}}).encode()
-    return one.updated(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat)
+    return one.with_changes(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat)
 
 
 @dataclass
@@ -101,7 +101,7 @@ async def test_the_enrolment_comes_first(site: DeviceSite) -> None:
     The enrolment is sent first, then the newest heartbeat with the device's report. Then nothing is sent
     until a change.
     """
-    await site.table.keep(
+    await site.table.replace_row(
         beaten(device("d1", hostname="mill", labels={"team": "search"}, fingerprint="f"), 7)
     )
     async with site.syncing() as sync:
@@ -114,7 +114,7 @@ async def test_the_enrolment_comes_first(site: DeviceSite) -> None:
         assert {"plane-secret"} == {one.headers["authorization"] for one in (enrol, heartbeat)}
         before = site.table.find("d1")
         assert before is not None
-        await site.table.keep(beaten(before, 8))
+        await site.table.replace_row(beaten(before, 8))
         await site.until(lambda: len(site.upstream.accepted) == 3)
         assert 8 == json.loads(site.upstream.accepted[2].body)["spool"]["records"]
     assert [("enroll", "d1"), ("heartbeat", "d1"), ("heartbeat", "d1")] == site.told()
@@ -125,7 +125,7 @@ async def test_newest_state_only(site: DeviceSite) -> None:
     one = device("d1")
     for n in range(100):
         one = beaten(one, n)
-        await site.table.keep(one)
+        await site.table.replace_row(one)
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().queued == 0)
     assert [("enroll", "d1"), ("heartbeat", "d1")] == site.told()
@@ -139,14 +139,14 @@ def has_accepted(site: DeviceSite, count: int) -> bool:
 async def test_a_device_that_only_pings(site: DeviceSite) -> None:
     """The upstream learns that a device is alive. It gets no old time, which would look like a wrong clock."""
     beat = json.dumps({"sent_at": 2.0, "os": "debian 12"}).encode()
-    await site.table.keep(device("d1").updated(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat))
+    await site.table.replace_row(device("d1").with_changes(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat))
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().queued == 0)
-        site.table.touch("d1", lambda known: replace(known, last_seen=2.0 + device_sync.ALIVE_S - 1))
+        site.table.change_soon("d1", lambda known: replace(known, last_seen=2.0 + device_sync.ALIVE_S - 1))
         assert 0 == sync.state().queued
         for number in (1, 2):
             alive = partial(replace, last_seen=2.0 + number * device_sync.ALIVE_S)
-            site.table.touch("d1", alive)
+            site.table.change_soon("d1", alive)
             await site.upstream.until(partial(has_accepted, site, 2 + number))
         await site.until(lambda: sync.state().queued == 0)
     assert ["enroll", "heartbeat", "heartbeat", "heartbeat"] == [stream for stream, _ in site.told()]
@@ -158,8 +158,10 @@ async def test_a_device_that_only_pings(site: DeviceSite) -> None:
 async def test_a_late_heartbeat_is_no_clock_that_is_behind(site: DeviceSite) -> None:
     """The next Tollhouse gets the time that the device's clock shows now, however long the heartbeat waited."""
     beat = json.dumps({"sent_at": 2.0, "os": "debian 12"}).encode()
-    late = device("d1").updated(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat, clock_offset_s=-7200.0)
-    await site.table.keep(late)
+    late = device("d1").with_changes(
+        last_heartbeat=2.0, last_seen=2.0, heartbeat=beat, clock_offset_s=-7200.0
+    )
+    await site.table.replace_row(late)
     began = time.time()
     async with site.syncing(tells_changes=True) as sync:
         await site.until(lambda: sync.state().queued == 0)
@@ -172,11 +174,13 @@ async def test_a_revocation_overtakes_a_fleet(site: DeviceSite, monkeypatch: pyt
     """A revocation is sent before the heartbeats that wait, even if it happens while they are sent."""
     monkeypatch.setattr(device_sync, "ROUND_S", 0.0)
     lost = replace(beaten(device("lost")), upstream_id="lost", sent_version=99, last_seen=9e9)
-    await site.table.keep(lost)
-    await asyncio.gather(*(site.table.keep(beaten(device(f"d{n:03}"))) for n in range(200)))
+    await site.table.replace_row(lost)
+    await asyncio.gather(*(site.table.replace_row(beaten(device(f"d{n:03}"))) for n in range(200)))
     async with site.syncing(tells_changes=True) as sync:
         await site.until(lambda: len(site.upstream.accepted) >= 20)
-        await site.table.update("lost", of_known(lambda known: replace(known, state=REVOKED, version=100)))
+        await site.table.update(
+            "lost", require_known(lambda known: replace(known, state=REVOKED, version=100))
+        )
         sent = len(site.upstream.accepted)
         await site.until(lambda: ("enroll", "lost") in site.told())
         assert site.told().index(("enroll", "lost")) <= sent + 20
@@ -187,12 +191,12 @@ async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: DeviceS
     """
     If an operator labels a device, the device is enrolled upstream again with the label. Its heartbeat follows.
     """
-    await site.table.keep(beaten(device("d1")))
+    await site.table.replace_row(beaten(device("d1")))
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().queued == 0)
         before = site.table.find("d1")
         assert before is not None
-        await site.table.keep(before.updated(facts=True, operator_labels={"team": "ads"}))
+        await site.table.replace_row(before.with_changes(facts=True, operator_labels={"team": "ads"}))
         await site.until(lambda: len(site.upstream.accepted) == 4)
         await site.until(lambda: sync.state().queued == 0)
     assert ["enroll", "heartbeat", "enroll", "heartbeat"] == [what for what, _ in site.told()]
@@ -203,7 +207,7 @@ async def test_the_upstreams_own_id_is_kept_and_used(site: DeviceSite) -> None:
     """Heartbeats name the device by the upstream's id."""
     answer = b'{"device": {"id": "up-77", "state": "enrolled"}}'
     site.upstream.judge = lambda request: Reply(200, answer, "application/json")
-    await site.table.keep(beaten(device("d1")))
+    await site.table.replace_row(beaten(device("d1")))
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().queued == 0)
     assert [("enroll", "d1"), ("heartbeat", "up-77")] == site.told()
@@ -228,7 +232,7 @@ async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status
 
     site.upstream.judge = judge
     for n in range(10):
-        await site.table.keep(beaten(device(f"d{n}", last_seen=float(n))))
+        await site.table.replace_row(beaten(device(f"d{n}", last_seen=float(n))))
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().queued == 1)
         held = site.table.find("d3")
@@ -237,11 +241,11 @@ async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status
         assert held.held == f"{status} another device has this name{refused_key}"
         assert sync.state().refused == 1
         assert sync.state().state == "running"
-        await site.table.keep(beaten(held))  # a heartbeat does not cause another attempt
-        await site.table.keep(beaten(device("d10", last_seen=10.0)))
+        await site.table.replace_row(beaten(held))  # a heartbeat does not cause another attempt
+        await site.table.replace_row(beaten(device("d10", last_seen=10.0)))
         await site.until(lambda: ("heartbeat", "d10") in site.told())
         assert 1 == sum(json.loads(one.body)["device_id"] == "d3" for one in site.upstream.requests)
-        await site.table.keep(held.updated(facts=True, user="ada"))
+        await site.table.replace_row(held.with_changes(facts=True, user="ada"))
         await site.until(lambda: sync.state().queued == 0)
     kept = site.table.find("d3")
     assert kept is not None and kept.held is None
@@ -257,7 +261,7 @@ async def test_a_refused_key_or_address_parks_the_sync(site: DeviceSite, status:
         Reply(status, b"no", "text/plain") if request.headers["authorization"] == "plane-secret" else None
     )
     for n in range(20):
-        await site.table.keep(beaten(device(f"d{n}")))
+        await site.table.replace_row(beaten(device(f"d{n}")))
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().state == "parked")
         assert str(sync.state().reason).startswith(str(status))
@@ -275,7 +279,7 @@ async def test_a_refused_key_or_address_parks_the_sync(site: DeviceSite, status:
 async def test_no_key_covers_it(site: DeviceSite) -> None:
     """Without a key for the scope, nothing is sent, and the reason names the scope."""
     site.keys = ()
-    await site.table.keep(device("d1"))
+    await site.table.replace_row(device("d1"))
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().state == "parked")
         assert ENROLL in str(sync.state().reason)
@@ -284,13 +288,13 @@ async def test_no_key_covers_it(site: DeviceSite) -> None:
 
 async def test_pending_and_revoked_devices_stay_in_the_server(site: DeviceSite) -> None:
     """Pending and revoked devices are sent only after an operator approves them."""
-    await site.table.keep(device("pending", state=PENDING))
-    await site.table.keep(beaten(device("revoked", state=REVOKED)))
-    await site.table.keep(device("d1"))
+    await site.table.replace_row(device("pending", state=PENDING))
+    await site.table.replace_row(beaten(device("revoked", state=REVOKED)))
+    await site.table.replace_row(device("d1"))
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().queued == 0)
         assert [("enroll", "d1")] == site.told()
-        await site.table.keep(replace(device("pending"), version=2, facts_version=2))
+        await site.table.replace_row(replace(device("pending"), version=2, facts_version=2))
         await site.until(lambda: len(site.upstream.accepted) == 2)
 
 
@@ -301,7 +305,7 @@ async def test_passing_failures_are_tried_again(site: DeviceSite, reply: Reply) 
     """After no answer, a 429 or a 5xx, the sync tries again later and everything arrives."""
     site.upstream.answers.extend([reply] * 5)
     for n in range(5):
-        await site.table.keep(beaten(device(f"d{n}")))
+        await site.table.replace_row(beaten(device(f"d{n}")))
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().queued == 0)
         assert sync.state().state == "running"
@@ -314,7 +318,7 @@ async def test_passing_failures_are_tried_again(site: DeviceSite, reply: Reply) 
 async def test_an_empty_path_sends_nothing(site: DeviceSite) -> None:
     """With an empty path the operator switched the stream off, so the sync is parked with that reason."""
     site.paths = {"enroll": ""}
-    await site.table.keep(device("d1"))
+    await site.table.replace_row(device("d1"))
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().state == "parked")
     assert [] == site.upstream.requests
@@ -328,7 +332,7 @@ async def test_a_cost_service_gets_no_times_of_uses(site: DeviceSite, *, is_toll
     beat = json.dumps(
         {"assistants": {"claude-code": published | uses}, "policy": policy, "serial_hash": "cd" * 32}
     ).encode()
-    await site.table.keep(device("d1").updated(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat))
+    await site.table.replace_row(device("d1").with_changes(last_heartbeat=2.0, last_seen=2.0, heartbeat=beat))
     async with site.syncing(tells_changes=is_tollhouse) as sync:
         await site.until(lambda: sync.state().queued == 0)
         sent = json.loads(site.upstream.accepted[1].body)

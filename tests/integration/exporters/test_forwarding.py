@@ -150,7 +150,7 @@ async def test_one_poison_record_is_found_and_set_aside(site: Site, poison: int)
     assert len(site.upstream.requests) <= 25
     assert {record_id(n).hex() for n in range(1, 1001) if n != poison} == set(site.upstream.ids)
     assert 999 == len(site.upstream.ids)
-    (letter,) = await site.server.deliveries.dead()
+    (letter,) = await site.server.deliveries.dead_letters()
     assert letter.number == poison
     assert letter.error == "400 no such model, said to [key]"
     assert letter.status == "400"
@@ -167,7 +167,7 @@ async def test_a_lone_poison_record_does_not_block_what_comes_after(site: Site) 
     async with site.forwarding():
         await site.until(lambda state: state.state == "refusing")
         await site.upstream.until(lambda: len(site.upstream.requests) >= 4)
-        assert [] == list(await site.server.deliveries.dead())
+        assert [] == list(await site.server.deliveries.dead_letters())
         await site.server.add(calls(2, 3))
         await site.until_settled()
     assert ids(calls(2, 3)) == sorted(site.upstream.ids, key=ids(calls(2, 3)).index)
@@ -242,7 +242,7 @@ async def test_answers_that_blame_key_or_address_park(site: Site, status: int) -
         assert state.reason.startswith(f"{status} moved")
         assert (status == 401) == state.reason.endswith("(key telemetry)")
         assert 1 == len(site.upstream.requests)
-        await site.leases.wake(ROUTE)
+        await site.leases.wake_tasks(ROUTE)
         await site.until_settled()
     assert {"/v1/traces"} == {request.path for request in site.upstream.requests}
 
@@ -257,7 +257,7 @@ async def test_who_looks_while_a_route_parks_sends_nothing(
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(401, b"who?", "text/plain"))
     deliveries, given_back, looks = site.server.deliveries, asyncio.Event(), count(1)
-    due, retry = deliveries.due, deliveries.retry
+    due, retry = deliveries.take_due, deliveries.retry
 
     async def due_late(*args: Any, **named: Any) -> Delivery | None:
         look = next(looks)
@@ -274,7 +274,7 @@ async def test_who_looks_while_a_route_parks_sends_nothing(
         for _ in range(50):
             await site.server.state()
 
-    monkeypatch.setattr(deliveries, "due", due_late)
+    monkeypatch.setattr(deliveries, "take_due", due_late)
     monkeypatch.setattr(deliveries, "retry", retry_with_others)
     async with site.forwarding():
         state = await site.until(lambda state: state.state == "parked")
@@ -460,7 +460,7 @@ async def test_a_record_that_otlp_has_no_room_for_is_set_aside(site: Site, field
     async with site.forwarding():
         await site.until_settled()
     assert {"delivered": 8, "dead": 1} == await site.server.terms()
-    (letter,) = await site.server.deliveries.dead()
+    (letter,) = await site.server.deliveries.dead_letters()
     assert letter.number == 5
     assert letter.status == "unsendable"
     assert "cannot be encoded as OTLP" in letter.error
@@ -478,7 +478,7 @@ async def test_a_dead_letter_can_be_sent_when_its_entry_is_gone(site: Site) -> N
             lambda connection: connection.execute("DELETE FROM entries")
         )
         site.upstream.judge = lambda request: None
-        (letter,) = await site.server.deliveries.dead()
+        (letter,) = await site.server.deliveries.dead_letters()
         assert 1 == await site.server.deliveries.dead_retry([letter.id])
         routes.poke()
         await site.until_settled()
@@ -554,11 +554,11 @@ async def test_one_record_that_is_rejected_alone_is_set_aside_once_others_pass(s
         await site.until_settled()
         await site.server.add(calls(11, 11))
         await site.until(lambda state: state.state == REFUSING)
-        assert [] == list(await site.server.deliveries.dead())
+        assert [] == list(await site.server.deliveries.dead_letters())
         await site.server.add(calls(12, 13))
         await site.until_settled()
         await site.until(lambda state: state.state == "running")
-    (letter,) = await site.server.deliveries.dead()
+    (letter,) = await site.server.deliveries.dead_letters()
     assert letter.number == 11
     assert letter.error == "200, but 1 of 1 items are rejected: not taken"
     assert letter.status == "200"

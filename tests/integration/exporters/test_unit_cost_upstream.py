@@ -78,7 +78,7 @@ class UnitCostSite:
         context = UpstreamContext(
             log=spool.log,
             streams=spool.streams,
-            learn=spool.book.learn,
+            learn=spool.book.learn_streams,
             locks=ConnectionLocks(),
             id_upstream=lambda drop: drop.upstream_id or drop.connection_id,
             single_writer=single_writer,
@@ -156,7 +156,7 @@ async def test_a_sum_without_a_clear_answer_is_never_sent_twice(site: UnitCostSi
     async with site.forwarding():  # start again; a restart must not change the counts
         await site.until({"unknown": 1, "delivered": 1})
     assert 2 == len(site.upstream.requests)
-    (unknown,) = await site.spool.deliveries.unknowns()
+    (unknown,) = await site.spool.deliveries.unknown_deliveries()
     assert unknown.route == ROUTE
     assert unknown.first == 1
     assert unknown.last == 1
@@ -180,11 +180,11 @@ async def test_an_operator_settles_what_is_unknown(site: UnitCostSite) -> None:
     await site.add(operation(1, stream="a"), operation(2, stream="b"))
     async with site.forwarding() as routes:
         await site.until({"unknown": 2})
-        first, second = await site.spool.deliveries.unknowns()
-        await site.spool.deliveries.resolve(first.id, sent=True)
+        first, second = await site.spool.deliveries.unknown_deliveries()
+        await site.spool.deliveries.settle_unknown(first.id, sent=True)
         await site.until({"unknown": 1, "delivered": 1})
         assert 2 == len(site.upstream.requests)
-        await site.spool.deliveries.resolve(second.id, sent=False)
+        await site.spool.deliveries.settle_unknown(second.id, sent=False)
         routes.poke()
         await site.until({"delivered": 2})
     assert ["a", "b", "b"] == [request.path.split("/")[5] for request in site.upstream.requests]

@@ -78,7 +78,7 @@ class Site:
             for number, id in enumerate(ids)
         ]
         for first in range(0, DEVICES, AT_ONCE):
-            await asyncio.gather(*map(self.lifecycle.table.keep, devices[first : first + AT_ONCE]))
+            await asyncio.gather(*map(self.lifecycle.table.replace_row, devices[first : first + AT_ONCE]))
 
     async def report(self, *, waits: bool) -> None:
         for first in range(0, DEVICES, AT_ONCE):

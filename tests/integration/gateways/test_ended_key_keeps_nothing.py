@@ -306,7 +306,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing_ever(self: BudgetEvaluator) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Follower, "look", nothing)
+    monkeypatch.setattr(Follower, "read_changes", nothing)
     monkeypatch.setattr(Follower, "read_rest", nothing)
     monkeypatch.setattr(changes, "LOOKED_S", 1e9)  # the gateway behaves as if it had just read the changes
     monkeypatch.setattr(HeldTasks, "run", never)
@@ -349,7 +349,7 @@ async def test_every_address(
     }, others
     assert "was deleted" in json.dumps(outcomes["export_traces"][1])
     assert before == kept(schema)
-    assert [] == devices.unenrolled()
+    assert [] == devices.unenrolled_names()
 
 
 async def test_a_device_that_is_named_under_such_a_key(
@@ -377,7 +377,7 @@ async def test_a_device_that_is_named_under_such_a_key(
     }
     _, own_key = await lifecycle.enrol(DeviceReport(id="laptop", want_key=True), bearers["fleet"], "")
     assert own_key is not None
-    await other.app.services.storage.devices.follow(["laptop"])
+    await other.app.services.storage.devices.catch_up(["laptop"])
     for name in keys:
         await registry.keys.delete(name, confirm=name, actor=ADA)
     await lifecycle.reset("laptop", ADA)

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from gateway.service.addresses.table import ADDRESSES
-from spool.record import as_json
+from spool.record import record_to_json
 from spool.registry.scopes import BILLING_DROP, CREATE_EVENT
 from spool.sqlite.reserve import FILE as RESERVE
 from tests.integration.conftest import ACTOR, Answer, Serve, Serving
@@ -88,7 +88,7 @@ async def sender(serving: Serving) -> str:
 
 
 async def everything(serving: Serving) -> list[dict[str, Any]]:
-    return [as_json(record) for topic in TOPICS for record in await kept(serving, topic)]
+    return [record_to_json(record) for topic in TOPICS for record in await kept(serving, topic)]
 
 
 def deleted() -> dict[str, Any]:

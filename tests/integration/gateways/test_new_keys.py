@@ -64,7 +64,7 @@ async def test_a_change_of_a_key_opens_at_the_other_gateway_at_once(
             await keys.edit(f"team {turn}", scopes=[INGEST, CREATE_EVENT], actor=ADA)
             assert 200 == (await other.send("/v1/events", event, key=secret)).status
             await keys.disable(f"team {turn}", actor=ADA)
-            await other.app.services.operators.installation.require_registry().followed()
+            await other.app.services.operators.installation.require_registry().wait_until_caught_up()
             assert 401 == (await other.send("/v1/traces", span, key=secret)).status
             await keys.enable(f"team {turn}", actor=ADA)
             assert 200 == (await other.send("/v1/traces", span, key=secret)).status
@@ -93,14 +93,14 @@ async def test_guesses_buy_no_look(
     """
     here, there = registries
     access, looks = Access(there, clock=MovedClock()), 0
-    news = PostgresRegistry.news
+    news = PostgresRegistry.changes_since
 
     async def counted(store: PostgresRegistry, since: int | None) -> object:
         nonlocal looks
         looks += 1
         return await news(store, since)
 
-    monkeypatch.setattr(PostgresRegistry, "news", counted)
+    monkeypatch.setattr(PostgresRegistry, "changes_since", counted)
     _, secret = await here.keys.create(name="new", scopes=[INGEST], actor=ADA)
 
     async def ask(secret: str, place: int) -> str:
@@ -113,7 +113,7 @@ async def test_guesses_buy_no_look(
     asked.append(asyncio.create_task(ask(secret, 1)))
     await asyncio.sleep(0)
     assert not any(each.done() for each in asked)
-    await there.follow()
+    await there.catch_up()
     *guesses, new = await asyncio.gather(*asked)
     assert set(guesses) == {"unknown_key"}
     assert new == "new"
@@ -121,7 +121,7 @@ async def test_guesses_buy_no_look(
     # If an address keeps guessing, its further requests are refused at once.
     more = [asyncio.create_task(ask(f"th_more-{place}", 1)) for place in range(GUESSES)]
     await asyncio.sleep(0)
-    await there.follow()
+    await there.catch_up()
     await asyncio.gather(*more)
     assert await ask("th_last", 1) == "too_many_attempts"
     assert looks == 2
@@ -136,7 +136,7 @@ async def test_what_is_not_known_is_no_refusal(
     here, there = registries
     access = Access(there, clock=MovedClock())
     _, known = await here.keys.create(name="known", scopes=[INGEST], actor=ADA)
-    await there.follow()
+    await there.catch_up()
     with pytest.raises(Refusal) as caught:
         await access.admit_of_now("th_unknown", INGEST, address="192.0.2.1")
     assert caught.value.status == 503
@@ -154,11 +154,11 @@ async def test_what_comes_without_the_secret_ends_with_the_key(new_schema: Calla
         registry = await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=clock)
         now = clock.now()
         key, _ = await registry.keys.create(name="short", scopes=[INGEST], expires_at=now + 60, actor=ADA)
-        expects = registry.keys.expectation_of(key.id)
+        expects = registry.keys.number_expectation(key.id)
 
         async def ended(at: float) -> int:
             asking = database.transaction(
-                lambda connection: len(ended_bearers(connection, database.sql, expects, now=at))
+                lambda connection: len(ended_bearers(connection, database.fill_in_names, expects, now=at))
             )
             return await asking
 

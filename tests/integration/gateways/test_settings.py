@@ -43,7 +43,9 @@ async def test_what_they_have_of_each_other(
     for _ in range(2):
         report = await inspector(services).inspect()
         assert not report.failed
-        found.append({each.title: each.description for each in await table.found() if each.present})
+        found.append(
+            {each.title: each.description for each in await table.detector_insights() if each.present}
+        )
         monkeypatch.undo()
     told = found[0].pop("Gateways use different settings")
     assert "privacy.emails: one | other." in told

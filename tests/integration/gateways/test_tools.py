@@ -38,7 +38,7 @@ async def test_a_tool_is_off_at_every_gateway(
     await until(lambda: has_tool(other))
     waits = []
     for enabled in (False, True, False, True, False, True):
-        await table.decide(TOOL, enabled=enabled, actor=ACTOR)
+        await table.set_enabled(TOOL, enabled=enabled, actor=ACTOR)
         decided = time.monotonic()
         assert enabled == await has_tool(one)
 

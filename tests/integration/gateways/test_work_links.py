@@ -29,8 +29,8 @@ async def test_links_are_used_by_every_gateway(
     one = await serve(config=config)
     other = await serve(config=config, key_name="other sender")
     digests = [gateway.app.services.storage.ledger.digests for gateway in (one, other)]
-    first, second = (digests[0].as_shown("session", name) for name in ("first", "second"))
-    assert first == digests[1].as_shown("session", "first")
+    first, second = (digests[0].shown_digest("session", name) for name in ("first", "second"))
+    assert first == digests[1].shown_digest("session", "first")
     await table(one).create(NewWorkLink(session=first, ticket="T"), most=9, actor=ADA)
     await table(other).create(NewWorkLink(session=second, ticket="T"), most=9, actor=ADA)
     try:
@@ -42,7 +42,7 @@ async def test_links_are_used_by_every_gateway(
 
     async def both_use_both() -> bool:
         ledgers = [gateway.app.services.storage.ledger for gateway in (one, other)]
-        states = [await ledger._read(lambda rows: rows.state()) for ledger in ledgers]
+        states = [await ledger._read(lambda rows: rows.state_values()) for ledger in ledgers]
         marks = {table(gateway).unit_links.mark for gateway in (one, other)}
         return 2 == len(table(one).all()) and marks == {state.get("links") for state in states}
 

@@ -56,7 +56,7 @@ class House:
         assert self.storage.registry is not None
         return LakeContext(
             directory=self.directory / "lake",
-            landings=self.storage.small.of(LANDINGS),
+            landings=self.storage.small.open_table(LANDINGS),
             installation=public_id(self.storage.secret),
             books=self.storage.log.books,
             routes=self.storage.deliveries.routes,

@@ -54,7 +54,7 @@ async def restored(directory: Path, beyond: Sequence[Record], since: Sequence[Re
             await house.until(queued=0)
     async with opened(directory / "data") as house:
         await house.storage.deliveries.reopen_restored(hold_back=None)
-        await house.storage.small.of(LANDINGS).begin_edition()
+        await house.storage.small.open_table(LANDINGS).begin_edition()
         if since:
             await house.add(since)
 
@@ -118,7 +118,7 @@ def test_records_from_a_lake_bring_no_erased_name_back(tmp_path: Path) -> None:
     async def erased() -> Erasure:
         async with opened(tmp_path / "data") as house:
             assert house.storage.registry is not None
-            erasure = new_erasure([house.storage.registry.people.digest("ada")], time.time())
+            erasure = new_erasure([house.storage.registry.people.erasure_digest("ada")], time.time())
             actor = Actor("root@example.com", "local")
             await erase(house.storage, erasure, revoked=revoked_by(""), actor=actor)
             return erasure
@@ -203,7 +203,7 @@ def test_a_lake_that_stands_where_the_copy_does_needs_no_records(tmp_path: Path)
             await house.until(queued=0)
         async with opened(tmp_path / "data") as house:
             await house.storage.deliveries.reopen_restored(hold_back=None)
-            await house.storage.small.of(LANDINGS).begin_edition()
+            await house.storage.small.open_table(LANDINGS).begin_edition()
 
     asyncio.run(settle())
     assert [5, 0, 0, 0] == adopted(tmp_path)
@@ -248,7 +248,7 @@ async def adopt_until(directory: Path, steps: Steps) -> bool:
         storage = house.storage
         adoption = LakeAdoption(
             store=steps.of(FolderStore(directory / "lake"), "create"),
-            landings=storage.small.of(LANDINGS),
+            landings=storage.small.open_table(LANDINGS),
             deliveries=steps.of(storage.deliveries, "due", "settle", "retry"),
             log=steps.of(storage.log, "append"),
             reports=storage.partial_reports,
@@ -302,7 +302,7 @@ def test_a_lake_of_another_log_is_refused(tmp_path: Path) -> None:
                 await house.add(calls(1, 10, **PAID))
                 await house.until(queued=0)
             await house.add([*calls(61, 64, **PAID), call(15, **PAID)])
-            await house.storage.small.of(LANDINGS).begin_edition()
+            await house.storage.small.open_table(LANDINGS).begin_edition()
 
     asyncio.run(other())
     with sqlite3.connect(tmp_path / "data/spool.sqlite") as one:

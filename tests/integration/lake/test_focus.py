@@ -139,7 +139,7 @@ async def test_files_of_charges_are_proved_and_put_again(format: str, tmp_path: 
         first.unlink()
         assert ["missing"] == [each.kind for each in (await lake.verified()).differences]
         repair = LakeRepair(
-            store=lake.store, landings=lake.house.storage.small.of(LANDINGS), log=lake.house.storage.log,
+            store=lake.store, landings=lake.house.storage.small.open_table(LANDINGS), log=lake.house.storage.log,
             clock=lake.house.clock, destination="lake", topic="ai-telemetry", directory=tmp_path / "work",
         )  # fmt: skip
         assert [names.DATA + f"{first.parent.name}/{first.name}"] == list(
@@ -155,10 +155,10 @@ async def test_a_repeat_after_a_crash_leaves_files_of_charges_as_they_are(tmp_pa
     async with filled(tmp_path, format="focus") as first:
         bodies = {path: path.read_bytes() for path in lake.rglob("*.zst")}
         assert 2 == len(bodies)
-        (edition,) = await first.house.storage.small.of(LANDINGS).editions(ROUTE, 1)
+        (edition,) = await first.house.storage.small.open_table(LANDINGS).find_or_begin_editions(ROUTE, 1)
         begin_copy(tmp_path / "again", first.house.storage)
     async with opened(tmp_path / "again") as house:
-        await house.storage.small.of(LANDINGS).editions(ROUTE, 1)
+        await house.storage.small.open_table(LANDINGS).find_or_begin_editions(ROUTE, 1)
     _take_edition(tmp_path / "again", edition)
     for path in (lake / "_manifest").rglob("*.json"):
         path.unlink()

@@ -20,14 +20,14 @@ from exporters.lake.verification import DATA, VerifiedLake, read_manifests, veri
 from exporters.lake.watch import compare_with_store
 from gateway.cli.lake.command import lake as command
 from spool.clock import SystemClock
-from spool.record import NS, Record, as_json
+from spool.record import NS, Record, record_to_json
 from tests.exporters.spools import call, counter
 from tests.integration.lake.lakes import ROUTE, configured, opened, query
 from tests.integration.lake.s3 import BUCKET
 
 BEGIN_NS = 1_790_000_000 * NS
 PLANTED = "planted words"
-TYPED = orjson.dumps({**as_json(call(1, start_time=BEGIN_NS)), "input_tokens": "many"})
+TYPED = orjson.dumps({**record_to_json(call(1, start_time=BEGIN_NS)), "input_tokens": "many"})
 DAY_NS = 24 * 3600 * NS
 PAID: dict[str, Any] = {"cost": "0.1", "cost_source": "reported"}
 
@@ -40,7 +40,7 @@ def older(first: int, last: int, **fields: Any) -> list[Record]:
 
 
 def record_file(path: Path, records: list[Record]) -> Path:
-    rows = [{**as_json(each), "prompt": PLANTED} for each in records]
+    rows = [{**record_to_json(each), "prompt": PLANTED} for each in records]
     path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
     return path
 

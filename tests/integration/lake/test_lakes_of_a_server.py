@@ -47,7 +47,7 @@ async def run_server(directory: Path) -> tuple[str, list[str]]:
                 await asyncio.sleep(0.01)
         await inspector(app.services.operators).inspect()
         assert storage.registry is not None
-        titles = [each.title for each in await storage.registry.insights.found()]
+        titles = [each.title for each in await storage.registry.insights.detector_insights()]
         async with ClientSession() as client, client.get(f"{app.operator_url}/metrics") as answer:
             return await answer.text(), titles
     finally:

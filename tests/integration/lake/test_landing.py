@@ -11,7 +11,7 @@ from exporters.lake import manifest, ndjson
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import PARKED
-from spool.leases import lease_of
+from spool.leases import lease_name
 from spool.record import NS
 from tests.exporters.spools import StoppedClock, call, calls, counter
 from tests.integration.lake import victim
@@ -21,7 +21,7 @@ PAID = {"cost": "0.1", "cost_source": "reported"}
 
 
 async def manifests(house: House) -> list[manifest.LakeManifest]:
-    landed = await house.storage.small.of(LANDINGS).landed(ROUTE, after=0, most=1000)
+    landed = await house.storage.small.open_table(LANDINGS).landings_after(ROUTE, after=0, most=1000)
     return [manifest.decode_manifest(one.body) for one in landed]
 
 
@@ -56,7 +56,7 @@ async def test_manifests_are_a_chain_of_what_is_there(tmp_path: Path) -> None:
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
         await house.add(calls(1, 20))
         await house.until(queued=0)
-        landed = await house.storage.small.of(LANDINGS).landed(ROUTE, after=0, most=10)
+        landed = await house.storage.small.open_table(LANDINGS).landings_after(ROUTE, after=0, most=10)
     bodies = [one.body for one in landed]
     first, second = map(manifest.decode_manifest, bodies)
     assert first.before is None
@@ -85,7 +85,7 @@ async def test_what_others_wrote_is_never_overwritten(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     clock = SystemClock()
     async with opened(tmp_path / "data") as house:
-        (edition,) = await house.storage.small.of(LANDINGS).editions(ROUTE, 1)
+        (edition,) = await house.storage.small.open_table(LANDINGS).find_or_begin_editions(ROUTE, 1)
         await house.add(calls(1, 10))
         today = datetime.fromtimestamp(clock.now(), UTC).strftime("%Y-%m-%d")
         name = f"ai_telemetry/v1/date={today}/lake-{edition}-000000000001-000000000010.parquet"
@@ -126,7 +126,7 @@ async def test_a_copy_that_is_behind_its_lake_parks(tmp_path: Path) -> None:
     async with opened(tmp_path / "original") as house, house.forwarding(path=lake):
         await house.add(calls(1, 10))
         await house.until(queued=0)
-        editions = await house.storage.small.of(LANDINGS).editions(ROUTE, 1)
+        editions = await house.storage.small.open_table(LANDINGS).find_or_begin_editions(ROUTE, 1)
         await house.add(calls(11, 20))
         await house.until(queued=0)
         begin_copy(tmp_path / "copy", house.storage)
@@ -137,7 +137,7 @@ async def test_a_copy_that_is_behind_its_lake_parks(tmp_path: Path) -> None:
     assert 1 == len(editions)
     await _take_edition(tmp_path / "copy", editions[0])
     async with opened(tmp_path / "copy") as house:
-        await house.storage.small.of(LANDINGS).begin_edition()
+        await house.storage.small.open_table(LANDINGS).begin_edition()
         await house.add(calls(31, 40))
         async with house.forwarding(path=lake):
             state = await house.until(state=PARKED)
@@ -180,7 +180,7 @@ async def test_what_waits_lands_when_it_is_asked_for(tmp_path: Path) -> None:
             await house.add(calls(1, 3))
             forwarder.poke()  # wake the forwarder as a changed secret does; this must not create a file early
             await house.until(queued=3)
-            await house.storage.leases.wake(lease_of(ROUTE))
+            await house.storage.leases.wake_tasks(lease_name(ROUTE))
             await house.until(queued=0)
             clock.move(1)
             await house.add(calls(4, 5))

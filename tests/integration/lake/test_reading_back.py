@@ -77,7 +77,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 def history_of(server: OperatorServer, directory: Path, store: FolderStore | None = None) -> LakeHistory:
     return LakeHistory(
         store=store or FolderStore(directory / "lake"),
-        landings=server.storage.small.of(LANDINGS),
+        landings=server.storage.small.open_table(LANDINGS),
         route=ROUTE,
         directory=directory / "read",
     )
@@ -165,14 +165,14 @@ async def test_what_a_lake_cannot_tell_is_shown_to_no_role(server: OperatorServe
     server.services.spool.past = lambda: without
     assert [] == await listed(server, eva, date="2026-09-02")
     assert (
-        without.lacks(["sender"])
-        and without.lacks(["team"])
-        and not without.lacks(["user", "model", "tag:a"])
+        without.has_unstored(["sender"])
+        and without.has_unstored(["team"])
+        and not without.has_unstored(["user", "model", "tag:a"])
     )
     hidden = replace(without, leave_out=("tags", "response_model"))
-    assert hidden.lacks(["model"]) and hidden.lacks(["tag:a"])
+    assert hidden.has_unstored(["model"]) and hidden.has_unstored(["tag:a"])
     one_tag = replace(without, leave_out=("tags.a",))
-    assert one_tag.lacks(["tag:a"]) and not one_tag.lacks(["tag:b", "team"])
+    assert one_tag.has_unstored(["tag:a"]) and not one_tag.has_unstored(["tag:b", "team"])
 
 
 async def test_one_record_of_a_lake_is_shown(server: OperatorServer, tmp_path: Path) -> None:

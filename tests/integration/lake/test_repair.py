@@ -45,7 +45,7 @@ class Lake:
     async def repaired(self, *, dry_run: bool = False, **options: Any) -> tuple[list[str], list[str]]:
         """Run a repair; return the written files and the lost files."""
         given: dict[str, Any] = {
-            "landings": self.house.storage.small.of(LANDINGS),
+            "landings": self.house.storage.small.open_table(LANDINGS),
             "log": self.house.storage.log,
             "clock": self.house.clock,
             "directory": self.scratch,

@@ -150,8 +150,8 @@ async def test_a_missing_file_of_a_topic_is_put_again(tmp_path: Path) -> None:
             (tmp_path / "lake" / name).unlink()
             assert ["missing"] * 2 == await differences(store, house, f"lake/{topic}", tmp_path / "scratch")
             repair = LakeRepair(
-                store=store, landings=house.storage.small.of(LANDINGS), log=house.storage.log, clock=house.clock,
-                destination="lake", topic=topic, directory=tmp_path / "work",
+                store=store, landings=house.storage.small.open_table(LANDINGS), log=house.storage.log,
+                clock=house.clock, destination="lake", topic=topic, directory=tmp_path / "work",
             )  # fmt: skip
             assert [name] == list((await repair.run(dry_run=False)).put)
             assert kept == (tmp_path / "lake" / name).read_bytes()

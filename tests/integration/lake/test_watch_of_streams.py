@@ -22,7 +22,7 @@ from exporters.settings import DestinationSettings
 from gateway.cli.doctor import doctor
 from gateway.configuration.sections import Config
 from gateway.service.assembly.lakes import lake_states
-from spool.deliveries.protocols import LakeVerdict, kept_landed, kept_verdict
+from spool.deliveries.protocols import LakeVerdict, kept_verdict, stored_landing_time
 from spool.deliveries.values import Delivery, Settlement
 from spool.errors import SpoolUnavailable
 from spool.log.values import Entry
@@ -163,7 +163,7 @@ async def test_a_landing_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pyt
                 yield
 
             assert 9 == (await landings.land(delivery, none(), keep)).delivered
-            return await kept_landed(verdicts, ROUTE)
+            return await stored_landing_time(verdicts, ROUTE)
 
         began = clock.now()
         assert began == await landed()

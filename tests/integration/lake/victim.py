@@ -112,7 +112,11 @@ async def main(data: Path, wanted: str, settings: dict[str, Any]) -> None:
     async with opened(data) as house:
         if house.storage.log.closed_below(AI_TELEMETRY) == 1:
             await house.add(calls(1, RECORDS, cost="0.1", cost_source="reported"))
-        landed = len(await house.storage.small.of(LANDINGS).landed(f"lake/{AI_TELEMETRY}", after=0, most=100))
+        landed = len(
+            await house.storage.small.open_table(LANDINGS).landings_after(
+                f"lake/{AI_TELEMETRY}", after=0, most=100
+            )
+        )
         victim = Victim(wanted, is_second=landed > 0)
         deliveries: Any = house.storage.deliveries
         settle = victim.before(deliveries.settle, "settle")

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from spool.registry.operators import Actor
-from spool.statements import DAY_S, Statement, StatementRow, day_of
+from spool.statements import DAY_S, Statement, StatementRow, day_start
 from tests.integration.mcp.conftest import Assistant
 
 
@@ -45,7 +45,7 @@ async def test_billed_money_of_two_models(assistant: Assistant) -> None:
     wants call counts is refused with an explanation.
     """
     await assistant.calls("gpt-4o", "o3", days_ago=2)
-    day = day_of(int(time.time()) - 2 * DAY_S)
+    day = day_start(int(time.time()) - 2 * DAY_S)
     rows = tuple(
         StatementRow(
             source="openai_costs", provider="openai", account=None, key=None, model=model, start=day, end=day + DAY_S,

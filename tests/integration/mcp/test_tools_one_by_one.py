@@ -101,7 +101,7 @@ async def test_a_disabled_tool_is_nowhere(door: Door, ways: Mapping[str, Ask], n
     needs it disappears as well. Enabling it restores it at once.
     """
     table = door.registry.assistant_tools
-    await table.decide(name, enabled=False, actor=ACTOR)
+    await table.set_enabled(name, enabled=False, actor=ACTOR)
     for way, ask in ways.items():
         assert [each for each in TOOLS if each != name] == await listed(ask, "tools"), way
         called = await ask("tools/call", name=name, arguments={})
@@ -111,7 +111,7 @@ async def test_a_disabled_tool_is_nowhere(door: Door, ways: Mapping[str, Ask], n
         has_context = CONTEXT_URI in await listed(ask, "resources", "uri")
         read = await ask("resources/read", uri=CONTEXT_URI)
         assert (name != "get_org_context") == has_context == ("result" in read), way
-    await table.decide(name, enabled=True, actor=ACTOR)
+    await table.set_enabled(name, enabled=True, actor=ACTOR)
     for way, ask in ways.items():
         assert [*TOOLS] == await listed(ask, "tools"), way
 

@@ -122,8 +122,8 @@ async def test_the_organization_says_which_tools_there_are(open_assistant: OpenA
     error = json.loads(asked.body)["error"]
     assert error["code"] == -32602
     assert "not enabled in this organization" in error["message"]
-    await table.decide("get_org_context", enabled=False, actor=ACTOR)
-    await table.decide("set_org_context", enabled=True, actor=ACTOR)
+    await table.set_enabled("get_org_context", enabled=False, actor=ACTOR)
+    await table.set_enabled("set_org_context", enabled=True, actor=ACTOR)
     legacy = (await assistant.ask_legacy("tools/list"))["result"]["tools"]
     names = [each["name"] for each in legacy]
     assert [
@@ -133,7 +133,7 @@ async def test_the_organization_says_which_tools_there_are(open_assistant: OpenA
     read = await assistant.ask("resources/read", {"uri": "tollhouse://context"})
     assert "error" in json.loads(read.body)
     for name in ("get_cost_data", "get_budgets", "get_org_context"):
-        await table.decide(name, enabled=True, actor=ACTOR)
+        await table.set_enabled(name, enabled=True, actor=ACTOR)
     assert set(TOOLS) == set(await tools(assistant))
     rows = [row for row in await audit_rows(registry_of(assistant)) if row.action == "assistant_tool.change"]
     assert rows[-1].target == "get_org_context"

@@ -92,7 +92,7 @@ class OperatorServer:
 
     def as_shown(self, unit: str, id: str, *, session: str | None = None) -> str:
         """Return the digest of a session or run in this installation."""
-        return self.storage.ledger.digests.as_shown(unit, id, session=session)
+        return self.storage.ledger.digests.shown_digest(unit, id, session=session)
 
     async def ask(
         self, method: str, path: str, body: object = None, *, by: str = ADA, **query: str
@@ -158,7 +158,7 @@ async def operator_server(
     storage = await open_storage(options, engine=engine)
     assert storage.registry is not None
     access = Access(storage.registry, ServerSettings(api_key_file=api_key_file), clock=clock)
-    storage.devices.auditor = storage.registry.note_all
+    storage.devices.auditor = storage.registry.note_changes
     inventory = storage.registry.inventory
     devices = DeviceLifecycle(
         storage.devices,
@@ -194,19 +194,19 @@ async def operator_server(
         money=MoneyServices(
             **registry,
             ledger=storage.ledger,
-            colours=storage.small.of(NAME_COLOURS),
+            colours=storage.small.open_table(NAME_COLOURS),
             log=storage.log,
             streams=storage.streams,
             billing=BillingSync(
                 storage.ledger,
-                storage.small.of(BILLING_HOURS),
+                storage.small.open_table(BILLING_HOURS),
                 build_client(UpstreamSettings(), clock=clock),
                 UpstreamSettings(),
                 ConnectionLocks(),
                 clock=clock,
             ),
             billing_connections=BillingConnections(
-                storage.registry, storage.small.of(BILLING_DROPS), clock, BillingSettings()
+                storage.registry, storage.small.open_table(BILLING_DROPS), clock, BillingSettings()
             ),
             budgets=Once(
                 partial(

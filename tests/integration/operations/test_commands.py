@@ -126,7 +126,7 @@ def reported(directory: Path) -> ReportedCluster:
 
     async def report() -> None:
         spool = await open_spool(directory / "store", settings=SpoolSettings(), clock=SystemClock())
-        await spool.clusters.report(mill)
+        await spool.clusters.store_report(mill)
         await spool.close()
 
     asyncio.run(report())
@@ -652,7 +652,7 @@ def test_a_route_that_the_configuration_names_no_more_is_dropped_without_a_serve
 
 async def _declared(directory: Path, *specs: RouteSpec) -> None:
     spool = await open_spool(directory, settings=SpoolSettings(), clock=SystemClock())
-    await spool.deliveries.declare(specs)
+    await spool.deliveries.set_routes(specs)
     await spool.close()
 
 
@@ -726,9 +726,11 @@ def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
 async def _delivered(directory: Path) -> None:
     """Create a queue whose upstream has accepted three records."""
     spool = await open_spool(directory, settings=SpoolSettings(hold=0), clock=SystemClock())
-    await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
+    await spool.deliveries.set_routes([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     await add(spool.log, *[call(number) for number in range(3)])
-    delivery = await spool.deliveries.due("upstream/ai-telemetry", now=SystemClock().now(), max_records=10)
+    delivery = await spool.deliveries.take_due(
+        "upstream/ai-telemetry", now=SystemClock().now(), max_records=10
+    )
     assert delivery is not None
     await spool.deliveries.settle(delivery, Settlement(delivered=3))
     await spool.close()

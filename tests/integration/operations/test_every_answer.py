@@ -31,7 +31,7 @@ from gateway.operations.money.reports.declared import ScheduledReport
 from gateway.operations.money.reports.sender import figures_of
 from spool.clock import SystemClock
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow, limit_of_question
+from spool.ledger.queries import CostQuery, CostRow, running_limit
 from spool.registry.views import Anomalies, ViewDraft
 from spool.settings import SpoolSettings
 from spool.streams import StreamBook
@@ -101,7 +101,7 @@ def unlimited(monkeypatch: pytest.MonkeyPatch) -> list[CostQuery]:
     costs = Ledger.costs
 
     async def noted(ledger: Ledger, query: CostQuery) -> Sequence[CostRow]:
-        if limit_of_question() is None and not isinstance(current_work(), BackgroundWork):
+        if running_limit() is None and not isinstance(current_work(), BackgroundWork):
             asked.append(query)
         return await costs(ledger, query)
 

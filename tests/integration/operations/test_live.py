@@ -39,7 +39,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     async with operator_server(tmp_path, event_streams=EventStreams(2)) as server:
-        await server.services.spool.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+        await server.services.spool.deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
         yield server
 
 
@@ -54,7 +54,7 @@ async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> 
         deliveries = server.services.spool.deliveries
         await deliveries.set_state(ROUTE, "parked", "403")
         assert ("changed", {"what": ["routes"]}) == await stream.event()
-        delivery = await deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
+        delivery = await deliveries.take_due(ROUTE, now=server.clock.now(), max_records=1)
         assert delivery is not None
         assert ("changed", {"what": ["routes"]}) == await stream.event()
         await deliveries.set_aside(delivery, error="no such model", status="400")
@@ -155,7 +155,7 @@ async def test_a_stop_ends_every_stream(serve: Serve) -> None:
     """Streams end at once, instead of being cut off after the drain time."""
     serving = await serve()
     operators = serving.app.services.operators
-    link = await operators.installation.require_registry().operators.link(role="viewer", actor=ACTOR)
+    link = await operators.installation.require_registry().operators.create_link(role="viewer", actor=ACTOR)
     async with serving.client.post(f"{serving.url}{OPERATOR_API}/sessions", json={"link": link}) as answer:
         cookie = f"tollhouse={answer.cookies['tollhouse'].value}"
     async with listening(serving.url, cookie) as stream:

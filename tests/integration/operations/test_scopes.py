@@ -99,7 +99,7 @@ async def make_things(server: Serving) -> None:
 
 async def make_view(views: ViewTable) -> str:
     draft = ViewDraft(name="All", principal_dimension="model")
-    there = views.named("All") or await views.create(draft, known=("model",), most=10, actor=ACTOR)
+    there = views.find_by_name("All") or await views.create(draft, known=("model",), most=10, actor=ACTOR)
     return there.id
 
 
@@ -112,7 +112,9 @@ async def make_role(registry: Registry) -> str:
 
 async def make_budget(registry: Registry) -> str:
     views, draft = registry.views, ViewDraft(name="everything", principal_dimension="model")
-    view = views.named("everything") or await views.create(draft, known=("model",), most=10, actor=ACTOR)
+    view = views.find_by_name("everything") or await views.create(
+        draft, known=("model",), most=10, actor=ACTOR
+    )
     budget = NewBudget(name="All", view=ViewName(id=view.id), default_amount="1")
     return (await registry.table(BudgetTable).create(budget, known=("model",), most=10, actor=ACTOR)).id
 

@@ -31,7 +31,7 @@ from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.outcome import Options
 from gateway.people.authentication.access import Bearer
 from spool.devices.table import DeviceTable
-from spool.record import AI_TELEMETRY, Record, as_json
+from spool.record import AI_TELEMETRY, Record, record_to_json
 from spool.settings import SpoolSettings
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
@@ -133,7 +133,7 @@ class Gateway:
     async def end(self) -> Told:
         """Close everything that is open or waiting; return the result."""
         records, conflicts = await self.closed()
-        return in_order([as_json(record) for record in records]), conflicts
+        return in_order([record_to_json(record) for record in records]), conflicts
 
     async def closed(self) -> tuple[list[Record], int]:
         """Close everything that is open or waiting; return the records and the number of conflicts."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from spool.identity import of_response, of_span
+from spool.identity import response_call_id, span_call_id
 from spool.record import Correction, Inference
 from tests.gateway.normalise.formats.payloads import case
 from tests.gateway.normalise.otlp.items import NOW, SECOND
@@ -70,8 +70,8 @@ class Call:
     @property
     def key(self) -> bytes:
         """The dedup key of the call, or a further name of it."""
-        of_own = of_span(f"{self.trace:032x}", f"{self.number:016x}")
-        return of_response(self.id) if self.name == "unique" else of_own
+        of_own = span_call_id(f"{self.trace:032x}", f"{self.number:016x}")
+        return response_call_id(self.id) if self.name == "unique" else of_own
 
     @property
     def span(self) -> dict[str, Any]:

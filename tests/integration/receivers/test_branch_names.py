@@ -65,7 +65,7 @@ def table(serving: Serving) -> WorkLinkTable:
 async def test_a_branch_is_hashed_and_found_by_its_name(serve: Serve, tmp_path: Path) -> None:
     """Records, links and files have the hash. Filters and links take the name of the branch."""
     serving, key = await serving_with(serve, "hash")
-    people = People.of_installation(serving.app.services.storage.secret)
+    people = People.for_installation(serving.app.services.storage.secret)
     hashed = people.carried_branch(CANARY, "hash")
     assert hashed is not None and hashed == people.carried_branch(hashed, "hash")
     assert await stored(serving) == [hashed] * 3
@@ -74,7 +74,7 @@ async def test_a_branch_is_hashed_and_found_by_its_name(serve: Serve, tmp_path: 
 
     costs = serving.app.services.storage.ledger
     assert costs.people is not None
-    assert set(costs.people.matched({"branch": (CANARY, "")})["branch"]) >= {CANARY, hashed, ""}
+    assert set(costs.people.expand_filter({"branch": (CANARY, "")})["branch"]) >= {CANARY, hashed, ""}
     query = CostQuery(
         since=datetime(2000, 1, 1, tzinfo=UTC),
         until=datetime(2100, 1, 1, tzinfo=UTC),

@@ -47,7 +47,7 @@ async def waiting(server: Serving, kind: str = FILE) -> dict[str, bytes]:
     """Return the files that wait for the upstream, by reference."""
     files = kept(server)
     found = {}
-    for file in await files.due(kind, limit=1000):
+    for file in await files.due_files(kind, limit=1000):
         found[file.reference] = file.body or b"".join([piece async for piece in files.contents.read(file.id)])
     return found
 
@@ -70,7 +70,7 @@ async def test_files_are_announced_and_sent(serve: Serve) -> None:
     assert all(url.startswith(f"{server.url}{BASE}/files/") for url in given.values())
     assert [200] * 3 == [(await agent.put(server, given[name], body)).status for name, body in data.items()]
     assert data == await waiting(server)
-    [file, *_] = await kept(server).due(FILE, limit=1)
+    [file, *_] = await kept(server).due_files(FILE, limit=1)
     assert file.identity == CLUSTER
     assert file.key == "agent"
     assert file.shipper == agent.SHIPPER
@@ -262,7 +262,7 @@ async def test_a_replay_is_handed_on(serve: Serve) -> None:
     server, key = await made(serve)
     other = await server.make_key("other agent", scopes=agent.SCOPES)
     assert [200] == await agent.ship(server, {"one": b"metrics"}, key)
-    [file] = await kept(server).due(FILE, limit=1)
+    [file] = await kept(server).due_files(FILE, limit=1)
     await kept(server).set_damaged(file, "gone")
     assert "X-CloudZero-Replay" not in (await agent.announce(server, ["x"], other)).headers
     answer = await agent.announce(server, ["two"], key)
@@ -295,7 +295,7 @@ async def test_a_status_is_kept_and_told_to_the_clusters(serve: Serve) -> None:
     )
     assert 200 == loaded.status
     assert {"status": agent.status(), "config": agent.config()} == await waiting(server, STATUS)
-    cluster = server.app.services.storage.clusters.named(CLUSTER.account, CLUSTER.region, CLUSTER.name)
+    cluster = server.app.services.storage.clusters.find_by_name(CLUSTER.account, CLUSTER.region, CLUSTER.name)
     assert cluster is not None
     assert cluster.state == "init_ok"
     assert cluster.k8s_version == "1.31"
@@ -389,7 +389,7 @@ async def test_the_configuration_reaches_the_agent(serve: Serve) -> None:
     first = await config()
     assert first.status == 200
     assert json.loads(first.body) == {"version": None, "config": {}}
-    cluster = server.app.services.storage.clusters.named(CLUSTER.account, CLUSTER.region, CLUSTER.name)
+    cluster = server.app.services.storage.clusters.find_by_name(CLUSTER.account, CLUSTER.region, CLUSTER.name)
     assert cluster is not None
     given = {"scrape_interval": "60s", "labels": {"pods": ["team"]}}
     one = f"/v2/container/clusters/{cluster.id}"
@@ -413,7 +413,7 @@ async def test_what_the_agent_runs_is_known(serve: Serve) -> None:
     server, key = await made(serve)
     manager = await server.make_key("manager", scopes=["container:update-cluster", "container:get-clusters"])
     await server.send(f"{BASE}/status", agent.status(), content_type="application/x-protobuf", key=key)
-    cluster = server.app.services.storage.clusters.named(CLUSTER.account, CLUSTER.region, CLUSTER.name)
+    cluster = server.app.services.storage.clusters.find_by_name(CLUSTER.account, CLUSTER.region, CLUSTER.name)
     assert cluster is not None
     one = f"/v2/container/clusters/{cluster.id}"
 

@@ -138,7 +138,7 @@ async def test_policy_closed(serve: Serve) -> None:
     for what in ("enroll", "heartbeat"):
         assert (403, "enrolment_closed") == error(await ask(server, what, {"device_id": "laptop-1"}, key))
     assert 200 == (await server.send("/v1/traces", traces("laptop-1"), key=key)).status
-    assert ["laptop-1"] == [name.name for name in server.app.services.topics.devices.table.unenrolled()]
+    assert ["laptop-1"] == [name.name for name in server.app.services.topics.devices.table.unenrolled_names()]
 
 
 async def test_too_many_devices(serve: Serve) -> None:
@@ -168,7 +168,9 @@ async def test_a_key_leaves_room_for_the_devices_of_another(serve: Serve) -> Non
     assert 'tollhouse_limit_held_by_key{key="fleet",name="devices.max"} 5.0' in text
     operators = server.app.services.operators
     await inspector(operators).inspect()
-    titles = [each.title for each in await operators.installation.require_registry().insights.found()]
+    titles = [
+        each.title for each in await operators.installation.require_registry().insights.detector_insights()
+    ]
     assert [title for title in titles if "fleet" in title and "devices.max" in title]
 
 
@@ -184,7 +186,7 @@ async def test_names_of_one_key_push_out_no_name_of_another(
     await serving.send("/v1/traces", traces("real"), key=other)
     for n in range(5):
         await serving.send("/v1/traces", traces(f"made-up-{n}"))
-    names = serving.app.services.topics.devices.table.unenrolled()
+    names = serving.app.services.topics.devices.table.unenrolled_names()
     assert {"real", "made-up-3", "made-up-4"} == {each.name for each in names}
 
 
@@ -442,7 +444,7 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
     """The telemetry is accepted with its tag, nobody is enrolled, and the name is listed."""
     for _ in range(2):
         assert 200 == (await serving.send("/v1/traces", traces("laptop-1"))).status
-    (name,) = serving.app.services.topics.devices.table.unenrolled()
+    (name,) = serving.app.services.topics.devices.table.unenrolled_names()
     assert name.name == "laptop-1"
     assert name.count == 2
     assert name.key == "sender"
@@ -453,7 +455,7 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
     await ask(serving, "enroll", {"device_id": "laptop-1"}, key)
     await serving.send("/v1/traces", traces("laptop-1"))
     assert "laptop-1" == (await serving.records())[-1].device
-    assert [] == serving.app.services.topics.devices.table.unenrolled()
+    assert [] == serving.app.services.topics.devices.table.unenrolled_names()
 
 
 async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving) -> None:
@@ -599,8 +601,10 @@ async def test_offline_is_a_link_and_no_state(serve: Serve) -> None:
         await ask(serving, "heartbeat", {"device_id": id}, key)
     now, table = time.time(), devices.table
     calls = {"codex": now - 4 * 3600}
-    table.touch("asleep", lambda known: replace(known, last_seen=now - 3 * 3600 - 1, newest_calls=calls))
-    table.touch("well", lambda known: replace(known, newest_calls=calls))
+    table.change_soon(
+        "asleep", lambda known: replace(known, last_seen=now - 3 * 3600 - 1, newest_calls=calls)
+    )
+    table.change_soon("well", lambda known: replace(known, newest_calls=calls))
     states = {device.id: devices.state_of(device)[:2] for device in table.all()}
     assert {
         "well": ("reporting", "online"),

@@ -64,7 +64,7 @@ class Chain:
 
 
 def world_at(serving: Serving) -> World:
-    people = People.of_installation(serving.app.services.storage.secret)
+    people = People.for_installation(serving.app.services.storage.secret)
     return World(serving, None, "", people, HASH)  # type: ignore[arg-type]
 
 
@@ -87,13 +87,13 @@ async def chain(serve: Serve, tmp_path: Path) -> Chain:
 
 
 def hash_at(serving: Serving) -> str:
-    return People.of_installation(serving.app.services.storage.secret).hashed(ADDRESS)
+    return People.for_installation(serving.app.services.storage.secret).hash_address(ADDRESS)
 
 
 def names_at(serving: Serving, name: str = ADDRESS) -> tuple[str, ...]:
     people = serving.app.services.storage.ledger.people
     assert people is not None
-    return people.names_of(name)
+    return people.linked_names(name)
 
 
 async def has_names(chain: Chain, count: int) -> bool:
@@ -183,7 +183,7 @@ async def test_a_person_behind_a_laptop_and_a_site_is_one_line(chain: Chain) -> 
             await call_at(serving, chance, user__id=spelled)
             await call_at(serving, chance, user__id="somebody", user__email=spelled)
     await delivered(chain)
-    world, hashed = chain.world, chain.world.people.hashed(ADDRESS)
+    world, hashed = chain.world, chain.world.people.hash_address(ADDRESS)
     own = {hash_at(serving) for serving in chain.all}
     assert 3 == len(own)
     await until(partial(has_names, chain, 3))

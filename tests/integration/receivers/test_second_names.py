@@ -93,7 +93,7 @@ async def test_no_address_is_on_disk(
     """
     config, outside = storage_of
     serving = await serve(config=replace(config, privacy=PrivacySettings(emails=policy)))
-    people = People.of_installation(serving.app.services.storage.secret)
+    people = People.for_installation(serving.app.services.storage.secret)
     for path, body in requests():
         for part in with_address(path, body):
             answer = await serving.send(path, part)
@@ -111,7 +111,9 @@ async def test_no_address_is_on_disk(
     records = [each for each in await serving.records() if isinstance(each, Inference | UsageMetric)]
     assert_hidden([pack(records), *contents_of(serving.app.config.data_dir).values(), *outside()])
     named = Counter(
-        each.source for each in records if people.hashed(CANARY) in (each.user, each.tags.get(USER_EMAIL))
+        each.source
+        for each in records
+        if people.hash_address(CANARY) in (each.user, each.tags.get(USER_EMAIL))
     )
     assert ({} if policy == DROP else {**named}) == named
     if policy == HASH:
@@ -172,7 +174,7 @@ def logs(calls: Sequence[Stated]) -> bytes:
 async def world_of(serve: Serve, policy: str, *rules: AttributionRule) -> World:
     config = Config(spool=SpoolSettings(hold=0, counter_wait=0), privacy=PrivacySettings(emails=policy))
     serving = await serve(config=replace(config, attribution=rules))
-    people = People.of_installation(serving.app.services.storage.secret, policy)
+    people = People.for_installation(serving.app.services.storage.secret, policy)
     return World(serving, None, "", people, policy)  # type: ignore[arg-type]
 
 
@@ -257,7 +259,7 @@ async def check(world: World, calls: Sequence[Stated], seated: Sequence[str]) ->
     assert metered == float(plan_costs["total"]["metered"])
     for place, address in enumerate(ADDRESSES):
         wanted = sum(call.is_of(address) for call in calls)
-        shown_as_hash = [world.people.hashed(address)] if world.policy == HASH else []
+        shown_as_hash = [world.people.hash_address(address)] if world.policy == HASH else []
         for shown in (address, address.upper(), *shown_as_hash):
             assert wanted == await reported(world, where=f"user={shown}"), shown
             assert len(calls) - wanted == await reported(world, where=f"user!={shown}"), shown

@@ -34,7 +34,7 @@ def links(serving: Serving) -> list[tuple[str, str, str]]:
 
 
 def as_shown(serving: Serving, unit: str, id: str) -> str:
-    return serving.app.services.storage.ledger.digests.as_shown(unit, id)
+    return serving.app.services.storage.ledger.digests.shown_digest(unit, id)
 
 
 async def send(serving: Serving, key: str, *events: dict[str, Any]) -> Answer:

@@ -191,7 +191,7 @@ async def test_a_full_disk_refuses_and_comes_back(start: Starter, monkeypatch: p
     again without a restart.
     """
     spool = await start()
-    await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
+    await spool.deliveries.set_routes([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     reserve = spool.directory / "reserve"
     assert reserve.stat().st_size == 32 << 20
     async with full_disk(spool, monkeypatch):
@@ -200,7 +200,7 @@ async def test_a_full_disk_refuses_and_comes_back(start: Starter, monkeypatch: p
         assert (await spool.log.stats()).writable is False
         assert (await spool.log.stats()).last_error == "the disk is full"
         assert kept == len(await everything(spool.log))
-        assert await spool.deliveries.due("upstream/ai-telemetry", now=NOON, max_records=5) is not None
+        assert await spool.deliveries.take_due("upstream/ai-telemetry", now=NOON, max_records=5) is not None
 
     await add(spool.log, wide(kept))
 
@@ -460,7 +460,7 @@ async def test_a_damaged_page_is_salvaged(start: Starter, caplog: pytest.LogCapt
     the accounting balances.
     """
     first = await start()
-    await first.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
+    await first.deliveries.set_routes([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     for number in range(60):
         await add(first.log, wide(number), call(number), ignored={"not_ai": 1})
     counted = (await first.log.books()).topics[AI_TELEMETRY]

@@ -46,9 +46,9 @@ async def test_a_log_that_was_begun_anew_gets_back_what_it_lacks(
     run adds nothing.
     """
     first = await start()
-    await first.deliveries.declare([ROUTE])
+    await first.deliveries.set_routes([ROUTE])
     await fill(first)
-    done = await first.deliveries.due(ROUTE.name, now=1e12, max_records=10)
+    done = await first.deliveries.take_due(ROUTE.name, now=1e12, max_records=10)
     assert done is not None
     await first.deliveries.settle(done, Settlement(delivered=10))
     await first.close()
@@ -147,7 +147,7 @@ async def test_a_recovered_record_brings_no_erased_name_back(start: Starter, tmp
     (first.directory / "spool.sqlite").rename(aside)
     async with open_storage(Config(data_dir=first.directory), clock=SystemClock()) as storage:
         assert storage.registry is not None
-        erasure = new_erasure([storage.registry.people.digest("canary-login")], time.time())
+        erasure = new_erasure([storage.registry.people.erasure_digest("canary-login")], time.time())
         await storage.registry.erase(erasure, (), Actor("root@example.com", "local"))
     words = ["spool", "recover", str(aside), "--data", str(first.directory)]
     done = await asyncio.to_thread(CliRunner().invoke, main, words)

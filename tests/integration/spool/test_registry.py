@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from spool.errors import RegistryDamaged, SpoolError, SpoolUnavailable
-from spool.installation import FILE, derived, installation_secret
+from spool.installation import FILE, derive_secret, installation_secret
 from spool.registry.keys import Key
-from spool.registry.operators import Actor, hashed, matches
+from spool.registry.operators import Actor, hash_password, is_matching_password
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
 from spool.sqlite.registry import open_registry
@@ -95,7 +95,7 @@ def test_the_installations_secret_is_made_once(tmp_path: Path) -> None:
     assert len(secret) == 32
     assert installation_secret(tmp_path) == secret
     assert 0o600 == (tmp_path / FILE).stat().st_mode & 0o777
-    assert 3 == len({secret, derived(secret, "a"), derived(secret, "b")})
+    assert 3 == len({secret, derive_secret(secret, "a"), derive_secret(secret, "b")})
 
 
 def test_a_crash_while_it_is_made_leaves_no_half(tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_a_cut_secret_is_said(tmp_path: Path) -> None:
 
 def test_a_password_is_kept_as_a_slow_hash(usual_passwords: None) -> None:
     """scrypt is used with its own salt, and the stored hash names the costs."""
-    first, second = hashed("correct horse battery"), hashed("correct horse battery")
+    first, second = hash_password("correct horse battery"), hash_password("correct horse battery")
     assert first != second
     assert first.startswith(b"scrypt$32768$8$3$")
-    assert matches("correct horse battery", first)
-    assert not matches("correct horse batterY", first)
+    assert is_matching_password("correct horse battery", first)
+    assert not is_matching_password("correct horse batterY", first)

@@ -17,7 +17,7 @@ from spool.log import duplicates
 from spool.record import AI_TELEMETRY, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite import SqliteSpool, lock_directory, open_spool
-from spool.sqlite.migrations import migrate, numbers
+from spool.sqlite.migrations import migrate, version_numbers
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
@@ -140,10 +140,10 @@ async def test_what_was_read_is_closed_whatever_the_clock_says(
     meanwhile, the record only looks young.
     """
     first = await start(hold=10)
-    await first.deliveries.declare([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])
+    await first.deliveries.set_routes([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])
     await add(first.log, call(1))
     clock.move(11)
-    assert await first.deliveries.due("archive/ai-telemetry", now=clock.now(), max_records=10)
+    assert await first.deliveries.take_due("archive/ai-telemetry", now=clock.now(), max_records=10)
     for number in (2, 3):
         await add(first.log, call(number))
     clock.set_back(8)
@@ -290,7 +290,7 @@ async def test_a_new_file_has_all_versions_or_none(tmp_path: Path) -> None:
     assert [(0,)] == connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     versions[1] = "CREATE TABLE two (n INTEGER)"
     migrate(connection, versions)
-    assert [(numbers(versions)[1],)] == connection.execute("PRAGMA user_version").fetchall()
+    assert [(version_numbers(versions)[1],)] == connection.execute("PRAGMA user_version").fetchall()
     connection.close()
 
 

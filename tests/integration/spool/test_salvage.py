@@ -14,7 +14,7 @@ from spool.errors import SpoolDamaged
 from spool.record import AI_TELEMETRY
 from spool.sqlite import SqliteSpool
 from spool.sqlite.damage import notes
-from spool.sqlite.damage.write_ahead_log import frames
+from spool.sqlite.damage.write_ahead_log import read_frames
 from spool.sqlite.database import PAGE
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
@@ -78,7 +78,7 @@ async def test_a_file_that_is_nearly_whole_keeps_its_records(
 ) -> None:
     """A truncated end, a damaged header or a damaged schema table loses no record on another page."""
     first = await start()
-    await first.deliveries.declare([ROUTE])
+    await first.deliveries.set_routes([ROUTE])
     await fill(first)
     filler = "CREATE TABLE filler (data BLOB); INSERT INTO filler VALUES (zeroblob(20000)); "
     await first.database.run(lambda connection: connection.executescript(filler).close())
@@ -109,7 +109,7 @@ async def test_rows_between_the_damage_and_where_a_leap_ended_are_read(start: St
     data = bytearray(file.read_bytes())
     data[(page - 1) * PAGE : page * PAGE] = bytes(PAGE)
     file.write_bytes(data)
-    notes.mark(first.directory, ValueError("test"))
+    notes.mark_damaged(first.directory, ValueError("test"))
 
     spool = await start()
 
@@ -143,7 +143,7 @@ async def test_a_page_that_leads_back_ends_the_reading(start: Starter, table: st
     for page in found:
         data[(page - 1) * PAGE : page * PAGE] = data[(root - 1) * PAGE : root * PAGE]
     file.write_bytes(data)
-    notes.mark(first.directory, ValueError("test"))
+    notes.mark_damaged(first.directory, ValueError("test"))
 
     spool = await start()
 
@@ -200,8 +200,8 @@ def tear_the_end(log: Path) -> None:
 
 def tear_the_first_frame(log: Path) -> None:
     """Damage the first frame of the last transaction. Its other frames are intact and marked as a commit."""
-    ends = [place for place, frame in enumerate(frames(log, PAGE)) if frame.pages_after]
-    torn = frames(log, PAGE)[ends[-2] + 1]
+    ends = [place for place, frame in enumerate(read_frames(log, PAGE)) if frame.pages_after]
+    torn = read_frames(log, PAGE)[ends[-2] + 1]
     assert not torn.pages_after
     flip(log, torn.at + PAGE // 2)
 
@@ -317,7 +317,7 @@ async def test_a_salvage_that_was_killed_after_its_commit_is_not_done_again(
     first = await start()
     await add(first.log, call(1))
     await first.close()
-    notes.mark(first.directory, ValueError("test"))
+    notes.mark_damaged(first.directory, ValueError("test"))
     second = await start()
     await add(second.log, call(2))
     await second.close()
@@ -354,22 +354,22 @@ async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
     The outcome of the lost deliveries is unknown, so the newest numbers are open again. The accounting balances.
     """
     first = await start()
-    await first.deliveries.declare([ROUTE])
+    await first.deliveries.set_routes([ROUTE])
     for number in range(10):
         await add(first.log, call(number))
-    done = await first.deliveries.due(ROUTE.name, now=1e12, max_records=4)
+    done = await first.deliveries.take_due(ROUTE.name, now=1e12, max_records=4)
     assert done is not None
     await first.deliveries.settle(done, Settlement(delivered=4))
-    assert await first.deliveries.due(ROUTE.name, now=1e12, max_records=4)
+    assert await first.deliveries.take_due(ROUTE.name, now=1e12, max_records=4)
     await first.close()
     with sqlite3.connect(first.directory / "spool.sqlite") as connection:
         connection.execute("DELETE FROM deliveries")
     connection.close()
 
     spool = await start()
-    await spool.deliveries.declare([ROUTE])
+    await spool.deliveries.set_routes([ROUTE])
 
-    again = await spool.deliveries.due(ROUTE.name, now=1e12, max_records=4)
+    again = await spool.deliveries.take_due(ROUTE.name, now=1e12, max_records=4)
     assert again is not None
     assert again.first == 5
     assert again.last == 8
@@ -388,23 +388,23 @@ async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
 async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lost: str) -> None:
     """The note states which records were acknowledged. Only open records are sent again."""
     first = await start()
-    await first.deliveries.declare([ROUTE])
+    await first.deliveries.set_routes([ROUTE])
     for number in range(10):
         await add(first.log, call(number))
-    done = await first.deliveries.due(ROUTE.name, now=1e12, max_records=4)
+    done = await first.deliveries.take_due(ROUTE.name, now=1e12, max_records=4)
     assert done is not None
     await first.deliveries.settle(done, Settlement(delivered=4))
-    assert await first.deliveries.due(ROUTE.name, now=1e12, max_records=4)
+    assert await first.deliveries.take_due(ROUTE.name, now=1e12, max_records=4)
     await first.close()  # this call writes the note
     with sqlite3.connect(first.directory / "spool.sqlite") as connection:
         connection.executescript(lost)
     connection.close()
-    notes.mark(first.directory, ValueError("test"))
+    notes.mark_damaged(first.directory, ValueError("test"))
 
     spool = await start()
-    await spool.deliveries.declare([ROUTE])
+    await spool.deliveries.set_routes([ROUTE])
 
-    again = await spool.deliveries.due(ROUTE.name, now=1e12, max_records=100)
+    again = await spool.deliveries.take_due(ROUTE.name, now=1e12, max_records=100)
     assert again is not None
     assert 5 == again.first
     (route,) = await spool.deliveries.routes()
@@ -436,7 +436,7 @@ async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lo
 async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> None:
     """A changed counter never stops or delays a start, and loses no record."""
     first = await start()
-    await first.deliveries.declare([ROUTE])
+    await first.deliveries.set_routes([ROUTE])
     for number in range(10):
         await add(first.log, call(number))
     await first.close()
@@ -445,7 +445,7 @@ async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> N
     connection.close()
 
     spool = await start()
-    await spool.deliveries.declare([ROUTE])
+    await spool.deliveries.set_routes([ROUTE])
 
     assert [call(number)[0] for number in range(10)] == await everything(spool.log)
     (route,) = await spool.deliveries.routes()
@@ -455,7 +455,7 @@ async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> N
     if (await spool.log.verify()).imbalances:
         await spool.close()
         spool = await start()
-        await spool.deliveries.declare([ROUTE])
+        await spool.deliveries.set_routes([ROUTE])
     assert [] == (await spool.log.verify()).imbalances
     assert 11 == len(await everything(spool.log))
 
@@ -493,14 +493,14 @@ def replace_schema(connection: sqlite3.Connection, table: str, text: str) -> Non
 async def test_values_of_another_type_stop_no_start(start: Starter, table: str) -> None:
     """A damaged row header changes the types of values. Such rows are left out, and the start succeeds."""
     first = await start()
-    await first.deliveries.declare([ROUTE])
+    await first.deliveries.set_routes([ROUTE])
     for number in range(10):
         await add(first.log, call(number))
     await first.close()
     write_other_types(first.directory / "spool.sqlite", table)
 
     spool = await start()
-    await spool.deliveries.declare([ROUTE])
+    await spool.deliveries.set_routes([ROUTE])
 
     assert 10 == len(await everything(spool.log))
     await add(spool.log, call(1000))

@@ -146,8 +146,8 @@ def append_as(
     """Append a submission of a party, with calls and a number of waiting counters."""
 
     async def append() -> Receipt:
-        with turns.request(name) as work:
-            await work.begin()
+        with turns.new_request(name) as work:
+            await work.set_party()
             calls = [call(first + number, source=name) for number in range(records)]
             return await writer.append(replace(submission(calls), pending=waiting))
 
@@ -161,7 +161,7 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
     """
     turns, groups = FairTurns(), HeldGroups()
     writer = GroupWriter(groups.commit, groups.between)
-    turns.party("busy").spend(10.0)
+    turns.active_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
     appended += [append_as(writer, turns, "busy", 40, first=1000 * number) for number in range(1, 26)]
@@ -177,12 +177,12 @@ async def test_many_parties_that_used_little_share_a_group() -> None:
     """Requests of 100 records under 40 keys share one commit in their order, like those of one key."""
     turns, groups = FairTurns(), HeldGroups()
     writer = GroupWriter(groups.commit, groups.between)
-    turns.party("first").spend(0.01)
+    turns.active_party("first").charge_time(0.01)
     appended = [append_as(writer, turns, "first", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
     names = [f"key {number}" for number in range(40)]
     for number, name in enumerate(names):
-        turns.party(name).spend((40 - number) / 1000)
+        turns.active_party(name).charge_time((40 - number) / 1000)
         appended.append(append_as(writer, turns, name, 100, first=1000 * number))
     await groups.let_go(writer, appended)
     assert [{"first": 1}, dict.fromkeys(names, 100)] == groups.groups
@@ -194,7 +194,7 @@ async def test_little_of_a_busy_party_goes_with_one_that_used_less(*, is_waiting
     """The share is measured as work: many submissions cost more than one, and waiting counters also count."""
     turns, groups = FairTurns(), HeldGroups()
     writer = GroupWriter(groups.commit, groups.between)
-    turns.party("busy").spend(10.0)
+    turns.active_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 1)]
     await asyncio.wait_for(groups.began.wait(), 60)
     waiting = 31 if is_waiting else 0
@@ -233,7 +233,7 @@ async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn()
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
-    turns.party("busy").spend(10.0)
+    turns.active_party("busy").charge_time(10.0)
     async with asyncio.timeout(60):
         await append_as(writer, turns, "small", 1)
         await append_as(writer, turns, "busy", 1)
@@ -253,7 +253,7 @@ async def test_who_used_little_waits_for_nobody() -> None:
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
-    turns.party("small").spend(0.05)
+    turns.active_party("small").charge_time(0.05)
     async with asyncio.timeout(60):
         await append_as(writer, turns, "newcomer", 1)
         for number in range(3):
@@ -268,7 +268,7 @@ async def test_behind_a_small_party_another_need_not_rest_longer() -> None:
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
-    turns.party("busy").spend(10.0)
+    turns.active_party("busy").charge_time(10.0)
     async with asyncio.timeout(60):
         for number in range(3):
             await append_as(writer, turns, "small", 1, first=number)
@@ -286,7 +286,7 @@ async def test_parties_that_used_alike_do_not_rest_for_each_other() -> None:
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
     for name, used_s in (("one", 10.0), ("other", 6.0)):
-        turns.party(name).spend(used_s)
+        turns.active_party(name).charge_time(used_s)
     async with asyncio.timeout(60):
         for number in range(4):
             await append_as(writer, turns, ("one", "other")[number % 2], 1, first=number)
@@ -312,7 +312,7 @@ async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
     """
     turns, groups = FairTurns(), OvertakenGroups()
     groups.writer = writer = GroupWriter(groups.commit, groups.between)
-    turns.party("busy").spend(10.0)
+    turns.active_party("busy").charge_time(10.0)
     appended = [append_as(writer, turns, "busy", 40)]
     await asyncio.wait_for(groups.began.wait(), 60)
     appended.append(append_as(writer, turns, "small", 1))
@@ -337,8 +337,8 @@ async def test_a_running_group_gives_way_to_far_less_alone(used_s: float) -> Non
     """The group stays if its party used little, or not much more than the new one."""
     turns, groups = FairTurns(), OvertakenGroups()
     groups.writer = writer = GroupWriter(groups.commit, groups.between)
-    turns.party("one").spend(0.15 if used_s < 1 else 10.0)
-    turns.party("other").spend(used_s if used_s > 1 else 0.0)
+    turns.active_party("one").charge_time(0.15 if used_s < 1 else 10.0)
+    turns.active_party("other").charge_time(used_s if used_s > 1 else 0.0)
     first = append_as(writer, turns, "one", 40)
     await asyncio.wait_for(groups.began.wait(), 60)
     behind = append_as(writer, turns, "other", 1)
@@ -355,7 +355,7 @@ async def test_of_a_group_that_gave_way_nothing_is_kept_twice(
 ) -> None:
     """The group's records get the numbers after those of the party that passed it."""
     spool, turns = await start(), FairTurns()
-    turns.party("busy").spend(10.0)
+    turns.active_party("busy").charge_time(10.0)
     began, goes_on, plan = threading.Event(), threading.Event(), Planner.plan
 
     def held(*args: Any) -> Any:
@@ -365,8 +365,8 @@ async def test_of_a_group_that_gave_way_nothing_is_kept_twice(
         return planned
 
     async def append(name: str, *records: tuple[Record, Identity]) -> Receipt:
-        with turns.request(name) as work:
-            await work.begin()
+        with turns.new_request(name) as work:
+            await work.set_party()
             return await add(spool.log, *records)
 
     monkeypatch.setattr(Planner, "plan", held)

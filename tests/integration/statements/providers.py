@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from spool.statements import DAY_S, TOKENS, USD, day_of
+from spool.statements import DAY_S, TOKENS, USD, day_start
 
 KEY = "sk-admin-0123456789abcdef"
 VALUE = 120
@@ -440,5 +440,5 @@ PROVIDERS: Mapping[str, type[Provider]] = {
 
 def expected(days: int, today: float, amounts: Mapping[int, int] = {}) -> Mapping[int, Decimal]:
     """Return the expected sum of each past day."""
-    end = day_of(int(today))
+    end = day_start(int(today))
     return {day: Decimal(amounts.get(day, VALUE)) for day in range(end - days * DAY_S, end, DAY_S)}

@@ -24,7 +24,7 @@ from spool import identity
 from spool.record import NS, Inference
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
-from spool.statements import DAY_S, Statement, StatementRow, day_of
+from spool.statements import DAY_S, Statement, StatementRow, day_start
 from tests.integration.statements.providers import OpenAICosts
 from tests.spool.contract.examples import add
 from tests.spool.kept import kept_insights
@@ -90,11 +90,11 @@ def call(provider: str, day: int, tokens: int, cost: str) -> Inference:
 
 async def test_rates_of_bills_are_metrics(app: App) -> None:
     """Ratios are shown by provider for tokens and costs. If a bill has no costs, that ratio is missing."""
-    day = day_of(int(time.time())) - 3 * DAY_S
+    day = day_start(int(time.time())) - 3 * DAY_S
     await put(app, "aws_cur", "aws.bedrock", [day], "4", 1000)
     await put(app, "anthropic_usage", "anthropic", [day], None, 800)
     calls = [call("aws.bedrock", day, 750, "3.2"), call("anthropic", day, 1000, "1")]
-    known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(calls)]
+    known = [identity.call_identity(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(calls)]
     await add(app.services.storage.log, *zip(calls, known, strict=True))
     await app.services.operators.money.require_reconciler().look()
     lines = [
@@ -134,7 +134,7 @@ async def test_a_report_that_stays_away_is_told(app: App) -> None:
         if "statement_stale" in str(each.finding)
     ]
     assert "401 no such key; check that it is an admin key" in found.description
-    today = day_of(int(time.time()))
+    today = day_start(int(time.time()))
     await put(app, "openai_costs", "openai", range(today - 3 * DAY_S, today, DAY_S), "1", 10)
     report = await inspector(services).inspect()
     assert report.merged.gone == 1

@@ -17,13 +17,13 @@ from click.testing import CliRunner
 from gateway.cli import main
 from spool.currencies import SCALE
 from spool.registry.operators import Actor
-from spool.statements import DAY_S, Statement, StatementRow, day_from
+from spool.statements import DAY_S, Statement, StatementRow, parse_day
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
-DAY = day_from("2026-08-12")
-NOW = day_from("2026-09-21") + 3600.0
+DAY = parse_day("2026-08-12")
+NOW = parse_day("2026-09-21") + 3600.0
 OCTOBER = {"provider": "openai", "month": "2026-08"}
 # The source reported $9 for the only call, of 100 tokens. Its list price is $0.00025, and the bill has $2 for it.
 ACCURACY = {
@@ -47,7 +47,7 @@ def line(kind: str, amount: str) -> StatementRow:
 
 
 async def bill(server: OperatorServer, *rows: StatementRow) -> None:
-    whole = {"start": day_from("2026-08-01"), "end": day_from("2026-09-01")}
+    whole = {"start": parse_day("2026-08-01"), "end": parse_day("2026-09-01")}
     statement = Statement(
         source="openai_costs", account="", rows=rows, read_at=DAY, name="bill", settled_until=whole["end"], **whole
     )  # fmt: skip
@@ -172,7 +172,7 @@ async def test_an_invoice_in_the_currency_of_its_bill(server: OperatorServer) ->
     more = await closing("4", "59.853")
     assert abs(more["difference"] - billed / Fraction("58.853")) <= Fraction(1, 10**27)
     pounds = await closing("5", "50", currency="GBP")  # no bill is in pounds, so the last day's rate applies
-    assert pounds["invoiced"] == 50 * Fraction(rates("GBP", "USD", day_from("2026-08-31")) or 0, SCALE)
+    assert pounds["invoiced"] == 50 * Fraction(rates("GBP", "USD", parse_day("2026-08-31")) or 0, SCALE)
     franc = {**OCTOBER, "number": "6", "total": "5", "currency": "CHF"}
     await asked(server, "POST", "/billed-invoices", franc)
     for method, path in (("GET", "/month-closing?provider=openai&month=2026-08"), ("POST", "/closed-months")):

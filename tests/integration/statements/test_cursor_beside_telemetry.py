@@ -18,13 +18,13 @@ from gateway.bills.statements.importing import ReportFile, read_reports
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.registry.operators import Actor
-from spool.statements import DAY_S, day_of
+from spool.statements import DAY_S, day_start
 from tests.gateway.normalise.otlp.payloads import attribute
 from tests.integration.conftest import Serve, Serving
 
 ADA = Actor("ada@example.com", "command")
 MODEL = "claude-sonnet-5"
-DAY = day_of(int(time.time())) - 5 * DAY_S
+DAY = day_start(int(time.time())) - 5 * DAY_S
 TOKENS = {"input": 40, "output": 310, "cache_read": 18000, "cache_creation": 900}
 FEE = Decimal("0.48125")  # Cursor's fee in cents
 

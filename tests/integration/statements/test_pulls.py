@@ -30,7 +30,7 @@ from gateway.service.assembly.statements import LIMIT_WAIT_S, WAIT_S, statement_
 from spool.engines import MEMORY, open_storage
 from spool.errors import Invalid, NotThere
 from spool.settings import SpoolSettings
-from spool.statements import DAY_S, Statements, day_of
+from spool.statements import DAY_S, Statements, day_start
 from spool.storage import Storage, StorageOptions
 from tests.integration.statements.providers import (
     ACCOUNT,
@@ -100,7 +100,7 @@ class House:
     async def kept(self) -> Mapping[int, Decimal]:
         """Return the stored amount of each day."""
         found: dict[int, Decimal] = defaultdict(Decimal)
-        for row in await self.statements.rows(provider=None, start=0, end=2**40):
+        for row in await self.statements.statement_rows(provider=None, start=0, end=2**40):
             if row.unit == self.provider.unit:
                 found[row.start] += row.amount
         return found
@@ -109,7 +109,7 @@ class House:
 @pytest_asyncio.fixture(params=PROVIDERS)
 async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[House]:
     clock, provider = MovedClock(), PROVIDERS[request.param]()
-    provider.today = day_of(int(clock.now()))
+    provider.today = day_start(int(clock.now()))
     key = tmp_path / "key"
     key.write_text(KEY)
     async with AsyncExitStack() as stack:
@@ -237,7 +237,7 @@ async def test_days_come_late_and_settle(house: House) -> None:
     assert not {info.end for info in await house.statements.statements() if not info.settled} - {today}
     provider.amounts = {}
     house.clock.move(provider.settle_s)
-    provider.today = day_of(int(house.clock.now()))
+    provider.today = day_start(int(house.clock.now()))
     await house.pull()
     assert expected(house.days, today).items() <= (await house.kept()).items()
     settled = {day for info in await house.statements.statements() if info.settled

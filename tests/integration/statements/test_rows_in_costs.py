@@ -88,7 +88,7 @@ async def test_rows_of_a_drop_are_in_reports(server: OperatorServer) -> None:
             each for each in server.registry.connections.all() if connections.is_in_costs(each.id)
         ],
         owner_tags=dict,
-        people=lambda: People.of_installation(b"p"),
+        people=lambda: People.for_installation(b"p"),
     )
     assert 2 == await RowBook(sources, server.clock).look()
     recent = (await server.ask("GET", "/report?range=last_7d&by=service&cost_type=billed_cost")).payload

@@ -26,7 +26,7 @@ from gateway.configuration.sections import (
 )
 from gateway.service.app import App
 from spool.settings import SpoolSettings
-from spool.statements import DAY_S, day_of
+from spool.statements import DAY_S, day_start
 from tests.integration.statements.providers import ACCOUNT, KEY, PROVIDERS, VALUE, Provider, expected
 from tests.moved_clock import MovedClock
 
@@ -68,7 +68,7 @@ class Installation:
         registry = app.services.storage.registry
         assert registry is not None
         found: dict[int, Decimal] = {}
-        for row in await registry.statements.rows(provider=None, start=0, end=2**40):
+        for row in await registry.statements.statement_rows(provider=None, start=0, end=2**40):
             if (row.source, row.unit) == (source, self.providers[source].unit):
                 found[row.start] = found.get(row.start, Decimal(0)) + row.amount
         return found
@@ -83,7 +83,7 @@ async def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Async
     async with AsyncExitStack() as stack:
         for source in SOURCES:
             providers[source] = provider = PROVIDERS[source]()
-            provider.today = day_of(int(clock.now()))
+            provider.today = day_start(int(clock.now()))
             server = TestServer(provider.application())
             await server.start_server()
             stack.push_async_callback(server.close)
@@ -114,7 +114,7 @@ async def test_a_server_pulls_by_itself(installation: Installation) -> None:
     clock, providers = installation.clock, installation.providers
     app = await installation.start()
     await installation.until_done(app)
-    asked, today = installation.asked(), day_of(int(clock.now()))
+    asked, today = installation.asked(), day_start(int(clock.now()))
     clock.move(EVERY_S - 1)
     await puller_of(app).pull_due()
     assert asked == installation.asked()

@@ -64,7 +64,7 @@ class Faces:
         """Run all detectors and return the open insights."""
         operators = self.server.app.services.operators
         await inspector(operators).inspect()
-        return list(await operators.installation.require_registry().insights.found())
+        return list(await operators.installation.require_registry().insights.detector_insights())
 
     async def metrics(self) -> Samples:
         return samples(await self.server.app.services.status.exposition.text())

@@ -17,7 +17,7 @@ from gateway.money.budgets.states import (
     WITHIN,
     state_of_budget,
 )
-from spool.registry.documents import replaced
+from spool.registry.documents import replace_fields
 from spool.registry.views import ViewDraft
 from tests.gateway.money.budgets.house import monthly
 from tests.integration.conftest import ACTOR
@@ -51,7 +51,7 @@ async def test_every_face_shows_the_state(
     view = await registry.views.create(
         ViewDraft(name="all", principal_dimension="model"), known=("model",), most=10, actor=ACTOR
     )
-    draft = replaced(EMPTY, view=ViewName(id=view.id), **fields)
+    draft = replace_fields(EMPTY, view=ViewName(id=view.id), **fields)
     await registry.table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)
     assert (await faces.server.app.services.operators.money.require_budgets().evaluate()).waits is None
     [listed] = (await faces.api("/budgets"))["budgets"]

@@ -122,7 +122,7 @@ async def _with_waiting(serve: Serve, tmp_path: Path, failing_s: float | None, c
     made = [notice(f"n{number}", severity=severity) for number, severity in enumerate(severities)]
     await notices.add(made, ["desk"])
     since = None if failing_s is None else NOW - failing_s
-    waiting = [each for each in await notices.waiting() if each.channel == "desk"]
+    waiting = [each for each in await notices.waiting_notifications() if each.channel == "desk"]
     await notices.update(
         [replace(each, failing_since=since, attempts=1, error=ERROR if since else "") for each in waiting]
     )

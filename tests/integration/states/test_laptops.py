@@ -93,7 +93,7 @@ async def test_every_face_says_the_same_at_random_times(moved: Faces, clock: Mov
     for round in range(6):
         await table.delete([device.id for device in table.all()], [])
         for number in range(60):
-            await table.keep(made(dice, number, clock.now()))
+            await table.replace_row(made(dice, number, clock.now()))
         for hours in (5.0, 0.0):  # two lists show two check-ins
             listed = [
                 Machine(serial=f"d{n}", last_seen=clock.now() - hours * HOUR_S) for n in range(0, 60, 2)
@@ -212,11 +212,11 @@ async def plant(
     heard = now - dice.choice((0.0, 800.0, 3000.0, DAY_S))
     id = f"opamp:{number}" if number % 2 else f"agent-{number}"
     reported = ReportedCluster(account="a", region="r", name=f"c{number}", device=dice.choice((id, id, "")))
-    await clusters.report(reported)
+    await clusters.store_report(reported)
     if dice.random() < 0.2:
         await clusters.change(reported.id, ClusterChange(enabled=False), ACTOR)
     part = {"healthy": dice.choice((True, False)), "connected": True, "service": "otelcol"}
-    await devices.keep(
+    await devices.replace_row(
         Device(
             id=id,
             state=dice.choice((ENROLLED, ENROLLED, ENROLLED, REVOKED)),
@@ -268,6 +268,6 @@ async def test_a_device_that_is_replaced_stays_a_device(moved: Faces, clock: Mov
     """The fleet does not list it, and every face of devices says `replaced`."""
     table = moved.server.app.services.operators.senders.require_devices().table
     known = made(random.Random(1), 1, clock.now())
-    await table.keep(replace(known, id="old", state=REVOKED, replaced_by="new"))
+    await table.replace_row(replace(known, id="old", state=REVOKED, replaced_by="new"))
     assert "replaced" == (await moved.api("/devices/old"))["device"]["state"]
     assert [] == (await moved.api("/fleet/devices"))["devices"]

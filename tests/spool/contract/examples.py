@@ -48,7 +48,7 @@ def call(number: int, *, at: float = NOON, **fields: Any) -> tuple[Inference, Id
         **fields,
     }
     record = Inference(id=b"", **fields)
-    known_as = identity.of_call(record, response_id=f"chatcmpl-{number:032d}")
+    known_as = identity.call_identity(record, response_id=f"chatcmpl-{number:032d}")
     record.id = known_as.id
     return record, known_as
 

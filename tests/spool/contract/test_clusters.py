@@ -29,7 +29,7 @@ from spool.sqlite import in_memory
 from spool.sqlite.database import Database, SqliteTransactions
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
-from spool.sqlite.migrations import migrate, script
+from spool.sqlite.migrations import migrate, read_script
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import EVERY_ENGINE, SECRET, migrated
 from tests.spool.ledger.engines import POOLED, POSTGRES, schemas_of
@@ -50,7 +50,7 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             yield PostgresClusters(postgres)
         return
     database = await Database.open(
-        tmp_path / "spool.sqlite", lambda connection: migrate(connection, (script("devices.sql"),))
+        tmp_path / "spool.sqlite", lambda connection: migrate(connection, (read_script("devices.sql"),))
     )
     yield SqlClusters(SqliteTransactions(database, "clusters"))
     await database.close()
@@ -65,8 +65,8 @@ async def opened(rows: ClusterRows, clock: MovedClock) -> ClusterTable:
 
 async def test_a_reported_cluster_outlives_the_process(rows: ClusterRows, clock: MovedClock) -> None:
     table = await opened(rows, clock)
-    await table.report(WHOLE)
-    kept = (await opened(rows, clock)).named("123", "eu", "mill")
+    await table.store_report(WHOLE)
+    kept = (await opened(rows, clock)).find_by_name("123", "eu", "mill")
     assert kept == table.find(WHOLE.id)
     assert kept is not None
     assert WHOLE.checks == kept.checks
@@ -80,12 +80,12 @@ async def test_what_a_report_leaves_out_stays(rows: ClusterRows, clock: MovedClo
     there are no checks.
     """
     table = await opened(rows, clock)
-    await table.report(WHOLE)
+    await table.store_report(WHOLE)
     [before] = table.all()
     clock.move(60)
-    await table.report(HEARD)
+    await table.store_report(HEARD)
     assert replace(before, last_seen=clock.now()) == table.find(WHOLE.id)
-    await table.report(replace(HEARD, state="pod_stopping", checks=()))
+    await table.store_report(replace(HEARD, state="pod_stopping", checks=()))
     [after] = table.all()
     assert after.state == "pod_stopping"
     assert after.checks == ()
@@ -97,7 +97,7 @@ async def test_account_region_and_name_tell_clusters_apart(rows: ClusterRows, cl
     table = await opened(rows, clock)
     names = (("a", "b", "c"), ("ab", "", "c"), ("", "ab", "c"), ("a", "b", 'c", "d'), ("", "", "c"))
     for account, region, name in names:
-        await table.report(Reported(account=account, region=region, name=name))
+        await table.store_report(Reported(account=account, region=region, name=name))
     assert len(names) == len(table) == len({cluster.id for cluster in table.all()})
     assert set(names) == {
         (each.account, each.region, each.name) for each in (await opened(rows, clock)).all()
@@ -107,9 +107,10 @@ async def test_account_region_and_name_tell_clusters_apart(rows: ClusterRows, cl
 async def test_simultaneous_reports_lose_nothing(rows: ClusterRows, clock: MovedClock) -> None:
     """Simultaneous reports are each applied to the result of the one before."""
     table = await opened(rows, clock)
-    await table.report(WHOLE)
+    await table.store_report(WHOLE)
     await asyncio.gather(
-        table.report(replace(HEARD, namespace="other")), table.report(replace(HEARD, k8s_version="1.32"))
+        table.store_report(replace(HEARD, namespace="other")),
+        table.store_report(replace(HEARD, k8s_version="1.32")),
     )
     [kept] = await rows.load()
     assert kept.namespace == "other"
@@ -125,11 +126,11 @@ async def test_a_key_that_brings_made_up_clusters_leaves_room_for_others(
     table = await opened(rows, clock)
     table.max = 6
     for number in range(3):
-        await table.report(replace(HEARD, name=f"made-up-{number}"), key="flood")
+        await table.store_report(replace(HEARD, name=f"made-up-{number}"), key="flood")
     with pytest.raises(SpoolFull):
-        await table.report(replace(HEARD, name="made-up-3"), key="flood")
-    await table.report(replace(HEARD, name="made-up-2"), key="flood")
-    await table.report(HEARD, key="other")
+        await table.store_report(replace(HEARD, name="made-up-3"), key="flood")
+    await table.store_report(replace(HEARD, name="made-up-2"), key="flood")
+    await table.store_report(HEARD, key="other")
     assert 4 == len(table)
 
 
@@ -137,13 +138,13 @@ async def test_there_are_at_most_as_many_as_the_limit(rows: ClusterRows, clock: 
     """A new cluster over the limit is refused. Known clusters still report, and a deletion frees a place."""
     table = await opened(rows, clock)
     table.max = 1
-    await table.report(WHOLE)
+    await table.store_report(WHOLE)
     other = replace(HEARD, name="other")
     with pytest.raises(SpoolFull, match=r"clusters\.max"):
-        await table.report(other)
-    await table.report(HEARD)
+        await table.store_report(other)
+    await table.store_report(HEARD)
     await table.delete(WHOLE.id, ADA)
-    await table.report(other)
+    await table.store_report(other)
     assert ["other"] == [each.name for each in table.all()] == [each.name for each in await rows.load()]
 
 
@@ -154,14 +155,14 @@ async def test_texts_are_bounded(rows: ClusterRows, clock: MovedClock) -> None:
     table = await opened(rows, clock)
     check = ClusterCheck(name="n" * 999, passing=True, error="e" * 9999)
     name = "n" * MAX_TEXT
-    await table.report(replace(WHOLE, name=name, state="s" * 999, checks=(check,) * 999))
+    await table.store_report(replace(WHOLE, name=name, state="s" * 999, checks=(check,) * 999))
     [kept] = await rows.load()
     assert kept.state == "s" * MAX_TEXT
     assert len(kept.checks) == MAX_CHECKS
     assert {(MAX_TEXT, MAX_ERROR)} == {(len(each.name), len(each.error)) for each in kept.checks}
     for wrong in ("", name + "n"):
         with pytest.raises(Invalid, match=str(MAX_TEXT)):
-            await table.report(replace(WHOLE, name=wrong))
+            await table.store_report(replace(WHOLE, name=wrong))
     assert 1 == len(table)
 
 
@@ -183,7 +184,7 @@ class _Full(SqlClusters):
 async def test_settings_need_the_registry(rows: ClusterRows, clock: MovedClock) -> None:
     """Without its registry, a cluster reports as before, but nobody changes or deletes it."""
     table = await ClusterTable.open(rows, clock=clock)
-    await table.report(WHOLE)
+    await table.store_report(WHOLE)
     with pytest.raises(SpoolUnavailable, match="the registry is damaged"):
         await table.change(WHOLE.id, ClusterChange(enabled=False), ADA)
     with pytest.raises(SpoolUnavailable, match="the registry is damaged"):
@@ -195,5 +196,5 @@ async def test_what_is_not_on_disk_is_not_shown(clock: MovedClock) -> None:
     """A report that could not be stored changes nothing."""
     table = await opened(_Full(SqliteTransactions(MemoryDatabase(SPOOL), "clusters")), clock)
     with pytest.raises(SpoolUnavailable):
-        await table.report(WHOLE)
+        await table.store_report(WHOLE)
     assert [] == table.all()

@@ -19,11 +19,11 @@ from tests.moved_clock import MovedClock
 async def begun(spooled: Spooled, count: int) -> None:
     """Append calls and declare a route that sends them."""
     await spooled.add(calls(1, count))
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
 
 
 async def due(spooled: Spooled, *, max_records: int = 100, route: str = ROUTE) -> Delivery | None:
-    return await spooled.deliveries.due(route, now=spooled.clock.now(), max_records=max_records)
+    return await spooled.deliveries.take_due(route, now=spooled.clock.now(), max_records=max_records)
 
 
 async def taken(spooled: Spooled, *, max_records: int = 100, route: str = ROUTE) -> Delivery:
@@ -58,7 +58,7 @@ async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> No
     now = spooled.clock.now()
 
     async def cut(below: int) -> Delivery | None:
-        return await spooled.deliveries.due(ROUTE, now=now, max_records=10, below=below)
+        return await spooled.deliveries.take_due(ROUTE, now=now, max_records=10, below=below)
 
     first = await cut(13)
     assert first is not None
@@ -77,9 +77,9 @@ async def test_routes_declared_later_leave_deliveries_as_they_are(spooled: Spool
     in_hand, waiting = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
     await spooled.deliveries.retry(waiting, reason="503", not_before=spooled.clock.now() + 60, answer="503")
     other = RouteSpec(name="other/ai-telemetry", topic=SPEC.topic)
-    await spooled.deliveries.declare([other], at_start=False)
+    await spooled.deliveries.set_routes([other], at_start=False)
     assert {"orphaned", "running"} == {state.state for state in await spooled.deliveries.routes()}
-    await spooled.deliveries.declare([SPEC, other], at_start=False)
+    await spooled.deliveries.set_routes([SPEC, other], at_start=False)
     assert {"running"} == {state.state for state in await spooled.deliveries.routes()}
     assert None is await due(spooled)
     await spooled.deliveries.settle(in_hand, Settlement(delivered=10))
@@ -95,7 +95,7 @@ async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) ->
     await begun(spooled, 20)
     before = await taken(spooled, max_records=10)
     await spooled.deliveries.reopen_restored(hold_back=None)
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
     after = await taken(spooled, max_records=10)
     assert before.idempotency_key == after.idempotency_key
     assert after.ambiguous is True
@@ -111,17 +111,17 @@ async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
     await deliver(spooled, await taken(spooled, max_records=10))
     await taken(spooled, max_records=10)
     await spooled.deliveries.reopen_restored(hold_back="of a backup")
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
     assert None is await due(spooled)
     assert {"delivered": 10, "unknown": 20} == await spooled.terms()
-    cut, rest = await spooled.deliveries.unknowns()
+    cut, rest = await spooled.deliveries.unknown_deliveries()
     assert [(11, 20), (21, 30), "of a backup"] == [
         (cut.first, cut.last),
         (rest.first, rest.last),
         rest.reason,
     ]
-    await spooled.deliveries.resolve(cut.id, sent=True)
-    await spooled.deliveries.resolve(rest.id, sent=False)
+    await spooled.deliveries.settle_unknown(cut.id, sent=True)
+    await spooled.deliveries.settle_unknown(rest.id, sent=False)
     assert (21, 30) == span(await due(spooled))
     assert {"delivered": 20, "queued": 10} == await spooled.terms()
     assert [] == list((await spooled.log.books()).imbalances)
@@ -129,7 +129,7 @@ async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
 
 async def test_a_new_record_is_due_at_once(spooled: Spooled) -> None:
     """A record that closes while a route is idle does not wait for others."""
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
     assert None is await due(spooled)
     await spooled.add(calls(1, 1))
     assert (1, 1) == span(await due(spooled))
@@ -270,7 +270,7 @@ async def test_what_was_in_hand_at_the_end_is_ambiguous(
     await spooled.deliveries.retry(waiting, reason="503", not_before=0, answer="503")
     if mark is not None:
         await spooled.deliveries.mark(in_hand, mark)
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
     again = [await taken(spooled) for _ in range(2)]
     assert [False, ambiguous] == [one.ambiguous for one in again]
     assert in_hand.idempotency_key == again[1].idempotency_key
@@ -283,7 +283,7 @@ VERBS: Mapping[str, Verb] = {
     "split": lambda deliveries, one: deliveries.split(one, reason="413"),
     "set aside": lambda deliveries, one: deliveries.set_aside(one, error="400", status="400"),
     "retry": lambda deliveries, one: deliveries.retry(one, reason="503", not_before=0.0, answer="503"),
-    "unknown": lambda deliveries, one: deliveries.unknown(one, reason="cut off"),
+    "unknown": lambda deliveries, one: deliveries.mark_unknown(one, reason="cut off"),
 }
 
 
@@ -292,22 +292,22 @@ async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -
     """Only the process that took a delivery last may settle it. If another process tries, this is counted."""
     await begun(spooled, 2)
     before = await taken(spooled)
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
     now = await taken(spooled)
     assert before.id == now.id
     assert before.fence < now.fence
-    shown = await spooled.deliveries.unsettled()
+    shown = await spooled.deliveries.unsettled_deliveries()
     await VERBS[verb](spooled.deliveries, before)
     with pytest.raises(TakenOver):
         await spooled.deliveries.mark(before, "7 42")
     assert spooled.deliveries.fenced == 2
-    assert await spooled.deliveries.unsettled() == shown
+    assert await spooled.deliveries.unsettled_deliveries() == shown
     assert await due(spooled) is None
     await spooled.deliveries.mark(now, "7 43")
     await deliver(spooled, now)
     assert {"delivered": 2} == await spooled.terms()
     assert spooled.deliveries.fenced == 2
-    assert list(await spooled.deliveries.unsettled()) == []
+    assert list(await spooled.deliveries.unsettled_deliveries()) == []
 
 
 @pytest.mark.rule
@@ -320,7 +320,7 @@ async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> No
     single = await taken(spooled, max_records=1)
     await spooled.deliveries.retry(batch, reason="no answer", not_before=0, ambiguous=True)
     await spooled.deliveries.retry(single, reason="400", not_before=0, answer="400", refused_at=1.0)
-    probe = await spooled.deliveries.probe(ROUTE, now=spooled.clock.now(), max_suspects=16)
+    probe = await spooled.deliveries.take_probe(ROUTE, now=spooled.clock.now(), max_suspects=16)
     assert probe is not None
     assert span(batch) == span(probe)
     assert batch.idempotency_key == probe.idempotency_key
@@ -353,14 +353,14 @@ async def test_a_dead_letter_keeps_record_and_words(spooled: Spooled) -> None:
     """Setting aside settles the number, and stores the record with the upstream's message."""
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400 no such model", status="400")
-    (letter,) = await spooled.deliveries.dead(route=ROUTE)
+    (letter,) = await spooled.deliveries.dead_letters(route=ROUTE)
     assert letter.route == ROUTE
     assert letter.number == 1
     assert call(1) == letter.record
     assert letter.error == "400 no such model"
     assert letter.status == "400"
     assert {"dead": 1} == await spooled.terms()
-    assert [] == list(await spooled.deliveries.dead(route="other/ai-telemetry"))
+    assert [] == list(await spooled.deliveries.dead_letters(route="other/ai-telemetry"))
 
 
 async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> None:
@@ -370,7 +370,7 @@ async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> Non
     await begun(spooled, 2)
     await spooled.deliveries.set_aside(await taken(spooled, max_records=1), error="400", status="400")
     await deliver(spooled, await taken(spooled))
-    (letter,) = await spooled.deliveries.dead()
+    (letter,) = await spooled.deliveries.dead_letters()
     assert 1 == await spooled.deliveries.dead_retry([letter.id, 999])
     assert {"delivered": 1, "queued": 1} == await spooled.terms()
     assert 3 == (await spooled.state()).progress
@@ -389,7 +389,7 @@ async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) ->
     """
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
-    (letter,) = await spooled.deliveries.dead()
+    (letter,) = await spooled.deliveries.dead_letters()
     edited = replace(call(1), request_model="gpt-5")
     with pytest.raises(NotThere):
         await spooled.deliveries.dead_edit(letter.id + 99, edited)
@@ -398,7 +398,7 @@ async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) ->
     again = await taken(spooled)
     assert again.kept is not None and [edited] == list(again.kept.records)
     await spooled.deliveries.set_aside(again, error="400 again", status="400")
-    assert [edited] == [letter.record for letter in await spooled.deliveries.dead()]
+    assert [edited] == [letter.record for letter in await spooled.deliveries.dead_letters()]
     assert [call(1)] == list((await spooled.log.read(AI_TELEMETRY, 1, 1))[0].records)
 
 
@@ -406,7 +406,7 @@ async def test_a_discarded_letter_is_counted(spooled: Spooled) -> None:
     """Discarding moves the letter's number from dead to discarded, once."""
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
-    (letter,) = await spooled.deliveries.dead()
+    (letter,) = await spooled.deliveries.dead_letters()
     assert [1, 0] == [await spooled.deliveries.dead_discard([letter.id]) for _ in range(2)]
     assert {"discarded": 1} == await spooled.terms()
 
@@ -503,7 +503,7 @@ async def test_a_probe_is_far_from_what_was_refused(spooled: Spooled) -> None:
     await spooled.deliveries.retry(batch, reason="400", not_before=0, answer="400")
     probes = []
     for _ in range(4):
-        probe = await spooled.deliveries.probe(ROUTE, now=0, max_suspects=2)
+        probe = await spooled.deliveries.take_probe(ROUTE, now=0, max_suspects=2)
         assert probe is not None
         probes.append(span(probe))
         await spooled.deliveries.retry(probe, reason="400", not_before=0, answer="400", refused_at=1.0)
@@ -515,13 +515,13 @@ async def test_a_probe_is_far_from_what_was_refused(spooled: Spooled) -> None:
 async def test_a_probe_of_an_uncut_backlog_is_one_record(spooled: Spooled) -> None:
     """If no delivery exists yet, a probe creates one with a single record."""
     await begun(spooled, 10)
-    assert (1, 1) == span(await spooled.deliveries.probe(ROUTE, now=0, max_suspects=1))
+    assert (1, 1) == span(await spooled.deliveries.take_probe(ROUTE, now=0, max_suspects=1))
 
 
 async def test_start_now_leaves_out_what_is_there(spooled: Spooled) -> None:
     """A route with `start="now"` counts earlier records as before its start."""
     await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY, start="now")])
+    await spooled.deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY, start="now")])
     assert None is await due(spooled)
     await spooled.add(calls(11, 12))
     assert (11, 12) == span(await due(spooled))
@@ -536,17 +536,17 @@ async def test_a_route_that_left_the_configuration_is_orphaned(spooled: Spooled)
     await begun(spooled, 10)
     await deliver(spooled, await taken(spooled, max_records=4))
     with pytest.raises(NotAllowed):
-        await spooled.deliveries.drop(ROUTE)
-    await spooled.deliveries.declare([])
+        await spooled.deliveries.delete_route(ROUTE)
+    await spooled.deliveries.set_routes([])
     assert (await spooled.state()).state == "orphaned"
     assert (await spooled.state()).queued == 6
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
     assert (5, 10) == span(await due(spooled))
-    await spooled.deliveries.declare([])
-    assert 6 == await spooled.deliveries.drop(ROUTE)
+    await spooled.deliveries.set_routes([])
+    assert 6 == await spooled.deliveries.delete_route(ROUTE)
     assert [] == list(await spooled.deliveries.routes())
     with pytest.raises(NotThere):
-        await spooled.deliveries.drop(ROUTE)
+        await spooled.deliveries.delete_route(ROUTE)
 
 
 async def test_declaring_takes_everything_out_of_hand(spooled: Spooled, clock: MovedClock) -> None:
@@ -555,7 +555,7 @@ async def test_declaring_takes_everything_out_of_hand(spooled: Spooled, clock: M
     cancelled = await taken(spooled, max_records=5)
     waiting = await taken(spooled, max_records=5)
     await spooled.deliveries.retry(waiting, reason="503", not_before=clock.now() + 86400, answer="503")
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
     again = await taken(spooled)
     assert replace(cancelled, ambiguous=True, fence=again.fence) == again
     assert span(waiting) == span(await taken(spooled))
@@ -565,15 +565,15 @@ async def test_a_mark_comes_back_with_its_delivery(spooled: Spooled) -> None:
     """After a crash, a file destination finds what it has to undo."""
     await begun(spooled, 1)
     await spooled.deliveries.mark(await taken(spooled), "8:42:1000")
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
     assert "8:42:1000" == (await taken(spooled)).mark
 
 
 async def test_an_unknown_outcome_is_not_sent_again(spooled: Spooled) -> None:
     """A delivery with an unknown outcome leaves the queue, counts as unknown, and never becomes due."""
     await begun(spooled, 3)
-    await spooled.deliveries.unknown(await taken(spooled), reason="no answer")
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.mark_unknown(await taken(spooled), reason="no answer")
+    await spooled.deliveries.set_routes([SPEC])
     assert None is await due(spooled)
     assert {"unknown": 3} == await spooled.terms()
 
@@ -584,13 +584,13 @@ async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool)
     The operator marks an unknown delivery as delivered, or it is due again under a new key. The
     accounting always balances.
     """
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
     await spooled.add(calls(1, 2))
     delivery = await taken(spooled)
     await spooled.deliveries.mark(delivery, "0")
-    await spooled.deliveries.unknown(delivery, reason="no answer")
+    await spooled.deliveries.mark_unknown(delivery, reason="no answer")
     assert await due(spooled) is None
-    (unknown,) = await spooled.deliveries.unknowns()
+    (unknown,) = await spooled.deliveries.unknown_deliveries()
     assert delivery.id == unknown.id
     assert unknown.first == 1
     assert unknown.last == 2
@@ -598,9 +598,9 @@ async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool)
     assert unknown.route == ROUTE
     assert unknown.topic == AI_TELEMETRY
     assert unknown.kept is None
-    await spooled.deliveries.resolve(unknown.id, sent=sent)
+    await spooled.deliveries.settle_unknown(unknown.id, sent=sent)
     with pytest.raises(NotThere):
-        await spooled.deliveries.resolve(unknown.id, sent=sent)
+        await spooled.deliveries.settle_unknown(unknown.id, sent=sent)
     again = await due(spooled)
     assert sent == (again is None)
     if again is not None:
@@ -617,14 +617,14 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
     """
     Waiting and unknown deliveries are listed with attempts and last error. The route also counts unknown replays.
     """
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
     await spooled.add(calls(1, 4))
     await spooled.deliveries.settle(await taken(spooled, max_records=1), Settlement(delivered=1))
-    await spooled.deliveries.unknown(await taken(spooled, max_records=2), reason="no answer")
+    await spooled.deliveries.mark_unknown(await taken(spooled, max_records=2), reason="no answer")
     waiting = await taken(spooled, max_records=1)
     at = spooled.clock.now() + 30
     await spooled.deliveries.retry(waiting, reason="503", not_before=at)
-    shown = await spooled.deliveries.unsettled()
+    shown = await spooled.deliveries.unsettled_deliveries()
     assert [(ROUTE, 2, 3, "unknown", "no answer"), (ROUTE, 4, 4, "open", "503")] == [
         (each.route, each.first, each.last, each.state, each.last_error) for each in shown
     ]
@@ -634,13 +634,15 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
     replayed = await spooled.deliveries.replay(ROUTE, since=0, until=spooled.clock.now() + 1, dry_run=False)
     assert replayed == 1
     assert (await spooled.deliveries.routes())[0].unknown == 2
-    await spooled.deliveries.unknown(await taken(spooled), reason="no answer")
-    assert [True] == [each.replay for each in await spooled.deliveries.unsettled() if each.first == 1]
+    await spooled.deliveries.mark_unknown(await taken(spooled), reason="no answer")
+    assert [True] == [
+        each.replay for each in await spooled.deliveries.unsettled_deliveries() if each.first == 1
+    ]
     assert 3 == (await spooled.deliveries.routes())[0].unknown
-    for unknown in await spooled.deliveries.unknowns():
-        await spooled.deliveries.resolve(unknown.id, sent=True)
+    for unknown in await spooled.deliveries.unknown_deliveries():
+        await spooled.deliveries.settle_unknown(unknown.id, sent=True)
     assert (await spooled.deliveries.routes())[0].unknown == 0
-    assert len(await spooled.deliveries.unsettled()) == 1
+    assert len(await spooled.deliveries.unsettled_deliveries()) == 1
 
 
 async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
@@ -649,13 +651,13 @@ async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
     """
     await begun(spooled, 1)
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
-    await spooled.deliveries.dead_retry([letter.id for letter in await spooled.deliveries.dead()])
-    await spooled.deliveries.unknown(await taken(spooled), reason="no answer")
-    (unknown,) = await spooled.deliveries.unknowns()
+    await spooled.deliveries.dead_retry([letter.id for letter in await spooled.deliveries.dead_letters()])
+    await spooled.deliveries.mark_unknown(await taken(spooled), reason="no answer")
+    (unknown,) = await spooled.deliveries.unknown_deliveries()
     assert unknown.kept is not None
     assert [call(1)] == list(unknown.kept.records)
     assert {"unknown": 1} == await spooled.terms()
-    await spooled.deliveries.resolve(unknown.id, sent=True)
+    await spooled.deliveries.settle_unknown(unknown.id, sent=True)
     assert {"delivered": 1} == await spooled.terms()
 
 
@@ -663,15 +665,15 @@ async def test_a_letter_of_a_dropped_route_can_only_be_discarded(spooled: Spoole
     """If one letter's route is gone, the whole retry is refused."""
     other = RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)
     await spooled.add(calls(1, 1))
-    await spooled.deliveries.declare([SPEC, other])
+    await spooled.deliveries.set_routes([SPEC, other])
     for route in (ROUTE, other.name):
         await spooled.deliveries.set_aside(await taken(spooled, route=route), error="400", status="400")
-    await spooled.deliveries.declare([SPEC])
-    await spooled.deliveries.drop(other.name)
-    letters = [letter.id for letter in await spooled.deliveries.dead()]
+    await spooled.deliveries.set_routes([SPEC])
+    await spooled.deliveries.delete_route(other.name)
+    letters = [letter.id for letter in await spooled.deliveries.dead_letters()]
     with pytest.raises(NotAllowed, match=other.name):
         await spooled.deliveries.dead_retry(letters)
-    assert letters == [letter.id for letter in await spooled.deliveries.dead()]
+    assert letters == [letter.id for letter in await spooled.deliveries.dead_letters()]
     assert 2 == await spooled.deliveries.dead_discard(letters)
     assert {"discarded": 1} == await spooled.terms()
 
@@ -686,7 +688,7 @@ async def test_replay_sends_settled_numbers_again_and_counts_them_apart(
     clock.move(100)
     since = clock.now()
     await spooled.add(calls(5, 8))
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
     await deliver(spooled, await taken(spooled, max_records=6))
     assert 2 == await spooled.deliveries.replay(ROUTE, since=since, until=since + 1, dry_run=True)
     assert 2 == await spooled.deliveries.replay(ROUTE, since=since, until=since + 1, dry_run=False)
@@ -703,7 +705,7 @@ async def test_routes_do_not_see_each_other(spooled: Spooled) -> None:
     """Each destination has its own progress through the same entries."""
     other = RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=False)
     await spooled.add(calls(1, 10))
-    await spooled.deliveries.declare([SPEC, other])
+    await spooled.deliveries.set_routes([SPEC, other])
     await deliver(spooled, await taken(spooled))
     assert (1, 10) == span(await due(spooled, route=other.name))
     assert [11, 1] == [(await spooled.state()).progress, (await spooled.state(other.name)).progress]
@@ -726,7 +728,7 @@ async def test_a_route_says_since_when_it_stands(spooled: Spooled, clock: MovedC
     """
     A route's `since` is the start of its state, whatever later reasons are. A running route has no such time.
     """
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
     assert (await spooled.state()).since is None
     parked = clock.now()
     for state, reason, since in (
@@ -739,23 +741,23 @@ async def test_a_route_says_since_when_it_stands(spooled: Spooled, clock: MovedC
         assert found.reason == reason
         assert found.since == since
         clock.move(90)
-    await spooled.deliveries.declare([])
+    await spooled.deliveries.set_routes([])
     assert (await spooled.state()).since is None
 
 
 async def test_an_unknown_route_is_named(spooled: Spooled) -> None:
     with pytest.raises(NotThere, match="nowhere/usage-events"):
-        await spooled.deliveries.due(f"nowhere/{USAGE_EVENTS}", now=0, max_records=1)
+        await spooled.deliveries.take_due(f"nowhere/{USAGE_EVENTS}", now=0, max_records=1)
 
 
 async def test_a_delivery_that_was_dropped_while_in_hand_changes_nothing(spooled: Spooled) -> None:
     """The answer to a dropped route's request has no effect."""
     await begun(spooled, 10)
     delivery = await taken(spooled)
-    await spooled.deliveries.declare([])
-    await spooled.deliveries.drop(ROUTE)
+    await spooled.deliveries.set_routes([])
+    await spooled.deliveries.delete_route(ROUTE)
     await deliver(spooled, delivery)
-    await spooled.deliveries.declare([SPEC])
+    await spooled.deliveries.set_routes([SPEC])
     assert {"queued": 10} == await spooled.terms()
 
 

@@ -21,7 +21,7 @@ from spool.devices.device import (
     TooManyDevices,
     Unenrolled,
     is_device_id,
-    of_known,
+    require_known,
 )
 from spool.devices.table import MAX_UNENROLLED, DeviceTable
 from spool.errors import NotThere, SpoolUnavailable
@@ -32,7 +32,7 @@ from spool.sqlite.database import Database
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.in_memory import MemoryDatabase
-from spool.sqlite.migrations import migrate, script
+from spool.sqlite.migrations import migrate, read_script
 from tests.spool.contract.conftest import EVERY_ENGINE, migrated
 from tests.spool.ledger.engines import POOLED, POSTGRES, schemas_of
 
@@ -67,14 +67,14 @@ class Counted:
     async def outlast_commits(self) -> None:
         await self.rows.outlast_commits()
 
-    async def ended(self, wanted: DeviceWrite) -> Expectations:
-        return await self.rows.ended(wanted)
+    async def failed_expectations(self, wanted: DeviceWrite) -> Expectations:
+        return await self.rows.failed_expectations(wanted)
 
-    async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
-        return await self.rows.others(ids)
+    async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+        return await self.rows.rows_of_others(ids)
 
-    async def names(self) -> Sequence[Unenrolled]:
-        return await self.rows.names()
+    async def unenrolled_names(self) -> Sequence[Unenrolled]:
+        return await self.rows.unenrolled_names()
 
 
 class EndedSlowly(Counted):
@@ -89,7 +89,7 @@ class EndedSlowly(Counted):
         self.waits.set()
         await self.may_end.wait()
 
-    async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
+    async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         return self.changed
 
 
@@ -101,7 +101,7 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         return
     database = await Database.open(
         tmp_path / "spool.sqlite",
-        lambda connection: migrate(connection, (script("devices.sql"),)),
+        lambda connection: migrate(connection, (read_script("devices.sql"),)),
     )
     yield Counted(SqliteDevices(database))
     await database.close()
@@ -116,7 +116,7 @@ async def test_a_kept_device_is_found_again_whole(rows: Counted) -> None:
         version=7, facts_version=5, sent_version=6, upstream_id="up-1", held="no", reset_version=2, revoked_by="site",
         state_changes="1 reporting\n2 losing",
     )  # fmt: skip
-    await table.keep(kept)
+    await table.replace_row(kept)
     await table.close()
     again = await DeviceTable.open(rows)
     assert kept == again.find("laptop-1")
@@ -127,7 +127,7 @@ async def test_a_kept_device_is_found_again_whole(rows: Counted) -> None:
 async def test_who_waits_together_is_written_together(rows: Counted) -> None:
     """A thousand simultaneous devices need few transactions."""
     table = await DeviceTable.open(rows)
-    await asyncio.gather(*(table.keep(device(f"d{n}")) for n in range(1000)))
+    await asyncio.gather(*(table.replace_row(device(f"d{n}")) for n in range(1000)))
     assert 1000 == len(table) == sum(rows.writes)
     assert len(rows.writes) <= 2
     await table.close()
@@ -138,15 +138,15 @@ async def test_what_could_not_be_written_never_was(rows: Counted) -> None:
     If a write fails, new devices vanish, changed devices are restored, and all waiting callers get the error.
     """
     table = await DeviceTable.open(rows)
-    await table.keep(device())
+    await table.replace_row(device())
     rows.broken = True
-    attempts = (table.keep(device("other")), table.keep(device(state="revoked")))
+    attempts = (table.replace_row(device("other")), table.replace_row(device(state="revoked")))
     failures = await asyncio.gather(*attempts, return_exceptions=True)
     assert [SpoolUnavailable] * 2 == [type(each) for each in failures]
     assert device() == table.find("laptop-1")
     assert table.find("other") is None
     rows.broken = False
-    await table.keep(device("other"))
+    await table.replace_row(device("other"))
     await table.close()
     assert {"laptop-1", "other"} == {each.id for each in (await DeviceTable.open(rows)).all()}
 
@@ -167,7 +167,7 @@ async def test_a_failure_that_nobody_waits_for_is_no_defect() -> None:
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     table.auditor = fail
     asking = asyncio.create_task(
-        table.keep(device(), AuditedChange(actor=ACTOR, action="device.enrol", target="laptop-1"))
+        table.replace_row(device(), AuditedChange(actor=ACTOR, action="device.enrol", target="laptop-1"))
     )
     await begun.wait()
     asking.cancel()
@@ -184,9 +184,9 @@ async def test_a_failure_that_nobody_waits_for_is_no_defect() -> None:
 async def test_a_touched_device_waits_for_a_working_disk(rows: Counted) -> None:
     """If the disk fails, the time of a device's last report is written with the next flush that works."""
     table = await DeviceTable.open(rows)
-    await table.keep(device())
+    await table.replace_row(device())
     rows.broken = True
-    table.touch("laptop-1", lambda known: replace(known, last_telemetry=9.0))
+    table.change_soon("laptop-1", lambda known: replace(known, last_telemetry=9.0))
     await table.flush()
     rows.broken = False
     await table.close()
@@ -205,7 +205,9 @@ async def test_the_audit_list_comes_first(rows: Counted) -> None:
 
     table.auditor = note
     with pytest.raises(SpoolUnavailable):
-        await table.keep(device(), AuditedChange(actor=ACTOR, action="device.enrol", target="laptop-1"))
+        await table.replace_row(
+            device(), AuditedChange(actor=ACTOR, action="device.enrol", target="laptop-1")
+        )
     assert told == ["device.enrol"]
     assert table.find("laptop-1") is None
     assert rows.writes == []
@@ -221,10 +223,10 @@ async def test_unenrolled_names_are_bounded_and_end_with_enrolment(rows: Counted
     for n in range(MAX_UNENROLLED + 1):
         table.note_unenrolled(f"n{n}", key="k", now=float(n))
     table.note_unenrolled("n1", key="other", now=5000.0)
-    await table.keep(device("n2"))
+    await table.replace_row(device("n2"))
     await table.close()
     again = await DeviceTable.open(rows)
-    names = {each.name: each for each in again.unenrolled()}
+    names = {each.name: each for each in again.unenrolled_names()}
     assert MAX_UNENROLLED - 1 == len(names)
     assert {"n0", "n2"}.isdisjoint(names)
     assert Unenrolled(name="n1", first_seen=1.0, last_seen=5000.0, count=2, key="other") == names["n1"]
@@ -234,14 +236,14 @@ async def test_unenrolled_names_are_bounded_and_end_with_enrolment(rows: Counted
 async def test_written_rows_are_news(rows: Counted) -> None:
     """The task that sends devices upstream waits for commits, not for a timer."""
     table = await DeviceTable.open(rows)
-    waiting = asyncio.create_task(table.changes())
+    waiting = asyncio.create_task(table.wait_for_changes())
     await asyncio.sleep(0)
     assert not waiting.done()
-    await table.keep(device())
+    await table.replace_row(device())
     await waiting
     await table.close()
     with pytest.raises(SpoolUnavailable):
-        await table.keep(device("late"))
+        await table.replace_row(device("late"))
 
 
 @pytest.mark.parametrize("id", ["laptop-1", "a", "ada@mill:3._-", "x" * 128])
@@ -259,10 +261,10 @@ def test_a_version_for_everything_upstream_should_hear() -> None:
     """
     A heartbeat raises the version. A changed fact also raises the facts version, which an enrolment sends.
     """
-    beat = device().updated(last_heartbeat=2.0)
+    beat = device().with_changes(last_heartbeat=2.0)
     assert beat.version == 2
     assert beat.facts_version == 1
-    assert (moved := beat.updated(facts=True, hostname="new")).version == 4
+    assert (moved := beat.with_changes(facts=True, hostname="new")).version == 4
     assert moved.facts_version == 3
     assert replace(moved, hostname="") != beat
 
@@ -273,13 +275,13 @@ async def test_a_deleted_device_is_gone_for_good(rows: Counted) -> None:
     same moment exists.
     """
     table = await DeviceTable.open(rows)
-    await asyncio.gather(*(table.keep(device(id)) for id in ("gone", "touched", "back", "stays")))
-    table.touch("touched", lambda known: replace(known, last_seen=5.0))
+    await asyncio.gather(*(table.replace_row(device(id)) for id in ("gone", "touched", "back", "stays")))
+    table.change_soon("touched", lambda known: replace(known, last_seen=5.0))
     change = AuditedChange(actor=ACTOR, action="device.delete", target="gone")
     deleting = asyncio.create_task(table.delete(["gone", "touched", "back", "unknown"], [change]))
     await asyncio.sleep(0)
     assert {"stays"} == {each.id for each in table.all()}
-    await table.keep(device("back", hostname="new"))
+    await table.replace_row(device("back", hostname="new"))
     await deleting
     await table.close()
     again = await DeviceTable.open(rows)
@@ -289,7 +291,7 @@ async def test_a_deleted_device_is_gone_for_good(rows: Counted) -> None:
 async def test_a_deletion_that_cannot_be_written_is_none(rows: Counted) -> None:
     """If a deletion cannot be written, the device is unchanged, and a later deletion works."""
     table = await DeviceTable.open(rows)
-    await table.keep(device(hostname="mill"))
+    await table.replace_row(device(hostname="mill"))
     rows.broken = True
     with pytest.raises(SpoolUnavailable):
         await table.delete(["laptop-1"], [])
@@ -303,14 +305,14 @@ async def test_a_deletion_that_cannot_be_written_is_none(rows: Counted) -> None:
 async def test_a_change_is_a_function_of_the_row(rows: Counted) -> None:
     """Two simultaneous changes are both made. A change that refuses alters nothing."""
     table = await DeviceTable.open(rows)
-    await table.keep(device())
+    await table.replace_row(device())
     await asyncio.gather(
-        table.update("laptop-1", of_known(lambda known: replace(known, hostname="mill"))),
-        table.update("laptop-1", of_known(lambda known: replace(known, user="ada"))),
+        table.update("laptop-1", require_known(lambda known: replace(known, hostname="mill"))),
+        table.update("laptop-1", require_known(lambda known: replace(known, user="ada"))),
     )
     with pytest.raises(NotThere):
-        await table.update("other", of_known(lambda known: replace(known, user="ada")))
-    table.touch("other", lambda known: replace(known, user="ada"))
+        await table.update("other", require_known(lambda known: replace(known, user="ada")))
+    table.change_soon("other", lambda known: replace(known, user="ada"))
     await table.close()
     assert [device(hostname="mill", user="ada")] == (await DeviceTable.open(rows)).all()
 
@@ -325,7 +327,7 @@ async def test_no_more_than_may_be(rows: Counted) -> None:
         return_exceptions=True,
     )
     assert [Device, Device, TooManyDevices] == [type(one) for one in outcomes]
-    await table.update("a", of_known(lambda known: replace(known, user="ada")), most=1)
+    await table.update("a", require_known(lambda known: replace(known, user="ada")), most=1)
     assert ["a", "b"] == sorted(each.id for each in (await DeviceTable.open(rows)).all())
 
 
@@ -337,16 +339,16 @@ async def test_what_others_write_while_a_key_ends_is_not_changed_again() -> None
     rows.may_end.set()
     table = await DeviceTable.open(rows)
     for id in ("revoked", "deleted"):
-        await table.keep(device(id, has_key=True))
+        await table.replace_row(device(id, has_key=True))
     again = {id: device(id, has_key=True, generation=1) for id in ("revoked", "deleted")}
     rows.waits.clear()
     rows.may_end.clear()
     ending = asyncio.gather(
-        table.keep(device("revoked", has_key=True, state="revoked")), table.delete(["deleted"], [])
+        table.replace_row(device("revoked", has_key=True, state="revoked")), table.delete(["deleted"], [])
     )
     await rows.waits.wait()
     rows.changed = dict(again)
-    await table.follow(["revoked", "deleted"])
+    await table.catch_up(["revoked", "deleted"])
     rows.may_end.set()
     await ending
     assert again == {id: table.find(id) for id in again}

@@ -15,7 +15,7 @@ import pytest
 from gateway.devices.states import revoked_by
 from spool.deliveries.values import RouteSpec
 from spool.erasing import AGAIN_AFTER_S, erase, follow_once
-from spool.erasure import MAX_FILE_BYTES, Erasure, new_erasure, read, written
+from spool.erasure import MAX_FILE_BYTES, Erasure, erasures_to_json, new_erasure, read
 from spool.errors import Invalid, NotAllowed
 from spool.identity import Identity
 from spool.ledger.queries import CostQuery
@@ -49,8 +49,8 @@ ROUTE = f"up/{AI_TELEMETRY}"
 
 
 def erasure_of(people: People, names: Sequence[str], at: float, **choices: bool) -> Erasure:
-    forms = [form for name in names for form in people.forms(name)]
-    return new_erasure(map(people.digest, forms), at, **choices)
+    forms = [form for name in names for form in people.recorded_forms(name)]
+    return new_erasure(map(people.erasure_digest, forms), at, **choices)
 
 
 async def erased(storage: Storage, erasure: Erasure, **options: Any) -> Any:
@@ -69,7 +69,7 @@ async def store(storage: Storage, records: Sequence[Record], topic: str = AI_TEL
 
 
 def calls_of(people: People, chance: random.Random, names: Sequence[str], count: int) -> list[Inference]:
-    stored = list(map(people.hashed, names))
+    stored = list(map(people.hash_address, names))
     return [
         call(
             id=chance.randbytes(16),
@@ -131,19 +131,23 @@ async def test_every_name_is_gone_and_every_sum_stays(storage: Storage, seed: in
     await store(storage, [counter])
     event = UsageEvent(id=b"e" * 16, source="app", event_type="click", subject="ada", start_time=5)
     await store(storage, [event], USAGE_EVENTS)
-    linked = [LinkedPerson(names=tuple(map(people.stored, names)), label=names[2]) for names in (ADA, BOB)]
+    linked = [
+        LinkedPerson(names=tuple(map(people.linked_form, names)), label=names[2]) for names in (ADA, BOB)
+    ]
     await storage.registry.persons.link(linked, most=100, actor=ROOT)
     before = {by: await sums(storage, *by) for by in DIMENSIONS}
     lines = await sums(storage, "user")
-    mine = people.stored(ADA[0])
+    mine = people.linked_form(ADA[0])
     done = await erased(storage, erasure_of(people, ADA[:1], NOON + 1))
     assert 1 == done.rows.people
     assert 62 == done.records.records
     assert before == {by: await sums(storage, *by) for by in DIMENSIONS}
     by_hand = {(ERASED,) if group == (mine,) else group: line for group, line in lines.items()}
     assert by_hand == await sums(storage, "user")
-    assert {(ERASED,): lines[(mine,)]} == await sums(storage, "user", include={USER: people.forms(ERASED)})
-    gone = {form for name in ADA for form in people.forms(name)}
+    assert {(ERASED,): lines[(mine,)]} == await sums(
+        storage, "user", include={USER: people.recorded_forms(ERASED)}
+    )
+    gone = {form for name in ADA for form in people.recorded_forms(name)}
     assert gone.isdisjoint(await stored_users(storage))
     stated = await sums(storage, "user", stated_names=True)
     assert gone.isdisjoint(user for (user,) in stated)
@@ -169,7 +173,7 @@ async def test_a_late_report_brings_no_name_back(storage: Storage, clock: MovedC
     await erased(storage, again)
     assert {(ERASED,)} == (await sums(storage, "user")).keys()
     assert {*erasure.names.values(), *again.names.values()} == (await stored_users(storage)).keys()
-    assert 1 == (await sums(storage, "user", include={USER: people.forms(pseudonym)}))[(ERASED,)][0]
+    assert 1 == (await sums(storage, "user", include={USER: people.recorded_forms(pseudonym)}))[(ERASED,)][0]
     compared = await storage.ledger.compare(storage.log)
     assert (0, 0, True) == (len(compared.differences), compared.missed, compared.is_done)
 
@@ -206,7 +210,7 @@ async def test_limits_of_enforcers_have_no_name(storage: Storage) -> None:
         for user in ("ada", "bob")
     ]
     reading = EnforcerReading(at=NOON, limits=tuple(limits))
-    await table.keep("gateway", EnforcerState(), reading)
+    await table.store_attempt("gateway", EnforcerState(), reading)
     erasure = erasure_of(people, ["ada"], NOON)
     done = await erased(storage, erasure)
     [pseudonym] = erasure.names.values()
@@ -259,7 +263,7 @@ async def test_rows_have_no_name(storage: Storage) -> None:
     assert 1 == done.rows.accounts
     changed = registry.roles.get(role.id)
     assert ("eve@example.com",) == changed.members
-    assert erasure.names[people.digest("ada")] in changed.filters[0].values
+    assert erasure.names[people.erasure_digest("ada")] in changed.filters[0].values
     again = await erased(storage, erasure_of(people, ["ada"], NOON + 1, texts=True), labels=["Ada Lovelace"])
     assert 1 == len(again.rows.texts)
     changed = registry.roles.get(role.id)
@@ -277,7 +281,7 @@ async def every_text(storage: Storage) -> list[str]:
         return values
 
     assert storage.registry is not None
-    await storage.registry._changes.read(lambda rows: rows.rewrite(note_unchanged))
+    await storage.registry._changes.read(lambda rows: rows.rewrite_texts(note_unchanged))
     return found
 
 
@@ -297,7 +301,7 @@ async def test_the_last_admin_stays(storage: Storage) -> None:
 async def test_devices_lose_their_person(storage: Storage) -> None:
     """Only on request. The random id and the state stay, and the device is revoked."""
     people = use_people(storage)
-    await storage.devices.keep(replace(device(), user="ada", hostname="adas-laptop", serial="C02X"))
+    await storage.devices.replace_row(replace(device(), user="ada", hostname="adas-laptop", serial="C02X"))
     first = await erased(storage, erasure_of(people, ["ada"], NOON))
     [known] = storage.devices.all()
     assert ([known.id], "ada") == ([*first.devices], known.user)
@@ -310,21 +314,21 @@ async def test_a_changed_delivery_has_a_new_key(storage: Storage, clock: MovedCl
     """A delivery whose body changes must not be sent under its old key."""
     people = use_people(storage)
     await store(storage, [call(user="ada")])
-    await storage.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY, required=True)])
-    first = await storage.deliveries.due(ROUTE, now=clock.now(), max_records=10)
+    await storage.deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY, required=True)])
+    first = await storage.deliveries.take_due(ROUTE, now=clock.now(), max_records=10)
     assert first is not None
     done = await erased(storage, erasure_of(people, ["ada"], NOON + 1))
     assert 1 == done.records.deliveries
     await storage.deliveries.retry(first, reason="unreachable", not_before=clock.now())
-    second = await storage.deliveries.due(ROUTE, now=clock.now() + 60, max_records=10)
+    second = await storage.deliveries.take_due(ROUTE, now=clock.now() + 60, max_records=10)
     assert second is not None and second.idempotency_key != first.idempotency_key
 
 
 def test_a_file_of_erasures_has_no_name() -> None:
     """It is read back as it was written. Other contents are refused."""
-    people = People.of_installation(b"s" * 32)
+    people = People.for_installation(b"s" * 32)
     erasure = erasure_of(people, ADA, NOON, texts=True)
-    text = json.dumps(written([erasure]))
+    text = json.dumps(erasures_to_json([erasure]))
     assert [erasure] == read(text.encode())
     assert "ada" not in text
     for wrong in (

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from gateway.intake.prices import PriceBook
 from spool.errors import NotAllowed
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.ledger.costs import periods
 from spool.ledger.ledger import STEP, Ledger
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
@@ -197,7 +197,7 @@ def test_duplicates_and_amendments(
             for number, cost, user, pause, then in steps:
                 source = "none" if cost is None else "reported"
                 report = call(cost=cost, estimated_cost=None, cost_source=source, user=user)
-                known_as = of_call(report, response_id=f"chatcmpl-{number:032d}")
+                known_as = call_identity(report, response_id=f"chatcmpl-{number:032d}")
                 report.id = known_as.id
                 await spool.log.append(
                     Submission(topic=AI_TELEMETRY, received=1, records=[report], identities=[known_as])
@@ -579,7 +579,7 @@ async def test_who_gets_no_row_leaves_nothing_behind(ledgers: Ledgers) -> None:
     unused = Dimensions._make(0 if name == "size" else "" for name in Dimensions._fields)._replace(
         user="nobody"
     )
-    await ledgers.store.change(lambda rows: rows.numbers_of([unused]))
+    await ledgers.store.change(lambda rows: rows.find_or_assign_numbers([unused]))
     clock.at += 65 * DAY
     assert await ledger.tidy() > 0
     assert "nobody" not in await ledger.values("user")
@@ -768,7 +768,9 @@ async def test_old_hours_go_a_day_at_a_time(ledgers: Ledgers) -> None:
 
     def hours(rows: LedgerRows) -> int:
         return sum(
-            measures[0] for start in rows.starts(HOUR, 0) for _, measures in rows.sums_by_key(HOUR, start)
+            measures[0]
+            for start in rows.period_starts(HOUR, 0)
+            for _, measures in rows.sums_by_key(HOUR, start)
         )
 
     async def noted(work: Callable[[LedgerRows], Any]) -> Any:
@@ -835,7 +837,7 @@ async def _spoil(store: LedgerStore, hour: int) -> None:
     """Add seven calls that do not exist."""
 
     def work(rows: LedgerRows) -> None:
-        for number in rows.numbers(HOUR, hour):
+        for number in rows.numbers_in_period(HOUR, hour):
             rows.add(HOUR, [(hour, number, [7, *[0] * (WIDTH - 1)])])
 
     await store.change(work)
@@ -1075,12 +1077,12 @@ async def test_a_transaction_that_fails_leaves_nothing(
     log.add([call()])
     await ledger.catch_up(log)
     log.add([call(user="new"), call()])
-    before = await ledgers.store.read(lambda rows: (dict(rows.state()), rows.frozen_periods()))
+    before = await ledgers.store.read(lambda rows: (dict(rows.state_values()), rows.frozen_periods()))
     with monkeypatch.context() as broken:
         broken.setattr("spool.ledger.counting.smallest_period", _broken)
         with pytest.raises(ZeroDivisionError):
             await ledger.catch_up(log)
-    assert before == await ledgers.store.read(lambda rows: (dict(rows.state()), rows.frozen_periods()))
+    assert before == await ledgers.store.read(lambda rows: (dict(rows.state_values()), rows.frozen_periods()))
     assert recount(FakeLog.of(log, upto=1), "user") == await hourly(ledger, "user")
     await ledger.catch_up(log)
     assert recount(log, "user") == await hourly(ledger, "user")

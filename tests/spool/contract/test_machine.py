@@ -83,7 +83,7 @@ def outcome_of(name: str, *, at: float, answer: str | None, ambiguous: bool) -> 
             settlement = Settlement(delivered=delivery.count - 1, refused=1, words="too old")
             await deliveries.settle(delivery, settlement)
         elif name == "unknown":
-            await deliveries.unknown(delivery, reason=name)
+            await deliveries.mark_unknown(delivery, reason=name)
         elif name in ("set aside", "refused") and delivery.count > 1:
             await deliveries.split(delivery, reason=name, refused=name == "refused")
         elif name == "set aside":
@@ -184,7 +184,7 @@ class Engines(RuleBasedStateMachine):
     @rule()
     def a_route_is_declared(self) -> None:
         for one in self.both:
-            self.run(one.deliveries.declare([ROUTE]))
+            self.run(one.deliveries.set_routes([ROUTE]))
 
     @rule(records=st.integers(1, 5), outcome=outcomes, probes=st.booleans())
     def a_delivery_is_sent(self, records: int, outcome: Outcome, probes: bool) -> None:
@@ -194,9 +194,9 @@ class Engines(RuleBasedStateMachine):
         sent = []
         for one in self.both:
             if probes:
-                delivery = self.run(one.deliveries.probe(ROUTE.name, now=now, max_suspects=2))
+                delivery = self.run(one.deliveries.take_probe(ROUTE.name, now=now, max_suspects=2))
             else:
-                delivery = self.run(one.deliveries.due(ROUTE.name, now=now, max_records=records))
+                delivery = self.run(one.deliveries.take_due(ROUTE.name, now=now, max_records=records))
             sent.append(delivery and visible(delivery))
             if delivery:
                 self.run(outcome(one.deliveries, delivery))
@@ -206,13 +206,13 @@ class Engines(RuleBasedStateMachine):
     def an_operator_decides(self, choice: int, again: bool) -> None:
         """Decide about one dead letter and one unknown delivery, equally on both engines."""
         for one in self.both:
-            letters = self.run(one.deliveries.dead())
+            letters = self.run(one.deliveries.dead_letters())
             if letters:
                 decide = one.deliveries.dead_retry if again else one.deliveries.dead_discard
                 assert 1 == self.run(decide([letters[choice % len(letters)].id]))
-            unknowns = self.run(one.deliveries.unknowns())
+            unknowns = self.run(one.deliveries.unknown_deliveries())
             if unknowns:
-                self.run(one.deliveries.resolve(unknowns[choice % len(unknowns)].id, sent=not again))
+                self.run(one.deliveries.settle_unknown(unknowns[choice % len(unknowns)].id, sent=not again))
 
     @rule(begin=st.integers(0, 2))
     def settled_numbers_are_replayed(self, begin: int) -> None:

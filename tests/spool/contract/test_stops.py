@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from spool.engines import POSTGRES, SQLITE, engine_of, open_storage
+from spool.engines import POSTGRES, SQLITE, load_engine, open_storage
 from spool.errors import KeyReused
-from spool.identity import Identity, of_item, of_point, of_request
+from spool.identity import Identity, build_request_names, point_id, request_item_id
 from spool.log import duplicates
 from spool.log.protocols import Log
 from spool.log.values import Submission
@@ -118,7 +118,7 @@ class Installation:
         database = replace(self._options, directory=node, storage=storage)
         files = replace(self._options, directory=back)
         for source, target in ((self._options, database), (database, files)):
-            ends = [engine_of(one.storage.engine) for one in (source, target)]
+            ends = [load_engine(one.storage.engine) for one in (source, target)]
             await copy_storage(source, ends[0], target, ends[1])
         return back
 
@@ -155,8 +155,8 @@ async def installation(
 
 def keyed(topic: str, key: int, body: str) -> Submission:
     """Return a request of one record under an idempotency key."""
-    names = of_request("sender", topic, f"key {key}", body.encode())
-    id = of_item(names, 0)
+    names = build_request_names("sender", topic, f"key {key}", body.encode())
+    id = request_item_id(names, 0)
     record: KeyedRecord
     if topic == UNIT_COST:
         record = UnitCostOperation(
@@ -233,7 +233,7 @@ async def test_what_a_stop_knew_the_start_knows(
 
 def delta(number: int) -> Submission:
     """Return a counter that states the increase since its last report."""
-    id = of_point(b"series", NOON * NS, (NOON + number) * NS)
+    id = point_id(b"series", NOON * NS, (NOON + number) * NS)
     record = UsageMetric(id=id, source="otel", name="tokens", unit=TOKEN_UNIT, value=5, start_time=NOON * NS)
     return submission([(record, Identity(id))])
 

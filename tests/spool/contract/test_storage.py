@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spool.billing import BILLING_HOURS, SentHour
-from spool.engines import ENGINES, engine_of
+from spool.engines import ENGINES, load_engine
 from spool.errors import SpoolUnavailable
 from spool.identity import Identity
 from spool.listing import ASCENDING, ListQuery, Position, SortField, small_letters, text_rank
@@ -31,8 +31,8 @@ async def test_it_is_all_there(storage: Storage) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_directory_without_data_is_new(engine: str, tmp_path: Path) -> None:
     """A directory without data counts as new. Every engine states its name and version for bug reports."""
-    assert engine_of(engine).is_new(tmp_path)
-    assert engine_of(engine).version().startswith(engine)
+    assert load_engine(engine).is_new(tmp_path)
+    assert load_engine(engine).version().startswith(engine)
 
 
 async def test_retention_waits_for_the_ledger(storage: Storage, clock: MovedClock) -> None:
@@ -56,18 +56,20 @@ async def test_a_closed_storage_takes_no_more(storage: Storage) -> None:
     with pytest.raises(SpoolUnavailable):
         await storage.log.append(Submission(topic=AI_TELEMETRY, received=0, records=[], identities=[]))
     with pytest.raises(SpoolUnavailable):
-        await storage.devices.keep(device())
+        await storage.devices.replace_row(device())
 
 
 async def test_billing_hours_are_found_by_connection_and_time(storage: Storage) -> None:
     """A newer state of a billing hour replaces the older state. Each connection has its own hours."""
     hours = [SentHour(start=start, hash=b"h", rows=1, bytes=2, sent_at=3.0) for start in (0, 3600, 7200)]
     changed = SentHour(start=3600, hash=b"i", rows=4, bytes=5, sent_at=6.0)
-    await storage.small.of(BILLING_HOURS).keep("one", hours)
-    await storage.small.of(BILLING_HOURS).keep("one", [changed])
-    await storage.small.of(BILLING_HOURS).keep("two", hours[:1])
-    assert {0: hours[0], 3600: changed} == await storage.small.of(BILLING_HOURS).sent("one", 0, 7200)
-    assert {} == await storage.small.of(BILLING_HOURS).sent("two", 3600, 7200)
+    await storage.small.open_table(BILLING_HOURS).store_hours("one", hours)
+    await storage.small.open_table(BILLING_HOURS).store_hours("one", [changed])
+    await storage.small.open_table(BILLING_HOURS).store_hours("two", hours[:1])
+    assert {0: hours[0], 3600: changed} == await storage.small.open_table(BILLING_HOURS).sent_hours(
+        "one", 0, 7200
+    )
+    assert {} == await storage.small.open_table(BILLING_HOURS).sent_hours("two", 3600, 7200)
 
 
 async def test_totals_of_a_stream_are_listed_in_pages(storage: Storage) -> None:

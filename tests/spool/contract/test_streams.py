@@ -9,7 +9,7 @@ from spool.identity import Identity
 from spool.listing import ListQuery, SortField
 from spool.log.values import Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
-from spool.streams import TotalsPart, period_start, size_of
+from spool.streams import TotalsPart, estimated_bytes, period_start
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener, Spool
@@ -108,19 +108,19 @@ async def test_totals_are_found_by_their_keys(open_spool: Opener) -> None:
 
 
 async def sizes(spool: Spool) -> dict[str, tuple[str, int]]:
-    return {size.name: (size.created_by, size.bytes) for size in await spool.streams.sizes()}
+    return {size.name: (size.created_by, size.bytes) for size in await spool.streams.stream_sizes()}
 
 
 async def measured(spool: Spool) -> int:
-    return sum(size_of(total) for total in await spool.streams.totals("calls"))
+    return sum(estimated_bytes(total) for total in await spool.streams.totals("calls"))
 
 
 async def test_sizes_follow_the_totals(open_spool: Opener) -> None:
     """After any operation a stream's size equals that of its totals. The creator is stored once."""
     spool = await open_spool()
     await add(spool, operation(1), operation(2, element_name="other"), operation(3, value="123456789.123"))
-    await spool.streams.own("calls", "first key")
-    await spool.streams.own("calls", "second key")
+    await spool.streams.set_owner("calls", "first key")
+    await spool.streams.set_owner("calls", "second key")
     assert {"calls": ("first key", await measured(spool))} == await sizes(spool)
     await add(spool, operation(4, "delete", None, element_name="other"), operation(5, "replace", "1"))
     assert {"calls": ("first key", await measured(spool))} == await sizes(spool)

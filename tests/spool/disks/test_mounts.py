@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spool import disks
-from spool.disks import FSYNC, MEMORY, mount_of
+from spool.disks import FSYNC, MEMORY, find_mount
 
 TABLE = r"""
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -36,8 +36,8 @@ def test_the_innermost_mount_counts(
     table = tmp_path / "mountinfo"
     table.write_text(TABLE)
     monkeypatch.setattr(disks, "MOUNTS", table)
-    monkeypatch.setattr(disks, "nearest", lambda asked: asked)
-    mount = mount_of(Path(path))
+    monkeypatch.setattr(disks, "nearest_existing_path", lambda asked: asked)
+    mount = find_mount(Path(path))
     assert mount is not None
     assert mount.kind == kind
     assert mount.durability == durability
@@ -48,4 +48,4 @@ def test_the_innermost_mount_counts(
 def test_where_there_is_no_table_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a table of mounts, which exists only on Linux, there is no warning."""
     monkeypatch.setattr(disks, "MOUNTS", tmp_path / "missing")
-    assert mount_of(tmp_path) is None
+    assert find_mount(tmp_path) is None

@@ -12,7 +12,7 @@ import pytest
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S, WIDTH, Dimensions
 from spool.sqlite import ledger
-from spool.sqlite.ledger import SqliteLedgerRows, prepare
+from spool.sqlite.ledger import SqliteLedgerRows, migrate_ledger
 
 DAYS, TEAMS, MODELS = 9, 7, 5
 EVER: dict[str, Any] = {"since": datetime(1970, 1, 1, tzinfo=UTC), "until": datetime(1970, 2, 1, tzinfo=UTC)}
@@ -34,11 +34,11 @@ def dimensions(team: int, model: int) -> Dimensions:
 
 def filled() -> SqliteLedgerRows:
     rows = SqliteLedgerRows(connection := sqlite3.connect(":memory:"))
-    prepare(connection)
+    migrate_ledger(connection)
     chance = Random(1)
     for team in range(TEAMS):
         for model in range(MODELS):
-            [number] = rows.numbers_of([dimensions(team, model)])
+            [number] = rows.find_or_assign_numbers([dimensions(team, model)])
             days = [day for day in range(DAYS) if chance.random() < 0.7]
             rows.add(DAY_S, [(day * DAY_S, number, [1] * WIDTH) for day in days])
     return rows
@@ -66,7 +66,7 @@ def test_both_ways_find_the_same(
 
     expected: dict[tuple[str | None, int], int] = {}
     for start in range(since, until, DAY_S):
-        for of, measures in rows.sums(DAY_S, start):
+        for of, measures in rows.read_sums(DAY_S, start):
             if passes(of):
                 place = (of.team or None, start if by_start else 0)
                 expected[place] = expected.get(place, 0) + measures[0]
@@ -103,10 +103,13 @@ def test_sums_of_outcomes_are_those_of_every_sum(include: dict[str, tuple[str, .
     for place, (status, cost_source) in enumerate(outcomes, start=2):
         of = dimensions(3, place)._replace(status=status, cost_source=cost_source)
         measures = [place**power for power in range(1, WIDTH + 1)]
-        rows.add(DAY_S, [(day * DAY_S, rows.numbers_of([of])[0], measures) for day in range(0, DAYS, place)])
+        rows.add(
+            DAY_S,
+            [(day * DAY_S, rows.find_or_assign_numbers([of])[0], measures) for day in range(0, DAYS, place)],
+        )
     expected: dict[tuple[str, str, int], list[int]] = {}
     for start in range(0, DAYS * DAY_S, DAY_S):
-        for of, measures in rows.sums(DAY_S, start):
+        for of, measures in rows.read_sums(DAY_S, start):
             if all(of._asdict()[name] in values for name, values in include.items()):
                 at = (of.status, of.cost_source, start if by_start else 0)
                 expected[at] = [a + b for a, b in zip(expected.get(at, [0] * WIDTH), measures, strict=True)]
@@ -140,6 +143,6 @@ def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: 
     assert parts[0] == sum(parts[1:])
     assert [calls(0, 2, "team-4"), calls(0, 2, "team-4")] == [calls(0, 2, "team-4")] * 2
     assert 1 == chosen()
-    [number] = rows.numbers_of([dimensions(4, MODELS)])
+    [number] = rows.find_or_assign_numbers([dimensions(4, MODELS)])
     rows.add(DAY_S, [(0, number, [1000] * WIDTH)])
     assert calls(0, 2, "team-4") > 1000

@@ -135,7 +135,7 @@ class Counters:
             width, start = period
 
             def work(rows: LedgerRows, placement: Placement) -> None:
-                rows.remove(width, [(start, number) for number in rows.numbers(width, start)])
+                rows.remove(width, [(start, number) for number in rows.numbers_in_period(width, start)])
                 rows.drop_unused_numbers()
                 placement.forget()
 
@@ -146,9 +146,9 @@ class Counters:
         def work(rows: LedgerRows) -> dict[Period, dict[Dimensions, Measures]]:
             assert self.plain.daily == state_of(rows)["daily"]
             return {
-                (width, start): dict(rows.sums(width, start))
+                (width, start): dict(rows.read_sums(width, start))
                 for width in (HOUR_S, DAY_S)
-                for start in rows.starts(width, 0)
+                for start in rows.period_starts(width, 0)
             }
 
         assert self.plain.periods == await self._store.read(work)

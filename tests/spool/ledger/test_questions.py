@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spool.ledger.queries import CostQuery, Wanted, within
+from spool.ledger.queries import CostQuery, Wanted, narrow_query
 
 _VALUES = st.lists(st.sampled_from("abc"), min_size=1)
 _FILTER = st.dictionaries(st.sampled_from(("team", "user")), _VALUES)
@@ -24,7 +24,7 @@ def test_what_passes_a_narrowed_question_passes_both_filters(
     include: Wanted, exclude: Wanted, more: Wanted, less: Wanted
 ) -> None:
     query = CostQuery(since=SINCE, until=UNTIL, include=include, exclude=exclude)
-    narrowed = within(query, include=more, exclude=less)
+    narrowed = narrow_query(query, include=more, exclude=less)
     for row in ({"team": team, "user": user} for team in "abcd" for user in "abcd"):
         both = passes(row, include, exclude) and passes(row, more, less)
         assert both == passes(row, narrowed.include, narrowed.exclude)

@@ -308,10 +308,10 @@ class Calls:
         """Lose a call of each hour, and count the hours again."""
 
         def lose(rows: Any) -> None:
-            for start in rows.starts(HOUR, 0):
-                rows.add(HOUR, [(start, min(rows.numbers(HOUR, start)), [-1, *[0] * (WIDTH - 1)])])
+            for start in rows.period_starts(HOUR, 0):
+                rows.add(HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1, *[0] * (WIDTH - 1)])])
 
-        if await self.ledger._read(lambda rows: len(rows.starts(HOUR, 0))) and self._kept_from == 1:
+        if await self.ledger._read(lambda rows: len(rows.period_starts(HOUR, 0))) and self._kept_from == 1:
             await self.ledger._change(lose)
             await LedgerMender(ledger=self.ledger, log=self.log, clock=self.clock).compare_and_repair()
 
@@ -531,20 +531,20 @@ def test_the_oldest_lists_of_tags_are_forgotten() -> None:
     """If gateways count by different tags in turn, the number of lists is bounded. Older calls have the oldest list."""
     lists = TagLists()
     for number in range(1, MOST_LISTS + 3):
-        made = lists.next((f"tag {number}",), first=number)
+        made = lists.list_to_add((f"tag {number}",), first=number)
         assert made is not None
-        lists = lists.added(made)
+        lists = lists.append_list(made)
     assert MOST_LISTS == len(lists.lists)
-    assert ("tag 3",) == lists.of(1, 0) == lists.of(3, 0)
-    assert (f"tag {MOST_LISTS + 2}",) == lists.of(MOST_LISTS + 2, 0)
+    assert ("tag 3",) == lists.tags_at(1, 0) == lists.tags_at(3, 0)
+    assert (f"tag {MOST_LISTS + 2}",) == lists.tags_at(MOST_LISTS + 2, 0)
 
 
 def test_a_list_of_tags_that_joins_equal_ones_is_kept() -> None:
     """After a rebuild, one list decides all numbers. A list for the next number does not replace it."""
-    lists = TagLists().added(TagList(1, 0, ("one",))).added(TagList(7, 0, ("one",)))
+    lists = TagLists().append_list(TagList(1, 0, ("one",))).append_list(TagList(7, 0, ("one",)))
     assert 1 == len(lists.lists)
-    lists = lists.added(TagList(7, 0, ("two",)))
-    assert (("one",), ("two",)) == (lists.of(6, 0), lists.of(7, 0))
+    lists = lists.append_list(TagList(7, 0, ("two",)))
+    assert (("one",), ("two",)) == (lists.tags_at(6, 0), lists.tags_at(7, 0))
 
 
 async def test_numbers_of_a_restored_log_count_by_the_present_tags(ledgers: Ledgers) -> None:

@@ -228,7 +228,7 @@ async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
 
     def spoil(rows: LedgerRows) -> None:
         assert isinstance(rows, SqlLedgerRows)
-        rows._tables.run(f"UPDATE {rows._named('rollups')} SET calls = calls + 1")
+        rows._tables.run(f"UPDATE {rows._table('rollups')} SET calls = calls + 1")
 
     await ledgers.store.change(spoil)
     [spoiled] = await dealt.ledger.costs(WHOLE)
@@ -282,13 +282,13 @@ async def test_rollups_of_single_days_by_user_are_recent(
     dealt = await deal(ledgers)
 
     async def recent() -> list[int]:
-        made = await ledgers.store.read(lambda rows: rows.rollups(0, 1 << 62))
+        made = await ledgers.store.read(lambda rows: rows.marked_rollups(0, 1 << 62))
         return sorted(
             (start - BEGIN) // DAY_S for number, width, start in made if (number, width) == (3, DAY_S)
         )
 
     await dealt.rolled_up(DAYS)
-    last = (await ledgers.store.read(lambda rows: rows.state()["daily"]) - BEGIN) // DAY_S
+    last = (await ledgers.store.read(lambda rows: rows.state_values()["daily"]) - BEGIN) // DAY_S
     assert [*range(last - 5, last)] == await recent()
     monkeypatch.setattr("spool.ledger.days.rollups.RECENT_S", 3 * DAY_S)
     dealt.clock.at += 2 * DAY_S  # deletes hours, so that old rollups are deleted as well
@@ -318,5 +318,5 @@ async def test_rollups_are_made_in_the_background(ledgers: Ledgers, monkeypatch:
     making = asyncio.create_task(dealt.ledger.roll_up())
     assert await made.acquire()
     making.cancel()
-    assert await ledgers.store.read(lambda rows: rows.rollups(0, 1 << 62))
+    assert await ledgers.store.read(lambda rows: rows.marked_rollups(0, 1 << 62))
     await dealt.check()

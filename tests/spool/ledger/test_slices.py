@@ -133,14 +133,14 @@ def test_the_sums_of_a_slice_are_those_of_its_records(
 
 
 async def _check_slice(full: Spent, slice: LedgerSlice, by: str, only: RoleFilter) -> None:
-    seen = [each for each in full.records if slice.holds(lambda name, each=each: value_of(each, name))]  # type: ignore[misc]
+    seen = [each for each in full.records if slice.has_call(lambda name, each=each: value_of(each, name))]  # type: ignore[misc]
     sliced = SlicedLedger(full.ledger, slice)
-    assert [sliced.holds(lambda name, each=each: value_of(each, name)) for each in full.records] == [  # type: ignore[misc]
+    assert [sliced.has_call(lambda name, each=each: value_of(each, name)) for each in full.records] == [  # type: ignore[misc]
         each in seen for each in full.records
     ]
     wanted: dict[str, Decimal] = defaultdict(Decimal)
     for each in seen:
-        if only.holds(value_of(each, only.dimension)):
+        if only.is_met_by(value_of(each, only.dimension)):
             wanted[value_of(each, by)] += Decimal(each.cost or 0)
     chosen = {only.dimension: only.values}
     include, exclude = (chosen, {}) if only.mode == IS else ({}, chosen)
@@ -207,15 +207,15 @@ async def test_a_filter_lies_within_a_slice_if_all_its_sums_do(tmp_path: Path) -
     slice = LedgerSlice(parts=(part(("team", EXCEPT, ("ads",))), part(("user", IS, ("ada",)))))
     for max_rows, may_except in ((5000, True), (6, False)):
         async with spent(Ledgers(MEMORY, tmp_path, None), records(), max_rows=max_rows) as full:
-            contains = await SlicedLedger(full.ledger, slice).contained()
+            contains = await SlicedLedger(full.ledger, slice).containment_test()
             assert contains({"user": ("ada",)}, {})
             assert not contains({}, {})
             assert not contains({"team": ("ads", "search")}, {})
             assert contains({}, {"team": ("ads",)}) == may_except
             assert contains({"team": ("(other)",)}, {}) == may_except
     async with spent(Ledgers(MEMORY, tmp_path, None), records()) as full:
-        everything = await SlicedLedger(full.ledger, LedgerSlice(parts=((),))).contained()
-        nothing = await SlicedLedger(full.ledger, LedgerSlice()).contained()
+        everything = await SlicedLedger(full.ledger, LedgerSlice(parts=((),))).containment_test()
+        nothing = await SlicedLedger(full.ledger, LedgerSlice()).containment_test()
         assert everything({}, {}) is True
         assert nothing({"team": ("ads",)}, {}) is False
 
@@ -239,7 +239,7 @@ async def test_a_filter_on_what_a_dimension_is_made_of_lies_within_its_values(tm
     """
     front = LedgerSlice(parts=(part(("own:place", IS, ("front",))),))
     async with spent(Ledgers(MEMORY, tmp_path, None), records()) as full:
-        contains = await SlicedLedger(full.ledger, front).contained()
+        contains = await SlicedLedger(full.ledger, front).containment_test()
         assert contains({"team": ("search",), "tag:service": ("web",)}, {})
         assert contains({"own:place": ("front",)}, {})
         assert not contains({"team": ("search",)}, {})

@@ -129,7 +129,7 @@ def put(rows: Any, table: str, place: Mapping[str, Any], values: Mapping[str, An
         f'"{name}" = ' + (f"CAST(:{name} AS jsonb)" if name == "tag_values" else f":{name}")
         for name in values
     )
-    assert 1 == rows._tables.run(f"UPDATE {rows._named(table)} SET {new} WHERE {of_row}", **texts, **own)
+    assert 1 == rows._tables.run(f"UPDATE {rows._table(table)} SET {new} WHERE {of_row}", **texts, **own)
 
 
 def first_row(rows: Any, plant: Plant, start: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -137,8 +137,8 @@ def first_row(rows: Any, plant: Plant, start: int | None) -> tuple[dict[str, Any
     names = plant.identity
     where = "" if start is None else f"WHERE start = {start}"
     columns = ", ".join(f'"{name}"' for name in plant.columns)
-    row = rows._tables.one(
-        f"SELECT {', '.join(names)}, {columns} FROM {rows._named(plant.table)} {where}"
+    row = rows._tables.first_row(
+        f"SELECT {', '.join(names)}, {columns} FROM {rows._table(plant.table)} {where}"
         f" ORDER BY {', '.join(names)} LIMIT 1"
     )
     place, values = row[: len(names)], row[len(names) :]
@@ -251,10 +251,10 @@ async def test_wrong_sums_are_mended(ledgers: Ledgers) -> None:
     def spoil(rows: Any) -> None:
         for table, start in (("hours", NEW), ("work", NEW), ("meters", NEW), ("days", SUMMED), ("days", OLD)):
             column = "whole" if table == "meters" else "input_tokens"
-            rows._tables.run(f"UPDATE {rows._named(table)} SET {column} = {column} + 1 WHERE start = {start}")
-        rows._tables.run(f"UPDATE {rows._named('work_names')} SET name = 'wrong'")
-        rows._tables.run(f"UPDATE {rows._named('work_units')} SET parent_run = 5")
-        rows._tables.run(f"UPDATE {rows._named('keys')} SET region = 'wrong'")
+            rows._tables.run(f"UPDATE {rows._table(table)} SET {column} = {column} + 1 WHERE start = {start}")
+        rows._tables.run(f"UPDATE {rows._table('work_names')} SET name = 'wrong'")
+        rows._tables.run(f"UPDATE {rows._table('work_units')} SET parent_run = 5")
+        rows._tables.run(f"UPDATE {rows._table('keys')} SET region = 'wrong'")
 
     await ledger._store.change(spoil)
     clock.at += 60
@@ -393,9 +393,9 @@ async def test_random_histories_differ_in_nothing(
         await history.add()
 
         def spoil(rows: Any) -> None:
-            newest = rows.starts(HOUR, 0)[-1]
+            newest = rows.period_starts(HOUR, 0)[-1]
             rows._tables.run(
-                f"UPDATE {rows._named('hours')} SET output_tokens = output_tokens + 1 WHERE start = {newest}"
+                f"UPDATE {rows._table('hours')} SET output_tokens = output_tokens + 1 WHERE start = {newest}"
             )
 
         await ledgers.store.change(spoil)

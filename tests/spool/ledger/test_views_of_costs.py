@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow, within
+from spool.ledger.queries import CostQuery, CostRow, narrow_query
 from spool.record import NS, Inference
 from spool.registry.views import View, ViewDraft, check_view
 from spool.sqlite.in_memory import new_ledger
@@ -85,7 +85,7 @@ def test_the_cost_of_a_view_is_that_of_its_records(
     query = CostQuery(
         since=since, until=until, granularity=granularity, group_by=("team",), zone=ZoneInfo(zone)
     )
-    rows = asyncio.run(answered(records, within(query, include=view.include, exclude=view.exclude)))
+    rows = asyncio.run(answered(records, narrow_query(query, include=view.include, exclude=view.exclude)))
     inside = [
         record
         for record in records

@@ -133,13 +133,13 @@ async def test_a_query_finds_its_unit_once(
     log = FakeLog()
     log.add([made_call(random.Random(1), 1)])
     await ledger.catch_up(log)
-    derive, derived = work.asked, Counter[tuple[str, ...]]()
+    derive, derived = work.queried_unit, Counter[tuple[str, ...]]()
 
     def counted(group_by: Sequence[str], named: Iterable[str]) -> str | None:
         derived[tuple(group_by)] += 1
         return derive(group_by, named)
 
-    monkeypatch.setattr(work, "asked", counted)
+    monkeypatch.setattr(work, "queried_unit", counted)
     assert 1 == len(await asked(ledger, by))
     assert 1 == derived[(by,)]
 
@@ -168,8 +168,8 @@ async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> 
 
     async def mended() -> None:
         def lose_a_call(rows: LedgerRows) -> None:
-            for start in rows.starts(HOUR, 0)[:1]:
-                rows.add(HOUR, [(start, min(rows.numbers(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
+            for start in rows.period_starts(HOUR, 0)[:1]:
+                rows.add(HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
                 rows.drop_work(start)
 
         await ledger._change(lose_a_call)

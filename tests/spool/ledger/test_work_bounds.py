@@ -73,7 +73,7 @@ def expensive_sessions(count: int) -> dict[str | None, tuple[int, Decimal]]:
 def row_counts(rows: LedgerRows) -> dict[str, int]:
     tables = rows._tables  # type: ignore[attr-defined]
     return {
-        table: tables.one(f"SELECT COUNT(*) FROM {table}")[0]
+        table: tables.first_row(f"SELECT COUNT(*) FROM {table}")[0]
         for table in ("work", "work_units", "work_unlisted")
     }
 

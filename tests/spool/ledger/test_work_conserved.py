@@ -155,7 +155,7 @@ class History:
 
     async def _unlisted(self) -> set[tuple[int, int]]:
         def units(rows: Any) -> set[tuple[int, int]]:
-            return {*rows._tables.all(f"SELECT unit, id FROM {rows._named('work_unlisted')}")}
+            return {*rows._tables.all(f"SELECT unit, id FROM {rows._table('work_unlisted')}")}
 
         return await self.ledger._read(units)
 
@@ -171,8 +171,8 @@ class History:
 
     async def repair(self) -> None:
         def lose_a_call(rows: LedgerRows) -> None:
-            for start in rows.starts(HOUR, 0)[:1]:
-                rows.add(HOUR, [(start, min(rows.numbers(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
+            for start in rows.period_starts(HOUR, 0)[:1]:
+                rows.add(HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
                 rows.drop_work(start)
 
         await self.ledger._change(lose_a_call)

@@ -129,8 +129,8 @@ async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: i
 
     async def repaired() -> None:
         def lose_a_call(rows: LedgerRows) -> None:
-            for start in rows.starts(HOUR, 0)[:1]:
-                rows.add(HOUR, [(start, min(rows.numbers(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
+            for start in rows.period_starts(HOUR, 0)[:1]:
+                rows.add(HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
                 rows.drop_work(start)
 
         await ledger._change(lose_a_call)

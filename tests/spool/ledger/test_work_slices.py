@@ -136,7 +136,11 @@ async def test_each_answer_is_the_recount_of_the_visible_calls(ledgers: Ledgers,
     ledger, calls = await a_log(chance, ledgers)
     for _ in range(ROLES_OF_LOG):
         role = made_role(chance)
-        own = [record for record in calls if role.holds(lambda name, record=record: value_of(record, name))]  # type: ignore[misc]
+        own = [
+            record
+            for record in calls
+            if role.has_call(lambda name, record=record: value_of(record, name))  # type: ignore[misc]
+        ]
         sliced = SlicedLedger(ledger, role)
         for unit in UNITS:
             await check_unit(sliced, own, unit, chance)

@@ -27,7 +27,7 @@ class NoRoutes:
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
         return {}
 
-    def needed_from(self, connection: Connection, topic: str) -> int | None:
+    def lowest_needed(self, connection: Connection, topic: str) -> int | None:
         return None
 
     def skip_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:

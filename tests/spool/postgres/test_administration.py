@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from spool.errors import NotAllowed, SpoolError
-from spool.postgres.address import agree, open_database, problems, read_secret
-from spool.postgres.administration import bring_up_to_date, change, make, status
+from spool.postgres.address import open_database, problems, read_or_store_facts, read_secret
+from spool.postgres.administration import bring_up_to_date, change, create_storage, describe_database
 from spool.postgres.database import Unconfirmed
 from spool.postgres.migrations import VERSION
 from spool.settings import REPLICATED, SpoolSettings, StorageSettings
@@ -31,12 +31,12 @@ async def test_what_is_there_stays_as_it_is(storage: StorageSettings) -> None:
     """Secret, schema and facts are created once. The `init` of a second node finds them."""
     with pytest.raises(NotAllowed, match="tollhouse storage init"):
         await bring_up_to_date(storage)
-    first = await make(storage, SETTINGS)
+    first = await create_storage(storage, SETTINGS)
     assert first["secret_made"] is True
     assert first["version_before"] == 0
     assert first["version"] == VERSION
     secret = read_secret(storage)
-    again = await make(storage, SETTINGS)
+    again = await create_storage(storage, SETTINGS)
     assert again["secret_made"] is False
     assert again["version_before"] == VERSION
     assert again["incarnation"] == first["incarnation"]
@@ -50,17 +50,17 @@ async def test_a_migration_is_done_once_the_standby_has_it(storage: StorageSetti
     """
     A migration counts as done only when the standby has it. Otherwise a takeover could silently undo it.
     """
-    await make(storage, SETTINGS)
+    await create_storage(storage, SETTINGS)
     with pytest.raises(Unconfirmed, match="standby"):
         await bring_up_to_date(replace(storage, durability=REPLICATED))
 
 
 async def test_another_secret_is_not_of_this_installation(storage: StorageSettings, tmp_path: Path) -> None:
     """A node with another secret would recognize no key and no receipt, so it does not start."""
-    await make(storage, SETTINGS)
+    await create_storage(storage, SETTINGS)
     other = replace(storage, secret_file=tmp_path / "other")
     with pytest.raises(SpoolError, match=re.escape("copy the file from another node")):
-        await make(other, SETTINGS)
+        await create_storage(other, SETTINGS)
 
 
 async def test_the_installation_says_what_its_nodes_share(
@@ -69,14 +69,16 @@ async def test_the_installation_says_what_its_nodes_share(
     """
     A node with other settings uses the installation's settings and warns. `set` changes them for all nodes.
     """
-    await make(storage, replace(SETTINGS, hold=5.0))
+    await create_storage(storage, replace(SETTINGS, hold=5.0))
     database = open_database(storage)
     with caplog.at_level(logging.WARNING):
-        facts = await agree(database, read_secret(storage), replace(SETTINGS, max_bytes=1 << 40))
+        facts = await read_or_store_facts(
+            database, read_secret(storage), replace(SETTINGS, max_bytes=1 << 40)
+        )
     assert facts.settings == replace(SETTINGS, hold=5.0, max_bytes=1 << 40)
     assert [record.setting for record in caplog.records if hasattr(record, "setting")] == ["hold"]
     assert (await change(storage, {"hold": 7.0}))["hold"] == 7.0
-    assert (await agree(database, read_secret(storage), SETTINGS)).settings.hold == 7.0
+    assert (await read_or_store_facts(database, read_secret(storage), SETTINGS)).settings.hold == 7.0
     for refused in ({"max_bytes": 1.0}, {"retention": 7.0}):
         with pytest.raises(NotAllowed):
             await change(storage, refused)
@@ -85,12 +87,16 @@ async def test_the_installation_says_what_its_nodes_share(
 
 async def test_the_status_says_why_nothing_is_kept(storage: StorageSettings) -> None:
     """The status names a missing schema, or a missing standby if one is required."""
-    assert "storage init" in str((await status(storage))["problem"])
-    await make(storage, SETTINGS)
-    found = await status(storage)
+    assert "storage init" in str((await describe_database(storage))["problem"])
+    await create_storage(storage, SETTINGS)
+    found = await describe_database(storage)
     assert (found["problem"], found["pooler"]) == ("", "none") and "pooler_tested" not in found
-    assert "pgbouncer" in str((await status(replace(storage, pooler="transaction")))["pooler_tested"])
-    assert "the standby is gone" in str((await status(replace(storage, durability="replicated")))["problem"])
+    assert "pgbouncer" in str(
+        (await describe_database(replace(storage, pooler="transaction")))["pooler_tested"]
+    )
+    assert "the standby is gone" in str(
+        (await describe_database(replace(storage, durability="replicated")))["problem"]
+    )
 
 
 def test_what_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
@@ -153,7 +159,7 @@ async def test_a_standby_that_the_role_may_not_see_is_not_said_to_be_gone(
     If the role may not see standbys, the standby is unknown, and the message names the missing right. With
     the right, a missing standby is the problem.
     """
-    await make(storage, SETTINGS)
+    await create_storage(storage, SETTINGS)
     role = f"limited_{unmade_schema.name}"
     for statement in (
         f"CREATE ROLE {role} LOGIN", f"GRANT USAGE ON SCHEMA {unmade_schema.name} TO {role}",
@@ -167,11 +173,11 @@ async def test_a_standby_that_the_role_may_not_see_is_not_said_to_be_gone(
     try:
         while cluster.execute("SHOW synchronous_standby_names") != [("nobody",)]:
             pass
-        found = await status(limited)
+        found = await describe_database(limited)
         assert found["problem"] == ""
         assert "pg_monitor" in str(found["synchronous_standbys"])
         cluster.execute(f"SET synchronous_commit = local; GRANT pg_monitor TO {role}")
-        found = await status(limited)
+        found = await describe_database(limited)
         assert found["synchronous_standbys"] == 0
         assert "no synchronous standby" in str(found["problem"])
     finally:

@@ -49,15 +49,15 @@ async def filled(database: Database, table: str, fill: str) -> None:
     await migrate(database)
 
     def work(connection: Connection) -> None:
-        connection.execute(database.sql(fill), (ROWS,))
-        connection.execute(database.sql(REFUSE % MOST))
-        connection.execute(database.sql(TRIGGER % table))
+        connection.execute(database.fill_in_names(fill), (ROWS,))
+        connection.execute(database.fill_in_names(REFUSE % MOST))
+        connection.execute(database.fill_in_names(TRIGGER % table))
 
     await database.transaction(work)
 
 
 async def left(database: Database, table: str, column: str) -> tuple[int, float]:
-    text = database.sql(LEFT.format(table=table, column=column))
+    text = database.fill_in_names(LEFT.format(table=table, column=column))
     row = await database.read(lambda connection: connection.execute(text).fetchone())
     assert row is not None
     return row[0], row[1]
@@ -67,9 +67,9 @@ async def test_reporters_are_forgotten_in_steps(database: Database) -> None:
     """All senders' rows before a time are deleted, and no others."""
     await filled(database, "heard", FILL_HEARD)
     heard = PostgresHeard(database)
-    assert ROWS - 101 == await heard.forget(ROWS - 100.0)
+    assert ROWS - 101 == await heard.delete_old(ROWS - 100.0)
     assert (101, ROWS - 100.0) == await left(database, "heard", "at")
-    assert 0 == await heard.forget(ROWS - 100.0)
+    assert 0 == await heard.delete_old(ROWS - 100.0)
 
 
 async def test_a_reporter_that_is_heard_meanwhile_is_not_waited_for(database: Database) -> None:
@@ -77,7 +77,7 @@ async def test_a_reporter_that_is_heard_meanwhile_is_not_waited_for(database: Da
     await filled(database, "heard", FILL_HEARD)
     begun, over = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    note = database.sql("UPDATE {schema}.heard SET at = %s WHERE at = 7")
+    note = database.fill_in_names("UPDATE {schema}.heard SET at = %s WHERE at = 7")
 
     def commit(connection: Connection) -> None:
         connection.execute(note, (2.0 * ROWS,))
@@ -86,7 +86,7 @@ async def test_a_reporter_that_is_heard_meanwhile_is_not_waited_for(database: Da
 
     committing = asyncio.create_task(database.append.transaction(commit))
     await begun.wait()
-    assert ROWS - 1 == await PostgresHeard(database).forget(2.0 * ROWS)
+    assert ROWS - 1 == await PostgresHeard(database).delete_old(2.0 * ROWS)
     over.set()
     await committing
     assert (1, 2.0 * ROWS) == await left(database, "heard", "at")
@@ -108,7 +108,7 @@ async def test_what_is_forgotten_stays_so_when_the_rest_fails(
 
     monkeypatch.setattr(database, "transaction", fails_later)
     with pytest.raises(SpoolError):
-        await PostgresHeard(database).forget(2.0 * ROWS)
+        await PostgresHeard(database).delete_old(2.0 * ROWS)
     count, _ = await left(database, "heard", "at")
     assert 0 < count < ROWS
 
@@ -133,11 +133,11 @@ async def test_reporters_count_within_max_bytes(open_log: LogOpener) -> None:
     log = await open_log(max_bytes=1 << 24)
     await add(log, call(1))
     before = (await log.stats()).bytes
-    text = log._database.sql(FILL_HEARD)
+    text = log._database.fill_in_names(FILL_HEARD)
     await log._database.run(lambda connection: connection.execute(text, (ROWS,)))
     # Wait, because the server updates its statistics a moment later.
     while (await log.stats()).bytes < before + ROWS * HEARD_ROW_BYTES:
         pass
-    await PostgresHeard(log._database).forget(2.0 * ROWS)
+    await PostgresHeard(log._database).delete_old(2.0 * ROWS)
     while (await log.stats()).bytes > before:
         pass

@@ -27,7 +27,7 @@ async def go_back(log: PostgresLog) -> None:
             "DELETE FROM {schema}.commits WHERE id > 1", "DELETE FROM {schema}.entries WHERE first > 1",
             "DELETE FROM {schema}.books", "UPDATE {schema}.marks SET booked = 0",
         ):  # fmt: skip
-            connection.execute(log._database.sql(statement))
+            connection.execute(log._database.fill_in_names(statement))
 
     await log._database.transaction(lose)
 
@@ -59,10 +59,10 @@ async def test_what_was_acknowledged_and_is_gone_is_told(
 
     assert [call(number)[0] for number in (1, 5, 6, 7)] == await everything(log)
     (told,) = [record.message for record in caplog.records if getattr(record, "action", "") == "commits_lost"]
-    assert LOST.words() == told
+    assert LOST.describe() == told
     assert "2 commits with 3 new records (commits 2 to 3" in told
     await log.close()
-    assert [LOST] == await ConfirmedCommits(tmp_path, "one").told(log._database)
+    assert [LOST] == await ConfirmedCommits(tmp_path, "one").find_losses(log._database)
 
 
 async def test_a_loss_that_was_just_found_is_reported_once(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811
@@ -75,10 +75,10 @@ async def test_a_loss_that_was_just_found_is_reported_once(open_log: LogOpener, 
     await add(log, call(1))
     await log.close()
     database = log._database
-    await database.run(lambda one: one.execute(database.sql("DELETE FROM {schema}.commits")))
+    await database.run(lambda one: one.execute(database.fill_in_names("DELETE FROM {schema}.commits")))
     lost = await node.check(database)
     assert lost is not None
-    assert [lost] == await ConfirmedCommits(tmp_path, "one").told(database)
+    assert [lost] == await ConfirmedCommits(tmp_path, "one").find_losses(database)
 
 
 async def test_what_was_removed_in_its_time_is_not_lost(open_log: LogOpener, tmp_path: Path) -> None:  # noqa: F811
@@ -87,14 +87,16 @@ async def test_what_was_removed_in_its_time_is_not_lost(open_log: LogOpener, tmp
     await add(log, call(1))
     await log.close()
     database = log._database
-    await database.run(lambda one: one.execute(database.sql("DELETE FROM {schema}.commits")))
-    assert 1 == len(await ConfirmedCommits(tmp_path, "one").told(database))
-    assert [] == await ConfirmedCommits(tmp_path, "other").told(database)
-    await database.run(lambda one: one.execute(database.sql("UPDATE {schema}.marks SET carried = 1")))
-    assert [] == await ConfirmedCommits(tmp_path, "one").told(database)
+    await database.run(lambda one: one.execute(database.fill_in_names("DELETE FROM {schema}.commits")))
+    assert 1 == len(await ConfirmedCommits(tmp_path, "one").find_losses(database))
+    assert [] == await ConfirmedCommits(tmp_path, "other").find_losses(database)
+    await database.run(
+        lambda one: one.execute(database.fill_in_names("UPDATE {schema}.marks SET carried = 1"))
+    )
+    assert [] == await ConfirmedCommits(tmp_path, "one").find_losses(database)
     for content in (b"{", b'{"incarnation": "one", "commits": [[1, 2]]}', b"[]"):
         (tmp_path / CONFIRMED_FILE).write_bytes(content)
-        assert [] == await ConfirmedCommits(tmp_path, "one").told(database)
+        assert [] == await ConfirmedCommits(tmp_path, "one").find_losses(database)
 
 
 async def test_what_is_removed_while_it_is_looked_for_is_not_lost(
@@ -118,14 +120,14 @@ async def test_what_is_removed_while_it_is_looked_for_is_not_lost(
         def execute(self, *question: Any) -> Any:
             answer = self._connection.execute(*question)
             while self._removes:
-                self._connection.execute(database.sql(self._removes.pop(0)))
+                self._connection.execute(database.fill_in_names(self._removes.pop(0)))
             return answer
 
     async def removing(work: Callable[[Any], Any]) -> Any:
         return await read(lambda connection: work(Removing(connection)))
 
     monkeypatch.setattr(database, "read", removing)
-    assert [] == await ConfirmedCommits(tmp_path, "one").told(database)
+    assert [] == await ConfirmedCommits(tmp_path, "one").find_losses(database)
 
 
 async def test_a_commit_that_was_looked_up_is_remembered(
@@ -141,8 +143,8 @@ async def test_a_commit_that_was_looked_up_is_remembered(
     await add(log, call(1), call(2))
     await log.close()
     database = log._database
-    await database.run(lambda one: one.execute(database.sql("DELETE FROM {schema}.commits")))
-    [lost] = await ConfirmedCommits(tmp_path, "one").told(database)
+    await database.run(lambda one: one.execute(database.fill_in_names("DELETE FROM {schema}.commits")))
+    [lost] = await ConfirmedCommits(tmp_path, "one").find_losses(database)
     assert lost.first == 1
     assert lost.records == 2
 
@@ -157,6 +159,6 @@ async def test_a_copy_that_knows_no_tokens_has_lost_nothing(open_log: LogOpener,
     await log.close()
     database = log._database
     for token, lost in ((0, 0), (1, 1)):
-        change = database.sql(f"UPDATE {{schema}}.commits SET token = {token}")
+        change = database.fill_in_names(f"UPDATE {{schema}}.commits SET token = {token}")
         await database.run(lambda connection, change=change: connection.execute(change))  # type: ignore[misc]
-        assert lost == len(await ConfirmedCommits(tmp_path, "one").told(database))
+        assert lost == len(await ConfirmedCommits(tmp_path, "one").find_losses(database))

@@ -36,7 +36,7 @@ class Node(Spooled):
     follow: Callable[[], Awaitable[None]]
 
     async def take(self, *, max_records: int = 10) -> Delivery | None:
-        return await self.deliveries.due(ROUTE, now=self.clock.now(), max_records=max_records)
+        return await self.deliveries.take_due(ROUTE, now=self.clock.now(), max_records=max_records)
 
     async def taken(self, *, max_records: int = 10) -> Delivery:
         delivery = await self.take(max_records=max_records)
@@ -53,28 +53,28 @@ class Node(Spooled):
         assert self.leases._keeper is not None
         self.leases._keeper.cancel()
         await asyncio.gather(self.leases._keeper, return_exceptions=True)
-        await self.leases.look()
-        assert ROUTE in self.leases.held
+        await self.leases.renew_session()
+        assert ROUTE in self.leases.running_leases
         return task
 
     async def let_go(self, task: asyncio.Task[None]) -> None:
         """Give back the lease, and keep the session."""
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await self.leases.look()
-        assert ROUTE not in self.leases.held
+        await self.leases.renew_session()
+        assert ROUTE not in self.leases.running_leases
 
     async def take_in_vain(self, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
         """Take a delivery, but lose the answer."""
         pool = self.database.pool
-        joined = pool.joined
+        joined = pool.run_joined
 
         async def cut(work: Callable[[JoinedTransaction], object]) -> object:
             await joined(work)
             raise error("the standby did not confirm it")
 
         with monkeypatch.context() as patch:
-            patch.setattr(pool, "joined", cut)
+            patch.setattr(pool, "run_joined", cut)
             with pytest.raises(error):
                 await self.take()
 
@@ -117,7 +117,7 @@ async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]
             stack.push_async_callback(log.close)
             deliveries = PostgresDeliveries(database, log=log, leases=leases, clock=clock)
             opened = Node(log=log, deliveries=deliveries, clock=clock)
-            opened.database, opened.leases, opened.follow = database, leases, log.follow
+            opened.database, opened.leases, opened.follow = database, leases, log.catch_up
             return opened
 
         yield opener
@@ -131,8 +131,8 @@ async def test_what_a_dead_gateway_had_in_hand_is_sent_by_another_one(
     accepted. A late answer changes nothing.
     """
     first, second = await node("a"), await node("b")
-    await first.deliveries.declare([SPEC])
-    await second.deliveries.declare([SPEC])
+    await first.deliveries.set_routes([SPEC])
+    await second.deliveries.set_routes([SPEC])
     await first.add(calls(1, 10))
     lost = await first.taken()
     assert None is await second.take()
@@ -163,11 +163,11 @@ async def test_what_a_session_had_in_hand_is_free_in_the_next_one(
     because no standby confirmed it or the caller was cancelled. The same session then takes it again.
     """
     gateway = await node("a")
-    await gateway.deliveries.declare([SPEC])
+    await gateway.deliveries.set_routes([SPEC])
     await gateway.add(calls(1, 10))
     lost = await gateway.taken()
     clock.move(SESSION_S + 0.1)
-    await gateway.leases.look()
+    await gateway.leases.renew_session()
     await gateway.take_in_vain(monkeypatch, error)
     again = await gateway.taken()
     assert lost.id == again.id
@@ -186,7 +186,7 @@ async def test_what_was_taken_goes_along_with_the_lease(
     """
     first, second, third = await node("a"), await node("b"), await node("c")
     for each in (first, second, third):
-        await each.deliveries.declare([SPEC])
+        await each.deliveries.set_routes([SPEC])
     await first.add(calls(1, 10))
     task = await first.hold()
     if error is None:
@@ -196,7 +196,7 @@ async def test_what_was_taken_goes_along_with_the_lease(
     await first.let_go(task)
     task = await second.hold()
     assert None is await third.take()
-    await first.leases.look()
+    await first.leases.renew_session()
     again = await second.taken()
     assert again.first == 1
     assert again.last == 10
@@ -210,7 +210,7 @@ async def test_what_was_taken_goes_along_with_the_lease(
 async def test_what_was_cut_off_is_free_when_the_lease_comes_back(node: Opener) -> None:
     """If a session gets a lease again, a delivery that it held and that was cancelled is free."""
     gateway = await node("a")
-    await gateway.deliveries.declare([SPEC])
+    await gateway.deliveries.set_routes([SPEC])
     await gateway.add(calls(1, 10))
     task = await gateway.hold()
     lost = await gateway.taken()
@@ -229,7 +229,7 @@ async def test_what_was_cut_off_is_free_when_the_lease_comes_back(node: Opener) 
 async def test_a_late_answer_counts_where_nobody_took_over(node: Opener, clock: MovedClock) -> None:
     """A slow gateway's request arrived, so its late answer counts."""
     slow, other = await node("a"), await node("b")
-    await slow.deliveries.declare([SPEC])
+    await slow.deliveries.set_routes([SPEC])
     await slow.add(calls(1, 10))
     late = await slow.taken()
     clock.move(3600)
@@ -243,12 +243,12 @@ async def test_a_start_leaves_what_others_send(node: Opener) -> None:
     No delivery of another gateway becomes ambiguous, and the other gateway's waiting deliveries still wait.
     """
     first, second = await node("a"), await node("b")
-    await first.deliveries.declare([SPEC])
+    await first.deliveries.set_routes([SPEC])
     await first.add(calls(1, 20))
     in_hand, waiting = await first.taken(), await first.taken()
     later = first.clock.now() + 60
     await first.deliveries.retry(waiting, reason="503", not_before=later, answer="503")
-    await second.deliveries.declare([SPEC])
+    await second.deliveries.set_routes([SPEC])
     assert await second.take() is None
     assert await second.deliveries.next_due_at(ROUTE) == later
     await first.deliver(in_hand)
@@ -260,7 +260,7 @@ async def test_two_that_send_at_once_take_nothing_twice(node: Opener) -> None:
     """If two gateways believe that they hold the lease, no record is lost or sent twice."""
     nodes = [await node("a"), await node("b")]
     for each in nodes:
-        await each.deliveries.declare([SPEC])
+        await each.deliveries.set_routes([SPEC])
     await nodes[0].add(calls(1, 60))
     sent: list[tuple[int, int]] = []
 
@@ -305,9 +305,9 @@ class Verbs:
     async def send(self) -> None:
         table, now = self.node.deliveries, self.clock.now()
         if self.random.random() < 0.3:
-            delivery = await table.probe(ROUTE, now=now, max_suspects=2)
+            delivery = await table.take_probe(ROUTE, now=now, max_suspects=2)
         else:
-            delivery = await table.due(ROUTE, now=now, max_records=self.random.randint(1, 5))
+            delivery = await table.take_due(ROUTE, now=now, max_records=self.random.randint(1, 5))
         if delivery is None:
             return
         outcome = self.random.randrange(6)
@@ -318,7 +318,7 @@ class Verbs:
         elif outcome == 2:
             await table.retry(delivery, reason="503", not_before=now - 1, answer="503", server_error=True)
         elif outcome == 3:
-            await table.unknown(delivery, reason="cut off")
+            await table.mark_unknown(delivery, reason="cut off")
         elif outcome == 4:
             self.clock.move(1)  # the delivery stays in flight until another session takes it over
         else:
@@ -326,19 +326,19 @@ class Verbs:
 
     async def decide(self) -> None:
         table = self.node.deliveries
-        letters, unknowns = await table.dead(), await table.unknowns()
+        letters, unknowns = await table.dead_letters(), await table.unknown_deliveries()
         if letters:
             decision = self.random.choice([table.dead_retry, table.dead_discard])
             await decision([each.id for each in self.random.sample(letters, min(2, len(letters)))])
         if unknowns:
             with suppress(NotThere):  # another worker may have been faster
-                await table.resolve(self.random.choice(unknowns).id, sent=self.random.random() < 0.5)
+                await table.settle_unknown(self.random.choice(unknowns).id, sent=self.random.random() < 0.5)
 
     async def again(self) -> None:
         await self.node.deliveries.replay(ROUTE, since=0, until=2e9, dry_run=self.random.random() < 0.7)
 
     async def look(self) -> None:
-        await self.node.leases.look()
+        await self.node.leases.renew_session()
         await self.node.deliveries.routes()
 
 
@@ -350,7 +350,7 @@ async def test_whatever_is_done_at_once_the_books_balance(
     """
     nodes = [await node("a"), await node("b")]
     for each in nodes:
-        await each.deliveries.declare([SPEC])
+        await each.deliveries.set_routes([SPEC])
     workers = [Verbs(each, clock, seed) for seed, each in enumerate((*nodes, *nodes))]
     for first in range(1, 151, 50):
         await nodes[0].add(calls(first, first + 49))
@@ -360,7 +360,7 @@ async def test_whatever_is_done_at_once_the_books_balance(
         assert list(books.imbalances) == []
         assert sum(books.routes[ROUTE].values()) == first + 49
     clock.move(SESSION_S + 1)
-    await nodes[0].leases.look()
+    await nodes[0].leases.renew_session()
     while (delivery := await nodes[0].take()) is not None:
         await nodes[0].deliver(delivery)
     terms = await nodes[1].terms()
@@ -373,38 +373,38 @@ async def test_whatever_is_done_at_once_the_books_balance(
 async def test_a_rolling_change_of_routes_orphans_nothing(node: Opener, clock: MovedClock) -> None:
     """A route stays while a live gateway names it, and becomes orphaned some time after no gateway does."""
     first, second = await node("a"), await node("b")
-    await first.deliveries.declare([SPEC])
-    await second.deliveries.declare([SPEC, OTHER])
-    await first.deliveries.declare([OTHER])
+    await first.deliveries.set_routes([SPEC])
+    await second.deliveries.set_routes([SPEC, OTHER])
+    await first.deliveries.set_routes([OTHER])
     assert {ROUTE: "running", OTHER.name: "running"} == await first.routes()
     with pytest.raises(NotAllowed):
-        await first.deliveries.drop(ROUTE)
+        await first.deliveries.delete_route(ROUTE)
     await second.leases.close()
 
     async def look(times: int) -> None:
         for _ in range(times):
             clock.move(NAMED_S / 20)
-            await first.leases.look()
+            await first.leases.renew_session()
 
     await look(17)
     assert {ROUTE: "running", OTHER.name: "running"} == await first.routes()
     await look(4)
     assert {ROUTE: "orphaned", OTHER.name: "running"} == await first.routes()
-    assert 0 == await first.deliveries.drop(ROUTE)
+    assert 0 == await first.deliveries.delete_route(ROUTE)
 
 
 async def test_what_an_operator_asks_of_one_gateway_the_others_see(node: Opener) -> None:
     """Dead letters, unknown outcomes, states and replays are in the database, so any gateway may be used."""
     first, second = await node("a"), await node("b")
-    await first.deliveries.declare([SPEC])
+    await first.deliveries.set_routes([SPEC])
     await first.add(calls(1, 3))
     await first.deliveries.set_aside(await first.taken(max_records=1), error="400", status="400")
-    await first.deliveries.unknown(await first.taken(max_records=1), reason="cut off")
+    await first.deliveries.mark_unknown(await first.taken(max_records=1), reason="cut off")
     await first.deliver(await first.taken(max_records=1))
-    (letter,) = await second.deliveries.dead()
-    (unknown,) = await second.deliveries.unknowns()
+    (letter,) = await second.deliveries.dead_letters()
+    (unknown,) = await second.deliveries.unknown_deliveries()
     assert 1 == await second.deliveries.dead_retry([letter.id])
-    await second.deliveries.resolve(unknown.id, sent=False)
+    await second.deliveries.settle_unknown(unknown.id, sent=False)
     assert 1 == await second.deliveries.replay(ROUTE, since=0, until=2e9, dry_run=False)
     for _ in range(3):
         await first.deliver(await first.taken())
@@ -419,7 +419,7 @@ async def test_a_configuration_that_was_not_taken_over_names_nothing(
 ) -> None:
     """If a configuration is not stored, the earlier one stays in force, and its routes are not orphaned."""
     first = await node("a")
-    await first.deliveries.declare([SPEC])
+    await first.deliveries.set_routes([SPEC])
 
     async def fail(work: object) -> None:
         raise SpoolUnavailable("away")
@@ -428,10 +428,10 @@ async def test_a_configuration_that_was_not_taken_over_names_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(first.deliveries._database, "transaction", fail)
         with pytest.raises(SpoolUnavailable):
-            await first.deliveries.declare([OTHER], at_start=False)
+            await first.deliveries.set_routes([OTHER], at_start=False)
     for _ in range(21):
         clock.move(NAMED_S / 20)
-        await first.leases.look()
+        await first.leases.renew_session()
     assert {ROUTE: "running"} == await first.routes()
 
 
@@ -442,7 +442,7 @@ async def test_locks_are_taken_in_one_order(
     A change of several routes waits for the last of their locks before it holds any, like a change of one route.
     """
     one = await node("a")
-    await one.deliveries.declare([SPEC])
+    await one.deliveries.set_routes([SPEC])
     await one.add(calls(1, 2))
     for delivery in [await one.taken(max_records=1), await one.taken(max_records=1)]:
         await one.deliveries.set_aside(delivery, error="400", status="400")
@@ -450,7 +450,7 @@ async def test_locks_are_taken_in_one_order(
     with psycopg.connect(cluster.dsn) as other, psycopg.connect(cluster.dsn, autocommit=True) as look:
         table = f"{fresh_schema.name}.dead"
         other.execute(f"SELECT 1 FROM {table} WHERE id = (SELECT max(id) FROM {table}) FOR UPDATE".encode())
-        ids = [letter.id for letter in await one.deliveries.dead()]
+        ids = [letter.id for letter in await one.deliveries.dead_letters()]
         several = asyncio.create_task(one.deliveries.dead_retry(ids))
         waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid()"
         while look.execute(waiting).fetchone() is None:  # noqa: ASYNC110 - the server tells nobody

@@ -45,7 +45,7 @@ class Node:
 
     async def looks(self, times: int) -> None:
         for _ in range(times):
-            await self.follower.look()
+            await self.follower.read_changes()
             await self.follower.read_changed()
 
 
@@ -83,8 +83,8 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[Node, Node]]:
 async def test_what_one_changes_the_other_knows_after_a_look(nodes: tuple[Node, Node]) -> None:
     """The other process learns of changed and deleted keys, devices and clusters at its next check."""
     here, there = nodes[0].shared, nodes[1].shared
-    await here.devices.keep(DEVICE)
-    await here.clusters.report(MILL)
+    await here.devices.replace_row(DEVICE)
+    await here.clusters.store_report(MILL)
     await nodes[1].looks(1)
     assert there.devices.all() == [DEVICE]
     assert [cluster.name for cluster in there.clusters.all()] == ["mill"]
@@ -98,11 +98,11 @@ async def test_what_one_changes_the_other_knows_after_a_look(nodes: tuple[Node, 
 async def test_a_device_that_went_with_too_much_to_tell(nodes: tuple[Node, Node]) -> None:
     """If changes are no longer listed, everything is read, including which devices were deleted."""
     here, there = nodes[0], nodes[1].shared
-    await here.shared.devices.keep(DEVICE)
+    await here.shared.devices.replace_row(DEVICE)
     await nodes[1].looks(1)
     await here.shared.devices.delete(["laptop-1"], [])
-    await here.shared.devices.keep(replace(DEVICE, id="laptop-2"))
-    forget = here.database.sql("DELETE FROM {schema}.registry_changes")
+    await here.shared.devices.replace_row(replace(DEVICE, id="laptop-2"))
+    forget = here.database.fill_in_names("DELETE FROM {schema}.registry_changes")
     await here.database.run(lambda connection: connection.execute(forget))
     await nodes[1].looks(1)
     assert ["laptop-2"] == [device.id for device in there.devices.all()]
@@ -111,10 +111,10 @@ async def test_a_device_that_went_with_too_much_to_tell(nodes: tuple[Node, Node]
 async def test_a_report_and_a_change_of_one_cluster(nodes: tuple[Node, Node]) -> None:
     """A report and a change of one cluster on two gateways do not undo each other."""
     here, there = nodes[0].shared, nodes[1].shared
-    await here.clusters.report(MILL)
+    await here.clusters.store_report(MILL)
     await nodes[1].looks(1)
     await here.clusters.change(MILL.id, ClusterChange(display_name="The mill"), ACTOR)
-    await there.clusters.report(replace(MILL, state="init_ok"))
+    await there.clusters.store_report(replace(MILL, state="init_ok"))
     for node in nodes:
         await node.looks(1)
         [cluster] = node.shared.clusters.all()
@@ -150,10 +150,10 @@ async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> Non
     """
     here, there = nodes[0].shared, nodes[1].shared
     key, _ = await here.registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
-    await here.devices.keep(DEVICE)
+    await here.devices.replace_row(DEVICE)
     await nodes[1].looks(1)
-    await here.registry.keys.accessed({key.id: MovedClock().now()})
-    here.devices.touch("laptop-1", lambda known: replace(known, last_seen=9.0))
+    await here.registry.keys.store_accesses({key.id: MovedClock().now()})
+    here.devices.change_soon("laptop-1", lambda known: replace(known, last_seen=9.0))
     await here.devices.flush()
     await here.container_files.announce(
         ClusterIdentity("1", "eu", "mill"),
@@ -165,7 +165,7 @@ async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> Non
         await nodes[1].follower.read_rest()
     assert [MovedClock().now()] == [each.last_accessed for each in there.registry.keys.all()]
     assert [9.0] == [each.last_seen for each in there.devices.all()]
-    assert 1 == there.container_files.sums.known
+    assert 1 == there.container_files.sums.row_count
 
 
 async def test_a_look_that_fails_is_made_up_for(
@@ -173,7 +173,7 @@ async def test_a_look_that_fails_is_made_up_for(
 ) -> None:
     """If a check fails, changes that were announced but not read are read at the next check."""
     here, there = nodes[0].shared, nodes[1].shared
-    await here.devices.keep(DEVICE)
+    await here.devices.replace_row(DEVICE)
     await nodes[1].looks(1)
     await here.devices.delete(["laptop-1"], [])
 
@@ -181,7 +181,7 @@ async def test_a_look_that_fails_is_made_up_for(
         raise SpoolUnavailable("the database is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(PostgresDevices, "others", fails)
+        patch.setattr(PostgresDevices, "rows_of_others", fails)
         with pytest.raises(SpoolUnavailable):
             await nodes[1].looks(1)
     assert [DEVICE] == there.devices.all()
@@ -193,9 +193,9 @@ async def test_it_looks_until_it_is_closed(nodes: tuple[Node, Node]) -> None:
     here, there = nodes
     there.follower.start()
     _, secret = await here.shared.registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
-    await here.shared.devices.keep(DEVICE)
+    await here.shared.devices.replace_row(DEVICE)
     async with asyncio.timeout(60):
-        await there.shared.devices.changes()
+        await there.shared.devices.wait_for_changes()
         while there.shared.registry.keys.find(secret) is None:  # noqa: ASYNC110 - nobody is told of keys
             await asyncio.sleep(0.01)
     assert [DEVICE] == there.shared.devices.all()
@@ -214,13 +214,13 @@ async def test_a_row_that_cannot_be_read_ends_nothing(
         raise ValueError("no JSON")
 
     with monkeypatch.context() as patch:
-        patch.setattr(PostgresDevices, "others", damaged)
+        patch.setattr(PostgresDevices, "rows_of_others", damaged)
         there.follower.start()
-        await here.shared.devices.keep(DEVICE)
+        await here.shared.devices.replace_row(DEVICE)
         async with asyncio.timeout(30):
             await tried.wait()
     async with asyncio.timeout(30):
-        await there.shared.devices.changes()
+        await there.shared.devices.wait_for_changes()
     assert [DEVICE] == there.shared.devices.all()
     await there.follower.close()
 
@@ -234,10 +234,10 @@ async def test_keys_are_known_while_every_connection_for_questions_is_busy(nodes
     there.follower.start()
     rest = asyncio.ensure_future(there.follower.read_rest())
     seen = there.shared.registry.version
-    await here.shared.registry.note(ACTOR, "test", "nothing")
+    await here.shared.registry.note_change(ACTOR, "test", "nothing")
     try:
         async with asyncio.timeout(30):
-            await there.follower.look()
+            await there.follower.read_changes()
             assert not rest.done()
             assert seen == there.shared.registry.version
             assert there.shared.registry.is_fresh
@@ -253,10 +253,10 @@ async def test_a_device_that_went_before_the_first_look(nodes: tuple[Node, Node]
     list of changes was set. The first check still finds the deletion.
     """
     here, there = nodes[0].shared, nodes[1].shared
-    await here.devices.keep(DEVICE)
-    await there.devices.follow(None)
+    await here.devices.replace_row(DEVICE)
+    await there.devices.catch_up(None)
     await here.devices.delete(["laptop-1"], [])
-    await there.registry.follow()  # this call sets the position from which the registry reads changes
+    await there.registry.catch_up()  # this call sets the position from which the registry reads changes
     await nodes[1].looks(1)
     assert [] == there.devices.all()
 
@@ -274,9 +274,9 @@ async def test_clusters_that_were_changed_before_the_first_look(fresh_schema: Sc
         here, there = await opened(databases[0], clock), await opened(databases[1], clock)
         stack.push_async_callback(here.shared.devices.close)
         stack.push_async_callback(there.shared.devices.close)
-        await here.shared.clusters.report(MILL)
+        await here.shared.clusters.store_report(MILL)
         await (
-            there.shared.registry.follow()
+            there.shared.registry.catch_up()
         )  # this call sets the position from which the registry reads changes
         await there.looks(1)
         assert ["mill"] == [cluster.name for cluster in there.shared.clusters.all()]

@@ -15,7 +15,7 @@ import pytest
 from spool.clock import SystemClock
 from spool.errors import SpoolUnavailable
 from spool.postgres.database import Connection, Database
-from spool.postgres.health import health
+from spool.postgres.health import read_health
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import migrate
 from spool.settings import LOCAL, REPLICATED
@@ -25,7 +25,7 @@ from tests.spool.postgres_cluster import STANDBY, Schema, Server, environment, p
 
 async def reaches(database: Database, state: Callable[[DatabaseHealth], bool]) -> DatabaseHealth:
     """Return the figures once they match. Only the test's time limit ends the wait."""
-    while not state(found := await health(database, REPLICATED)):
+    while not state(found := await read_health(database, REPLICATED)):
         pass
     return found
 
@@ -49,7 +49,7 @@ def receiver(cluster: Server, place: Path) -> Iterator[None]:
 
 async def commit_until(ended: asyncio.Event, database: Database) -> None:
     """Commit until a commit waits, because the server applies changed settings some time later."""
-    insert = database.sql("INSERT INTO {schema}.held VALUES (1)")
+    insert = database.fill_in_names("INSERT INTO {schema}.held VALUES (1)")
     while not ended.is_set():
         await database.transaction(lambda one: one.execute(insert), takes_long=True)
 
@@ -60,7 +60,7 @@ async def test_a_standby_is_seen_and_so_is_its_absence(
     """A commit that waits for the standby is counted, with its waiting time."""
     monkeypatch.setattr(database.pool, "_target", replace(database._target, commit_timeout_s=300.0))
     await migrate(database)
-    await database.run(lambda one: one.execute(database.sql("CREATE TABLE {schema}.held (n int)")))
+    await database.run(lambda one: one.execute(database.fill_in_names("CREATE TABLE {schema}.held (n int)")))
     with receiver(cluster, tmp_path):
         cluster.change(synchronous_standby_names=STANDBY)
         try:
@@ -88,8 +88,8 @@ async def test_a_standby_is_seen_and_so_is_its_absence(
 async def test_who_waits_and_what_is_old_is_seen(database: Database, unmade_schema: Schema) -> None:
     """The figures show a commit that waits for another gateway, and a transaction that was left open."""
     await migrate(database)
-    await database.run(lambda one: one.execute(database.sql("CREATE TABLE {schema}.held (n int)")))
-    lock = database.sql("LOCK TABLE {schema}.held")
+    await database.run(lambda one: one.execute(database.fill_in_names("CREATE TABLE {schema}.held (n int)")))
+    lock = database.fill_in_names("LOCK TABLE {schema}.held")
     with psycopg.connect(unmade_schema.dsn) as forgotten:
         forgotten.execute(lock)
 
@@ -104,7 +104,7 @@ async def test_who_waits_and_what_is_old_is_seen(database: Database, unmade_sche
         assert (found.oldest_transaction_s or 0) > found.head_wait_s
         assert 0 < found.connections < found.max_connections
     await appending
-    found = await health(database, REPLICATED)
+    found = await read_health(database, REPLICATED)
     assert found.head_waits == 0
     assert found.head_wait_s == 0.0
 
@@ -121,12 +121,12 @@ async def test_a_role_without_the_right_sees_its_own_alone(database: Database, u
             owner.execute(statement.encode())
         try:
             limited = Database(f"{unmade_schema.dsn} user={role}", schema=unmade_schema.name)
-            found = await health(limited, LOCAL)
+            found = await read_health(limited, LOCAL)
             assert found.standbys is None
             assert found.oldest_transaction_s is None
             assert found.needs_standby is False
             owner.execute(f"GRANT pg_monitor TO {role}".encode())
-            found = await health(limited, LOCAL)
+            found = await read_health(limited, LOCAL)
             assert found.standbys == []
             assert found.oldest_transaction_s is not None
             await limited.close()
@@ -143,10 +143,10 @@ async def test_gateways_and_their_leases_are_counted(database: Database) -> None
     found = await reaches(database, lambda one: one.leases_held == 1)
     assert found.nodes == 1
     assert found.leases_free == 0
-    want = database.sql("UPDATE {schema}.nodes SET wants = '{retention,ledger}'")
+    want = database.fill_in_names("UPDATE {schema}.nodes SET wants = '{retention,ledger}'")
     while True:  # repeat the change, because the gateway may overwrite it with its own list
         await database.run(lambda one: one.execute(want))
-        found = await health(database, REPLICATED)
+        found = await read_health(database, REPLICATED)
         if found.leases_free:
             break
     assert found.leases_held == 1
@@ -156,13 +156,13 @@ async def test_gateways_and_their_leases_are_counted(database: Database) -> None
         [running]
     )  # wait for the task, because its last heartbeat might otherwise follow the close
     await leases.close()
-    assert 0 == (await health(database, REPLICATED)).nodes
+    assert 0 == (await read_health(database, REPLICATED)).nodes
 
 
 async def test_attempts_to_connect_that_failed_are_counted() -> None:
     database = Database("host=127.0.0.1 port=1 dbname=none sslmode=disable")
     assert 0 == database.failed_connections
     with pytest.raises(SpoolUnavailable):
-        await health(database, LOCAL)
+        await read_health(database, LOCAL)
     assert 1 == database.failed_connections
     await database.close()

@@ -51,7 +51,7 @@ class Node:
         await self.look()
 
     async def look(self) -> None:
-        await self.leases.look()
+        await self.leases.renew_session()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -177,8 +177,8 @@ async def test_what_an_operator_asks_elsewhere_wakes_the_holder(node: Opener) ->
     run = first.leases.run("up/a", first.work("up/a"), wake=lambda: woken.append("up/a"))
     first.tasks.append(asyncio.create_task(run))
     await first.begin("ledger")
-    await second.leases.wake("up/a")
-    await second.leases.wake("nowhere/a")
+    await second.leases.wake_tasks("up/a")
+    await second.leases.wake_tasks("nowhere/a")
     await first.look()
     await first.look()
     assert ["up/a"] == woken
@@ -300,14 +300,16 @@ async def test_settings_that_differ_are_told(node: Opener, clock: MovedClock) ->
     """
     one, other, silent = (node(name) for name in ("one", "other", "silent"))
     for each in (one, other):
-        each.leases.tell({"hold": "x1", "prices": "y1"})
+        each.leases.publish_settings({"hold": "x1", "prices": "y1"})
     began = clock.now()
     for each in (one, other, silent):
         await each.begin("ledger")
     assert () == tuple(await one.leases.settings())
     clock.move(2)
-    other.leases.tell({"hold": "x1", "prices": "y1"})  # the other gateway still has the earlier settings
-    one.leases.tell({"hold": "x2", "prices": "y1"})
+    other.leases.publish_settings(
+        {"hold": "x1", "prices": "y1"}
+    )  # the other gateway still has the earlier settings
+    one.leases.publish_settings({"hold": "x2", "prices": "y1"})
     for each in (one, other, silent):
         await each.look()
     found = [(told.name, told.since - began, told.digests["hold"]) for told in await silent.leases.settings()]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spool.errors import SpoolFull, SpoolUnavailable
-from spool.identity import Identity, of_nested
+from spool.identity import Identity, build_nesting
 from spool.log.commits.following import CommitRow, Following, unpack_ids
 from spool.log.protocols import Log
 from spool.log.values import Submission
@@ -23,7 +23,7 @@ from spool.postgres.log.finds import book_all
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.log.memory import catch_up
 from spool.postgres.log.queries import LOCK_HEAD
-from spool.postgres.log.recount import Border, border
+from spool.postgres.log.recount import Border, read_border
 from spool.postgres.log.retention import PERIOD_S
 from spool.record import AI_TELEMETRY, NS, Inference, Record
 from spool.settings import PLATFORM, REPLICATED, SpoolSettings
@@ -54,7 +54,7 @@ async def test_nodes_share_numbers_and_ids(open_log: LogOpener, clock: MovedCloc
 
     expected = [call(1, user="ada")[0], call(2)[0], call(3, team="search")[0]]
     for log in (one, other):
-        await log.follow()
+        await log.catch_up()
         assert expected == await everything(log)
         terms = await topic_terms(log)
         assert terms["accepted"] == 3
@@ -117,7 +117,7 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
                 nodes.remove(node)
                 nodes.append(await open_log(**settings))
         for node in nodes:  # a real node follows the others ten times a second
-            await node.follow()
+            await node.catch_up()
         if turn % 4 == 0:
             await _answer_alike(nodes, memory)
     await _answer_alike(nodes, memory)
@@ -166,7 +166,7 @@ async def test_nodes_append_at_once(open_log: LogOpener) -> None:
     )
     found = [record for record in await everything(nodes[0]) if record is not None]
     assert 31 == len(found) == len({record.id for record in found})
-    await nodes[1].follow()
+    await nodes[1].catch_up()
     assert found == await everything(nodes[1])
     await assert_books_balance(nodes[2])
 
@@ -179,10 +179,10 @@ class LostAnswers:
 
     def __init__(self, log: PostgresLog, monkeypatch: pytest.MonkeyPatch) -> None:
         lane = log._database.append
-        self._joined = lane.joined
+        self._joined = lane.run_joined
         self.next: list[Exception] = []
         self.stands = True
-        monkeypatch.setattr(lane, "joined", self.joined)
+        monkeypatch.setattr(lane, "run_joined", self.joined)
 
     async def joined(self, work):  # type: ignore[no-untyped-def]
         error = self.next.pop(0) if self.next else None
@@ -190,7 +190,7 @@ class LostAnswers:
             return await self._joined(work)
 
         def undone(transaction: JoinedTransaction) -> None:
-            committed = transaction.committed
+            committed = transaction.commit_with_statements
 
             @contextmanager
             def fails(*, in_two_steps: bool = False, needs_standby: bool = False) -> Iterator[None]:
@@ -198,7 +198,7 @@ class LostAnswers:
                     yield
                     raise error
 
-            transaction.committed = fails  # type: ignore[method-assign]
+            transaction.commit_with_statements = fails  # type: ignore[method-assign]
             work(transaction)
 
         if self.stands:
@@ -227,7 +227,7 @@ async def test_a_lost_answer_is_looked_up(
 
     assert receipt.records == 2
     assert (await log.receipt(receipt.id))["new"] == 2
-    await other.follow()
+    await other.catch_up()
     await other.close_what_is_due()
     for node in (log, other):
         assert [record, call(2)[0]] == await everything(node)
@@ -264,14 +264,14 @@ async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_
     log = await open_log(hold=0)
     await add(log, call(1))
     await add(log, call(2))
-    await log.follow()
+    await log.catch_up()
 
     def lose(connection: Connection) -> None:
         for statement in (
             "DELETE FROM {schema}.commits WHERE id = 2", "DELETE FROM {schema}.entries WHERE first = 2",
             "DELETE FROM {schema}.books", "UPDATE {schema}.marks SET booked = 0",
         ):  # fmt: skip
-            connection.execute(log._database.sql(statement))
+            connection.execute(log._database.fill_in_names(statement))
 
     await book_all(log._database)
     await log._database.transaction(lose)
@@ -290,7 +290,9 @@ async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.L
     )  # stop the follower, because otherwise it could count the commit at any moment
     await add(log, call(1))
     await log._database.run(
-        lambda one: one.execute(log._database.sql("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1"))
+        lambda one: one.execute(
+            log._database.fill_in_names("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1")
+        )
     )
     await add(log, call(2), call(3))
     await book_all(log._database)
@@ -300,7 +302,9 @@ async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.L
     await assert_books_balance(log)  # this recount includes the records themselves
     assert 3 == (await topic_terms(log))["accepted"]
     await log._database.run(
-        lambda one: one.execute(log._database.sql("UPDATE {schema}.commits SET terms = 'x' WHERE id = 2"))
+        lambda one: one.execute(
+            log._database.fill_in_names("UPDATE {schema}.commits SET terms = 'x' WHERE id = 2")
+        )
     )
     assert "commit 2: its row is damaged" in (await log.verify()).imbalances
     await assert_books_balance(log)
@@ -323,7 +327,9 @@ async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
     if is_counted:
         await book_all(log._database)
     await log._database.run(
-        lambda one: one.execute(log._database.sql("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1"))
+        lambda one: one.execute(
+            log._database.fill_in_names("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1")
+        )
     )
     clock.move(1000)
     await add(log, call(3))
@@ -370,7 +376,7 @@ async def test_a_node_that_is_far_behind_follows_in_parts(
     for number in range(10):
         await add(one, call(number))
     await add(appends, call(3), call(10))
-    await follows.follow()
+    await follows.catch_up()
     await follows.close_what_is_due()
     assert 3 == max(parts)
     for node in (appends, follows):
@@ -387,7 +393,7 @@ async def test_nothing_is_committed_behind_much_that_is_not_confirmed(
     monkeypatch.setattr("spool.postgres.log.commits.UNCONFIRMED_BYTES", 0)
     one, other = await open_log(hold=0), await open_log(hold=0)
     waits = []
-    confirm = one._database.append.confirm
+    confirm = one._database.append.wait_until_confirmed
 
     async def confirmed(*, needs_standby: bool) -> None:
         waits.append(one.next_number(AI_TELEMETRY))
@@ -395,7 +401,7 @@ async def test_nothing_is_committed_behind_much_that_is_not_confirmed(
             raise Unconfirmed("the standby is away")
         await confirm(needs_standby=needs_standby)
 
-    monkeypatch.setattr(one._database.append, "confirm", confirmed)
+    monkeypatch.setattr(one._database.append, "wait_until_confirmed", confirmed)
     await add(one, call(1))
     for number in (2, 3):
         await add(other, call(number))
@@ -442,7 +448,7 @@ async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: 
         )  # the id of the shadow shows that this call is a duplicate
     clock.move(11)
     for node in nodes:
-        await node.follow()
+        await node.catch_up()
         first, second = await everything(node)
         assert call(0, user="ada", team="search", also=names[0] + call(2)[0].id)[0] == first
         assert isinstance(second, Inference)
@@ -463,7 +469,7 @@ async def test_nested_reports_at_two_nodes_are_one_call(
         record, known_as = call(
             number, request_model="claude-haiku-4-5", start_time=times[0], end_time=times[1]
         )
-        nesting = of_nested(record, ["desk"], *times, is_inner=number != 1)
+        nesting = build_nesting(record, ["desk"], *times, is_inner=number != 1)
         reports.append((record, known_as._replace(nesting=nesting)))
     inner, outer, stranger = reports
     first, second = (inner, outer) if is_inner_first else (outer, inner)
@@ -471,7 +477,7 @@ async def test_nested_reports_at_two_nodes_are_one_call(
         await add(node, report)
     clock.move(11)
     for node in (one, other):
-        await node.follow()
+        await node.catch_up()
         assert [first[0].id, stranger[0].id] == [record.id for record in await everything(node) if record]
     await assert_books_balance(one)
 
@@ -496,7 +502,7 @@ async def test_a_name_told_after_the_hold_is_known_to_every_node(
         later, own = call(number)
         await add(node, (later, own._replace(also=(b"told later......",))))
     clock.move(11)
-    await started.follow()
+    await started.catch_up()
     assert [record] == await everything(started)
     assert 3 == (await topic_terms(started))["duplicates"]
     await assert_books_balance(started)
@@ -547,7 +553,7 @@ async def test_the_head_of_a_node_that_stopped_is_freed(
 
     def stop(connection: Connection) -> None:
         if not has_it.is_set():
-            connection.execute(stopped._database.sql(LOCK_HEAD))
+            connection.execute(stopped._database.fill_in_names(LOCK_HEAD))
             loop.call_soon_threadsafe(has_it.set)
             connection.execute("SELECT pg_sleep(90)")
 
@@ -567,7 +573,7 @@ async def test_ids_that_were_damaged_stop_nobody(
     log = await open_log(hold=0)
     await add(log, call(1))
     read, write = (
-        log._database.sql(text)
+        log._database.fill_in_names(text)
         for text in ("SELECT ids FROM {schema}.commits", "UPDATE {schema}.commits SET ids = %s WHERE id = 1")
     )
     ((ids,),) = await log._database.read(lambda one: one.execute(read).fetchall())
@@ -624,13 +630,13 @@ async def test_a_node_at_rest_finds_out_that_commits_work_again(
         raise SpoolUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(log._database.append, "joined", fail)
+        patch.setattr(log._database.append, "run_joined", fail)
         with pytest.raises(SpoolUnavailable):
             await log.close_what_is_due()
         assert not (await log.stats()).writable
-        await other.follow()
+        await other.catch_up()
         await other.close_what_is_due()
-        await log.follow()
+        await log.catch_up()
     async with asyncio.timeout(60):
         while not (await log.stats()).writable:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.02)
@@ -649,7 +655,7 @@ async def test_a_full_disk_is_told_at_once_and_passes(open_log: LogOpener) -> No
     """
     log = await open_log(hold=0)
     await add(log, call(1))
-    full, room = log._database.sql(FULL), log._database.sql(ROOM)
+    full, room = log._database.fill_in_names(FULL), log._database.fill_in_names(ROOM)
     await log._database.transaction(lambda one: one.execute(full))
     with pytest.raises(SpoolFull, match="the disk of the database is full"):
         await add(log, call(2))
@@ -684,10 +690,10 @@ async def test_a_count_under_which_records_go_says_nothing_wrong(
     numbers = itertools.count(1)
 
     def moving(*args: Any, **named: Any) -> Border:
-        found = border(*args, **named)
+        found = read_border(*args, **named)
         found.kept_from = {**found.kept_from, AI_TELEMETRY: next(numbers)}
         return found
 
-    monkeypatch.setattr("spool.postgres.log.recount.border", moving)
+    monkeypatch.setattr("spool.postgres.log.recount.read_border", moving)
     with pytest.raises(SpoolUnavailable, match="try again"):
         await log.verify()

@@ -30,7 +30,7 @@ from spool.postgres.migrations import (
     found_version,
     migrate,
 )
-from spool.postgres.transfer.tables import tables
+from spool.postgres.transfer.tables import tables_opener
 from spool.settings import POSTGRES, SpoolSettings
 from spool.sql import facts
 from spool.storage import StorageOptions
@@ -58,7 +58,7 @@ async def test_a_database_with_another_encoding_is_refused(cluster: Server, tmp_
         schema = Schema(dsn=cluster.dsn.replace("dbname=postgres", "dbname=plain"), name="test_encoding")
         try:
             with pytest.raises(NotAllowed, match="has the encoding SQL_ASCII, but Tollhouse needs UTF8"):
-                await administration.make(schema.settings(tmp_path), SpoolSettings())
+                await administration.create_storage(schema.settings(tmp_path), SpoolSettings())
             with psycopg.connect(schema.dsn, autocommit=True) as other:
                 found = other.execute("SELECT to_regnamespace(%s)", (schema.name,)).fetchone()
             assert (None,) == found
@@ -112,7 +112,7 @@ async def test_whoever_comes_second_waits_as_long_as_it_takes(
     database = Database(unmade_schema.dsn, schema=unmade_schema.name)
     with psycopg.connect(unmade_schema.dsn) as first:
         for text in statements:
-            first.execute(database.sql(text))
+            first.execute(database.fill_in_names(text))
         second = asyncio.create_task(migrate(database))
         await heard.once.wait()
         options = StorageOptions(
@@ -149,7 +149,9 @@ async def test_a_node_works_beside_the_next_version_alone(
 
     def say(connection: Connection) -> None:
         for name, value in (("version", version), ("oldest_node", oldest_node)):
-            facts.keep(PostgresConnection(connection, database.sql), name, str(value).encode())
+            facts.store_fact(
+                PostgresConnection(connection, database.fill_in_names), name, str(value).encode()
+            )
 
     await database.run(say)
     if refused:
@@ -169,8 +171,8 @@ async def test_a_schema_of_another_build_is_refused(
     """
 
     class Other(Migration):
-        def statements(self) -> str:
-            return super().statements().replace("text", "varchar", 1)
+        def read_statements(self) -> str:
+            return super().read_statements().replace("text", "varchar", 1)
 
     other = Other(files=VERSIONS[0].files)
     await migrate(database, [other])
@@ -187,20 +189,20 @@ async def test_a_schema_of_another_build_is_refused(
                 await migrate(database, versions)
         for attempt in (
             open_storage(options, engine=POSTGRES),
-            tables(options),
-            administration.make(storage, SpoolSettings()),
+            tables_opener(options),
+            administration.create_storage(storage, SpoolSettings()),
             administration.bring_up_to_date(storage),
             administration.change(storage, {"hold": 1.0}),
-            administration.lost(storage, tmp_path),
+            administration.describe_losses(storage, tmp_path),
         ):
             with pytest.raises(OtherSchema, match=re.escape(message)):
                 await attempt
-        assert message in str((await administration.status(storage))["problem"])
+        assert message in str((await administration.describe_database(storage))["problem"])
         assert before == await contents(database)
 
     await refused("another build of Tollhouse")
     for version in ("1", "16"):
-        statement = database.sql(EARLIER)
+        statement = database.fill_in_names(EARLIER)
         await database.run(partial(Connection.execute, query=statement, params=(version.encode(),)))
         await refused(f"whose tables differ (version {version};")
 
@@ -213,7 +215,7 @@ EARLIER = """
 class Next(Migration):
     """A migration of a future release, without a file."""
 
-    def statements(self) -> str:
+    def read_statements(self) -> str:
         return "CREATE TABLE {schema}.more (n int); ALTER TABLE {schema}.commits ADD COLUMN more bytea"
 
 
@@ -229,7 +231,9 @@ async def test_the_next_version_is_added_once(database: Database) -> None:
     await asyncio.gather(*(migrate(database, [*VERSIONS, ADDS]) for _ in range(3)))
     await migrate(database)
     assert await found_version(database) == VERSION + 1
-    columns = database.sql("SELECT more FROM {schema}.commits UNION ALL SELECT NULL FROM {schema}.more")
+    columns = database.fill_in_names(
+        "SELECT more FROM {schema}.commits UNION ALL SELECT NULL FROM {schema}.more"
+    )
     assert [] == await database.read(lambda connection: connection.execute(columns).fetchall())
 
 
@@ -243,7 +247,7 @@ async def test_no_node_is_left_behind(
     """
     await migrate(database)
     older = PostgresLeases(database, clock, name="cellar", version="1.2.3")
-    await older.join([])
+    await older.set_routes([])
     with pytest.raises(NotAllowed, match=rf"cellar \(Tollhouse 1.2.3, version {VERSION}\)"):
         await migrate(database, [*VERSIONS, *versions])
     assert await found_version(database) == VERSION
@@ -251,7 +255,7 @@ async def test_no_node_is_left_behind(
     await migrate(database, [*VERSIONS, *versions])
     assert await found_version(database) == VERSION + len(versions)
     with pytest.raises(OtherSchema, match=rf"version {VERSION + len(versions)} .* version {VERSION}"):
-        await older.join([])
+        await older.set_routes([])
 
 
 async def test_a_node_that_was_left_behind_stops(database: Database, clock: MovedClock) -> None:
@@ -261,7 +265,7 @@ async def test_a_node_that_was_left_behind_stops(database: Database, clock: Move
     """
     await migrate(database)
     node = PostgresLeases(database, clock, name="cellar", version="1.2.3")
-    await node.join([])
+    await node.set_routes([])
     clock.move(SESSION_S + 1)
     await migrate(database, [*VERSIONS, NARROWS])
     with pytest.raises(OtherSchema):
@@ -280,12 +284,12 @@ async def test_a_node_waits_for_the_migration_under_way(database: Database, cloc
     loop = asyncio.get_running_loop()
 
     def hold(connection: Connection) -> None:
-        connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
-        joining.append(asyncio.run_coroutine_threadsafe(node.join([]), loop))
+        connection.execute(database.fill_in_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
+        joining.append(asyncio.run_coroutine_threadsafe(node.set_routes([]), loop))
         while not connection.execute(WAITING, (database.name,)).fetchall():
             pass
         newer = str(VERSION + 1).encode()
-        facts.keep(PostgresConnection(connection, database.sql), "oldest_node", newer)
+        facts.store_fact(PostgresConnection(connection, database.fill_in_names), "oldest_node", newer)
 
     await database.transaction(hold)
     with pytest.raises(OtherSchema):
@@ -318,7 +322,7 @@ async def test_a_schema_that_is_used_again_is_as_it_was_made(
         "CREATE TABLE {schema}.left_over (n int)",
         "INSERT INTO {schema}.facts VALUES ('left', 'over')",
     ):
-        await database.run(lambda connection, text=text: connection.execute(database.sql(text)))  # type: ignore[misc]
+        await database.run(lambda connection, text=text: connection.execute(database.fill_in_names(text)))  # type: ignore[misc]
     # this connection is like one that a killed process left
     left = psycopg.connect(schema.dsn, application_name="somebody")
     left.execute(f"DELETE FROM {schema.name}.heads".encode())
@@ -336,7 +340,7 @@ async def contents(database: Database) -> list[tuple[str, list[tuple[object, ...
         tables = [name for name, kind in connection.execute(KINDS, (database.name,)) if kind != "S"]
         found = []
         for table in sorted(tables):
-            rows = connection.execute(database.sql(f"SELECT * FROM {{schema}}.{table}")).fetchall()
+            rows = connection.execute(database.fill_in_names(f"SELECT * FROM {{schema}}.{table}")).fetchall()
             found.append(
                 (table, [tuple(cell for cell in row if not isinstance(cell, float)) for row in rows])
             )

@@ -47,7 +47,7 @@ def operation(n: int, dice: random.Random) -> UnitCostOperation:
 async def apply(tables: SqliteTransactions, operations: list[UnitCostOperation]) -> None:
     def work(connection: SqlConnection) -> None:
         rows = SqlStreamRows(connection)
-        streams.apply(rows, operations, now=1.0, since=0.0)
+        streams.apply_operations(rows, operations, now=1.0, since=0.0)
         rows.flush()
 
     await tables.transaction(work)
@@ -64,8 +64,8 @@ async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
 
             def commit(connection: Connection, operations: list[UnitCostOperation] = operations) -> None:
                 rows = PostgresStreamRows(connection, database)
-                rows.ask(operations)()
-                streams.apply(rows, operations, now=1.0, since=0.0)
+                rows.ask_rows(operations)()
+                streams.apply_operations(rows, operations, now=1.0, since=0.0)
                 rows.flush()
 
             await database.transaction(commit)
@@ -77,7 +77,7 @@ async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
                 pages = [await rows.page(name, PAGE, part) for rows in (memory, kept)]
                 assert pages[0].keys == pages[1].keys and pages[0].total == pages[1].total
             sizes = [
-                {size.name: size.bytes for size in await rows.sizes() if size.bytes}
+                {size.name: size.bytes for size in await rows.stream_sizes() if size.bytes}
                 for rows in (memory, kept)
             ]
             assert sizes[0] == sizes[1]
@@ -94,7 +94,7 @@ async def test_a_text_that_postgresql_cannot_keep(fresh_schema: Schema) -> None:
 
         def commit(connection: Connection) -> None:
             rows = PostgresStreamRows(connection, database)
-            streams.apply(rows, [one], now=1.0, since=0.0)
+            streams.apply_operations(rows, [one], now=1.0, since=0.0)
             rows.flush()
 
         await database.transaction(commit)
@@ -111,7 +111,7 @@ async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
 
         def commit(connection: Connection) -> None:
             rows = PostgresStreamRows(connection, database)
-            streams.apply(rows, [one], now=float(NOON), since=0.0)
+            streams.apply_operations(rows, [one], now=float(NOON), since=0.0)
             rows.flush()
 
         await database.transaction(commit)
@@ -126,12 +126,12 @@ async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
             assert gone == (totals is not None)
             if totals is not None:
                 changed = totals._replace(updated=[at - 1 for at in totals.updated])
-                await database.pool.joined(partial(remove, database=database, totals=changed))
+                await database.pool.run_joined(partial(remove, database=database, totals=changed))
                 # the row is not deleted, because it has changed since it was read
                 assert 1 == len(await kept.totals("calls"))
-                await database.pool.joined(partial(remove, database=database, totals=totals))
+                await database.pool.run_joined(partial(remove, database=database, totals=totals))
         assert await kept.totals("calls") == []
-        assert (await kept.sizes())[0].bytes == 0
+        assert (await kept.stream_sizes())[0].bytes == 0
 
 
 async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
@@ -154,7 +154,7 @@ async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
             )  # fmt: skip
 
             def work(connection: SqlConnection, n: int = n, drop: BillingDrop = drop) -> None:
-                billing.apply(SqlDropRows(connection), n, [drop], at=float(n))
+                billing.apply_drops(SqlDropRows(connection), n, [drop], at=float(n))
 
             await PostgresTransactions(database).transaction(work)
             await tables.transaction(work)
@@ -162,11 +162,15 @@ async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
             query = ListQuery(sort=SortField("at"), order=ASCENDING, identity="number", limit=50)
             assert await memory.page(connection, query) == await kept.page(connection, query)
             for month in ("2026-10", "2026-11"):
-                assert await memory.month(connection, month) == await kept.month(connection, month)
-                assert await memory.size(connection, month, [0]) == await kept.size(connection, month, [0])
-        assert await memory.stored() == await kept.stored()
-        assert await memory.newest() == await kept.newest()
-        assert await memory.trim("2026-11") == await kept.trim("2026-11")
-        await kept.forget("a")
-        assert {"b"} >= set(await kept.newest())
-        assert {} == await SqlBillingHours(PostgresTransactions(database)).sent("a", 0, 10)
+                assert await memory.month_hours(connection, month) == await kept.month_hours(
+                    connection, month
+                )
+                assert await memory.month_size(connection, month, [0]) == await kept.month_size(
+                    connection, month, [0]
+                )
+        assert await memory.stored_bytes() == await kept.stored_bytes()
+        assert await memory.last_drop_by_connection() == await kept.last_drop_by_connection()
+        assert await memory.delete_old_months("2026-11") == await kept.delete_old_months("2026-11")
+        await kept.delete_connection("a")
+        assert {"b"} >= set(await kept.last_drop_by_connection())
+        assert {} == await SqlBillingHours(PostgresTransactions(database)).sent_hours("a", 0, 10)

@@ -19,16 +19,16 @@ def insert(connection: Connection, n: int) -> None:
 
 
 def insert_joined(transaction: JoinedTransaction, n: int) -> None:
-    with transaction.begun():
+    with transaction.begin_with_statements():
         transaction.connection.execute("SELECT 1")
-    with transaction.committed():
+    with transaction.commit_with_statements():
         insert(transaction.connection, n)
 
 
 def insert_in_two_steps(transaction: JoinedTransaction, n: int) -> None:
-    with transaction.begun(needs_standby=True):
+    with transaction.begin_with_statements(needs_standby=True):
         transaction.connection.execute("SELECT 1")
-    with transaction.committed(in_two_steps=True, needs_standby=True):
+    with transaction.commit_with_statements(in_two_steps=True, needs_standby=True):
         insert(transaction.connection, n)
 
 
@@ -66,13 +66,13 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
     with pytest.raises(Unconfirmed):
         await database.run(lambda connection: insert(connection, 3))
     with pytest.raises(Unconfirmed):
-        await database.append.joined(lambda transaction: insert_joined(transaction, 30))
+        await database.append.run_joined(lambda transaction: insert_joined(transaction, 30))
     assert await kept(database) == [1, 2, 3, 30]  # these rows are visible, but would be lost with the primary
 
     for joined in (False, True):
         if joined:
             waiting = asyncio.create_task(
-                patient.append.joined(lambda transaction: insert_joined(transaction, 40))
+                patient.append.run_joined(lambda transaction: insert_joined(transaction, 40))
             )
         else:
             waiting = asyncio.create_task(patient.transaction(lambda connection: insert(connection, 4)))
@@ -85,7 +85,7 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
             await waiting
 
     waiting = asyncio.create_task(
-        patient.append.joined(lambda transaction: insert_in_two_steps(transaction, 50))
+        patient.append.run_joined(lambda transaction: insert_in_two_steps(transaction, 50))
     )
     while not await asyncio.to_thread(pair.primary.execute, WAITING):
         pass

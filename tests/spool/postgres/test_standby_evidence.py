@@ -56,9 +56,9 @@ def test_as_many_have_it_as_are_waited_for(names: str, confirmed: list[int], is_
     Flushed positions of enough standbys are the evidence, regardless of when the configuration was read.
     """
     before = state(confirmed=[], loaded_at=0.0, settled=False)
-    assert is_confirmed == state(names, confirmed=confirmed).confirms(before)
-    assert is_confirmed == state(names, confirmed=confirmed).confirms(before, position=10)
-    assert not state(names, confirmed=confirmed).confirms(before, position=12)
+    assert is_confirmed == state(names, confirmed=confirmed).has_confirmed(before)
+    assert is_confirmed == state(names, confirmed=confirmed).has_confirmed(before, position=10)
+    assert not state(names, confirmed=confirmed).has_confirmed(before, position=12)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_who_may_not_see_standbys_goes_by_the_configuration(
     Without the right to see standbys, the configuration decides: it names standbys, was read some time
     before, and not again since.
     """
-    assert is_confirmed == behind.confirms(before)
+    assert is_confirmed == behind.has_confirmed(before)
 
 
 @contextmanager
@@ -187,22 +187,24 @@ async def in_a_transaction(database: Database) -> None:
 
 
 async def joined(database: Database, *, in_two_steps: bool) -> None:
-    await database.append.joined(partial(insert, in_two_steps=in_two_steps))
+    await database.append.run_joined(partial(insert, in_two_steps=in_two_steps))
 
 
 def insert(transaction: JoinedTransaction, *, in_two_steps: bool) -> None:
-    with transaction.begun(needs_standby=True):
+    with transaction.begin_with_statements(needs_standby=True):
         transaction.connection.execute("SELECT 1")
-    with transaction.committed(in_two_steps=in_two_steps, needs_standby=True):
+    with transaction.commit_with_statements(in_two_steps=in_two_steps, needs_standby=True):
         transaction.connection.execute(INSERT, {"n": 1})
 
 
 async def alone(database: Database) -> None:
-    await database.control.joined(lambda transaction: transaction.alone(INSERT, {"n": 1}, needs_standby=True))
+    await database.control.run_joined(
+        lambda transaction: transaction.run_alone(INSERT, {"n": 1}, needs_standby=True)
+    )
 
 
 async def barrier(database: Database) -> None:
-    await database.confirm()
+    await database.wait_until_confirmed()
 
 
 WAYS = {
@@ -229,8 +231,8 @@ async def test_the_question_takes_no_round_trip_of_its_own(
             (database.control, lambda one: one.alone(INSERT, {"n": 1}, needs_standby=True), 1),
             (database.append, partial(insert, in_two_steps=True), 2),
         ):
-            await lane.joined(work)  # this first job opens the connection
+            await lane.run_joined(work)  # this first job opens the connection
             with round_trips(lane, tmp_path) as taken:
-                await lane.joined(work)
+                await lane.run_joined(work)
             assert expected == taken.count
         await database.run(lambda one: one.execute("DROP TABLE public.kept"))

@@ -34,7 +34,7 @@ async def lose_newest(log: PostgresLog) -> None:
             "DELETE FROM {schema}.books",
             "UPDATE {schema}.marks SET booked = 0",
         ):
-            connection.execute(log._database.sql(statement))
+            connection.execute(log._database.fill_in_names(statement))
 
     await book_all(log._database)
     await log._database.transaction(lose)
@@ -50,9 +50,9 @@ async def followed(open_log: LogOpener, clock: MovedClock, *, hold: int) -> Post
     await add(reads, call(1))
     clock.move(hold)
     await reads.close_what_is_due()
-    await makes.follow()
+    await makes.catch_up()
     await add(makes, call(2))
-    await reads.follow()
+    await reads.catch_up()
     clock.move(hold)
     return reads
 

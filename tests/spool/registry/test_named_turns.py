@@ -15,7 +15,7 @@ async def test_names_take_turns() -> None:
     turns, order, go = NamedTurns(1), [], asyncio.Event()
 
     async def work(name: str) -> None:
-        async with turns.turn(name):
+        async with turns.hold_turn(name):
             order.append(name)
             await go.wait()
 
@@ -35,10 +35,10 @@ async def test_a_turn_that_nobody_takes_is_not_lost() -> None:
     turns = NamedTurns(1)
 
     async def work() -> None:
-        async with turns.turn("a"):
+        async with turns.hold_turn("a"):
             pass
 
-    async with turns.turn("b"):
+    async with turns.hold_turn("b"):
         waiting = asyncio.create_task(work())
         await asyncio.sleep(0)
     waiting.cancel()

@@ -23,7 +23,7 @@ from spool.registry.permission_sets import (
     VIEW_COSTS,
     VIEW_OPERATION,
     VIEW_RECORDS,
-    with_included,
+    resolve_includes,
 )
 from spool.registry.roles import (
     EVERYTHING,
@@ -98,7 +98,7 @@ def test_a_view_that_is_contained_shows_no_call_outside(
     """`contains` is never wrongly true, over every possible call."""
     shown = [call for call in EVERY_CALL if passes(call, include, exclude)]
     if part.contains(include, exclude):
-        assert [] == [call for call in shown if not part.holds(call.__getitem__)]
+        assert [] == [call for call in shown if not part.has_call(call.__getitem__)]
 
 
 @pytest.mark.parametrize(
@@ -146,20 +146,20 @@ def test_roles_unite(roles: list[Role], person: str, is_finance: bool, base: str
     A person sees a call if one of the roles shows it, and may do everything that one of the roles permits.
     """
     groups = ("finance",) if is_finance else ()
-    rights = Roles(roles).of(person, groups, base)
+    rights = Roles(roles).rights_of(person, groups, base)
     given = [each for each in roles if person in each.members or set(groups) & set(each.groups)]
     shows_all = bool(base) or any(each.data_access == FULL for each in given)
     for call in EVERY_CALL:
         by_filters = any(
             each.data_access == LIMITED
             and each.filters
-            and all(f.holds(call[f.dimension]) for f in each.filters)
+            and all(f.is_met_by(call[f.dimension]) for f in each.filters)
             for each in given
         )
-        assert (shows_all or by_filters) == rights.slice.holds(call.__getitem__)
+        assert (shows_all or by_filters) == rights.slice.has_call(call.__getitem__)
     assert shows_all == rights.slice.is_everything
     assert rights.permission_sets == (OF_MEMBER if base else frozenset()).union(
-        *(with_included(each.permission_sets) for each in given)
+        *(resolve_includes(each.permission_sets) for each in given)
     )
     assert len(given) + bool(base) == len(rights.roles)
 
@@ -168,18 +168,18 @@ def test_roles_unite(roles: list[Role], person: str, is_finance: bool, base: str
 def test_the_two_modes_are_opposites(one: RoleFilter, value: str) -> None:
     """Every value passes exactly one of the two filters."""
     other = RoleFilter(dimension=one.dimension, values=one.values, mode=EXCEPT if one.mode == IS else IS)
-    assert one.holds(value) != other.holds(value)
+    assert one.is_met_by(value) != other.is_met_by(value)
 
 
 def test_who_has_no_role_has_no_rights() -> None:
     """No built-in role is given automatically, and a role without members gives nothing."""
-    assert Rights(person=ADA) == Roles([role(members=())]).of(ADA)
-    assert not Rights().slice.holds(lambda _: "")
+    assert Rights(person=ADA) == Roles([role(members=())]).rights_of(ADA)
+    assert not Rights().slice.has_call(lambda _: "")
 
 
 def test_limited_without_filters_shows_nothing() -> None:
     """If a role loses its filters, it must not show everything."""
-    assert not Roles([role(data_access=LIMITED)]).of(ADA).slice.parts
+    assert not Roles([role(data_access=LIMITED)]).rights_of(ADA).slice.parts
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_the_role_of_an_account_is_a_built_in_role(
     base: str, name: str, permission_sets: frozenset[str]
 ) -> None:
     """The built-in role of an account shows all data, as accounts did before roles existed."""
-    rights = Roles(()).of(ADA, base=base)
+    rights = Roles(()).rights_of(ADA, base=base)
     assert rights.roles == (name,)
     assert rights.permission_sets == permission_sets
     assert rights.slice.is_everything is True
@@ -199,14 +199,14 @@ def test_the_role_of_an_account_is_a_built_in_role(
 
 def test_a_built_in_role_has_all_that_it_includes() -> None:
     """The lists of rights of Member and Operator include everything that these roles give."""
-    assert with_included(OF_MEMBER) == OF_MEMBER
-    assert with_included(OF_OPERATOR) == OF_OPERATOR
+    assert resolve_includes(OF_MEMBER) == OF_MEMBER
+    assert resolve_includes(OF_OPERATOR) == OF_OPERATOR
     assert {VIEW_RECORDS, VIEW_COSTS} < OF_MEMBER < OF_OPERATOR < ALL
 
 
 def test_a_permission_set_comes_with_what_it_includes() -> None:
     """Permission to change keys includes permission to read them. A deleted set gives nothing."""
-    given = Roles([role(permission_sets=(API_KEY_MANAGEMENT, "long_gone"))]).of(ADA)
+    given = Roles([role(permission_sets=(API_KEY_MANAGEMENT, "long_gone"))]).rights_of(ADA)
     assert {API_KEY_MANAGEMENT, VIEW_OPERATION} == given.permission_sets
     assert {each for one in PERMISSION_SETS.values() for each in one.includes} <= set(PERMISSION_SETS)
 
@@ -228,7 +228,7 @@ def test_only_full_data_with_all_sets_is_everything() -> None:
     """
 
     def of(*roles: Role) -> tuple[bool, bool]:
-        rights = Roles(roles).of(ADA)
+        rights = Roles(roles).rights_of(ADA)
         return rights.is_everything, rights.may_administer
 
     every_set = tuple(ALL)
@@ -274,7 +274,7 @@ def test_who_is_named_by_a_role_has_no_default_role(person: dict[str, Any], expe
     """A person whom a role names has no default role, unless the provider maps a group to one."""
     fields = {"email": BOB, "role": VIEWER, "decides_role": True, "issuer": "https://idp", "subject": "1"}
     roles = Roles([role(groups=("finance",))])
-    assert expected == roles.base_of(Person(**{**fields, **person}))
+    assert expected == roles.account_role(Person(**{**fields, **person}))
 
 
 DRAFT = RoleDraft(name="Search", data_access=LIMITED, filters=(team("search"),))
@@ -333,7 +333,7 @@ def test_cost_types_unite_by_what_each_role_shows() -> None:
     Several roles may each show a kind of money. A query gets the parts of the roles that show all its kinds.
     """
     part = role("Search", data_access=LIMITED, filters=(team("search"),))
-    rights = Roles([part, in_full("Bill", "billed_cost"), in_full("Real", "real_cost")]).of(ADA)
+    rights = Roles([part, in_full("Bill", "billed_cost"), in_full("Real", "real_cost")]).rights_of(ADA)
     assert (part.filters,) == rights.slice.parts == rights.slice_of(("discounted_cost",)).parts
     assert ((),) == rights.slice_of(("billed_cost",)).parts == rights.slice_of(("real_cost",)).parts
     assert (part.filters,) == rights.slice_of(("real_cost", "billed_cost")).parts
@@ -343,13 +343,13 @@ def test_cost_types_unite_by_what_each_role_shows() -> None:
 
 def test_a_role_shows_the_cost_types_that_it_names() -> None:
     """A sum is visible under every name that it has. A person who sees all types sees everything."""
-    alone = Roles([in_full("Bill", "billed_cost")]).of(ADA)
+    alone = Roles([in_full("Bill", "billed_cost")]).rights_of(ADA)
     assert alone.cost_types == ("billed_cost",)
     assert alone.hides_calls is True
     assert alone.slice.parts == ()
-    listed = Roles([in_full("List", "estimated_cost")]).of(ADA)
+    listed = Roles([in_full("List", "estimated_cost")]).rights_of(ADA)
     assert ("estimated_cost", "on_demand_cost") == listed.cost_types
-    assert Roles([in_full("All", *ROLE_COST_TYPES)]).of(ADA).slice.is_everything
+    assert Roles([in_full("All", *ROLE_COST_TYPES)]).rights_of(ADA).slice.is_everything
 
 
 def in_full(name: str, *cost_types: str) -> Role:

@@ -44,7 +44,7 @@ def test_who_has_the_most_gives_way() -> None:
         """Add a name, and remove names until there is space. Return the removed names."""
         shared.add(name, owner, places)
         removed = []
-        while (surplus := shared.surplus()) is not None:
+        while (surplus := shared.name_to_remove()) is not None:
             shared.remove(*surplus, 1)
             removed.append(surplus[0])
         return removed
@@ -54,13 +54,13 @@ def test_who_has_the_most_gives_way() -> None:
     shared.renew("a3", "a")
     assert ["a4"] == add("b2", "b")
     assert {"a": 2, "b": 2} == dict(shared.held)
-    assert ("a5", "b1") == (shared.oldest("a"), shared.oldest("b"))
-    shared.grow("b", 1)
-    assert ("b1", "b") == shared.surplus()
+    assert ("a5", "b1") == (shared.oldest_name("a"), shared.oldest_name("b"))
+    shared.add_places("b", 1)
+    assert ("b1", "b") == shared.name_to_remove()
     shared.remove("b1", "b", 2)
     assert len(shared) == 3
-    assert shared.surplus() is None
-    assert shared.oldest("c") is None
+    assert shared.name_to_remove() is None
+    assert shared.oldest_name("c") is None
 
 
 def test_the_key_that_gives_way_first_is_named() -> None:
@@ -102,7 +102,7 @@ def test_room_is_made_without_a_look_at_every_key(keys: int) -> None:
     def put() -> None:
         for number in range(2000, 4000):
             shared.add(number, f"key-{number % keys}", 1)
-            surplus = shared.surplus()
+            surplus = shared.name_to_remove()
             assert surplus is not None
             shared.remove(*surplus, 1)
 
@@ -115,7 +115,7 @@ def test_what_makes_room_is_found_without_a_look_at_every_key(keys: int) -> None
     """To find rows to delete, the queues of keys with fewer rows than others are not read."""
     queues = {f"key-{key}": [f"{key} {number}" for number in range(key % 7 + 2)] for key in range(keys)}
     held = Holdings({key: len(queue) for key, queue in queues.items()})
-    held.fullest()
+    held.largest_owner()
 
     def make_room() -> None:
         for _ in range(100):
@@ -136,7 +136,7 @@ def test_room_is_made_by_who_has_the_most(
     held = Holdings[str]()
     for owner, amount in changes:
         held.add(owner, max(amount, -held.get(owner, 0)))
-        assert not held or max(held.values()) == held[held.fullest()]
+        assert not held or max(held.values()) == held[held.largest_owner()]
     for owner, amount in list(held.items()):
         held.add(owner, -amount)
     queues: dict[str, list[int]] = {}

@@ -10,7 +10,7 @@ import pytest
 
 from spool.errors import SpoolUnavailable
 from spool.postgres.database import PostgresTransactions
-from spool.sql.columns import JSON, JSON_TUPLE, Columns, insert, select, upsert
+from spool.sql.columns import JSON, JSON_TUPLE, Columns, insert_sql, select_sql, upsert_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sqlite.database import Database, SqliteTransactions
 from tests.spool.contract.conftest import migrated
@@ -50,15 +50,16 @@ async def test_a_row_comes_back_as_it_was(transactions: SqlTransactions) -> None
     """Booleans, null and JSON fields are read back. A second row with the same key replaces the first."""
 
     def write(connection: SqlConnection) -> None:
-        connection.run(insert("things", THINGS.names), **THINGS.values(MILL))
+        connection.run(insert_sql("things", THINGS.names), **THINGS.stored_values(MILL))
         later = Thing(name="mill", is_kept=False, words=(), labels={"team": "x"})
         other = Thing(name="barn", is_kept=True, words=("%",), labels={})
         connection.run_each(
-            upsert("things", THINGS.names, "name"), [THINGS.values(later), THINGS.values(other)]
+            upsert_sql("things", THINGS.names, "name"),
+            [THINGS.stored_values(later), THINGS.stored_values(other)],
         )
 
     def read(connection: SqlConnection) -> list[Thing]:
-        rows = connection.all(f"{select('things', THINGS.names)} ORDER BY name")
+        rows = connection.all(f"{select_sql('things', THINGS.names)} ORDER BY name")
         return [THINGS.read(row, size=3) for row in rows]
 
     await transactions.transaction(write)
@@ -83,11 +84,13 @@ async def test_a_row_comes_back_as_it_was(transactions: SqlTransactions) -> None
 async def test_a_condition_means_the_same(transactions: SqlTransactions, condition: str, holds: bool) -> None:
     """A list may be empty. Percent signs and colons in texts are ordinary characters."""
     await transactions.transaction(
-        lambda connection: connection.run(insert("things", THINGS.names), **THINGS.values(MILL))
+        lambda connection: connection.run(insert_sql("things", THINGS.names), **THINGS.stored_values(MILL))
     )
     values = {"numbers": [1, 2], "texts": ["barn", "mill"], "none": [], "nothing": None}
     found = await transactions.snapshot(
-        lambda connection: connection.one(f"SELECT name FROM {{schema}}.things WHERE {condition}", **values)
+        lambda connection: connection.first_row(
+            f"SELECT name FROM {{schema}}.things WHERE {condition}", **values
+        )
     )
     assert (("mill",) if holds else None) == found
 
@@ -98,20 +101,22 @@ async def test_an_error_leaves_everything_as_it_was(transactions: SqlTransaction
     """
 
     def fail(connection: SqlConnection) -> None:
-        assert 1 == connection.run(insert("things", THINGS.names), **THINGS.values(MILL))
+        assert 1 == connection.run(insert_sql("things", THINGS.names), **THINGS.stored_values(MILL))
         assert 0 == connection.run("DELETE FROM {schema}.things WHERE name = :name", name="barn")
         raise SpoolUnavailable("no")
 
     with pytest.raises(SpoolUnavailable):
         await transactions.transaction(fail)
-    assert [] == await transactions.read(lambda connection: connection.all(select("things", THINGS.names)))
+    assert [] == await transactions.read(
+        lambda connection: connection.all(select_sql("things", THINGS.names))
+    )
 
 
 async def test_errors_are_those_of_the_spool(transactions: SqlTransactions) -> None:
     """Errors from missing tables become SpoolUnavailable."""
     with pytest.raises(SpoolUnavailable):
-        await transactions.read(lambda connection: connection.all(select("barns", ("name",))))
+        await transactions.read(lambda connection: connection.all(select_sql("barns", ("name",))))
     with pytest.raises(SpoolUnavailable):
         await transactions.transaction(
-            lambda connection: connection.run(insert("barns", ("name",)), name="x")
+            lambda connection: connection.run(insert_sql("barns", ("name",)), name="x")
         )

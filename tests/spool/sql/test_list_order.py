@@ -13,7 +13,7 @@ import pytest
 from spool.listing import ASCENDING, DESCENDING, ListQuery, Position, SortField
 from spool.sql.lists import read_page
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.migrations import migrate, statements
+from spool.sqlite.migrations import migrate, read_statements
 
 
 class Planned:
@@ -29,7 +29,7 @@ class Planned:
         self.plan = "; ".join(row[-1] for row in found)
         return []
 
-    def one(self, statement: str, /, **values: object) -> tuple[int, int]:
+    def first_row(self, statement: str, /, **values: object) -> tuple[int, int]:
         return 0, 0
 
 
@@ -41,7 +41,7 @@ def test_a_page_of_container_files_is_found_by_its_order(order: str, position: P
     of the page.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        migrate(connection, statements(SPOOL))
+        migrate(connection, read_statements(SPOOL))
         planned: Any = Planned(connection)
         sort = SortField("announced_at")
         query = ListQuery(sort=sort, order=order, identity="id", limit=100, position=position)

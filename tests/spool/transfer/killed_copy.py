@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from spool.engines import engine_of
+from spool.engines import load_engine
 from spool.transfer.copying import copy_storage
 from tests.moved_clock import MovedClock
 from tests.spool.transfer.places import options_described
@@ -22,7 +22,7 @@ async def run(moment: str, now: float, source: str, target: str) -> None:
 
     clock = MovedClock(now)
     one, other = options_described(source, clock), options_described(target, clock)
-    await copy_storage(one, engine_of(one.storage.engine), other, engine_of(other.storage.engine), told)
+    await copy_storage(one, load_engine(one.storage.engine), other, load_engine(other.storage.engine), told)
 
 
 if __name__ == "__main__":

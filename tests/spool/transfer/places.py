@@ -16,7 +16,7 @@ from spool.clock import Clock
 from spool.container_files.container_rows import CONTAINER_USAGE, UsageDocument
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import RouteSpec, Settlement
-from spool.engines import engine_of, open_storage
+from spool.engines import load_engine, open_storage
 from spool.identity import Identity
 from spool.installation import installation_secret
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
@@ -143,7 +143,7 @@ class Places:
     async def copy(self, source: str, target: str, progress: Progress = no_progress) -> CopiedStorage:
         one, other = self.options[source], self.options[target]
         return await copy_storage(
-            one, engine_of(one.storage.engine), other, engine_of(other.storage.engine), progress
+            one, load_engine(one.storage.engine), other, load_engine(other.storage.engine), progress
         )
 
     async def fill(self) -> str:
@@ -157,7 +157,7 @@ class Places:
     async def _fill(self, storage: Storage) -> str:
         assert storage.registry is not None
         log, deliveries = storage.log, storage.deliveries
-        await deliveries.declare([RouteSpec(name=name, topic=AI_TELEMETRY) for name in (ROUTE, OTHER)])
+        await deliveries.set_routes([RouteSpec(name=name, topic=AI_TELEMETRY) for name in (ROUTE, OTHER)])
         at = self.clock.now()
         receipts = [
             await add(log, call(number, at=at, user=f"u{number % 2}", cost="0.001", cost_source="reported"))
@@ -171,29 +171,29 @@ class Places:
         open_receipt = await add(log, call(5, at=self.clock.now(), user="u1"), call(6, at=self.clock.now()))
         assert open_receipt.records == 2
         now = self.clock.now()
-        sent = await deliveries.due(ROUTE, now=now, max_records=1)
+        sent = await deliveries.take_due(ROUTE, now=now, max_records=1)
         assert sent is not None
         await deliveries.settle(sent, Settlement(delivered=1))
-        refused = await deliveries.due(ROUTE, now=now, max_records=1)
+        refused = await deliveries.take_due(ROUTE, now=now, max_records=1)
         assert refused is not None
         await deliveries.set_aside(refused, error="no such field", status="400")
-        in_hand = await deliveries.due(ROUTE, now=now, max_records=2)
+        in_hand = await deliveries.take_due(ROUTE, now=now, max_records=2)
         assert in_hand is not None
         self.idempotency_key = in_hand.idempotency_key
         await deliveries.retry(in_hand, reason="away", not_before=now + 5, answer="503", ambiguous=True)
-        lost = await deliveries.due(OTHER, now=now, max_records=3)
+        lost = await deliveries.take_due(OTHER, now=now, max_records=3)
         assert lost is not None
-        await deliveries.unknown(lost, reason="cut off")
+        await deliveries.mark_unknown(lost, reason="cut off")
         await storage.ledger.catch_up(log)
         await storage.ledger.reprice(NoPrices(), since=datetime.fromtimestamp(0, UTC))
         await storage.ledger.put_billed([(BILLED_DAY, BILLED_SUMS)])
         await self._fill_tables(storage)
         await self._fill_registry(storage.registry)
-        await storage.devices.keep(device("laptop"))
+        await storage.devices.replace_row(device("laptop"))
         [file] = await storage.container_files.announce(
             CLUSTER, [AnnouncedFile(reference="a/file")], AGENT, expires_at=now + 3600
         )
-        upload = await storage.container_files.begin(file.id)
+        upload = await storage.container_files.begin_upload(file.id)
         await upload.write(BYTES)
         assert await upload.finish()
         return receipts[2].id
@@ -208,9 +208,9 @@ class Places:
             storage, UsageEvent(id=record_id(4), source="app", event_type="sale", data={"amount": 2.5})
         )
         hour = SentHour(start=3600, hash=b"\x00hash", rows=3, bytes=99, sent_at=at)
-        await storage.small.of(BILLING_HOURS).keep("bill", [hour])
-        await storage.small.of(CONTAINER_USAGE).keep([USED])
-        await storage.clusters.report(WHOLE)
+        await storage.small.open_table(BILLING_HOURS).store_hours("bill", [hour])
+        await storage.small.open_table(CONTAINER_USAGE).store_documents([USED])
+        await storage.clusters.store_report(WHOLE)
 
     async def _fill_registry(self, registry: Registry) -> None:
         for name in ("a key", "a key that goes"):
@@ -220,11 +220,11 @@ class Places:
             ConnectionDraft(name="bill", cloud_provider="AWS"), most=9, actor=ACTOR
         )
         insight = await registry.insights.create(Draft(title="a spike"), actor=ACTOR)
-        await registry.insights.comment(insight.id, "why?", actor=ACTOR)
-        await registry.operators.follow(
-            await registry.operators.link(role="admin", actor=ACTOR), address="127.0.0.1"
+        await registry.insights.add_comment(insight.id, "why?", actor=ACTOR)
+        await registry.operators.use_link(
+            await registry.operators.create_link(role="admin", actor=ACTOR), address="127.0.0.1"
         )
-        await registry.operators.link(role="viewer", actor=ACTOR)
+        await registry.operators.create_link(role="viewer", actor=ACTOR)
 
 
 async def _append(storage: Storage, *records: Record) -> None:
@@ -259,18 +259,20 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "unrecognised": await log.unrecognised(),
         "event types": await log.event_types(),
         "routes": await deliveries.routes(),
-        "unsettled": await deliveries.unsettled(),
-        "dead": await deliveries.dead(),
-        "unknown": await deliveries.unknowns(),
+        "unsettled": await deliveries.unsettled_deliveries(),
+        "dead": await deliveries.dead_letters(),
+        "unknown": await deliveries.unknown_deliveries(),
         "partial reports": sorted(await storage.partial_reports.load()),
         "devices": storage.devices.all(),
         "streams": await storage.streams.streams(),
         "totals": await storage.streams.totals("calls"),
-        "sizes": await storage.streams.sizes(),
+        "sizes": await storage.streams.stream_sizes(),
         "clusters": storage.clusters.all(),
-        "sent hours": await storage.small.of(BILLING_HOURS).sent("bill", 0, 10**6),
-        "usage of containers": await storage.small.of(CONTAINER_USAGE).document(USED.identity, USED.day),
-        "billing drops": await storage.small.of(BILLING_DROPS).month("bill", "2026-11"),
+        "sent hours": await storage.small.open_table(BILLING_HOURS).sent_hours("bill", 0, 10**6),
+        "usage of containers": await storage.small.open_table(CONTAINER_USAGE).document(
+            USED.identity, USED.day
+        ),
+        "billing drops": await storage.small.open_table(BILLING_DROPS).month_hours("bill", "2026-11"),
         "costs": await storage.ledger.costs(ALL),
         "billed": await storage.ledger.costs(
             replace(ALL, granularity="total", group_by=("model", "charge"), arranged=2)
@@ -283,7 +285,7 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "audit": audit.rows,
         "connections": registry.connections.all(),
         "insights": [(each, await registry.insights.comments(each.id)) for each in insights.rows],
-        "sessions": await registry.operators.sessions(),
+        "sessions": await registry.operators.live_sessions(),
         "container files": files.rows,
         "bytes": [
             b"".join([piece async for piece in storage.container_files.contents.read(one.id)])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spool.engines import engine_of
+from spool.engines import load_engine
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
 from spool.transfer.archives import counted_frames, export_archive, import_archive
 from spool.transfer.tables import BYTES_AT_ONCE, KeptTable, no_progress
@@ -16,14 +16,14 @@ from tests.spool.transfer.places import Places
 
 async def exported(places: Places, name: str, to: Path) -> Path:
     options = places.options[name]
-    engine = engine_of(options.storage.engine)
+    engine = load_engine(options.storage.engine)
     await export_archive(options, engine, to, version="1.2.3", made_at="2026-11-21T00:00:00Z")
     return to
 
 
 async def imported(places: Places, archive: Path, name: str) -> None:
     options = places.options[name]
-    await import_archive(archive, options, engine_of(options.storage.engine))
+    await import_archive(archive, options, load_engine(options.storage.engine))
 
 
 async def test_there_and_back_in_a_file(places: Places, receipt: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from spool.engines import engine_of
+from spool.engines import load_engine
 from spool.errors import NotAllowed, SpoolDamaged, SpoolUnavailable, UnfinishedCopy
 from spool.identity import Identity
 from spool.log.heard import KEPT_S
@@ -115,13 +115,13 @@ async def _works(storage: Storage, places: Places, receipt: str) -> None:
     assert view["duplicates"] == 2
     assert view["amended"] == 1
     clock.move(3600)
-    due = await deliveries.due(ROUTE, now=clock.now(), max_records=9)
+    due = await deliveries.take_due(ROUTE, now=clock.now(), max_records=9)
     assert due is not None
     assert due.first == 3
     assert places.idempotency_key == due.idempotency_key
-    [unknown] = await deliveries.unknowns()
-    assert OTHER == (await deliveries.resolve(unknown.id, sent=False)).route
-    [letter] = await deliveries.dead()
+    [unknown] = await deliveries.unknown_deliveries()
+    assert OTHER == (await deliveries.settle_unknown(unknown.id, sent=False)).route
+    [letter] = await deliveries.dead_letters()
     assert 1 == await deliveries.dead_retry([letter.id])
     assert storage.registry is not None
     made, _ = await storage.registry.keys.create(name="new", use_cases=["Send AI Telemetry"], actor=ACTOR)
@@ -173,9 +173,9 @@ async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str
     try:
         await _works(storage, places, receipt)
         log, deliveries = storage.log, storage.deliveries
-        await deliveries.declare([])
+        await deliveries.set_routes([])
         for route in (ROUTE, OTHER):
-            await deliveries.drop(route)
+            await deliveries.delete_route(route)
         places.clock.move(8 * 86400)
         assert await log.retain()
         await add(log, call(9, at=places.clock.now()), call(9, at=places.clock.now(), source="kong"))
@@ -267,7 +267,7 @@ async def test_nothing_is_copied_into_what_is_used(places: Places, receipt: str)
     }
 
     async def run(statement: str) -> None:
-        await database.run(lambda connection: connection.execute(database.sql(statement)))
+        await database.run(lambda connection: connection.execute(database.fill_in_names(statement)))
 
     for table, row in rows.items():
         await run(f"INSERT INTO {{schema}}.{table} VALUES ({row})")
@@ -325,9 +325,9 @@ async def test_a_copy_that_is_not_equal_is_taken_away_again(
         raise SpoolDamaged("it cannot be read")
 
     source, into = places.options["files"], places.options[target]
-    engine = engine_of(into.storage.engine)
+    engine = load_engine(into.storage.engine)
     with pytest.raises(SpoolDamaged, match="cannot be read"):
-        await copy_storage(source, engine_of("sqlite"), into, replace(engine, open=unreadable))
+        await copy_storage(source, load_engine("sqlite"), into, replace(engine, open=unreadable))
     await places.copy("files", target)
 
 
@@ -337,7 +337,7 @@ async def test_nothing_is_copied_while_a_gateway_runs(places: Places, receipt: s
     options = places.options["postgres"]
     database = open_database(options.storage, places.clock)
     node = PostgresLeases(database, places.clock, name="cellar", version="1")
-    await node.join([])
+    await node.set_routes([])
     with pytest.raises(NotAllowed, match=r"stop them first \(cellar\)"):
         await places.copy("postgres", "other files")
     with pytest.raises(NotAllowed, match="stop it first"):

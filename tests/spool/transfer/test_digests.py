@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from spool.engines import MEMORY, open_storage
-from spool.installation import FILE, derived
+from spool.installation import FILE, derive_secret
 from spool.ledger.work import TREES
 from spool.storage import Storage, StorageOptions
 from tests.moved_clock import MovedClock
@@ -74,5 +74,5 @@ async def test_the_totals_do_not_have_the_key(places: Places) -> None:
     await opened(files, "sqlite", is_new=True)
     secret = (files.directory / FILE).read_bytes()
     for path in files.directory.glob("ledger.sqlite*"):
-        for key in (secret, derived(secret, "sessions and runs")):
+        for key in (secret, derive_secret(secret, "sessions and runs")):
             assert not any(form in path.read_bytes() for form in (key, key.hex().encode()))

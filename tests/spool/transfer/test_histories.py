@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 import spool.sqlite
-from spool.engines import engine_of
+from spool.engines import load_engine
 from spool.record import Correction
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
@@ -32,7 +32,7 @@ async def there_and_back(files: StorageOptions, schema: Schema, place: Path) -> 
     database = replace(files, directory=place / "node", storage=storage)
     back = replace(files, directory=place / "back")
     for source, target in ((files, database), (database, back)):
-        engines = [engine_of(one.storage.engine) for one in (source, target)]
+        engines = [load_engine(one.storage.engine) for one in (source, target)]
         await copy_storage(source, engines[0], target, engines[1])
     return back.directory
 

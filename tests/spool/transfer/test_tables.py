@@ -14,7 +14,7 @@ from spool.errors import NotAllowed
 from spool.postgres.address import open_database
 from spool.postgres.database import PostgresConnection
 from spool.postgres.migrations import VERSION, migrate
-from spool.postgres.transfer.tables import OF_NODES, in_steps, kept_tables, tables
+from spool.postgres.transfer.tables import OF_NODES, fetch_in_steps, kept_tables, tables_opener
 from spool.sql import facts
 from spool.sqlite.recovery import empty_database
 from spool.sqlite.transfer import COUNTED, PREPARE, TABLES
@@ -62,7 +62,7 @@ async def test_a_schema_gives_every_table_of_a_file(file: str, places: Places) -
             for name, _ in fresh.execute(TABLES).fetchall()
             if name not in COUNTED
         }
-    opened = await tables(options)
+    opened = await tables_opener(options)
     with opened() as given:
         for name, columns in needed.items():
             assert set() == columns - set(given.table(kept_name(file, name)).columns), name
@@ -73,10 +73,12 @@ async def test_a_schema_of_a_later_release_is_no_source(places: Places) -> None:
     database = open_database(options.storage)
     await migrate(database)
     later = str(VERSION + 1).encode()
-    await database.run(lambda on: facts.keep(PostgresConnection(on, database.sql), "version", later))
+    await database.run(
+        lambda on: facts.store_fact(PostgresConnection(on, database.fill_in_names), "version", later)
+    )
     await database.close()
     with pytest.raises(NotAllowed, match=f"has version {VERSION + 1}"):
-        await tables(options)
+        await tables_opener(options)
 
 
 class Rows:
@@ -101,8 +103,8 @@ class Rows:
 def test_large_rows_are_fetched_a_few_at_a_time() -> None:
     """After a large row, few rows are fetched at a time. Small rows need few round trips."""
     small = Rows([100] * 10_000)
-    assert 10_000 == len(list(in_steps(small)))
+    assert 10_000 == len(list(fetch_in_steps(small)))
     assert len(small.given) < 60
     large = Rows([100] * 4 + [1 << 20] + [100] * 3 + [1 << 20] * 40)
-    assert 48 == len(list(in_steps(large)))
+    assert 48 == len(list(fetch_in_steps(large)))
     assert max(large.given) <= BYTES_AT_ONCE

@@ -18,22 +18,22 @@ from spool.turns.fair_turns import (
     Party,
     WorkInHand,
     current_work,
-    in_background,
     pause,
+    run_in_background,
 )
 
 
 def parties(turns: FairTurns, **used_s: float) -> list[Party]:
     found = []
     for name, seconds in used_s.items():
-        found.append(turns.party(name))
-        found[-1].spend(seconds)
+        found.append(turns.active_party(name))
+        found[-1].charge_time(seconds)
     return found
 
 
 async def work(turns: FairTurns, name: str, steps: int, order: list[str]) -> None:
-    with turns.request(name) as one:
-        await one.begin()
+    with turns.new_request(name) as one:
+        await one.set_party()
         for _ in range(steps):
             order.append(name)
             await pause()
@@ -51,7 +51,7 @@ async def passes_until(condition: Callable[[], bool]) -> None:
 async def test_a_party_that_is_alone_works_as_it_comes() -> None:
     """A single party's work neither waits nor is scheduled."""
     turns, order = FairTurns(), list[str]()
-    turns.party("busy").spend(100.0)
+    turns.active_party("busy").charge_time(100.0)
     await asyncio.wait_for(work(turns, "busy", 3, order), 60)
     assert order == ["busy"] * 3
     assert turns.are_shared is False
@@ -65,14 +65,14 @@ async def test_who_had_something_to_commit_is_there_between_requests(commits: bo
     """
     now = 0.0
     turns = FairTurns(lambda: now)
-    sender = turns.party("sender")
-    sender.spend(LITTLE_S / 2)
+    sender = turns.active_party("sender")
+    sender.charge_time(LITTLE_S / 2)
     if commits:
-        turns.submits(sender)
+        turns.note_submission(sender)
     now = 1.0
-    turns.party("reads").spend(100.0)
+    turns.active_party("reads").charge_time(100.0)
     now = 2.0
-    turns.party("reads")
+    turns.active_party("reads")
     assert are_shared == turns.are_shared
 
 
@@ -86,8 +86,8 @@ async def test_many_parties_that_used_little_wait_for_nobody() -> None:
     parties(turns, **{name: 0.0005 * number for number, name in enumerate(names)})
 
     async def request(name: str) -> None:
-        with turns.request(name) as one:
-            await one.begin()
+        with turns.new_request(name) as one:
+            await one.set_party()
             begun.append(name)
             await pause()
 
@@ -118,8 +118,8 @@ async def test_a_request_that_stands_still_holds_nobody_up_for_long() -> None:
     is_over = asyncio.Event()
 
     async def stand() -> None:
-        with turns.request("slow") as one:
-            await one.begin()
+        with turns.new_request("slow") as one:
+            await one.set_party()
             await is_over.wait()
 
     standing = asyncio.create_task(stand())
@@ -146,10 +146,10 @@ async def test_what_is_done_for_nobody_waits_for_who_used_little(used_s: float, 
             await pause()
             order.append("background")
 
-    with turns.request("other") as other, turns.request("one") as one:
-        await other.begin()
-        await one.begin()
-        counting = asyncio.create_task(in_background(turns, count()))
+    with turns.new_request("other") as other, turns.new_request("one") as one:
+        await other.set_party()
+        await one.set_party()
+        counting = asyncio.create_task(run_in_background(turns, count()))
         for _ in range(steps):
             await one.pause()
             order.append("request")
@@ -170,7 +170,7 @@ async def test_the_thread_is_given_to_who_used_least() -> None:
     all_asked = asyncio.Event()
 
     async def use(party: Party) -> None:
-        async with turns.thread(party):
+        async with turns.hold_thread(party):
             order.append(party.name)
             await all_asked.wait()
 
@@ -192,15 +192,15 @@ async def test_who_gives_up_waiting_leaves_the_turn_to_others() -> None:
     """
     turns = FairTurns()
     first, second = parties(turns, first=3.0, second=2.0)
-    async with turns.thread(first):
-        waiting = asyncio.create_task(turns.thread(second).__aenter__())
+    async with turns.hold_thread(first):
+        waiting = asyncio.create_task(turns.hold_thread(second).__aenter__())
         await asyncio.sleep(0)
         assert turns.is_wanted
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
     assert turns.aside is None
-    async with asyncio.timeout(60), turns.thread(second):
+    async with asyncio.timeout(60), turns.hold_thread(second):
         assert turns.aside is second
 
 
@@ -214,22 +214,22 @@ async def test_each_step_is_charged_to_whose_request_it_is() -> None:
     async def job(one: WorkInHand) -> str:
         assert current_work() is one
         sum(range(100_000))
-        await one.begin("key a")
+        await one.set_party("key a")
         await asyncio.sleep(0)
         return "done"
 
-    with turns.request("address b") as one:
+    with turns.new_request("address b") as one:
         assert "done" == await one.run(job(one))
-    assert turns.party("key a").used > 0
-    assert 0 == turns.party("address b").used
+    assert turns.active_party("key a").used > 0
+    assert 0 == turns.active_party("address b").used
     assert current_work() is None
-    assert turns.party("key a").in_hand == 0
+    assert turns.active_party("key a").in_hand == 0
 
     async def failing() -> None:
         await asyncio.sleep(0)
         raise ValueError("the job's own")
 
-    with turns.request("address b") as one, pytest.raises(ValueError, match="own"):
+    with turns.new_request("address b") as one, pytest.raises(ValueError, match="own"):
         await run(one, failing())
 
 
@@ -245,11 +245,11 @@ async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
     turns, order = FairTurns(), list[str]()
     parties(turns, busy=10.0, small=0.0)
     loop = asyncio.get_running_loop()
-    with turns.request("other") as other:
-        await other.begin()  # this request runs first, so that the busy party waits for its turn
+    with turns.new_request("other") as other:
+        await other.set_party()  # this request runs first, so that the busy party waits for its turn
         busy = asyncio.create_task(work(turns, "busy", 2, order))
-        await passes_until(lambda: bool(turns.party("busy").waiting))
-    await passes_until(lambda: not turns.party("busy").waiting)
+        await passes_until(lambda: bool(turns.active_party("busy").waiting))
+    await passes_until(lambda: not turns.active_party("busy").waiting)
     small = loop.create_task(work(turns, "small", 1, order))
     await asyncio.gather(busy, small)
     assert order == ["small", "busy", "busy"]
@@ -262,9 +262,9 @@ async def test_who_used_much_is_heavy_beside_others_alone() -> None:
     """
     turns = FairTurns()
     busy, _ = parties(turns, busy=10.0, small=0.0)
-    assert turns.heavy("busy") is None
+    assert turns.heavy_party("busy") is None
     turns.are_shared = True
-    assert (busy, None, None) == tuple(map(turns.heavy, ("busy", "small", "gone")))
+    assert (busy, None, None) == tuple(map(turns.heavy_party, ("busy", "small", "gone")))
 
 
 async def test_jobs_of_who_used_much_are_spread_over_passes() -> None:
@@ -293,21 +293,21 @@ async def test_a_check_waits_while_there_are_no_requests() -> None:
     """
     now = 100.0
     turns = FairTurns(lambda: now)
-    await turns.activity(within_s=0.0)  # would wait for ever without a limit
-    check = asyncio.create_task(turns.activity())
+    await turns.wait_for_activity(within_s=0.0)  # would wait for ever without a limit
+    check = asyncio.create_task(turns.wait_for_activity())
     await asyncio.sleep(0)
     assert not check.done()
-    with turns.request("a key") as request:
-        await request.begin()
+    with turns.new_request("a key") as request:
+        await request.set_party()
         await asyncio.wait_for(check, 60)
         now += 50.0
-        await asyncio.wait_for(turns.activity(), 60)
-        turns.party("another")
+        await asyncio.wait_for(turns.wait_for_activity(), 60)
+        turns.active_party("another")
     now += QUIET_S / 2
-    await asyncio.wait_for(turns.activity(), 60)
+    await asyncio.wait_for(turns.wait_for_activity(), 60)
     now += QUIET_S
-    checks = [asyncio.create_task(turns.activity()) for _ in range(2)]
+    checks = [asyncio.create_task(turns.wait_for_activity()) for _ in range(2)]
     await asyncio.sleep(0)
     assert not any(check.done() for check in checks)
-    turns.party("a key")
+    turns.active_party("a key")
     await asyncio.wait_for(asyncio.gather(*checks), 60)

@@ -44,9 +44,9 @@ async def enrolments() -> tuple[Callable[[], Awaitable[object]], Callable[[], in
     table = await DeviceTable.open(rows)
 
     async def work() -> None:
-        first = asyncio.create_task(table.keep(device("first")))
+        first = asyncio.create_task(table.replace_row(device("first")))
         await others(lambda: bool(rows.writes))
-        await table.keep(device("second"))
+        await table.replace_row(device("second"))
         await first
 
     rows.rows.outlast_commits = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
@@ -79,12 +79,12 @@ async def test_who_used_far_more_rests(begin: Twice, used_s: float, monkeypatch:
         monkeypatch.setattr(module, "MOST_REST_S", 3600.0)
     turns = FairTurns()
     work, done = await begin()
-    turns.party("busy").spend(used_s)
-    turns.submits(turns.party("small"))
+    turns.active_party("busy").charge_time(used_s)
+    turns.note_submission(turns.active_party("small"))
 
     async def as_busy() -> None:
-        with turns.request("busy") as one:
-            await one.begin()
+        with turns.new_request("busy") as one:
+            await one.set_party()
             await work()
 
     working = asyncio.create_task(as_busy())
@@ -100,8 +100,8 @@ async def test_how_many_devices_a_key_enrolled_is_known() -> None:
     """The number of a key's enrolled devices does not depend on their later state."""
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     for name, key in (("a", "fleet"), ("b", "fleet"), ("c", "other")):
-        await table.keep(device(name, enrolled_by=key))
-    await table.keep(device("a", enrolled_by="other"))
-    await table.keep(device("b", enrolled_by="fleet", hostname="mill"))
+        await table.replace_row(device(name, enrolled_by=key))
+    await table.replace_row(device("a", enrolled_by="other"))
+    await table.replace_row(device("b", enrolled_by="fleet", hostname="mill"))
     await table.delete(["c"], [])
-    assert (1, 1, 0) == tuple(map(table.enrolled_by, ("fleet", "other", "nobody")))
+    assert (1, 1, 0) == tuple(map(table.count_enrolled, ("fleet", "other", "nobody")))

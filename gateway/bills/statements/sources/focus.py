@@ -153,7 +153,7 @@ def _provider(row: Row) -> str | None:
     cloud = _SELLERS.get(provider_name.lower())
     if cloud is not None:
         return cloud if (text(row, "servicecategory") or "").lower() == AI else None
-    return providers.canonical(provider_name)
+    return providers.canonical_name(provider_name)
 
 
 FOCUS = ReportSource(

@@ -72,7 +72,7 @@ def _add(row: Row, metadata: Row, cells: Cells) -> None:
             return  # the call failed before LiteLLM chose a provider
         raise Damaged("custom_llm_provider is missing")
     bucket = Bucket(
-        provider=providers.canonical(provider),
+        provider=providers.canonical_name(provider),
         start=start,
         end=start + DAY_S,
         account=text(row, "organization_id"),

@@ -17,7 +17,7 @@ from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.money.allocation.declared import STATES, NewNamespace
-from spool.printable import printable
+from spool.printable import replace_unprintable
 
 _MOST_SHOWN = 20  # maximum elements that the command shows per dimension
 _VERSION_COLUMNS = ("namespace", "version", "is_in_force", "dimensions", "last_updated", "last_updated_by")
@@ -237,7 +237,7 @@ def asked(client: OperatorClient, method: str, path: str, body: object) -> JsonO
         for fault in faults:
             path_text = ".".join(map(str, fault["path"]))
             shown = f" ({fault['value']})" if fault["value"] else ""
-            click.echo(printable(f"{path_text or 'definition'}: {fault['error']}{shown}"), err=True)
+            click.echo(replace_unprintable(f"{path_text or 'definition'}: {fault['error']}{shown}"), err=True)
         fail(f"the definition has {len(faults)} {'fault' if len(faults) == 1 else 'faults'}", 2)
     if status >= 400:
         fail(payload["error"]["message"], 2 if status in (400, 404, 409, 413, 422) else 1)

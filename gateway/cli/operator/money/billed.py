@@ -7,7 +7,7 @@ import click
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.cli.output import JsonObject, as_json, show_json, show_table
-from spool.printable import printable
+from spool.printable import replace_unprintable
 
 INVOICE_COLUMNS = (
     "id",
@@ -72,13 +72,13 @@ list_command(
 def _show(payload: JsonObject) -> None:
     closing = payload["month_closing"]
     click.echo(
-        f"{printable(closing['provider'])}, {closing['month']}: billed ${closing['billed']}, "
+        f"{replace_unprintable(closing['provider'])}, {closing['month']}: billed ${closing['billed']}, "
         f"invoiced ${closing['invoiced']} ({len(closing['invoices'])} invoices), tax ${closing['tax']}, "
         f"rounding ${closing['rounding']}, difference ${closing['difference']}"
     )
     if closing["sentence"]:
         click.echo(
-            f"{printable(closing['sentence'])}; {closing['error_percent'] or 0} % unexplained; coverage "
+            f"{replace_unprintable(closing['sentence'])}; {closing['error_percent'] or 0} % unexplained; coverage "
             f"{closing['token_coverage'] or 0} % of tokens and {closing['money_coverage'] or 0} % of money; "
             f"{closing['failed_calls']:,} failed, {closing['aborted_calls']:,} aborted and "
             f"{closing['unpriced_calls']:,} unpriced calls"
@@ -147,4 +147,4 @@ def close(client: OperatorClient, provider: str, month: str, accept: bool, as_js
         _show(client.request("GET", "/month-closing", query=[("provider", provider), ("month", month)]))
     body = {"provider": provider, "month": month, "accept": accept}
     payload = client.request("POST", "/closed-months", body=body)
-    show_json(payload) if as_json else click.echo(f"closed {month} of {printable(provider)}")
+    show_json(payload) if as_json else click.echo(f"closed {month} of {replace_unprintable(provider)}")

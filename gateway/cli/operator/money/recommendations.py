@@ -13,7 +13,7 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import add_commands, command, list_command
 from gateway.cli.output import JsonObject, as_json, in_words, show_fields, show_json, show_table
 from spool.ledger.queries import DIMENSIONS
-from spool.printable import printable
+from spool.printable import replace_unprintable
 from spool.registry.insights import STATUSES
 from spool.registry.recommendations import CONFIDENCES
 
@@ -151,24 +151,28 @@ def edit_type(
 
 def _show(payload: JsonObject) -> None:
     advice = payload["recommendation"]
-    click.echo(printable(advice["title"]))
+    click.echo(replace_unprintable(advice["title"]))
     click.echo(
         f"{advice['type']}, {advice['status']}, {'open' if advice['open'] else 'closed'}, "
         f"{advice['confidence']}, "
         f"effort {advice['effort']}: ${Decimal(advice['monthly_savings']):,} of ${Decimal(advice['spent']):,} "
         f"from {advice['evidence']['first_day']} to {advice['evidence']['last_day']}\n"
     )
-    click.echo("\n".join(printable(line) for line in advice["description"].splitlines()))
-    click.echo(f"\nCalculated as: {printable(advice['formula'])} ({printable(advice['price_book'])})")
+    click.echo("\n".join(replace_unprintable(line) for line in advice["description"].splitlines()))
+    click.echo(
+        f"\nCalculated as: {replace_unprintable(advice['formula'])} ({replace_unprintable(advice['price_book'])})"
+    )
     for assumption in advice["assumptions"]:
-        click.echo(f"Assumed: {printable(assumption)}")
+        click.echo(f"Assumed: {replace_unprintable(assumption)}")
     realized = advice["realized_savings"]
     if realized is not None:
         click.echo(
             f"Saved: ${Decimal(realized['amount']):,} from {realized['since']} until {realized['until']}"
         )
     for comment in payload["comments"]:
-        click.echo(f"\n{comment['id']} {printable(comment['author'])}: {printable(comment['message'])}")
+        click.echo(
+            f"\n{comment['id']} {replace_unprintable(comment['author'])}: {replace_unprintable(comment['message'])}"
+        )
 
 
 def _show_run(payload: JsonObject) -> None:

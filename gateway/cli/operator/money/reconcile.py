@@ -17,7 +17,7 @@ from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.output import Form, JsonObject, as_form, as_json, show_json, show_list, show_table
 from gateway.cli.parameters import Choice
 from gateway.core.mounts import WHOLE_SINCE
-from spool.printable import printable
+from spool.printable import replace_unprintable
 
 COLUMNS = ("id", "source", "account", "month", "days", "settled_days", "rows", "billed", "imported_at")
 PULL_COLUMNS = ("name", "source", "state", "reason", "pulled_to", "last_success", "next_at")
@@ -123,8 +123,10 @@ def _show_import(summary: JsonObject, *, dry_run: bool) -> None:
         verb = "would be" if dry_run else "are"
         new, changed = summary["days_new"], summary["days_changed"]
         change = f"{new} days {verb} new, {changed} {verb} changed, of {summary['days']}"
-        account = f" {printable(summary['account'])}" if summary["account"] else ""
-        amounts = "".join(f", {amount} {printable(code)}" for code, amount in summary["amounts"].items())
+        account = f" {replace_unprintable(summary['account'])}" if summary["account"] else ""
+        amounts = "".join(
+            f", {amount} {replace_unprintable(code)}" for code, amount in summary["amounts"].items()
+        )
         click.echo(
             f"{files}: {summary['source']}{account}, {summary['from']} to {summary['to']}, {summary['rows']} rows"
             f"{amounts}; {change}"
@@ -137,11 +139,11 @@ def _show_import(summary: JsonObject, *, dry_run: bool) -> None:
     if summary["damaged"]:
         click.echo(f"  {summary['damaged']} rows cannot be read and are left out:", err=True)
         for row in summary["damaged_rows"]:
-            click.echo(f"    {printable(row)}", err=True)
+            click.echo(f"    {replace_unprintable(row)}", err=True)
     if summary["repeated_rows"]:
         click.echo(f"  {summary['repeated']} rows are repeated and were counted once:", err=True)
         for row in summary["repeated_rows"]:
-            click.echo(f"    {printable(row)}", err=True)
+            click.echo(f"    {replace_unprintable(row)}", err=True)
     if summary["equal"]:
         click.echo(
             f"  {summary['equal']} rows equal other rows, have no id, and were counted; check whether "
@@ -193,7 +195,7 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
     for unbilled in payload["without_statement"]:
         name = unbilled["provider"] or "unknown provider"
         click.echo(
-            f"{printable(name)}: {_dollars(Decimal(unbilled['counted']))} was counted, and there is no bill",
+            f"{replace_unprintable(name)}: {_dollars(Decimal(unbilled['counted']))} was counted, and there is no bill",
             err=True,
         )
     if not payload["providers"]:
@@ -221,7 +223,7 @@ def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
     causes = "".join(f"{cause} {_dollars(amount)} + " for cause, amount in shown.causes.items())
     explained = f" = {causes}unexplained {_dollars(shown.unexplained)}" if causes else ""
     click.echo(
-        f"{printable(provider_report['provider'])}, {month}: billed {_dollars(shown.billed)}, "
+        f"{replace_unprintable(provider_report['provider'])}, {month}: billed {_dollars(shown.billed)}, "
         f"counted {_dollars(shown.counted)}, difference {_dollars(shown.difference)}{explained}"
     )
     if not provider_report["has_money"]:
@@ -229,7 +231,7 @@ def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
             "the bills state no amounts, so Tollhouse's prices are applied to the billed tokens", err=True
         )
     if provider_report["set_aside"]:
-        sources = printable(", ".join(provider_report["set_aside"]))
+        sources = replace_unprintable(", ".join(provider_report["set_aside"]))
         click.echo(f"left out, because other bills cover the same days: {sources}", err=True)
     columns = (by, *(("state",) if by == DAY else ()), *_SHOWN)
     rows = [_row(row, by) for row in provider_report["rows"]]
@@ -244,11 +246,11 @@ def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
         ]
         show_table([*listed, {"cause": "unexplained", "amount": _dollars(row.unexplained)}], _CAUSES)
         for advice in dict.fromkeys(cause["advice"] for cause in provider_report["causes"]):
-            click.echo(f"- {printable(advice)}")
+            click.echo(f"- {replace_unprintable(advice)}")
     for hint in provider_report["hints"]:
-        click.echo(f"possible: {printable(hint['cause'])}: {printable(hint['evidence'])}")
+        click.echo(f"possible: {replace_unprintable(hint['cause'])}: {replace_unprintable(hint['evidence'])}")
     for suggested in provider_report["suggestions"]:
-        lines = "\n".join(printable(line) for line in suggested["toml"].splitlines())
+        lines = "\n".join(replace_unprintable(line) for line in suggested["toml"].splitlines())
         click.echo(f"\nIf this is correct, add it to the configuration:\n\n{lines}")
     click.echo()
 

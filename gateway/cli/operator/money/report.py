@@ -62,7 +62,7 @@ from spool.ledger.queries import (
 )
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
 from spool.ledger.work import UNITS as WORK_UNITS
-from spool.printable import printable
+from spool.printable import replace_unprintable
 from spool.settings import Duration
 
 _BY = (
@@ -446,12 +446,12 @@ def _show_change(payload: JsonObject) -> None:
     warn_of_open_days(payload["billed"])
     before = summary["against"]
     if before is None:
-        click.echo(f"{_period(summary)}: {_money(total['cost'])}. {printable(summary['sentence'])}")
+        click.echo(f"{_period(summary)}: {_money(total['cost'])}. {replace_unprintable(summary['sentence'])}")
         if words := _comparable(summary["past"]):
             click.echo(words)
         return
     click.echo(f"{_period(summary)}, against {_period(before)}")
-    click.echo(printable(summary["sentence"]))
+    click.echo(replace_unprintable(summary["sentence"]))
     names = summary["by"]
     rows = [*payload["rows"], total | dict.fromkeys(names, "total")]
     now, past = ([Decimal(row["cost"]) for row in side] for side in (rows, [row["against"] for row in rows]))

@@ -9,7 +9,7 @@ from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import resource_commands
 from gateway.cli.output import as_json, show_json
 from gateway.operations.money.reports.declared import NewScheduledReport
-from spool.printable import printable
+from spool.printable import replace_unprintable
 
 COLUMNS = ("name", "view_name", "every", "day", "at", "time_zone", "channels", "people", "next", "problem")
 
@@ -60,7 +60,7 @@ def preview(client: OperatorClient, scheduled_report: str, as_json: bool) -> Non
         return
     shown = payload["preview"]
     for text in (shown["title"], "", *shown["text"].splitlines()):
-        click.echo(printable(text))
+        click.echo(replace_unprintable(text))
 
 
 @scheduled_reports.command()
@@ -74,6 +74,6 @@ def send(client: OperatorClient, scheduled_report: str, as_json: bool) -> None:
         show_json(payload)
         return
     for id in payload["notifications"]:
-        click.echo(f"sending; see the state with tollhouse notifications show {printable(id)}")
+        click.echo(f"sending; see the state with tollhouse notifications show {replace_unprintable(id)}")
     if payload["problem"]:
-        click.echo(printable(payload["problem"]), err=True)
+        click.echo(replace_unprintable(payload["problem"]), err=True)

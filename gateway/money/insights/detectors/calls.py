@@ -10,8 +10,8 @@ from decimal import Decimal
 
 from gateway.money.insights.facts import Facts, Spend, no_plant
 from gateway.money.insights.findings import finding, hour, money, named, ordered, percent
-from spool.identity import inputs_of, nested_times
-from spool.record import NS, Inference, names_of
+from spool.identity import nested_times, possible_inputs
+from spool.record import NS, Inference, further_names
 from spool.registry.insights import LOW, MEDIUM, Concerned, Finding
 
 # Thresholds of the detector no_owner.
@@ -138,13 +138,13 @@ def _source(call: Inference) -> str:
 
 
 def _is_of_sdk_alone(call: Inference) -> bool:
-    inner, outer = (nested_times(names_of(call), is_inner=is_inner) for is_inner in (True, False))
+    inner, outer = (nested_times(further_names(call), is_inner=is_inner) for is_inner in (True, False))
     return bool(inner) and not outer
 
 
 def _inputs(call: Inference) -> set[int | None]:
     """Return the input of a call. A framework may report an SDK's input without the cache."""
-    return {call.input_tokens, *(inputs_of(call) if _is_of_sdk_alone(call) else ())}
+    return {call.input_tokens, *(possible_inputs(call) if _is_of_sdk_alone(call) else ())}
 
 
 def _start(call: Inference) -> int:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from gateway.money.insights.facts import DAY_S, Facts, no_plant
 from gateway.money.insights.findings import finding, named, ordered, percent
 from spool.registry.insights import LOW, Finding
-from spool.registry.tables.sender_fields import NO_VERSION, OTHER, SEVERAL, FieldCounts, summed
+from spool.registry.tables.sender_fields import NO_VERSION, OTHER, SEVERAL, FieldCounts, sum_counts
 
 LEAST_CALLS = 50  # calls below which a version is not judged
 LOST_SHARE = 0.1  # at most this share of the calls of the version states the field
@@ -73,7 +73,7 @@ def _consecutive(by_age: Sequence[str], versions: Mapping[str, Version]) -> Iter
 
 def _newest(days: Version) -> FieldCounts:
     """Return the counts of the newest days that have enough calls together."""
-    return summed(days[: _enough_days(days)])
+    return sum_counts(days[: _enough_days(days)])
 
 
 def _enough_days(days: Version) -> int:
@@ -106,7 +106,7 @@ def _lacking(days: Version, field: str) -> FieldCounts | None:
     """Return the counts of as many newest days as lack a field. Return None if the newest days have it."""
     lacking = None
     for number in range(_enough_days(days), len(days) + 1):
-        counts = summed(days[:number])
+        counts = sum_counts(days[:number])
         if counts.fields.get(field, 0) > LOST_SHARE * counts.calls:
             break
         lacking = counts

@@ -176,15 +176,15 @@ def wide_key(facts: Facts) -> Sequence[Finding]:
     data is exposed.
     """
     open_keys = [key for key in facts.keys if key.state(facts.now) == ENABLED]
-    sending = [key for key in open_keys if key.granted & SENDING]
+    sending = [key for key in open_keys if key.current_scopes & SENDING]
     beyond = [(key, _beyond(key)) for key in sending]
     return ordered(_wide(key, scopes) for key, scopes in beyond if scopes)
 
 
 def _beyond(key: Key) -> frozenset[str]:
     """Return the scopes that the key does not need for sending."""
-    needed = SENDING | {AGENT_READS} if key.granted & _AGENT else SENDING
-    return key.granted - needed
+    needed = SENDING | {AGENT_READS} if key.current_scopes & _AGENT else SENDING
+    return key.current_scopes - needed
 
 
 def _wide(key: Key, beyond: frozenset[str]) -> Finding:

@@ -37,7 +37,7 @@ from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.ai_names import ai_names
 from gateway.normalise.reading.tags import drop_free_texts
 from gateway.normalise.reading.values import BadValue, decoded
-from spool.identity import AS_GATEWAY, Identity, of_relay
+from spool.identity import AS_GATEWAY, Identity, build_relay
 
 MAX_SHAPES: Final = 1000  # limit of shapes of unrecognized items that the operator can see
 
@@ -110,7 +110,7 @@ def _relayed(call: Call | Count) -> Identity:
         return identity
     session, names_request = call.record.session, call.names_request
     return identity._replace(
-        relay=of_relay(call.record, session, side=AS_GATEWAY, names_request=names_request)
+        relay=build_relay(call.record, session, side=AS_GATEWAY, names_request=names_request)
     )
 
 

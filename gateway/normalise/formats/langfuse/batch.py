@@ -48,7 +48,7 @@ from gateway.normalise.reading.values import (
     nested,
     text,
 )
-from spool.turns.threads import prepare
+from spool.turns.threads import prepare_types
 
 _OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output_tokens_details")
 
@@ -66,7 +66,7 @@ class NamedUsage(Usage):
     totalCost: Any = None
 
 
-prepare(Usage, NamedUsage)
+prepare_types(Usage, NamedUsage)
 
 
 def of_details(details: Mapping[str, Any]) -> Tokens | None:

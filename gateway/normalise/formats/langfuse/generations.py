@@ -13,7 +13,7 @@ from gateway.normalise.reading.metadata import add_run
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.tags import put
 from gateway.normalise.reading.tokens import Tokens
-from spool.identity import AS_GATEWAY, Identity, of_call, of_relay
+from spool.identity import AS_GATEWAY, Identity, build_relay, call_identity
 from spool.record import Inference
 
 NAME: Final = "langfuse"
@@ -181,7 +181,7 @@ def call_of(generation: Generation, trace: Trace | None, identity: Identity | No
         record.status = "cached"
     if trace is not None:
         attribute(record, trace)
-    relay = of_relay(record, record.session, side=AS_GATEWAY)
+    relay = build_relay(record, record.session, side=AS_GATEWAY)
     return Call(record, (identity or _identity(record))._replace(relay=relay))
 
 
@@ -201,6 +201,6 @@ def _identity(record: Inference) -> Identity:
     """
     written = _BY_LITELLM.fullmatch(record.request_id or "")
     if written is None:
-        return of_call(record, own_id=record.request_id)
+        return call_identity(record, own_id=record.request_id)
     identity = identity_of(msgspec.structs.replace(record, request_id=written[1]))
-    return identity if record.status != "cached" else of_call(record, own_id=record.request_id)
+    return identity if record.status != "cached" else call_identity(record, own_id=record.request_id)

@@ -277,7 +277,7 @@ def _head_of(encoded: bytes) -> _Head | None:
     rule = rule_of(name)
     if rule is admission.WORDS:
         return None
-    recurs = _seen_keys.recurs(encoded)
+    recurs = _seen_keys.check_and_add(encoded)
     repeats = recurs and name not in _VARYING
     if rule is admission.SCALAR:
         head = (name, False, False, repeats)

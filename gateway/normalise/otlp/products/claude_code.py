@@ -22,7 +22,7 @@ from gateway.normalise.otlp.product import (
     always,
 )
 from gateway.normalise.reading import operations, values
-from spool.identity import AS_EVENT, AS_SPAN, of_call_id, of_end
+from spool.identity import AS_EVENT, AS_SPAN, call_id_name, end_links
 from spool.record import Inference
 
 SOURCE = "claude_code"
@@ -49,7 +49,7 @@ def _refine(span: Span, call: SpanCall) -> None:
     if call_id is None:
         call.is_logged = True
     else:  # an event that reports the end of the call has the same id
-        call.joins = (of_call_id(SOURCE, call_id),)
+        call.joins = (call_id_name(SOURCE, call_id),)
         call.provider_request_id = call_id
 
 
@@ -98,7 +98,7 @@ def _names_prompt(attributes: Attributes) -> bool:
 
 def _of_call(attributes: Attributes, call: Inference) -> Links:
     """Link an event without a request id to the span of the same call, which has no request id either."""
-    return () if _names_request(attributes) else of_end(call, own=AS_EVENT, other=AS_SPAN)
+    return () if _names_request(attributes) else end_links(call, own=AS_EVENT, other=AS_SPAN)
 
 
 def _of_error(attributes: Attributes, call: Inference) -> Links:
@@ -118,7 +118,9 @@ def _ends_of_prompt(attributes: Attributes) -> Links:
     session, prompt = (values.text(attributes.get(name)) for name in ("session.id", "prompt.id"))
     if session is None or prompt is None:
         return ()
-    failed, exhausted = (of_call_id(SOURCE, f"{end}\0{session}\0{prompt}") for end in ("error", "exhausted"))
+    failed, exhausted = (
+        call_id_name(SOURCE, f"{end}\0{session}\0{prompt}") for end in ("error", "exhausted")
+    )
     return ((failed, exhausted),)
 
 

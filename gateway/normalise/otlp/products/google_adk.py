@@ -21,7 +21,7 @@ from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading.tokens import Tokens, added
 from gateway.normalise.reading.values import Other, decoder, first_readable
-from spool.identity import of_call_id
+from spool.identity import call_id_name
 
 SOURCE = "google_adk"
 _RESPONSE = "gcp.vertex.agent.llm_response"
@@ -95,7 +95,7 @@ def _leaves_thoughts_out(span: Span) -> bool:
 def _name_answer(span: Span, call: SpanCall) -> None:
     answer = semconv.first_text(span.attributes, _ANSWER)
     if answer is not None:
-        call.also += (of_call_id(SOURCE, answer),)
+        call.also += (call_id_name(SOURCE, answer),)
 
 
 def _role(span: Span, shape: AttributeShape) -> SpanRole:

@@ -24,7 +24,7 @@ from gateway.normalise.otlp.product import (
     TokenNames,
     always,
 )
-from spool.identity import AS_EVENT, AS_SPAN, of_end
+from spool.identity import AS_EVENT, AS_SPAN, end_links
 from spool.record import Inference
 
 SOURCE = "opencode"
@@ -55,7 +55,7 @@ _LOGGED = LogDialect(
 
 
 def _end_as_event(attributes: Attributes, call: Inference) -> Links:
-    return of_end(call, own=AS_EVENT, other=AS_SPAN)
+    return end_links(call, own=AS_EVENT, other=AS_SPAN)
 
 
 def _refine(span: Span, call: SpanCall) -> None:

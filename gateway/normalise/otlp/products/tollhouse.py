@@ -153,9 +153,9 @@ def _inference(span: Span, record_id: bytes) -> Inference:
 
 def _charge(record: Inference, name: str, value: Any) -> None:
     """Read an amount in a currency other than dollars. The reported cost in dollars takes precedence."""
-    from spool.currencies import code_of  # imported late, because few payloads state a currency
+    from spool.currencies import read_currency_code  # imported late, because few payloads state a currency
 
-    currency = code_of(name.removeprefix(_CHARGE))
+    currency = read_currency_code(name.removeprefix(_CHARGE))
     amount = semconv.money(value, name)
     if currency is not None and currency != MONEY_UNIT and amount is not None and record.cost is None:
         record.charges = {currency: amount}

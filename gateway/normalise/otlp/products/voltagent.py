@@ -10,7 +10,7 @@ from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
 from gateway.normalise.otlp.span_rules import failed
 from gateway.normalise.reading import operations
-from spool.identity import of_call_id
+from spool.identity import call_id_name
 
 SOURCE = "voltagent"
 _TYPE, _MODEL_RUN = "span.type", "llm"
@@ -48,7 +48,7 @@ def _refine(span: Span, call: SpanCall) -> None:
         return
     operation_id = semconv.first_text(span.attributes, _OPERATION_ID)
     if operation_id is not None and call.has_usage:
-        call.also += (of_call_id(SOURCE, operation_id),)
+        call.also += (call_id_name(SOURCE, operation_id),)
 
 
 def _role(span: Span, shape: AttributeShape) -> SpanRole:

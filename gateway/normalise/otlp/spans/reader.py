@@ -59,17 +59,17 @@ from spool.identity import (
     BELOW_STREAM,
     Nesting,
     Relay,
-    below,
-    in_trace,
+    add_names,
+    add_span_above,
+    add_trace_names,
+    build_nesting,
+    build_relay,
+    call_identity,
+    call_links,
+    end_links,
     is_sealed,
-    links_of,
-    of_call,
-    of_end,
-    of_nested,
-    of_provider_request,
-    of_relay,
-    of_stream,
-    with_names,
+    provider_request_names,
+    stream_links,
 )
 from spool.log.pending_spans import BESIDE, run_fields
 from spool.record import Inference
@@ -410,7 +410,7 @@ class SpanReader:
         if of_resource.session is not None:
             self._outcome.note_session(record, of_resource.session, device=call.device)
         own = call.own_id
-        identity = of_call(
+        identity = call_identity(
             record,
             response_id=call.response_id,
             shared_id=call.shared_id,
@@ -419,14 +419,14 @@ class SpanReader:
         )
         is_linked, chosen = call.is_linked, call.response_id or call.shared_id
         if identity.scope is not None and chosen is not None and call.scope is not None:
-            identity, is_linked = in_trace(identity, record, chosen, call.scope.name), True
+            identity, is_linked = add_trace_names(identity, record, chosen, call.scope.name), True
         stream: tuple[tuple[bytes, bytes], ...] = ()
         if parent is not None or call.reports_stream:
             stream = _stream_links(call, parent, tree)
         also = call.also
         names_request = call.names_request
         if call.provider_request_id is not None:
-            names = of_provider_request(record, call.provider_request_id)
+            names = provider_request_names(record, call.provider_request_id)
             names_request = bool(names)
             also += tuple([name for name in names if name != identity.id])
         nesting = None
@@ -436,8 +436,8 @@ class SpanReader:
         if also or call.links or call.joins or is_linked or call.is_logged or relay or stream or nesting:
             links = call.links + (_links(call, parent, tree) if is_linked else ()) + stream
             if call.is_logged:
-                links += of_end(record, own=AS_SPAN, other=AS_EVENT)
-            identity = with_names(identity, also, links, call.joins, nesting, relay)
+                links += end_links(record, own=AS_SPAN, other=AS_EVENT)
+            identity = add_names(identity, also, links, call.joins, nesting, relay)
         if call.guesses_cost:
             identity = identity._replace(is_guess=True)
         elif call.relayed_session is not None and record.status == "ok" and call.relay_side == AS_GATEWAY:
@@ -446,7 +446,7 @@ class SpanReader:
             # siblings have the same span above them, also if the request has it
             link = BESIDE + parent[1] if call.is_beside and not call.has_id else parent[1]
         if link is not None and record.span_id is not None:
-            identity = below(identity, link)
+            identity = add_span_above(identity, link)
         version = self._senders.version(call.resource, call.scope)
         self._outcome.add(record, identity, call.why, device=call.device, version=version)
 
@@ -510,7 +510,7 @@ def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[b
     record = call.record
     if record.trace_id is None or record.span_id is None:
         return ()
-    return links_of(
+    return call_links(
         record,
         tree.made_from(call, (record.trace_id, record.span_id)),
         None if parent is None else tree.outside(parent),
@@ -527,18 +527,18 @@ def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[
     if not call.has_usage:
         return ()
     if call.reports_stream:
-        return of_stream(call.record, own=AS_STREAM, other=BELOW_STREAM)
+        return stream_links(call.record, own=AS_STREAM, other=BELOW_STREAM)
     if parent is None:
         return ()
     above = tree.nodes.get(parent)
     is_below = call.is_of_sdk if above is None else above.began is not None and above.stream is None
-    return of_stream(call.record, own=BELOW_STREAM, other=AS_STREAM) if is_below else ()
+    return stream_links(call.record, own=BELOW_STREAM, other=AS_STREAM) if is_below else ()
 
 
 def _relay(call: SpanCall, *, names_request: bool) -> Relay | None:
     """Return the relay of a call, if an assistant or the gateway that it calls may report the call as well."""
     assert call.relay_side is not None
-    return of_relay(
+    return build_relay(
         call.record,
         call.relayed_session,
         side=call.relay_side,
@@ -569,7 +569,7 @@ def _nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | N
         # a span below another span is in the trace of the call around it
         places = [process if above is None else trace]
     start, end = of_span.record.start_time, of_span.record.end_time
-    return of_nested(record, places, start, end, is_inner=sdk is not None)
+    return build_nesting(record, places, start, end, is_inner=sdk is not None)
 
 
 def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:

@@ -17,8 +17,8 @@ from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, nearest
 from gateway.normalise.otlp.semconv import SERVICE_TIER
 from gateway.normalise.otlp.spans.calls import fuller, total_of_parts
 from gateway.normalise.reading import tags
-from spool.caches import remembered
-from spool.identity import of_span
+from spool.caches import cache_by_text
+from spool.identity import span_call_id
 from spool.log.pending_spans import LONGEST_GIVEN, MOST_RUNS, PLAIN, RUN, STEP, GivenValues, SpanStep
 
 TURN = 256  # number of nodes to process before the event loop gets a turn
@@ -246,7 +246,7 @@ def _given(source: Node | Above) -> GivenValues | None:
     return GivenValues(*values, tags=given_tags) if size <= LONGEST_GIVEN else None
 
 
-@remembered(1024)
+@cache_by_text(1024)
 def _tag_of(agent: str) -> tuple[tuple[str, str], ...]:
     """Return the tag with the name of an agent, or nothing if the name may not be a tag."""
     given_tags: dict[str, str] = {}
@@ -388,7 +388,7 @@ def _take_over(kept_call: SpanCall, twin: SpanCall) -> None:
         and twin.record.span_id is not None
         and len(kept_call.also) < _MOST_NAMES
     ):
-        kept_call.also += (of_span(twin.record.trace_id, twin.record.span_id), *twin.also)
+        kept_call.also += (span_call_id(twin.record.trace_id, twin.record.span_id), *twin.also)
     if kept_call.record.cost is None and not kept_call.record.charges:
         kept_call.record.cost, kept_call.record.charges = twin.record.cost, twin.record.charges
         if kept_call.record.cost is not None or kept_call.record.charges:

@@ -29,7 +29,7 @@ async def colours_of(colours: Colours, dimension: str, rows: Sequence[CostRow]) 
             costs[name] += Decimal(row.cost)
     names = sorted(costs, key=lambda name: (-costs[name], name))
     try:
-        return await colours.colours_of(dimension, names)
+        return await colours.find_or_assign_colours(dimension, names)
     except SpoolError as error:
         _log.warning("colours cannot be stored: %s", error, extra={"action": "colours_not_stored"})
         return await colours.known_colours(dimension, names)

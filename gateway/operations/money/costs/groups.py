@@ -16,7 +16,7 @@ from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger import money
 from spool.ledger.groups import COUNTS, SPLIT_BY, GroupCell
-from spool.listing import ListPage, choices
+from spool.listing import ListPage, limited_choices
 from spool.registry.permission_sets import VIEW_COSTS
 
 BY = "by"
@@ -101,7 +101,7 @@ class _GroupRows:
             ]
         every_cell = [cell for _, cells in self._found for cell in cells]
         known = {
-            name: choices({cell.names[place] or "" for cell in every_cell})
+            name: limited_choices({cell.names[place] or "" for cell in every_cell})
             for place, name in enumerate(SPLIT_BY)
         }
         return await MemoryRows(rows, known=known).page(listed, wanted)

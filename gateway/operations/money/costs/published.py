@@ -362,7 +362,9 @@ class _Rows:
         include = {name: values for name, values in stated_filters.items() if name in known}
         if "filters" not in stated_filters:
             return include, {}
-        extra_filters, exclude = map(self._people.asked, _filters(stated_filters["filters"][0], known))
+        extra_filters, exclude = map(
+            self._people.check_and_expand_filter, _filters(stated_filters["filters"][0], known)
+        )
         for name in include.keys() & extra_filters.keys():
             raise _wrong(f"{name} is given both in filters and by its own name; use only one of them")
         return include | extra_filters, exclude
@@ -430,7 +432,7 @@ def _usage_date(granularity: str, start: datetime) -> str:
 
 
 def _time(when: datetime) -> str:
-    return record.border(when.timestamp())
+    return record.format_to_second(when.timestamp())
 
 
 def _name(dimension: str) -> str:

@@ -36,7 +36,7 @@ from spool.ledger.periods import RANGES, span
 from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
 from spool.ledger.work import UNITS
 from spool.record import CURRENCY
-from spool.registry.texts import check_one_of, unknown_dimension, zone_of
+from spool.registry.texts import check_one_of, check_zone, unknown_dimension
 
 REPEATED = ("by", "where", "show")
 ONE_SPAN = ("from", "to", "range", "tz")
@@ -189,7 +189,7 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
         if name not in known:
             raise unknown_dimension(name, known)
     people = request.shared.people
-    include, exclude = people.asked(include), people.asked(exclude)
+    include, exclude = people.check_and_expand_filter(include), people.check_and_expand_filter(exclude)
     per = parameters.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
     since, until, zone = times(parameters, request.now())
@@ -215,7 +215,7 @@ def times(
     parameters: Mapping[str, str], now: float, *, default: str = "this_month"
 ) -> tuple[datetime, datetime, ZoneInfo]:
     """Return the start, the end and the zone of the time range in the parameters ONE_SPAN. Raises Invalid."""
-    zone = zone_of("tz", parameters.get("tz", "UTC"))
+    zone = check_zone("tz", parameters.get("tz", "UTC"))
     if "range" in parameters and ("from" in parameters or "to" in parameters):
         raise Invalid("range sets the start and the end, so use it without from and to")
     named = parameters.get("range", default)

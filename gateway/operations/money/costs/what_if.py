@@ -22,7 +22,7 @@ from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
 from spool.ledger.sums import OTHER, Dimensions
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.turns.threads import ordered
+from spool.turns.threads import sort_in_steps
 
 REPEATED = ("by", "where")
 REQUIRED = ("model",)
@@ -71,7 +71,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
         )
 
     def is_chosen(dimensions: Dimensions) -> bool:
-        if request.is_limited and not ledger.holds(lambda name: value_of(dimensions, name)):
+        if request.is_limited and not ledger.has_call(lambda name: value_of(dimensions, name)):
             return False
         return all(value(dimensions, name) in values for name, values in query.include.items()) and not any(
             value(dimensions, name) in values for name, values in query.exclude.items()
@@ -112,8 +112,8 @@ def _largest_first(groups: Mapping[Group, Instead], other_group: Group) -> list[
     """
     Return the MAX_TOP groups with the largest change, and the sum of all other groups. Ties are sorted by name.
     """
-    by_name = ordered(groups.items(), lambda item: [word or "" for word in item[0]])
-    rows = ordered(by_name, lambda item: -abs(item[1].saves))
+    by_name = sort_in_steps(groups.items(), lambda item: [word or "" for word in item[0]])
+    rows = sort_in_steps(by_name, lambda item: -abs(item[1].saves))
     rest = [instead for _, instead in rows[MAX_TOP:]]
     return [*rows[:MAX_TOP], *([(other_group, Instead.together(rest))] if rest else [])]
 

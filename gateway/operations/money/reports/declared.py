@@ -43,7 +43,7 @@ from spool.registry.notices import PARKED, REMOVED, ChannelState, Notice, add_no
 from spool.registry.operators import Actor, check_email
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.texts import check_one_of, check_text, zone_of
+from spool.registry.texts import check_one_of, check_text, check_zone
 from spool.registry.views import NO_VIEW, VIEWS, View
 
 WEEK, MONTH = "week", "month"
@@ -150,7 +150,7 @@ def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
         )
     if not _TIME.fullmatch(draft.at):
         raise Invalid('at must be a time of day such as "08:00"')
-    zone_of("time_zone", draft.time_zone)
+    check_zone("time_zone", draft.time_zone)
     if not 1 <= len(draft.channels) <= MAX_CHANNELS:
         raise Invalid(f"channels needs 1 to {MAX_CHANNELS} channels")
     if len(draft.people) > MAX_PEOPLE:
@@ -270,14 +270,14 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
     kind, draft = KIND, ScheduledReportDraft
     limit, action = "scheduled_reports.max", "scheduled_report"
 
-    def checked(self, draft: ScheduledReportDraft) -> ScheduledReportDraft:
+    def check_draft(self, draft: ScheduledReportDraft) -> ScheduledReportDraft:
         return check_scheduled_report(draft)
 
-    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+    def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         """Start with the next scheduled time."""
         return {"done": now}
 
-    def changed(
+    def finish_change(
         self, before: ScheduledReport, after: ScheduledReport, actor: Actor, now: float
     ) -> ScheduledReport:
         """Continue with the next scheduled time of the changed schedule."""
@@ -316,7 +316,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
 
         after = await self._changes.change(work)
         if after is not None:
-            self._remember(after)
+            self._remember_row(after)
         return after is not None
 
     async def send(

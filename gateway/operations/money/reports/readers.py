@@ -8,7 +8,7 @@ from spool.errors import NotThere
 from spool.registry.operators import Session
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.registry import Registry
-from spool.registry.roles import EVERYTHING, Holder, Rights, holder_of
+from spool.registry.roles import EVERYTHING, Holder, Rights, session_holder
 
 # a function of an account's issuer and groups that returns whether the account's role is the default role
 IsDefault = Callable[[str, Collection[str]], bool]
@@ -20,12 +20,12 @@ class NotReadable(Exception):
 
 async def groups_of(registry: Registry, person: str) -> tuple[str, ...]:
     """Return the person's OpenID groups as of the newest sign-in. Return none if that session has ended."""
-    sessions = await registry.operators.sessions()
+    sessions = await registry.operators.live_sessions()
     own_sessions: list[Session] = [
         session for session in sessions if person and session.operator and session.account == person
     ]
     newest = max(own_sessions, key=lambda session: session.created_at, default=None)
-    return () if newest is None else holder_of(newest).groups
+    return () if newest is None else session_holder(newest).groups
 
 
 async def rights_of(registry: Registry, person: str, is_default: IsDefault) -> Rights:

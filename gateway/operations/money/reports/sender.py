@@ -50,7 +50,7 @@ from spool.registry.notices import INFO, REPORT, Notice
 from spool.registry.registry import Registry
 from spool.registry.roles import COUNTED_TYPES, Rights
 from spool.registry.views import View
-from spool.turns.threads import ordered
+from spool.turns.threads import sort_in_steps
 
 LOOK_S = 15.0
 _log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class ReportSender:
         view = registry.views.find(report.view_id)
         if view is None:
             raise NotReadable("its view no longer exists; choose another view")
-        reason = view.broken(self.services.ledger.dimensions())
+        reason = view.broken_reason(self.services.ledger.dimensions())
         if reason:
             raise NotReadable(f"its view {view.name} is broken: {reason}")
         if problem := problem_of_money(view):
@@ -205,7 +205,7 @@ async def figures_of(
     registry, visible = reader.require_registry(), await reader.visible()
     insights = [
         insight
-        for insight in await registry.insights.found()
+        for insight in await registry.insights.detector_insights()
         if insight.status in OPEN and visible.insight(insight)
     ]
     billed: Mapping[str, Any] = await bills_status(query, reader, due, states_alone=True) or {}
@@ -231,7 +231,7 @@ async def figures_of(
 def _groups(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]], Mapping[str, str]]:
     """Return the cost by group, highest first, and the amounts without an exchange rate."""
     groups = [(row.group[0], money.units(row.cost)) for row in rows]
-    return ordered(groups, key=lambda item: -item[1]), money.added(row.unconverted for row in rows)
+    return sort_in_steps(groups, key=lambda item: -item[1]), money.added(row.unconverted for row in rows)
 
 
 def _dimension(view: View) -> str:

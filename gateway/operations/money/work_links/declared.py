@@ -59,9 +59,9 @@ from spool.ledger.work_links import (
     UnitLinks,
 )
 from spool.record import moment
-from spool.registry.document_table import ManagedTable, Sees, names_of
-from spool.registry.document_table import stated as drafted
-from spool.registry.documents import DocumentKind, replaced, version_of
+from spool.registry.document_table import ManagedTable, Sees, field_names
+from spool.registry.document_table import draft_fields as drafted
+from spool.registry.documents import DocumentKind, replace_fields, version_of
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows
@@ -212,7 +212,7 @@ def _digest(digests: Digests, name: str, text: str) -> str:
         raise Invalid(
             f"{name} must be the digest that costs show, because this id may be unique only within its session"
         )
-    return digests.asked(unit, check_text(name, text, MAX_NAME))
+    return digests.queried_digest(unit, check_text(name, text, MAX_NAME))
 
 
 def _day(name: str, value: str) -> str:
@@ -248,17 +248,17 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         """The links as the totals use them."""
         return self._unit_links
 
-    def _set(self, rows: dict[str, WorkLink]) -> None:
+    def _set_rows(self, rows: dict[str, WorkLink]) -> None:
         before, known = self._rows, self._by_id
         self._by_id = {id: known[id] if before.get(id) is row else unit_link(row) for id, row in rows.items()}
-        super()._set(rows)
+        super()._set_rows(rows)
         oldest_first = sorted(rows.values(), key=lambda row: (row.created, row.id))
         self._unit_links = UnitLinks(self._by_id[row.id] for row in oldest_first)
 
-    def checked(self, draft: NewWorkLink) -> NewWorkLink:
+    def check_draft(self, draft: NewWorkLink) -> NewWorkLink:
         return checked(draft)
 
-    def made(self, actor: Actor, now: float) -> Mapping[str, Any]:
+    def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"author": actor.name}
 
     def check_place(
@@ -280,14 +280,14 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         """Remember with a link that an event stated it."""
 
         def work(rows: RegistryRows) -> WorkLink:
-            before = self._found(self.kind.all(rows), id)
+            before = self._require_row(self.kind.all(rows), id)
             if event in before.events:
                 return before
-            after = replaced(before, events=(*before.events, event)[-MOST_EVENTS:])
+            after = replace_fields(before, events=(*before.events, event)[-MOST_EVENTS:])
             self.kind.put(rows, after)
             return after
 
-        await self._changes.change(work, self._remember)
+        await self._changes.change(work, self._remember_row)
 
     async def is_deleted(self, event: str) -> bool:
         """Return whether an operator deleted the link that an event stated."""
@@ -377,7 +377,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
     def carried(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """Return the fields with e-mail addresses and branches as records contain them."""
         people, texts = asking.shared.people, stated(given)
-        carried = {name: people.carried(text) for name, text in texts.items()}
+        carried = {name: people.recorded_form(text) for name, text in texts.items()}
         if None in carried.values():
             raise Invalid('privacy.emails is "drop", so no call has an e-mail address as a unit')
         if branch := carried.get(BRANCH):
@@ -388,7 +388,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
 
     async def check(self, asking: Asker[Any], fields: Mapping[str, Any], before: WorkLink | None) -> None:
         """Raise NotAllowed if the calls of the unit cannot be found, because it is no longer listed."""
-        known = {} if before is None else {name: getattr(before, name) for name in names_of(NewWorkLink)}
+        known = {} if before is None else {name: getattr(before, name) for name in field_names(NewWorkLink)}
         link = unit_link(checked(NewWorkLink(**{**known, **fields})))
         units = [(link.unit, link.id)]
         if link.unit == BRANCH:
@@ -451,7 +451,7 @@ async def follow_links(ledger: Ledger, registry: Registry) -> None:
             _log.warning("links are not used yet: %s", error, extra={"action": "links_wait"})
         with suppress(TimeoutError):
             async with asyncio.timeout(EVERY_S):
-                await registry.until_changed()
+                await registry.wait_for_change()
 
 
 async def expire_links(ledger: Ledger, table: WorkLinkTable) -> None:

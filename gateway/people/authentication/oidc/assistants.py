@@ -136,7 +136,7 @@ class AssistantSignIns:
         if leaves_groups_out(claims, self._oidc.groups_claim):
             raise self._not_let(_GROUPS_LEFT_OUT)
         sign_in = claims.get("sid")
-        known = await self._registry.operators.behind_token(
+        known = await self._registry.operators.find_by_token(
             self._oidc.issuer,
             claims["sub"],
             sign_in=sign_in if isinstance(sign_in, str) else "",

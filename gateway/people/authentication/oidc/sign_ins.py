@@ -191,7 +191,7 @@ class ProviderSignIns:
         Check every due session of this gateway with the provider. End the sessions that the provider no
         longer confirms, and the sessions that their own gateway no longer checks.
         """
-        sessions = [session for session in await self._operators.sessions() if session.refreshes]
+        sessions = [session for session in await self._operators.live_sessions() if session.refreshes]
         for digest in self._checked.keys() - {session.digest for session in sessions}:
             del self._checked[digest]
         until = await self._operators.checked_until()

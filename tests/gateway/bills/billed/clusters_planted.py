@@ -390,7 +390,7 @@ async def with_clusters(ledger: Ledger, clock: Clock, plan: Plan) -> PlannedClus
         drops=drops,  # type: ignore[arg-type]
         connections=lambda: connections,
         owner_tags=lambda: {"team": "owner"},
-        people=lambda: People.of_installation(b"p"),
+        people=lambda: People.for_installation(b"p"),
         usage=PlannedUsage(plan),  # type: ignore[arg-type]
     )
     planned_clusters = PlannedClusters(plan, RowBook(sources, clock), drops)

@@ -28,8 +28,8 @@ from spool.billing import (
     SUM,
     HourRows,
     MonthSize,
-    hours_of,
     month_text,
+    split_by_hour,
 )
 from spool.engines import MEMORY, open_storage
 from spool.identity import Identity
@@ -54,7 +54,7 @@ RULES = RowRules(
     provider="MongoDB",
     owner_tags={"team": "owner"},
     tags=("tag:service",),
-    people=People.of_installation(b"p"),
+    people=People.for_installation(b"p"),
 )
 
 
@@ -71,7 +71,7 @@ class Drops:
         self.at = 0.0
 
     def put(self, *rows: dict[str, str], connection: str = "c-1", month: str = "2026-10") -> None:
-        self.kept.setdefault(connection, {})[month] = hours_of(json.dumps({"data": rows}).encode())
+        self.kept.setdefault(connection, {})[month] = split_by_hour(json.dumps({"data": rows}).encode())
         self.at += 1
 
     async def months(self, connection: str) -> Mapping[str, float]:
@@ -103,7 +103,7 @@ class Rows:
             drops=self.drops,  # type: ignore[arg-type]
             connections=lambda: self.connections,
             owner_tags=lambda: {"team": "owner"},
-            people=lambda: People.of_installation(b"p"),
+            people=lambda: People.for_installation(b"p"),
         )
         self.book = RowBook(sources, self.clock)
         return self
@@ -339,7 +339,7 @@ async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> 
     )
     storage = await open_storage(options, engine=MEMORY)
     world = await Rows().open()
-    drops = storage.small.of(BILLING_DROPS)
+    drops = storage.small.open_table(BILLING_DROPS)
     book = RowBook(replace(world.book._sources, drops=drops), clock)
     sent: list[BillingDrop] = []
     for number in range(60):
@@ -356,7 +356,7 @@ async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> 
             await add(storage.log, (sent_drop, Identity(sent_drop.id)), topic=BILLING_DATA)
         if number % 12 == 11:
             await book.look()
-            stored_rows = json.loads(b"".join(month_text(await drops.month("c-1", "2026-10"))))
+            stored_rows = json.loads(b"".join(month_text(await drops.month_hours("c-1", "2026-10"))))
             for by, column in (
                 ("service", "resource/service"),
                 ("team", "resource/tag:owner"),
@@ -381,9 +381,9 @@ def random_row(chance: random.Random) -> dict[str, str]:
 def test_a_row_names_a_user_as_records_do() -> None:
     """An e-mail address in a tag of a billing row gives the same user as in calls."""
     rules = replace(RULES, owner_tags={"user": "user"})
-    hashed = rules.people.hashed("ann@example.com")
+    hashed = rules.people.hash_address("ann@example.com")
     assert {"user": hashed} == rules.owners({"user": "Ann@example.com"})
-    assert {"user": ""} == replace(rules, people=People.of_installation(b"p", DROP)).owners(
+    assert {"user": ""} == replace(rules, people=People.for_installation(b"p", DROP)).owners(
         {"user": "ann@example.com"}
     )
     assert {"user": "ann"} == rules.owners({"user": "ann"})

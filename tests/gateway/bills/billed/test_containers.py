@@ -41,7 +41,7 @@ RULES = RowRules(
     provider="AWS",
     owner_tags={"team": "owner"},
     tags=(),
-    people=People.of_installation(b"p"),
+    people=People.for_installation(b"p"),
 )
 
 

@@ -11,7 +11,7 @@ from gateway.bills.contracts.capacity import CalledModel, Covered, TeamUse, capa
 from gateway.bills.contracts.declared import Contract, Term
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from spool.ledger.money import UNIT
-from spool.statements import DAY_S, day_from
+from spool.statements import DAY_S, parse_day
 
 MARCH = CalendarMonth.of("2026-03")
 LATER = float(MARCH.end)
@@ -84,7 +84,7 @@ def test_one_term_covers_a_call() -> None:
     terms = capacities([first, second], MARCH.days, LATER)
     covered = Covered(terms)
     called = CalledModel("openai", "gpt-4o", "our-deployment", "")
-    days = (day_from("2026-03-09"), day_from("2026-03-10"))
+    days = (parse_day("2026-03-09"), parse_day("2026-03-10"))
     assert ["first", "second"] == [
         terms[index].contract.name for day in days if (index := covered.index(called, day)) is not None
     ]

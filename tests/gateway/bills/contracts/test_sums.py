@@ -14,7 +14,7 @@ from gateway.bills.contracts.declared import Contract, Term, span_of
 from gateway.bills.contracts.sums import ContractSums, DayCharge, ModelUse
 from gateway.bills.reconciliation.gathering import CalendarMonth
 from spool.ledger.money import UNIT
-from spool.statements import DAY_S, day_from, day_text
+from spool.statements import DAY_S, day_text, parse_day
 
 MONTHS = [CalendarMonth.of(name) for name in ("2026-01", "2026-02", "2026-03")]
 LATER = float(MONTHS[-1].end)
@@ -52,7 +52,7 @@ def total(found: Sequence[DayCharge], charge: str) -> int:
 def use(day: str, cost: int, team: str = "a", model: str = "gpt-4o", **tokens: int) -> ModelUse:
     called = CalledModel("openai", model, "", "")
     values = {kind: count * (4 if kind == "output" else 1) for kind, count in tokens.items()}
-    return ModelUse(day_from(day), team, called, cost * UNIT, 1, tokens, values)
+    return ModelUse(parse_day(day), team, called, cost * UNIT, 1, tokens, values)
 
 
 def random_uses(random: Random) -> list[ModelUse]:

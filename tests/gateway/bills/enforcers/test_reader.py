@@ -130,7 +130,7 @@ async def test_the_largest_reading_is_stored_compactly(site: Site) -> None:
     table = site.house.registry.enforcers
     changed = (msgspec.structs.replace(limits[0], spent="7"), *limits[1:])
     for at, each in ((NOVEMBER, limits), (NOVEMBER + 900, changed)):
-        await table.keep("litellm-eu", EnforcerState(), EnforcerReading(at=at, limits=each))
+        await table.store_attempt("litellm-eu", EnforcerState(), EnforcerReading(at=at, limits=each))
     first, second = await table.readings("litellm-eu")
     assert (limits, changed) == (first.limits, second.limits)
     assert all(map(operator.is_, first.limits[1:], second.limits[1:]))

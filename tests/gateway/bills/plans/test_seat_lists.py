@@ -274,11 +274,11 @@ def test_names_of_a_list_are_those_of_telemetry() -> None:
 
 def test_a_list_of_addresses_keeps_the_seats_of_hashes() -> None:
     """A seat assigned by the hash of an address equals the seat of that address in the list."""
-    people = People.of_installation(b"s" * 32)
-    hashed = people.hashed("ann@example.com")
+    people = People.for_installation(b"s" * 32)
+    hashed = people.hash_address("ann@example.com")
     listed = [ListedSeat(user="Ann@Example.com")]
     seats = [Seat(user=hashed, since="2026-01-01")]
-    changes = merged(seats, listed, "2026-11-20", people.identity)
+    changes = merged(seats, listed, "2026-11-20", people.person_identity)
     assert changes.added == ()
     assert changes.ended == ()
     assert tuple(seats) == changes.seats

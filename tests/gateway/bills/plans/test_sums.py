@@ -16,13 +16,13 @@ from gateway.bills.reconciliation.gathering import CalendarMonth
 from spool.currencies import Converter, no_rates
 from spool.ledger import money
 from spool.record import CURRENCY
-from spool.statements import DAY_S, day_from, day_text
+from spool.statements import DAY_S, day_text, parse_day
 
 ONE: int = money.UNIT
 
 
 def begun(day: int, start: str, end: str) -> list[str]:
-    return [day_text(each.start) for each in cycles(day, day_from(start), day_from(end))]
+    return [day_text(each.start) for each in cycles(day, parse_day(start), parse_day(end))]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_leap_year() -> None:
 @pytest.mark.parametrize("day", range(1, 32))
 def test_every_day_is_in_one_cycle(day: int) -> None:
     """Over three years, each cycle ends where the next begins."""
-    start, end = day_from("2026-01-01"), day_from("2029-01-01")
+    start, end = parse_day("2026-01-01"), parse_day("2029-01-01")
     all_cycles = list(cycles(day, start, end))
     assert (
         all_cycles[0].start <= start < all_cycles[0].end and all_cycles[-1].start < end <= all_cycles[-1].end
@@ -80,7 +80,7 @@ def uses_of(by_day: dict[str, dict[int, SeatUse]]) -> Uses:
 
 
 def spent(day: str, dollars: int) -> dict[int, SeatUse]:
-    return {day_from(day): SeatUse(value=dollars * ONE, worth=dollars * ONE, calls=1)}
+    return {parse_day(day): SeatUse(value=dollars * ONE, worth=dollars * ONE, calls=1)}
 
 
 def test_what_is_beyond_is_of_the_month_in_which_it_was_used() -> None:
@@ -125,7 +125,7 @@ def test_months_add_up_to_cycles(day: int, is_pooled: bool) -> None:
     chance = random.Random(day)
     seats = [Seat(user=user, since="2025-01-01") for user in ("ann", "bob", "cid")]
     own = plan(*seats, cycle_day=day, fee="19.99", included="40", overage_price="1.37", is_pooled=is_pooled)
-    whole = list(cycles(day, day_from("2026-02-15"), day_from("2026-11-15")))
+    whole = list(cycles(day, parse_day("2026-02-15"), parse_day("2026-11-15")))
     by_seat = {
         f"p:{seat_number}": {
             at: SeatUse(value=chance.randrange(5 * ONE), calls=1)

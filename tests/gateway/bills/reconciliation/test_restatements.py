@@ -26,7 +26,7 @@ from spool.ledger.ledger import Ledger
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
 from spool.sqlite.in_memory import new_ledger
-from spool.statements import StatementOutcome, billed, tokens
+from spool.statements import StatementOutcome, billed_total, token_total
 from spool.storage import StorageOptions
 from tests.gateway.bills.reconciliation.report_files import files
 from tests.gateway.bills.reconciliation.simulator import DAY_S, DAYS, PROVIDERS, Call, book, month, record
@@ -78,8 +78,8 @@ class Books:
 
     async def said(self) -> tuple[int, Decimal]:
         """Return the stored tokens and dollars of the whole month."""
-        rows = await self.sources.statements.rows(provider=self.provider, start=0, end=2**40)
-        return int(tokens(rows)), billed(rows)
+        rows = await self.sources.statements.statement_rows(provider=self.provider, start=0, end=2**40)
+        return int(token_total(rows)), billed_total(rows)
 
     def used(self, calls: Sequence[Call]) -> tuple[int, Decimal]:
         own = [call for call in calls if call.provider == self.provider and call.day in REPORTED]

@@ -47,7 +47,7 @@ class Cluster:
         """Create another reader, as after a restart."""
         sources = UsageSources(
             files=self.storage.container_files,
-            usage=self.storage.small.of(CONTAINER_USAGE),
+            usage=self.storage.small.open_table(CONTAINER_USAGE),
             prices=lambda: self.prices,
             tags=lambda: ["team"],
             retention_s=lambda: 60.0 * DAY_S,
@@ -92,7 +92,7 @@ async def test_every_sample_counts_once(cluster: Cluster) -> None:
     await cluster.send((0, 10.0), (60, 12.0))
     await cluster.send((60, 12.0), (120, 15.0))
     files = cluster.storage.container_files
-    await files.settle(await files.due(REMOTE_WRITE, limit=10))
+    await files.settle(await files.due_files(REMOTE_WRITE, limit=10))
     assert 5_000_000 == await cluster.used()
     cluster.reader = cluster.another()
     assert 5_000_000 == await cluster.used()
@@ -113,7 +113,7 @@ async def test_what_ends_between_reading_and_keeping_is_read_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(usage, "keep", killed)
+        patch.setattr(usage, "store_documents", killed)
         with pytest.raises(KeyboardInterrupt):
             await cluster.reader.look()
     cluster.reader = cluster.another()
@@ -127,7 +127,7 @@ async def test_late_samples_add_to_days_that_are_over(cluster: Cluster) -> None:
     cluster.clock.move(2 * DAY_S)
     await cluster.send((2 * DAY_S, 6.0), pod="other")
     assert 6_000_000 == await cluster.used()
-    assert {DAY} <= {each.day for each in await cluster.reader._sources.usage.days(0)}
+    assert {DAY} <= {each.day for each in await cluster.reader._sources.usage.days_since(0)}
     await cluster.send((DAY_S + 60, 18.0))
     assert await cluster.used() == 12_000_000
     assert await cluster.used(DAY + DAY_S) == 6_000_000
@@ -203,10 +203,10 @@ async def test_from_remote_write_to_costs(cluster: Cluster) -> None:
     ledger = cluster.storage.ledger
     sources = RowSources(
         ledger=ledger,
-        drops=cluster.storage.small.of(BILLING_DROPS),
+        drops=cluster.storage.small.open_table(BILLING_DROPS),
         connections=list,
         owner_tags=lambda: {"team": "team"},
-        people=lambda: People.of_installation(b"p"),
+        people=lambda: People.for_installation(b"p"),
         usage=cluster.reader,
     )
     book = RowBook(sources, cluster.clock)

@@ -58,7 +58,7 @@ async def test_coverage_is_equal_at_every_hour_of_a_week(table: DeviceTable) -> 
     for number, claim in enumerate(claims * 4):
         known = device(f"d{number}", clock, codex=claim)
         calls = {"codex": clock.now()} if number % 2 else {}
-        await table.keep(replace(known, newest_calls=calls, last_seen=clock.now() - 7 * HOUR * number))
+        await table.replace_row(replace(known, newest_calls=calls, last_seen=clock.now() - 7 * HOUR * number))
 
     async def figures() -> tuple[object, ...]:
         found = fleet.coverage_of(await fleet.rows())
@@ -81,7 +81,7 @@ async def test_a_machine_of_which_nothing_is_heard_is_away(table: DeviceTable) -
     lifecycle = DeviceLifecycle(table, settings=settings, clock=clock, secret=b"s" * 32)
     current: list[Inventory | None] = [None]
     fleet = Fleet(lifecycle, lambda: current[0])
-    await table.keep(
+    await table.replace_row(
         replace(device("S1", clock, codex={"state": "unused"}), newest_calls={"codex": clock.now()})
     )
 
@@ -105,7 +105,7 @@ async def test_a_late_backlog_proves_nothing_of_today(table: DeviceTable) -> Non
     """Calls count when they ended, by the corrected clock of their device, and not when they arrive."""
     clock = MovedClock()
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=clock, secret=b"s" * 32)
-    await table.keep(replace(device("d", clock), clock_offset_s=-HOUR))
+    await table.replace_row(replace(device("d", clock), clock_offset_s=-HOUR))
     bearer = Bearer("fleet", frozenset())
 
     def newest(ended: float) -> float:
@@ -136,11 +136,11 @@ async def test_a_reused_row_equals_a_new_one(table: DeviceTable) -> None:
         claim = {"state": state, "used_at": moment(clock.now() - chosen.choice((0.0, HOUR, 30 * HOUR)))}
         match chosen.randrange(6):
             case 0:
-                await table.keep(device(id, clock, codex=claim))
+                await table.replace_row(device(id, clock, codex=claim))
             case 1 if known is not None:
-                await table.keep(replace(known, last_seen=clock.now(), last_heartbeat=clock.now()))
+                await table.replace_row(replace(known, last_seen=clock.now(), last_heartbeat=clock.now()))
             case 2 if known is not None:
-                await table.keep(
+                await table.replace_row(
                     replace(known, newest_calls={"codex": clock.now()}, last_telemetry=clock.now())
                 )
             case 3 if known is not None:

@@ -116,7 +116,7 @@ class House:
         return await self.evaluator.evaluate()
 
     async def notifications(self) -> list[Notification]:
-        return await self.registry.notices.waiting()
+        return await self.registry.notices.waiting_notifications()
 
     async def told(self, channel: str = "costs") -> list[tuple[str, str]]:
         """Return the kind and threshold of each notification of a channel, in order."""

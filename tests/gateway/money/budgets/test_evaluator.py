@@ -19,7 +19,7 @@ from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.listing import ListQuery, SortField
 from spool.record import NS, Correction, Inference, moment
-from spool.registry.documents import replaced
+from spool.registry.documents import replace_fields
 from spool.registry.insights import Insight
 from spool.registry.views import ViewConnections
 from tests.gateway.money.budgets.house import ADA, House, monthly
@@ -350,7 +350,7 @@ async def test_a_budget_that_changes_meanwhile_is_left_to_the_next_evaluation() 
     books = house.evaluator.books()
     await house.ledger.catch_up(house.log)
     stale = await books.figures(
-        replaced(budget, default_amount="1"), house.registry.views.find(budget.view_id)
+        replace_fields(budget, default_amount="1"), house.registry.views.find(budget.view_id)
     )
     await house.evaluate()
     judged = await house.registry.table(BudgetTable).keep(
@@ -405,11 +405,13 @@ async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
     await house.evaluate()
     await house.registry.table(BudgetTable).delete(deleted.id, actor=ADA)
     await house.evaluate()
-    statuses = {insight.present: insight.status for insight in await house.registry.insights.found()}
+    statuses = {
+        insight.present: insight.status for insight in await house.registry.insights.detector_insights()
+    }
     assert {True: "new", False: "addressed"} == statuses
     await house.registry.table(BudgetTable).delete(other_budget.id, actor=ADA)
     await house.evaluate()
-    assert {"addressed"} == {insight.status for insight in await house.registry.insights.found()}
+    assert {"addressed"} == {insight.status for insight in await house.registry.insights.detector_insights()}
 
 
 async def test_an_upgrade_judges_no_budget_anew() -> None:
@@ -423,8 +425,8 @@ async def test_an_upgrade_judges_no_budget_anew() -> None:
     })  # fmt: skip
     before = "7930aa069e85e3b35b09cfa6d761a32d"
     assert before == rules_digest(budget, None)
-    assert before != rules_digest(replaced(budget, cost_type="metered_cost"), None)
-    assert before != rules_digest(replaced(budget, currency="EUR"), None)
+    assert before != rules_digest(replace_fields(budget, cost_type="metered_cost"), None)
+    assert before != rules_digest(replace_fields(budget, currency="EUR"), None)
 
 
 async def test_a_budget_of_a_meter_counts_its_quantity() -> None:

@@ -18,7 +18,7 @@ from gateway.money.budgets.declared import GRANULARITIES, MEASURES
 from gateway.money.budgets.periods import period_at
 from gateway.money.budgets.words import CROSSED
 from spool.ledger import money
-from spool.registry.documents import replaced
+from spool.registry.documents import replace_fields
 from tests.gateway.money.budgets.house import House, Killed
 from tests.rounds import examples
 from tests.spool.ledger_log import HOUR
@@ -182,7 +182,7 @@ async def _recounted(
     }
     # The amounts of all owners must add up to the amount of the budget without owners.
     books = house.evaluator.books()
-    [total] = (await books.figures(replaced(budget, per=""), view)).periods[0].spent.values() or [None]
+    [total] = (await books.figures(replace_fields(budget, per=""), view)).periods[0].spent.values() or [None]
     assert sum(expected.values()) == (total.actual if total else 0)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.money.insights.detectors import calls as detectors
 from gateway.money.insights.detectors.calls import doubled_source, repeated_ids
-from spool.identity import of_nested, times_name
+from spool.identity import build_nesting, times_name
 from spool.record import NS, Inference
 from tests.gateway.money.insights.examples import NOW, call, found, spend
 
@@ -142,7 +142,7 @@ def test_spans_of_an_sdk_next_to_calls_of_the_same_source(told_input: int) -> No
 def told(index: int, start: int, *, is_inner: bool, **fields: Any) -> Inference:
     """Return a call with the name that nested reports have."""
     record = call(start_time=start, source="otel", input_tokens=1600 + index, cost="0.1", **fields)
-    nesting = of_nested(record, ["desk"], start, start + NS, is_inner=is_inner)
+    nesting = build_nesting(record, ["desk"], start, start + NS, is_inner=is_inner)
     assert nesting is not None
     record.also = times_name(nesting)
     return record

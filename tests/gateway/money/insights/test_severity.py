@@ -119,14 +119,14 @@ async def test_losses_are_noticed_by_severity(tmp_path: Path) -> None:
         rows = fleet(100, bad, clock.now(), claim="not_configured", use="losing")
         run = run_detectors(Facts(now=clock.now(), fleet=rows), OF_STATES)
         await registry.insights.merge(run.findings, looked_for=run.looked_for, cut=run.cut)
-        for each in await registry.notices.waiting():
+        for each in await registry.notices.waiting_notifications():
             noticed.setdefault(each.notice.id, (clock.now(), each.notice))
         clock.move(STEP_H * HOUR_S)
     assert [(6 * DAY_S, WARNING)] * TEAMS + [(7 * DAY_S, CRITICAL)] * TEAMS == [
         (at - NOW, notice.severity) for at, notice in noticed.values()
     ]
     threads = {notice.thread for _, notice in noticed.values()}
-    assert {f"insight {insight.id}" for insight in await registry.insights.found()} == threads
+    assert {f"insight {insight.id}" for insight in await registry.insights.detector_insights()} == threads
     critical = [notice for _, notice in noticed.values() if notice.severity == CRITICAL]
     listed = [row for notice in critical for row in csv.DictReader(io.StringIO(notice.csv))]
     assert {(f"m{n:05}", LOSING, f"user-{n}") for n in range(60)} == {

@@ -13,7 +13,7 @@ from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.formats.langfuse.merger import waiting
 from gateway.normalise.formats.list import recognised
 from gateway.normalise.outcome import Options, Outcome
-from spool.record import Inference, as_json
+from spool.record import Inference, record_to_json
 
 CASES = Path(__file__).parents[3] / "cases/gateway"
 
@@ -79,7 +79,7 @@ def told(outcome: Outcome) -> list[dict[str, Any]]:
     """
     rows = []
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
-        row = as_json(record)
+        row = record_to_json(record)
         if not identity.certain:
             del row["id"]
         rows.append(row)

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, recognise
 from gateway.normalise.outcome import Options
-from spool.record import as_json
+from spool.record import record_to_json
 from tests.gateway.normalise.formats.payloads import Case, cases, read
 
 OTLP = {
@@ -46,7 +46,7 @@ def cut(instant: str) -> str:
 def test_the_case_becomes_the_expected_records(case: Case, named: bool) -> None:
     """Every listed field has the expected value, whether or not the sender names its format."""
     outcome = read(case.format if named else None, case.body)
-    got = [as_json(record) for record in outcome.records]
+    got = [record_to_json(record) for record in outcome.records]
     expected = sorted((comparable(row) for row in case.expected), key=_name)
     for row, listed in zip(sorted(got, key=_name), expected, strict=True):
         seen = comparable(row)

@@ -21,7 +21,7 @@ from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse.merger import released_at_once, waiting
 from gateway.normalise.formats.list import FORMAT_NAMES, recognised
 from gateway.normalise.outcome import Options, Outcome
-from spool.record import Inference, UsageMetric, as_json, pack
+from spool.record import Inference, UsageMetric, pack, record_to_json
 from tests.gateway.normalise.formats.payloads import assert_balanced, cases, run
 from tests.gateway.normalise.reading import test_content as content_names
 from tests.rounds import examples, part
@@ -123,7 +123,7 @@ def assert_sound(outcome: Outcome) -> None:
     pack(outcome.records)
     for record in outcome.records:
         assert isinstance(record, Inference | UsageMetric)
-        json.dumps(as_json(record))
+        json.dumps(record_to_json(record))
         if isinstance(record, UsageMetric):
             continue
         for name in (

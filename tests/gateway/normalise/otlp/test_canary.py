@@ -19,7 +19,7 @@ from gateway.core.errors import BadPayload
 from gateway.normalise import otlp
 from gateway.normalise.otlp.model import READ_EVENTS
 from gateway.normalise.outcome import Options, Outcome
-from spool.record import as_json
+from spool.record import record_to_json
 from tests.gateway.normalise.otlp.items import assert_balanced, finished
 from tests.gateway.normalise.reading import test_content as content_names
 
@@ -211,8 +211,8 @@ def test_no_canary_hides_under_a_free_name(key: str, path: Path) -> None:
 @every_case
 def test_canaries_change_no_record(key: str, path: Path) -> None:
     before, after = read(key, loaded(path)), read(key, loaded(path, add_canaries))
-    assert [as_json(r) | {"id": ""} for r in before.records] == [
-        as_json(r) | {"id": ""} for r in after.records
+    assert [record_to_json(r) | {"id": ""} for r in before.records] == [
+        record_to_json(r) | {"id": ""} for r in after.records
     ]
     assert [(p.value, p.template) for p in before.points] == [(p.value, p.template) for p in after.points]
 

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from gateway.normalise import otlp
 from gateway.normalise.outcome import Options, Outcome
 from spool.log.counters import SeriesState, advance_series, delta_record
-from spool.record import Record, as_json
+from spool.record import Record, record_to_json
 from tests.gateway.normalise.otlp.items import assert_balanced, finished
 
 CASES = Path(__file__).parents[3] / "cases/otlp"
@@ -77,7 +77,7 @@ def test_the_case_becomes_the_expected_records(key: str, path: Path, encoding: s
     expected = [
         comparable(row) for row in json.loads(path.with_suffix(".expected.json").read_text())["records"]
     ]
-    rows = [comparable(as_json(record)) for record in records_of(outcome)]
+    rows = [comparable(record_to_json(record)) for record in records_of(outcome)]
     fields = expected[0].keys() if expected else ()
     found = [{name: row[name] for name in fields} for row in rows]
     order = lambda row: json.dumps(row, default=str, sort_keys=True)  # noqa: E731

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, UNRECOGNISED_AI, Options
-from spool.identity import digest
+from spool.identity import hash_parts
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, log, picked, read_logs
 
@@ -50,7 +50,7 @@ def test_the_event_of_the_conventions_is_a_call() -> None:
         record, "source", "provider", "operation", "request_model", "response_model", "input_tokens", "output_tokens",
         "cache_read_tokens", "trace_id", "start_time", "end_time", "status",
     )  # fmt: skip
-    assert digest(2, CALL["gen_ai.response.id"]) == record.id
+    assert hash_parts(2, CALL["gen_ai.response.id"]) == record.id
 
 
 def test_without_a_response_id_the_span_is_the_identity() -> None:
@@ -58,7 +58,9 @@ def test_without_a_response_id_the_span_is_the_identity() -> None:
     Without a response id, the span's ids are the dedup key. This holds only for this event, because other
     events have the ids of an enclosing span.
     """
-    assert digest(4, TRACE, SPAN) == details({"gen_ai.response.id": None}, trace_id=TRACE, span_id=SPAN).id
+    assert (
+        hash_parts(4, TRACE, SPAN) == details({"gen_ai.response.id": None}, trace_id=TRACE, span_id=SPAN).id
+    )
 
 
 def test_without_any_id_a_record_is_never_a_duplicate() -> None:

@@ -14,7 +14,7 @@ from gateway.normalise.otlp.metric_rules import MAX_TOKENS
 from gateway.normalise.otlp.metrics import UNCHANGED, SeriesKeys
 from gateway.normalise.otlp.model import Point
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome
-from spool.identity import of_point
+from spool.identity import point_id
 from spool.ledger.sums import HourlySums
 from spool.log.values import CounterPoint, Entry
 from spool.record import UsageMetric, decimal_text
@@ -45,7 +45,7 @@ def test_a_delta_is_a_record_over_its_time() -> None:
         "start_time": NOW, "end_time": NOW + 60 * SECOND, "source": "otel",
     } == picked(record, "name", "model", "token_type", "value", "unit", "start_time", "end_time", "source")  # fmt: skip
     assert (
-        of_point(SeriesKeys().of(given_point), NOW, NOW + 60 * SECOND)
+        point_id(SeriesKeys().of(given_point), NOW, NOW + 60 * SECOND)
         == record.id
         == outcome.identities[0].id
     )

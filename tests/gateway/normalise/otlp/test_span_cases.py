@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spool.record import as_json
+from spool.record import record_to_json
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_protobuf, normalised
 
 CASES = Path(__file__).parents[3] / "cases"
@@ -44,7 +44,7 @@ def test_the_case_becomes_the_expected_records(path: Path, encoding: str) -> Non
     outcome = normalised(path.read_bytes() if encoding == "json" else in_protobuf(payload), encoding=encoding)
     expected = json.loads(path.with_suffix(".expected.json").read_text())["records"]
     fields = sorted(expected[0]) if expected else []
-    found = [as_json(record) for record in outcome.records]
+    found = [record_to_json(record) for record in outcome.records]
     assert sorted(comparable(row, fields) for row in expected) == sorted(
         comparable(row, fields) for row in found
     )

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.normalise.otlp.model import DETAILS, OF_CALL
 from gateway.normalise.outcome import GUARD, NOT_AI, UNRECOGNISED_AI
-from spool.identity import of_call
+from spool.identity import call_identity
 from spool.record import Inference
 from tests.gateway.normalise.formats.payloads import read
 from tests.gateway.normalise.otlp.items import NOW, SECOND, log, read_logs
@@ -859,7 +859,7 @@ def test_a_failure_that_names_no_response_is_known_by_its_call_id() -> None:
     assert record.request_id == call_id
     assert record.status == "error"
     told = Inference(id=b"", source="litellm", status="error", start_time=record.start_time, input_tokens=0)
-    assert of_call(told, shared_id=call_id).id in {name for _, name in identity.links}
+    assert call_identity(told, shared_id=call_id).id in {name for _, name in identity.links}
 
 
 @pytest.mark.parametrize("call_type", ["aembedding", "acompletion", "aresponses"])
@@ -913,7 +913,7 @@ def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback() -> 
     assert record.status == "cached"
     assert record.operation == "embeddings"
     assert record.request_id == hit
-    assert of_call(Inference(id=b"", source="litellm", status="cached"), own_id=hit) == identity
+    assert call_identity(Inference(id=b"", source="litellm", status="cached"), own_id=hit) == identity
 
 
 def test_litellms_newer_spans() -> None:

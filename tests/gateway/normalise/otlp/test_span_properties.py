@@ -18,7 +18,7 @@ from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.reading import values
-from spool.record import AMENDABLE, as_json, pack, unpack
+from spool.record import AMENDABLE, pack, record_to_json, unpack
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_json, in_protobuf, normalised, span, traces
 
 CASES = Path(__file__).parents[3] / "cases/otlp"
@@ -71,7 +71,7 @@ ATTRIBUTES = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=10)
 
 def assert_sensible(outcome: Outcome) -> None:
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
-        row = as_json(record)
+        row = record_to_json(record)
         counts = [getattr(record, name) for name in AMENDABLE if name.endswith("_tokens")]
         assert all(
             value is None or (type(value) is int and 0 <= value <= 5 * values.MAX_TOKENS) for value in counts

@@ -104,7 +104,7 @@ async def test_a_webhook_is_signed_and_says_everything(
     } == first
     assert "b" == second["data"]["id"]
     assert ["a", "b"] == [request.headers["webhook-id"] for request in receiver.accepted]
-    assert [SENT, SENT] == [each.state for each in await telling.notices.over()]
+    assert [SENT, SENT] == [each.state for each in await telling.notices.finished_notifications()]
 
 
 async def test_a_receiver_that_is_down_is_known_after_a_restart(
@@ -152,7 +152,7 @@ async def test_a_receiver_that_is_down_for_an_hour_gets_every_notice_once(
     receiver.judge = lambda request: None
     await telling.send_for(3600)
     assert ids == [request.headers["webhook-id"] for request in receiver.accepted]
-    assert {SENT} == {each.state for each in await telling.notices.over()}
+    assert {SENT} == {each.state for each in await telling.notices.finished_notifications()}
     state = await telling.state()
     assert state.state == RUNNING
     assert state.reason == ""
@@ -176,7 +176,7 @@ async def test_no_answer_and_a_kill_repeat_the_same_id(
     await telling.restart()
     await telling.notifier.send_due()
     assert ["a"] * 3 == [request.headers["webhook-id"] for request in receiver.requests]
-    assert [SENT] == [each.state for each in await telling.notices.over()]
+    assert [SENT] == [each.state for each in await telling.notices.finished_notifications()]
 
 
 async def test_what_fails_for_a_day_is_given_up(
@@ -193,7 +193,7 @@ async def test_what_fails_for_a_day_is_given_up(
     await telling.tell("c")
     await telling.send_for(GIVE_UP_S / 2 + 3600, step=1800)
     assert [("a", FAILED), ("b", FAILED)] == [
-        (each.notice.id, each.state) for each in await telling.notices.over()
+        (each.notice.id, each.state) for each in await telling.notices.finished_notifications()
     ]
     assert "500 broken" == (await telling.notices.find("one:a")).error
     state = await telling.state()
@@ -258,7 +258,7 @@ async def test_a_notice_that_is_refused_does_not_hold_up_the_others(
     await telling.tell("a", "b")
     await telling.notifier.send_due()
     assert [("a", FAILED, "422 no"), ("b", SENT, "")] == [
-        (each.notice.id, each.state, each.error) for each in await telling.notices.over()
+        (each.notice.id, each.state, each.error) for each in await telling.notices.finished_notifications()
     ]
 
 
@@ -293,7 +293,7 @@ async def test_a_group_that_is_refused_is_sent_one_by_one(telling: Telling, rece
     await telling.tell("a", "b", "c")
     await telling.notifier.send_due()
     assert [("a", SENT), ("b", FAILED), ("c", SENT)] == [
-        (each.notice.id, each.state) for each in await telling.notices.over()
+        (each.notice.id, each.state) for each in await telling.notices.finished_notifications()
     ]
 
 
@@ -321,7 +321,7 @@ async def test_teams_gets_a_card_and_a_removed_workflow_parks(
     assert "application/vnd.microsoft.card.adaptive" == attachment["contentType"]
     titles = [block["text"] for block in attachment["content"]["body"] if block.get("weight")]
     assert ["title of a", "title of b"] == titles
-    assert [SENT, SENT] == [each.state for each in await telling.notices.over()]
+    assert [SENT, SENT] == [each.state for each in await telling.notices.finished_notifications()]
 
 
 async def test_pagerduty_gets_an_event_for_each_notice(
@@ -383,11 +383,11 @@ async def test_a_slow_channel_delays_no_other(
         await telling.tell("b", channel="fast")
 
         async def one_is_sent() -> None:
-            while not await telling.notices.over():  # noqa: ASYNC110 - the registry tells nobody
+            while not await telling.notices.finished_notifications():  # noqa: ASYNC110 - the registry tells nobody
                 await asyncio.sleep(0.01)
 
         await run_until(telling, one_is_sent)
-        assert ["one:a"] == [each.id for each in await telling.notices.waiting()]
+        assert ["one:a"] == [each.id for each in await telling.notices.waiting_notifications()]
 
 
 async def test_other_channels_take_over_while_it_runs(

@@ -82,7 +82,7 @@ class Model:
         await self._restart()
         # The first delivery stores an edition. Store it here as well, because a backup without an edition
         # would not know the lake.
-        await self.house.storage.small.of(LANDINGS).editions(ROUTE, 1)
+        await self.house.storage.small.open_table(LANDINGS).find_or_begin_editions(ROUTE, 1)
         await self.back_up(0)
 
     async def end(self) -> None:
@@ -104,7 +104,7 @@ class Model:
             clock=self._clock,
             max_records=self._most,
         )
-        await self.house.storage.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+        await self.house.storage.deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
 
     # -- steps ---------------------------------------------------------------------------------------------
 
@@ -166,12 +166,12 @@ class Model:
         await self._open()
         storage = self.house.storage
         await storage.deliveries.reopen_restored(hold_back=None)
-        await storage.small.of(LANDINGS).begin_edition()
+        await storage.small.open_table(LANDINGS).begin_edition()
         work = self._directory / "adoption"
         work.mkdir(exist_ok=True)
         adoption = LakeAdoption(
             store=self.store,
-            landings=storage.small.of(LANDINGS),
+            landings=storage.small.open_table(LANDINGS),
             deliveries=storage.deliveries,
             log=storage.log,
             reports=storage.partial_reports,
@@ -190,7 +190,7 @@ class Model:
 
     async def _due(self) -> Delivery | None:
         deliveries = self.house.storage.deliveries
-        return await deliveries.due(ROUTE, now=self._clock.now() + 1e9, max_records=self._most)
+        return await deliveries.take_due(ROUTE, now=self._clock.now() + 1e9, max_records=self._most)
 
     async def _send(self, exporter: LakeExporter, delivery: Delivery) -> None:
         """Send like the route's loop. No failure of the store may park the route."""

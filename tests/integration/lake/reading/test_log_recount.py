@@ -100,7 +100,7 @@ async def test_a_delivery_of_other_rows_than_the_log_has_is_named(tmp_path: Path
 
         async def found(after: int = 0, **options: int) -> LakeRecount:
             log: Any = ChangedLog(house, **options)
-            landings = house.storage.small.of(LANDINGS)
+            landings = house.storage.small.open_table(LANDINGS)
             each = LogRecount(landings=landings, log=log, destination="lake", topic=AI_TELEMETRY)
             return await each.run(after)
 

@@ -18,7 +18,7 @@ from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS
 from spool.identity import Identity
 from spool.log.values import Submission
-from spool.record import TOPICS, BillingDrop, Record, UnitCostOperation, UsageEvent, as_json
+from spool.record import TOPICS, BillingDrop, Record, UnitCostOperation, UsageEvent, record_to_json
 from tests.exporters.spools import record_id
 from tests.integration.lake.lakes import House, configured, opened
 from tests.integration.lake.test_topics import AT_NS, RECORDS, landed
@@ -59,7 +59,7 @@ def test_a_topic_is_imported_once(topic: str, source: str, tmp_path: Path) -> No
     file = only_file(tmp_path, topic)
     if source == "record file":
         file = tmp_path / "old.ndjson"
-        file.write_bytes(orjson.dumps(as_json(RECORDS[topic])) + b"\n")
+        file.write_bytes(orjson.dumps(record_to_json(RECORDS[topic])) + b"\n")
     for _ in range(2):
         (done,) = run(tmp_path, "import", str(file), lake="other", topic=topic)["imported"]
         assert done["rows"] == 1
@@ -87,7 +87,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def test_another_topic_is_refused(topic: str, tmp_path: Path) -> None:
     """A file of calls is no file of events, so nothing is written."""
     source = tmp_path / "calls.ndjson"
-    source.write_bytes(orjson.dumps(as_json(RECORDS["ai-telemetry"])) + b"\n")
+    source.write_bytes(orjson.dumps(record_to_json(RECORDS["ai-telemetry"])) + b"\n")
     with pytest.raises(AssertionError, match=f"row 1 is not a record of {topic}"):
         run(tmp_path, "import", str(source), topic=topic)
     assert not (tmp_path / "lake").exists()
@@ -130,7 +130,7 @@ async def restored(directory: Path, topic: str) -> None:
         await house.until(f"lake/{topic}", queued=0)
     async with opened(directory / "data") as house:
         await house.storage.deliveries.reopen_restored(hold_back=None)
-        await house.storage.small.of(LANDINGS).begin_edition()
+        await house.storage.small.open_table(LANDINGS).begin_edition()
 
 
 async def kept(directory: Path, topic: str) -> list[Record]:

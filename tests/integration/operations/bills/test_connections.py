@@ -320,7 +320,7 @@ async def test_a_month_that_is_read_counts_in_the_bytes_in_hand(serving: Serving
     rows = [row(1, hour) for hour in (1, 1, 2)]
     await manager.drop("c-1", rows)
     drops = services.operators.money.billing_connections.drops
-    size, hours = await drops.size("c-1", "2026-11"), await drops.month("c-1", "2026-11")
+    size, hours = await drops.month_size("c-1", "2026-11"), await drops.month_hours("c-1", "2026-11")
     assert size.held == sum(len(hour.body) for hour in hours) + len(hours[0].text)
     inflight = services.receivers.inflight
     inflight.reserve.limit = 0
@@ -425,7 +425,8 @@ async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: 
         await site.make_connection(there)
     await serving.app.services.operators.spool.wake("upstream/billing-data")
     async with asyncio.timeout(60):
-        while set(await site.app.services.storage.small.of(BILLING_DROPS).newest()) != {"there-1", "there-2"}:  # noqa: ASYNC110
+        drops = site.app.services.storage.small.open_table(BILLING_DROPS)
+        while set(await drops.last_drop_by_connection()) != {"there-1", "there-2"}:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 

@@ -94,7 +94,8 @@ async def add_calls(server: OperatorServer, calls: Sequence[Any], prices: PriceB
     for each in records:
         prices.price(each)
     known = [
-        identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records, first)
+        identity.call_identity(each, response_id=f"chatcmpl-{n:032d}")
+        for n, each in enumerate(records, first)
     ]
     await add(server.services.spool.log, *zip(records, known, strict=True))
 

@@ -78,7 +78,9 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
         records = [record(call) for call in CALLS if call.key != KEYS[1]]
         for each in records:
             prices.price(each)
-        known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)]
+        known = [
+            identity.call_identity(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)
+        ]
         await add(server.services.spool.log, *zip(records, known, strict=True))
         yield server
 
@@ -269,7 +271,9 @@ async def test_failed_calls_that_nobody_bills(tmp_path: Path) -> None:
         records = [record(call) for call in calls]
         for each in records:
             prices.price(each)
-        known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)]
+        known = [
+            identity.call_identity(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)
+        ]
         await add(server.services.spool.log, *zip(records, known, strict=True))
         for rows, causes in ((statements(billed), set()), (statements(pacific), {"time_edge"})):
             await put(server, rows)
@@ -293,7 +297,9 @@ async def test_a_claim_of_a_discount(tmp_path: Path) -> None:
         records = [record(call, key=renamed.get(call.key)) for call in calls]
         for each in records:
             prices.price(each)
-        known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)]
+        known = [
+            identity.call_identity(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)
+        ]
         await add(server.services.spool.log, *zip(records, known, strict=True))
         await put(
             server, [replace(row, key=renamed.get(row.key or "", row.key)) for row in statements(billed)]

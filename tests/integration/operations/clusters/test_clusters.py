@@ -25,7 +25,7 @@ SILENT_AFTER_S = MISSED * ClusterSettings().report_interval
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     async with operator_server(tmp_path) as opened:
-        await opened.services.senders.require_clusters().table.report(MILL)
+        await opened.services.senders.require_clusters().table.store_report(MILL)
         yield opened
 
 
@@ -43,7 +43,7 @@ async def test_a_cluster_without_three_reports_is_silent(server: OperatorServer)
     server.clock.move(1)
     assert await listed(server, silent="false") == []
     assert await listed(server, silent="true") == ["mill"]
-    await server.services.senders.require_clusters().table.report(MILL)
+    await server.services.senders.require_clusters().table.store_report(MILL)
     assert ["mill"] == await listed(server, silent="false")
 
 

@@ -48,7 +48,7 @@ class Desk:
 async def desk(serve: Serve) -> Desk:
     serving = await serve()
     for cluster in KEPT:
-        await serving.app.services.storage.clusters.report(cluster)
+        await serving.app.services.storage.clusters.store_report(cluster)
     return Desk(serving, await serving.make_key("clusters", scopes=(GET, UPDATE)))
 
 
@@ -97,7 +97,7 @@ async def test_an_update_is_kept_and_audited(serve: Serve) -> None:
     changed = await asking.ask(
         "PATCH", one, {"display_name": "Mill", "enabled": False, "labels": {"floor": None}}
     )
-    await asking.serving.app.services.storage.clusters.report(KEPT[0])
+    await asking.serving.app.services.storage.clusters.store_report(KEPT[0])
     shown = (await asking.ask("GET", one))["cluster"]
     assert {**changed["cluster"], "last_seen": shown["last_seen"]} == shown
     assert ("Mill", False, {"team": "search"}, {"scrape_interval": "60s", "x_note": [1]}) == tuple(

@@ -12,7 +12,7 @@ import pytest_asyncio
 from gateway.money.allocation.declared import AllocationTable
 from spool.clusters import ReportedCluster
 from spool.errors import Managed
-from spool.registry.enrolment_tokens import new_token
+from spool.registry.enrolment_tokens import new_token_text
 from tests.integration.conftest import ACTOR
 from tests.integration.operations.files.objects import CLUSTER, CONNECTION, NOTES, TOKEN, TOOL, TYPE, files_of
 from tests.integration.operations.files.test_apply import apply, texts
@@ -92,7 +92,7 @@ async def test_managed_objects_of_every_kind_refuse_changes(server: OperatorServ
         "organization": [NOTES],
         "enrolment-tokens": [TOKEN],
     }
-    secrets = {"enrolment-tokens/laptops%2F1e3": new_token()}
+    secrets = {"enrolment-tokens/laptops%2F1e3": new_token_text()}
     await apply(server, files_of(objects), secrets=secrets)
     for method, path, body in (
         ("PATCH", f"/assistant-tools/{TOOL['name']}", {"enabled": True}),
@@ -105,7 +105,7 @@ async def test_managed_objects_of_every_kind_refuse_changes(server: OperatorServ
         assert answer.status == 409, (path, answer.payload)
         assert MANAGED in answer.error[2], path
     with pytest.raises(Managed):
-        await server.registry.org_context.set("other notes", actor=ACTOR)
+        await server.registry.org_context.set_text("other notes", actor=ACTOR)
     [token] = server.registry.enrolment_tokens.all()
     await server.registry.enrolment_tokens.revoke(token.id, actor=ACTOR)
     planned = await apply(server, files_of(objects), dry_run=True)
@@ -119,27 +119,31 @@ async def test_objects_that_left_the_files_have_their_defaults_again(server: Ope
         "recommendation-types": [TYPE],
         "enrolment-tokens": [TOKEN],
     }
-    secrets = {"enrolment-tokens/laptops%2F1e3": new_token()}
+    secrets = {"enrolment-tokens/laptops%2F1e3": new_token_text()}
     await apply(server, files_of(objects), secrets=secrets)
     await apply(server, files_of({}))
     assert server.registry.assistant_tools.all() == {}
-    assert (await server.registry.recommendations.types())[TYPE["type"]].enabled
-    assert server.registry.enrolment_tokens.live() == []
-    again = await apply(server, files_of(objects), secrets={"enrolment-tokens/laptops%2F1e3": new_token()})
+    assert (await server.registry.recommendations.changed_types())[TYPE["type"]].enabled
+    assert server.registry.enrolment_tokens.live_tokens() == []
+    again = await apply(
+        server, files_of(objects), secrets={"enrolment-tokens/laptops%2F1e3": new_token_text()}
+    )
     assert len(texts(again)) == 3
 
 
 async def test_a_file_names_a_usable_token(server: OperatorServer) -> None:
     """A secret of another form is refused, and a token keeps its secret."""
     token = {**TOKEN, "secret_file": "token"}
-    text = new_token()
+    text = new_token_text()
     [problem] = await apply(server, files_of({"enrolment-tokens": [token]}), secrets={"token": "the_x_y"})
     assert "a token has the form the_ID_SECRET" in problem
     await apply(server, files_of({"enrolment-tokens": [token]}), secrets={"token": text})
-    found = server.registry.enrolment_tokens.match(text)
+    found = server.registry.enrolment_tokens.find_by_text(text)
     assert found is not None
     assert found.name == "laptops"
-    [problem] = await apply(server, files_of({"enrolment-tokens": [token]}), secrets={"token": new_token()})
+    [problem] = await apply(
+        server, files_of({"enrolment-tokens": [token]}), secrets={"token": new_token_text()}
+    )
     assert "a token keeps its secret" in problem
     same = await server.ask(
         "POST", "/fleet/tokens", {"name": "Laptops", "expires_at": "2027-05-01", "serials": ["1E3"]}
@@ -155,7 +159,7 @@ async def test_a_cluster_is_configured_before_it_reports(server: OperatorServer)
     await apply(server, files_of({"clusters": [CLUSTER]}))
     clusters = server.services.senders.require_clusters().table
     assert clusters.all() == []
-    await clusters.report(MILL)
+    await clusters.store_report(MILL)
     path = f"/clusters/{MILL.id}"
     shown = (await server.ask("GET", path)).payload["cluster"]
     assert {name: shown[name] for name in ("display_name", "labels", "config", "config_state")} == {

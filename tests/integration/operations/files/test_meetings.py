@@ -155,8 +155,8 @@ async def test_objects_that_another_set_names_stay(one: Api) -> None:
 async def test_people_who_are_linked_and_forgotten_stay_in_their_files(one: Api) -> None:
     """Files name people as they were written: by address, by hash, and by a hash that nobody knows."""
     installation = one.serving.app.services.operators.installation
-    known = installation.people.hashed("ada@example.com")
-    unknown = installation.people.hashed("nobody@example.com")
+    known = installation.people.hash_address("ada@example.com")
+    unknown = installation.people.hash_address("nobody@example.com")
     users = sorted(("bob@example.com", known, unknown))  # as a plan stores its seats
     seats = [{"user": user, "since": "2026-10-01"} for user in users]
     filters = [{"dimension": "user", "values": ["ada@example.com", unknown]}]

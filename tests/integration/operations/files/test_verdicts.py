@@ -87,7 +87,7 @@ class Installation:
 
     async def _forget(self, name: str, view: str) -> None:
         """Delete a budget of this name that people manage in another view."""
-        found = self._registry.views.named(view)
+        found = self._registry.views.find_by_name(view)
         for budget in self._registry.table(BudgetTable).all():
             owner = self._registry.file_owners.all().get(owner_id("budget", budget.id))
             if found and budget.name == name and budget.view_id == found.id and owner is None:

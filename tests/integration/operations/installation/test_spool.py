@@ -30,12 +30,12 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
     async with operator_server(tmp_path, wake=wake) as server:
         server.woken = woken
-        await server.services.spool.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+        await server.services.spool.deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
         yield server
 
 
 async def due(server: OperatorServer) -> Delivery:
-    delivery = await server.services.spool.deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
+    delivery = await server.services.spool.deliveries.take_due(ROUTE, now=server.clock.now(), max_records=1)
     assert delivery is not None
     return delivery
 
@@ -99,7 +99,7 @@ async def test_deliveries_are_a_list(server: OperatorServer) -> None:
     The list of deliveries has open deliveries by route and state. Each route counts its unconfirmed deliveries.
     """
     await add(server.services.spool.log, call(1), call(2))
-    await server.services.spool.deliveries.unknown(await due(server), reason="no answer")
+    await server.services.spool.deliveries.mark_unknown(await due(server), reason="no answer")
     later = server.clock.now() + 30
     await server.services.spool.deliveries.retry(await due(server), reason="503", not_before=later)
     unknown, waiting = (await server.ask("GET", "/deliveries")).payload["deliveries"]
@@ -123,7 +123,7 @@ async def test_a_configured_route_is_not_dropped(server: OperatorServer) -> None
     """
     await add(server.services.spool.log, call(1), call(2))
     assert (409, "not_allowed") == (await server.ask("DELETE", f"/routes/{ROUTE}")).error[:2]
-    await server.services.spool.deliveries.declare([])
+    await server.services.spool.deliveries.set_routes([])
     assert {"route": ROUTE, "discarded": 2} == (await server.ask("DELETE", f"/routes/{ROUTE}")).payload
     assert 404 == (await server.ask("DELETE", f"/routes/{ROUTE}")).status
     actions = [row["action"] for row in (await server.ask("GET", "/audit", target=ROUTE)).payload["audit"]]
@@ -140,7 +140,7 @@ async def test_a_route_tries_now(server: OperatorServer) -> None:
     assert {"route": ROUTE, "next": 1} == answer
     assert [ROUTE] == server.woken
     assert 404 == (await server.ask("POST", "/routes/nowhere/ai-telemetry/try", {})).status
-    await server.services.spool.deliveries.declare([])
+    await server.services.spool.deliveries.set_routes([])
     assert (409, "not_allowed") == (await server.ask("POST", f"/routes/{ROUTE}/try", {})).error[:2]
     [row] = (await server.ask("GET", "/audit", target=ROUTE)).payload["audit"]
     assert row["action"] == "route.try"
@@ -216,7 +216,9 @@ async def test_replay_counts_first_and_then_sends(server: OperatorServer) -> Non
     dry = (await server.ask("POST", "/replay", {**body, "dry_run": True})).payload["replay"]
     assert dry["records"] == 2
     assert dry["dry_run"] is True
-    assert await server.services.spool.deliveries.due(ROUTE, now=server.clock.now(), max_records=10) is None
+    assert (
+        await server.services.spool.deliveries.take_due(ROUTE, now=server.clock.now(), max_records=10) is None
+    )
     assert 2 == (await server.ask("POST", "/replay", body)).payload["replay"]["records"]
     assert (await due(server)).replay
     [row] = (await server.ask("GET", "/audit", action="route.replay")).payload["audit"]
@@ -313,7 +315,7 @@ async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     record, known_as = call(2, cost="0.25", cost_source="reported", estimated_cost="9", price_book="old")
     await add(server.services.spool.log, call(1), (record, known_as))
     await server.services.spool.deliveries.set_aside(await due(server), error="no", status="400")
-    await server.services.spool.deliveries.unknown(await due(server), reason="no answer")
+    await server.services.spool.deliveries.mark_unknown(await due(server), reason="no answer")
     shown = (await server.ask("GET", f"/records/{known_as.id.hex().upper()}")).payload
     assert shown["topic"] == AI_TELEMETRY
     assert shown["number"] == 2

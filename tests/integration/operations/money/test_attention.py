@@ -36,7 +36,7 @@ PAUSED = "Forwarding of ai-telemetry to archive is paused"
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     async with operator_server(tmp_path) as server:
-        await server.services.spool.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+        await server.services.spool.deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
         server.registry.notices.channels = ("desk",)
         yield server
 
@@ -77,7 +77,7 @@ async def test_a_problem_and_its_insight_are_one_cause(server: OperatorServer) -
     assert f"{PAUSED}: archive refuses Tollhouse's key costs (403). Nothing is lost." == cause["text"]
     assert 200 == (await server.ask("POST", "/insights/run", {})).status
     later = await needs(server)
-    [insight] = await server.registry.insights.found()
+    [insight] = await server.registry.insights.detector_insights()
     assert 1 == later["count"]
     assert [{**cause, "insight": insight.id}] == later["causes"]
     own = await critical(server, "The lake lacks a day")
@@ -90,8 +90,8 @@ async def test_a_missing_destination_is_one_cause(server: OperatorServer) -> Non
     """Its routes count once, before and after a detector runs. People put off the whole cause."""
     names = [f"lake/{topic}" for topic in (AI_TELEMETRY, UNIT_COST)]
     deliveries = server.services.spool.deliveries
-    await deliveries.declare([RouteSpec(name=name, topic=topic_of(name)) for name in (ROUTE, *names)])
-    await deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+    await deliveries.set_routes([RouteSpec(name=name, topic=topic_of(name)) for name in (ROUTE, *names)])
+    await deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
     text = (
         "The configuration no longer has the destination lake, so its ai-telemetry and unit-cost records "
         "wait. Nothing is lost."
@@ -103,7 +103,7 @@ async def test_a_missing_destination_is_one_cause(server: OperatorServer) -> Non
             (cause["title"], cause["text"]) for cause in found["causes"]
         ]
         await server.ask("POST", "/insights/run", {})
-    [insight] = await server.registry.insights.found()
+    [insight] = await server.registry.insights.detector_insights()
     assert insight.title == "The routes lake/ai-telemetry and lake/unit-cost are without a destination"
     await server.ask("PATCH", f"/insights/{insight.id}", {"status": "on_hold"})
     assert 0 == (await needs(server))["count"]
@@ -112,7 +112,7 @@ async def test_a_missing_destination_is_one_cause(server: OperatorServer) -> Non
 async def test_routes_that_stopped_for_other_reasons_are_other_causes(server: OperatorServer) -> None:
     deliveries = server.services.spool.deliveries
     names = [f"lake/{topic}" for topic in (AI_TELEMETRY, UNIT_COST)]
-    await deliveries.declare([RouteSpec(name=name, topic=topic_of(name)) for name in names])
+    await deliveries.set_routes([RouteSpec(name=name, topic=topic_of(name)) for name in names])
     for name, reason in zip(names, (KEY, "404: no such path"), strict=True):
         await deliveries.set_state(name, "parked", reason)
     assert names == [
@@ -172,7 +172,7 @@ async def test_a_laptop_that_loses_calls_is_named(server: OperatorServer) -> Non
     for number in range(6):
         seen = now - 15 * 86_400 if number == 5 else now - 10 * devices.interval_s
         device = Device(id=f"laptop-{number}", enrolled_at=0, enrolled_by="test", last_seen=seen)
-        await devices.table.keep(replace(device, heartbeat=claims, last_heartbeat=seen))
+        await devices.table.replace_row(replace(device, heartbeat=claims, last_heartbeat=seen))
     [cause] = (await needs(server))["causes"]
     assert cause["text"] == "Lost calls on 5 laptops: laptop-0, laptop-1, laptop-2 and 2 more"
 
@@ -188,7 +188,7 @@ async def test_losses_of_half_the_fleet_are_critical_and_found_at_once(server: O
         state = b"unreachable" if number < 10 else b"unused"
         claims = b'{"assistants": {"codex": {"state": "' + state + b'"}}}'
         device = Device(id=f"laptop-{number}", enrolled_at=0, enrolled_by="test", last_seen=now)
-        await devices.table.keep(replace(device, heartbeat=claims, last_heartbeat=now))
+        await devices.table.replace_row(replace(device, heartbeat=claims, last_heartbeat=now))
     assert await watching.has_changed()
     await watching.inspect()
     assert not await watching.has_changed()
@@ -205,7 +205,7 @@ async def test_people_put_a_problem_off(server: OperatorServer, status: str, cou
     """A problem does not count while its insight is on hold or ignored. It counts if somebody says it is solved."""
     await pause(server)
     await server.ask("POST", "/insights/run", {})
-    [insight] = await server.registry.insights.found()
+    [insight] = await server.registry.insights.detector_insights()
     await server.ask("PATCH", f"/insights/{insight.id}", {"status": status})
     assert count == (await needs(server))["count"]
 
@@ -250,7 +250,7 @@ async def test_problems_without_an_insight(server: OperatorServer, monkeypatch: 
     spool = server.services.spool
     await add(spool.log, *[call(number) for number in range(3)])
     for _ in range(2):
-        delivery = await spool.deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
+        delivery = await spool.deliveries.take_due(ROUTE, now=server.clock.now(), max_records=1)
         assert delivery is not None
         await spool.deliveries.set_aside(delivery, error="no such model", status="400")
     monkeypatch.setattr(attention, "NEARLY_FULL", 0.0)

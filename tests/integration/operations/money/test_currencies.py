@@ -95,7 +95,7 @@ async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None
     words = "3 CHF, 2 EUR are not in these sums: no rate to USD is known (docs/currencies.md)."
     [notice] = [
         each.notice
-        for each in await server.registry.notices.waiting()
+        for each in await server.registry.notices.waiting_notifications()
         if "all" == each.notice.fields.get("budget")
     ]
     assert words in notice.text
@@ -126,10 +126,10 @@ async def test_a_budget_in_another_currency(server: OperatorServer) -> None:
     await add(server.services.spool.log, call(4, at=AT, request_model="a", cost="5", cost_source="reported"))
     services = server.services.money.require_budgets()
     await services.evaluate()
-    [notice] = [each.notice for each in await server.registry.notices.waiting()]
+    [notice] = [each.notice for each in await server.registry.notices.waiting_notifications()]
     assert "Budget Euro passed 100 %: 6.80 EUR of 3.00 EUR" == notice.title
     assert notice.fields["currency"] == "EUR" and "no rate to EUR is known" in notice.text
-    [insight] = await server.registry.insights.found()
+    [insight] = await server.registry.insights.detector_insights()
     assert "3.00 EUR" in insight.title and Decimal("4.75") == Decimal(insight.cost_impact)
     [gauge] = gauges(services.figures.values())
     assert (None, None, None) == (gauge.spent, gauge.limit, gauge.forecast)

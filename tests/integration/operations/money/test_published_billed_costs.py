@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from spool.registry.operators import Actor
-from spool.statements import DAY_S, Statement, StatementRow, day_of
+from spool.statements import DAY_S, Statement, StatementRow, day_start
 from tests.integration.conftest import Serve
 from tests.integration.operations.money.costs.test_published_costs import (
     DAY,
@@ -20,7 +20,7 @@ from tests.integration.operations.money.costs.test_published_costs import (
 )
 from tests.integration.payloads import json_span
 
-FIRST = day_of(START_S)
+FIRST = day_start(START_S)
 BILL = (("input", "1.5"), ("output", "0.5"), ("discount", "-0.2"), ("web_search", "0.1"))
 
 

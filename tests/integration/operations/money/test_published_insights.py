@@ -300,7 +300,7 @@ async def test_found_again(serve: Serve) -> None:
 
     await look(found("5"))
     id = (await reading.page())["insights"][0]["id"]
-    await table.comment(id, "looking", actor=ACTOR)
+    await table.add_comment(id, "looking", actor=ACTOR)
     await table.change(id, status="on_hold", actor=ACTOR)
     await look(found("7"))
     assert ("on_hold", "7") == await state()

@@ -140,7 +140,7 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
     shown = (await server.ask("GET", "/scheduled-reports/weekly")).payload["scheduled_report"]
     assert shown["next"] == "2026-09-28T06:00:00.000Z"
     assert shown["last"] == "2026-09-21T06:00:00.000Z"
-    assert {SENT} == {each.state for each in await server.registry.notices.over()}
+    assert {SENT} == {each.state for each in await server.registry.notices.finished_notifications()}
 
 
 async def test_a_report_that_was_sent_can_be_edited(reporting: Reporting) -> None:

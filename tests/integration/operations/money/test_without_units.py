@@ -55,7 +55,7 @@ async def filled(server: OperatorServer, *, has_units: bool) -> None:
                 units.pop(name) for name in ("session", "run", "parent_run")
             )
             each.tags = {**each.tags, **units}
-    known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)]
+    known = [identity.call_identity(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)]
     await add(server.services.spool.log, *zip(records, known, strict=True))
     await put(server, statements(CALLS))
     money = server.services.money

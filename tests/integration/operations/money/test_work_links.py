@@ -404,7 +404,7 @@ async def follow_once(server: OperatorServer) -> None:
     following = asyncio.create_task(follow_links(ledger, server.registry))
 
     async def is_used() -> bool:
-        state = await ledger._read(lambda rows: rows.state())
+        state = await ledger._read(lambda rows: rows.state_values())
         return state.get("links", 0) == table.unit_links.mark
 
     try:
@@ -433,7 +433,7 @@ async def test_by_command(tmp_path: Path) -> None:
     assert 0 == linked.exit_code, linked.output
     id = orjson.loads(linked.stdout)["work_link"]["id"]
     digests = Digests((tmp_path / FILE).read_bytes())
-    first, fork = (digests.as_shown("session", name) for name in ("first", "fork"))
+    first, fork = (digests.shown_digest("session", name) for name in ("first", "fork"))
     window = ("--from", "2026-09-01", "--until", "2026-09-30")
     branch = await run(
         "link", "--branch", "fix", "--repository", "acme/shop", *window, "--pull-request", "42"

@@ -152,14 +152,14 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
         await operators.change("create_tokens", "POST", "/fleet/tokens", token)
         await operators.change("revoke_tokens", "POST", "/fleet/tokens/jamf/revoke", {})
         mill = ReportedCluster(account="1", region="eu", name="mill")
-        await app.services.storage.clusters.report(mill)
+        await app.services.storage.clusters.store_report(mill)
         await operators.change("change_cluster", "PATCH", f"/clusters/{mill.id}", {"display_name": "Mill"})
         await operators.change("delete_cluster", "DELETE", f"/clusters/{mill.id}?confirm={mill.id}")
 
         files = services.senders.require_container_files()
         by = ContainerSender(key="agent")
         await files.put_status(ClusterIdentity("1", "eu", "mill"), "status", by, request="", body=b"x")
-        (waiting,) = await files.due(STATUS, limit=1)
+        (waiting,) = await files.due_files(STATUS, limit=1)
         discard = f"/container-files/{waiting.id}/discard"
         await operators.change("discard_container_file", "POST", discard, {"confirm": waiting.reference})
 
@@ -383,20 +383,20 @@ async def deliveries(operators: Operators) -> None:
     services = operators.services
     table = services.spool.deliveries
     specs = [RouteSpec(name=name, topic=AI_TELEMETRY) for name in (ROUTE, GONE)]
-    await table.declare(specs)
-    await table.declare(specs[:1])
+    await table.set_routes(specs)
+    await table.set_routes(specs[:1])
     await operators.change("drop_route", "DELETE", f"/routes/{GONE}")
     await operators.change("try_route", "POST", f"/routes/{ROUTE}/try", {})
     await add(services.spool.log, *[call(number) for number in range(4)])
     for number in range(4):
-        delivery = await table.due(ROUTE, now=services.installation.clock.now(), max_records=1)
+        delivery = await table.take_due(ROUTE, now=services.installation.clock.now(), max_records=1)
         assert delivery is not None
         if number:
             await table.set_aside(delivery, error="no such model", status="400")
         else:
-            await table.unknown(delivery, reason="no answer")
+            await table.mark_unknown(delivery, reason="no answer")
             await operators.change("resolve", "POST", f"/unknown/{delivery.id}/resolve", {"sent": True})
-    first, second, third = [letter.id for letter in await table.dead()]
+    first, second, third = [letter.id for letter in await table.dead_letters()]
     await operators.change("edit_dead", "PATCH", f"/dead/{first}", {"record": {"provider": "openai"}})
     await operators.change("retry_dead", "POST", "/dead/retry", {"ids": [second]})
     await operators.change("discard_dead", "POST", "/dead/discard", {"ids": [third]})

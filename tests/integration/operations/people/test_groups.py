@@ -31,7 +31,7 @@ from gateway.money.costs.groups import cuts
 from gateway.operations.requests.address import NOTHING, SLICED, WHOLE
 from gateway.service.addresses.table import ADDRESSES, OPERATOR_ADDRESSES
 from spool.engines import MEMORY, POSTGRES
-from spool.ledger.queries import QuestionLimit, limited
+from spool.ledger.queries import QuestionLimit, apply_limit
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS, VIEW_NAMES
 from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
@@ -212,7 +212,7 @@ async def attack(
         )  # fmt: skip
         known = server.services.money.ledger.dimensions()
         await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
-        hashed = server.registry.people.carried(EVA)
+        hashed = server.registry.people.recorded_form(EVA)
         made = [
             crowd.call(person, part)
             for part in PARTS
@@ -349,7 +349,7 @@ async def test_a_cut_is_no_query_of_one_person(tmp_path: Path) -> None:
     async with attack(tmp_path, 1, min_group=K) as (there, _):
         server = there.server
         await server.services.money.ledger.catch_up(server.services.spool.log)
-        with limited(QuestionLimit(max_rows=1, until=math.inf, max_time_s=1)):
+        with apply_limit(QuestionLimit(max_rows=1, until=math.inf, max_time_s=1)):
             assert await cuts(server.services.money.ledger, server.registry, NOW)
 
 

@@ -131,6 +131,6 @@ async def test_tools_that_are_not_cut_are_closed(tmp_path: Path) -> None:
 async def test_notes_on_the_organization_are_of_all_calls(tmp_path: Path) -> None:
     """Notes and insights that people wrote may be about any call, so limited people do not see them."""
     async with place(tmp_path, ROLES["is"]) as there:
-        await there.server.registry.org_context.set(f"{FOREIGN} pays", actor=ROOT)
+        await there.server.registry.org_context.set_text(f"{FOREIGN} pays", actor=ROOT)
         found = content(await answered(there, "tools/call", name="get_org_context", arguments={}))
         assert found["org_context"] is None

@@ -244,8 +244,10 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
     annotation = await made(server, "annotation", "/annotations", **words, view=view)
     if name == FOREIGN:  # an annotation without a view is about all calls
         await made(server, "annotation", "/annotations", **{**words, "text": f"{name} word"})
-    insight = next(each for each in await registry.insights.found() if each.title == f"{name} insight")
-    await registry.insights.comment(insight.id, f"{name} remark", actor=ROOT)
+    insight = next(
+        each for each in await registry.insights.detector_insights() if each.title == f"{name} insight"
+    )
+    await registry.insights.add_comment(insight.id, f"{name} remark", actor=ROOT)
     if name == FOREIGN:  # an insight that a person wrote may be about any calls
         await registry.insights.create(Draft(title=f"{name} note"), actor=ROOT)
     work = {"source": "otel", "provider": "p", "model": f"{name}-model", "team": name, "tag:service": "s"}
@@ -253,7 +255,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
                      measured_by={"team": name}, concerns=work)  # fmt: skip
     await registry.recommendations.merge([saving], looked_for=())
     found = next(each for each in await registry.recommendations.all() if each.saving.key == saving.key)
-    [comment] = await registry.recommendations.comment(found.id, [f"{name} remark"], actor=ROOT)
+    [comment] = await registry.recommendations.add_comments(found.id, [f"{name} remark"], actor=ROOT)
     world.ids = {
         "views": view, "spare": spare, "budgets": budget, "insights": insight.id, "recommendations": found.id,
         "comment": str(comment.id), "records": calls(world, 0, number)[0][0].id.hex(), "keys": f"{name} key",

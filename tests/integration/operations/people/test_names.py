@@ -21,7 +21,7 @@ ROOT = Actor("root@example.com", "local")
 
 
 def hashed(server: OperatorServer, address: str) -> str:
-    return server.registry.people.hashed(address)
+    return server.registry.people.hash_address(address)
 
 
 @pytest_asyncio.fixture

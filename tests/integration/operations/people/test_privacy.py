@@ -64,7 +64,7 @@ async def test_no_byte_of_a_name_is_left(
     world = await world_of(serve, config)
     await allow(world)
     await sent(world, chance, [*chance.choices(NAMES, k=30), *NAMES, *chance.choices(OTHERS, k=20)])
-    linked = [world.people.stored(name) for name in chance.sample(NAMES, 3)]
+    linked = [world.people.linked_form(name) for name in chance.sample(NAMES, 3)]
     checked(await world.ask("POST", "/people", {"people": [{"users": linked, "name": "Canary Person"}]}))
     if chance.random() < 0.5:
         checked(await world.ask("POST", "/people/split", {"user": linked[1]}))
@@ -72,7 +72,8 @@ async def test_no_byte_of_a_name_is_left(
     note = {"text": f"Why {CANARY} calls so often.", "day": "2026-11-01"}
     checked(await world.ask("POST", "/annotations", note))
     gone = [
-        name.encode() for name in (CANARY, "canary-uuid-7q", world.people.hashed(ADDRESS), "Canary Person")
+        name.encode()
+        for name in (CANARY, "canary-uuid-7q", world.people.hash_address(ADDRESS), "Canary Person")
     ]
     before, separate = await whole(world), await lines(world)
     contents = await stored(world, outside)
@@ -207,7 +208,7 @@ async def test_a_restored_backup_brings_no_name_back(serve: Serve, tmp_path: Pat
     assert 0 == restored.exit_code, restored.output
     assert "1 people" in restored.output
     contents = b"\0".join(contents_of(tmp_path / "restored").values())
-    gone = (CANARY, world.people.hashed(ADDRESS), "Canary")
+    gone = (CANARY, world.people.hash_address(ADDRESS), "Canary")
     assert [] == [name for name in gone if name.encode() in contents]
     words = ["people", "erasures", "--data", str(tmp_path / "restored"), "--as", "root@example.com"]
     known = await asyncio.to_thread(CliRunner().invoke, main, words)
@@ -226,7 +227,9 @@ async def test_an_export_has_everything_about_one_person(serve: Serve, tmp_path:
     person = json.loads((tmp_path / "out" / "person.json").read_text())
     calls = [json.loads(line) for line in (tmp_path / "out" / "calls.ndjson").read_text().splitlines()]
     assert 3 == len(calls) == sum(month["calls"] for month in person["months"])
-    assert {CANARY, world.people.hashed(ADDRESS)} == {call["user"] for call in calls} == {*person["names"]}
+    assert (
+        {CANARY, world.people.hash_address(ADDRESS)} == {call["user"] for call in calls} == {*person["names"]}
+    )
     assert "bob" not in json.dumps([person, calls])
     assert "already exists" in await run(
         world, "people", "export", "Canary", "--out", str(tmp_path / "out"), code=2

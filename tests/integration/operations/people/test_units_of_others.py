@@ -25,7 +25,7 @@ from spool.identity import Identity
 from spool.ledger.work import TREES, UNITS
 from spool.record import Inference
 from spool.registry.operators import Actor
-from spool.registry.permission_sets import PERMISSION_SETS, with_included
+from spool.registry.permission_sets import PERMISSION_SETS, resolve_includes
 from spool.registry.roles import EXCEPT, FULL, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
 from spool.registry.scopes import SCOPES
 from tests.integration.operations.people.test_sign_in import signed_in
@@ -224,7 +224,7 @@ async def test_calls_of_others_change_no_answer(tmp_path: Path, number: int) -> 
     chance = random.Random(number)
     role = made_role(chance)
     calls = made_calls(chance, MovedClock().now())
-    own = [each for each in calls if role.holds(lambda name, each=each: value_of(each[0], name))]  # type: ignore[misc]
+    own = [each for each in calls if role.has_call(lambda name, each=each: value_of(each[0], name))]  # type: ignore[misc]
     ids = [record.id.hex() for record, _ in calls[::6]]
     async with desk(tmp_path / "all", calls, role.parts) as there:
         with_others = await answers(there, ids)
@@ -317,7 +317,7 @@ async def test_each_right_is_off_unless_granted(tmp_path: Path, access: str) -> 
     them needs the right to change dimensions as well.
     """
     body = {"session": "session-1", "ticket": "T-9"}
-    allowed = {id: with_included([id]) for id in SETS}
+    allowed = {id: resolve_includes([id]) for id in SETS}
     async with desk(tmp_path, [], []) as there:
         [link] = (await there.server.ask("GET", "/work/links?ticket=T-9")).payload["work_links"]
         places = {

@@ -61,7 +61,7 @@ async def test_every_input_that_names_a_person_stores_the_viewer(open_world: Ope
     for _ in range(2 if name not in ("view", "role", "seat", "definition") else 1):
         await ASKED[name](world, ANN)
     rows = await viewings(world)
-    people = {HASHED if row["user"] == world.people.hashed(ANN) else row["user"] for row in rows}
+    people = {HASHED if row["user"] == world.people.hash_address(ANN) else row["user"] for row in rows}
     assert OTHERS.get(name, {HASHED}) == people
     assert len(rows) == len({tuple(row.values()) for row in rows})
     viewers = {

@@ -25,14 +25,14 @@ from spool.record import (
     Record,
     UnitCostOperation,
     UsageEvent,
-    as_json,
+    record_to_json,
 )
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
 from tests.processes.copied import copying_command
 from tests.spool.contract.examples import add, call
 
 ROUTE = "archive/ai-telemetry"
-PEOPLE = People.of_installation(b"p")
+PEOPLE = People.for_installation(b"p")
 
 
 @pytest_asyncio.fixture
@@ -45,9 +45,9 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     async with operator_server(tmp_path, engine=SQLITE, wake=wake) as server:
         server.woken = woken
         deliveries = server.services.spool.deliveries
-        await deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+        await deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
         await add(server.services.spool.log, call(1, request_model="gpt-4o"))
-        delivery = await deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
+        delivery = await deliveries.take_due(ROUTE, now=server.clock.now(), max_records=1)
         assert delivery is not None
         await deliveries.set_aside(delivery, error="no such model", status="400")
         yield server
@@ -73,7 +73,7 @@ async def test_an_edited_letter_is_sent_again(server: OperatorServer) -> None:
     assert answer.payload["edited"]["record"]["request_model"] == "gpt-5"
     assert [] == (await server.ask("GET", "/dead")).payload["dead"]
     assert [ROUTE] == server.woken
-    delivery = await server.services.spool.deliveries.due(ROUTE, now=server.clock.now(), max_records=1)
+    delivery = await server.services.spool.deliveries.take_due(ROUTE, now=server.clock.now(), max_records=1)
     assert delivery is not None and delivery.kept is not None
     assert [call(1, request_model="gpt-5")[0]] == list(delivery.kept.records)
     [row] = (await server.ask("GET", "/audit", action="dead.edit")).payload["audit"]
@@ -151,7 +151,7 @@ ROW = {"time/usage_start": "2026-09-01T00:00:00Z", "cost/cost": "1"}
 )
 def test_what_may_be_changed(record: Record, given: dict[str, Any], expected: dict[str, Any]) -> None:
     """Edits follow the rules for received records, and dependent fields change as well."""
-    found, names = edited(record, {**as_json(record), **given}, PEOPLE)
+    found, names = edited(record, {**record_to_json(record), **given}, PEOPLE)
     assert set(given) == set(names)
     assert {name: getattr(found, name) for name in expected} == expected
 
@@ -185,7 +185,7 @@ def test_what_may_be_changed(record: Record, given: dict[str, Any], expected: di
 def test_what_may_not_be_changed(record: Record, given: dict[str, Any], words: str) -> None:
     """An invalid edit is refused with the field and its rule."""
     with pytest.raises(Invalid, match=words):
-        edited(record, {**as_json(record), **given}, PEOPLE)
+        edited(record, {**record_to_json(record), **given}, PEOPLE)
 
 
 def test_corrections_are_not_edited() -> None:
@@ -208,7 +208,7 @@ def test_totals_of_streams_are_not_edited() -> None:
 def test_an_address_is_hashed_as_in_records_that_come_in() -> None:
     """Addresses are hashed in fields that name somebody and in tags."""
     given = {"user": "Ann@example.com", "tags": {"boss": "eve@example.com", "repo": "a"}}
-    found, _ = edited(INFERENCE, {**as_json(INFERENCE), **given}, PEOPLE)
+    found, _ = edited(INFERENCE, {**record_to_json(INFERENCE), **given}, PEOPLE)
     assert isinstance(found, Inference)
-    assert PEOPLE.hashed("ann@example.com") == found.user
-    assert {"boss": PEOPLE.hashed("eve@example.com"), "repo": "a"} == found.tags
+    assert PEOPLE.hash_address("ann@example.com") == found.user
+    assert {"boss": PEOPLE.hash_address("eve@example.com"), "repo": "a"} == found.tags

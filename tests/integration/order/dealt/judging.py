@@ -8,7 +8,7 @@ from typing import Any
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.log.protocols import Log
-from spool.record import AI_TELEMETRY, as_json
+from spool.record import AI_TELEMETRY, record_to_json
 from spool.sqlite.in_memory import new_ledger
 from tests.integration.order.running import Row
 from tests.spool.contract.examples import assert_books_balance, everything
@@ -21,7 +21,7 @@ ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
 async def judge(log: Log, clock: Any) -> Judged:
     """Return the records and totals. All records of the log must be closed."""
     await assert_books_balance(log)
-    rows = [as_json(record) for record in await everything(log) if record is not None]
+    rows = [record_to_json(record) for record in await everything(log) if record is not None]
     assert log.closed_below(AI_TELEMETRY) == log.next_number(AI_TELEMETRY)
     ledger = await Ledger(new_ledger(), clock=clock).load()
     await ledger.catch_up(log)

@@ -96,7 +96,7 @@ class SharedGateways:
         self._clock.move(seconds)
         if seconds:
             for node in self._nodes:
-                await node.spool.log.follow()
+                await node.spool.log.catch_up()
             await self._nodes[0].spool.log.close_what_is_due()
         await self._nodes[0].counters.release()
 

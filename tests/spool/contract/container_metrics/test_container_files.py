@@ -82,12 +82,12 @@ async def announce(
 
 async def send(files: ContainerFiles, id: str, data: bytes) -> bool:
     """Upload a file as the API does. Return False if its bytes were known."""
-    upload = await files.begin(id)
+    upload = await files.begin_upload(id)
     try:
         await upload.write(data)
         return await upload.finish()
     except BaseException:
-        await upload.drop()
+        await upload.discard_upload()
         raise
 
 
@@ -138,14 +138,14 @@ async def test_a_file_is_announced_uploaded_and_delivered(files: ContainerFiles)
     assert file.state == ANNOUNCED
     assert file.kept is False
     assert await send(files, file.id, b"metrics")
-    [due] = await files.due(FILE, limit=10)
+    [due] = await files.due_files(FILE, limit=10)
     assert await content(files, due.id) == b"metrics"
     assert hashlib.sha256(b"metrics").hexdigest() == due.sha256
     await files.settle([due])
     assert DELIVERED == await state(files, file.id)
-    assert [] == list(await files.due(FILE, limit=10))
-    assert files.sums.number(REFERENCES, FILE) == 1
-    assert files.sums.number(DELIVERED, FILE) == 1
+    assert [] == list(await files.due_files(FILE, limit=10))
+    assert files.sums.sum_term(REFERENCES, FILE) == 1
+    assert files.sums.sum_term(DELIVERED, FILE) == 1
     assert await balanced(files)
 
 
@@ -160,7 +160,7 @@ async def test_a_reference_that_comes_again_changes_nothing(files: ContainerFile
     with pytest.raises(Invalid, match="under its own"):
         await send(files, again.id, b"second")
     assert b"first" == await content(files, id)
-    assert 1 == len(await files.due(FILE, limit=10))
+    assert 1 == len(await files.due_files(FILE, limit=10))
     [elsewhere] = await announce(files, "one.parquet", cluster=OTHER)
     assert id != elsewhere.id
 
@@ -171,7 +171,7 @@ async def test_two_uploads_of_one_file_are_one(files: ContainerFiles) -> None:
     different bytes are refused.
     """
     [file] = await announce(files, "one.parquet")
-    first, second, third = [await files.begin(file.id) for _ in range(3)]
+    first, second, third = [await files.begin_upload(file.id) for _ in range(3)]
     await first.write(b"first")
     await second.write(b"second")
     await third.write(b"second")
@@ -179,7 +179,7 @@ async def test_two_uploads_of_one_file_are_one(files: ContainerFiles) -> None:
     assert await third.finish() is False
     with pytest.raises(Invalid, match="under its own"):
         await first.finish()
-    await first.drop()
+    await first.discard_upload()
     assert b"second" == await content(files, file.id)
     assert files.sums.size == 6
     assert await balanced(files) is True
@@ -210,12 +210,12 @@ async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles
     states = [await state(files, id) for id in (uploaded, announced.id, foreign.id)]
     assert [UPLOADED, ABANDONED, ANNOUNCED] == states
     with pytest.raises(NotThere):
-        await files.begin(announced.id)
+        await files.begin_upload(announced.id)
     [again] = await announce(files, "announced")
     assert announced.id == again.id
     assert await send(files, again.id, b"found") is True
     assert await balanced(files)
-    assert [] == list(await files.untold(limit=10))
+    assert [] == list(await files.unreported_files(limit=10))
 
 
 async def test_a_replay_is_served_from_what_is_kept(files: ContainerFiles) -> None:
@@ -224,14 +224,14 @@ async def test_a_replay_is_served_from_what_is_kept(files: ContainerFiles) -> No
     counts as delivered again.
     """
     id = await put(files, "one.parquet", b"metrics")
-    await files.settle(await files.due(FILE, limit=10))
-    await files.ask(CLUSTER, ["one.parquet", "one.parquet"], AGENT)
-    [due] = await files.due(FILE, limit=10)
+    await files.settle(await files.due_files(FILE, limit=10))
+    await files.request_again(CLUSTER, ["one.parquet", "one.parquet"], AGENT)
+    [due] = await files.due_files(FILE, limit=10)
     assert due.id == id
     assert await content(files, due.id) == b"metrics"
     await files.settle([due])
-    assert list(await files.due(FILE, limit=10)) == []
-    assert files.sums.number(REPLAYED, FILE) == 1
+    assert list(await files.due_files(FILE, limit=10)) == []
+    assert files.sums.sum_term(REPLAYED, FILE) == 1
     assert await balanced(files)
 
 
@@ -244,32 +244,32 @@ async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(
     """
     for name in ("first", "second"):
         await put(files, name, b"metrics")
-    await files.settle(await files.due(FILE, limit=10))
+    await files.settle(await files.due_files(FILE, limit=10))
     clock.move(8 * 24 * HOUR)
-    await files.retain(has_upstream=True)
+    await files.delete_expired(has_upstream=True)
     assert 0 == files.sums.size
-    await files.ask(CLUSTER, ["first", "second"], AGENT)
-    missing = await files.missing(CLUSTER, key="agent", limit=10)
+    await files.request_again(CLUSTER, ["first", "second"], AGENT)
+    missing = await files.missing_files(CLUSTER, key="agent", limit=10)
     assert {"first", "second"} == {file.reference for file in missing}
-    assert [] == list(await files.missing(CLUSTER, key="another", limit=10))
-    assert [] == list(await files.missing(OTHER, key="agent", limit=10))
+    assert [] == list(await files.missing_files(CLUSTER, key="another", limit=10))
+    assert [] == list(await files.missing_files(OTHER, key="agent", limit=10))
     [first] = [file for file in missing if file.reference == "first"]
     assert await send(files, first.id, b"metrics again")
     assert 1 == await files.abandon(CLUSTER, {"second": "purged"}, AGENT)
-    [untold] = await files.untold(limit=10)
+    [untold] = await files.unreported_files(limit=10)
     assert untold.reference == "second"
     assert untold.problem == "purged"
-    await files.told([untold])
-    assert list(await files.untold(limit=10)) == []
-    assert list(await files.missing(CLUSTER, key="agent", limit=9)) == []
-    assert [first.id] == [file.id for file in await files.due(FILE, limit=10)]
+    await files.mark_reported([untold])
+    assert list(await files.unreported_files(limit=10)) == []
+    assert list(await files.missing_files(CLUSTER, key="agent", limit=9)) == []
+    assert [first.id] == [file.id for file in await files.due_files(FILE, limit=10)]
     assert await balanced(files)
 
 
 async def test_a_replay_of_what_is_unknown_is_abandoned(files: ContainerFiles) -> None:
     """The upstream stops its requests once it learns that Tollhouse does not have the file."""
-    await files.ask(CLUSTER, ["never-seen"], AGENT)
-    [untold] = await files.untold(limit=10)
+    await files.request_again(CLUSTER, ["never-seen"], AGENT)
+    [untold] = await files.unreported_files(limit=10)
     assert untold.reference == "never-seen"
     assert untold.state == ABANDONED
     assert await balanced(files)
@@ -281,11 +281,11 @@ async def test_a_damaged_file_is_asked_of_its_sender(files: ContainerFiles) -> N
     await files.contents.remove([id])
     with pytest.raises(FileNotFoundError):
         await content(files, id)
-    [due] = await files.due(FILE, limit=1)
+    [due] = await files.due_files(FILE, limit=1)
     await files.set_damaged(due, "gone")
     assert await state(files, id) == DAMAGED
-    assert list(await files.due(FILE, limit=1)) == []
-    [missing] = await files.missing(CLUSTER, key="agent", limit=10)
+    assert list(await files.due_files(FILE, limit=1)) == []
+    [missing] = await files.missing_files(CLUSTER, key="agent", limit=10)
     assert await send(files, missing.id, b"metrics")
     assert await state(files, id) == UPLOADED
     assert await balanced(files) is True
@@ -297,12 +297,12 @@ async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles)
         upload = await files.begin_remote_write(CLUSTER, AGENT, request='{"type": "x"}')
         await upload.write(b"samples")
         assert is_new == await upload.finish()
-    [due] = await files.due(REMOTE_WRITE, limit=10)
+    [due] = await files.due_files(REMOTE_WRITE, limit=10)
     assert due.request == '{"type": "x"}'
     assert await content(files, due.id) == b"samples"
     await files.settle([due])
     assert files.sums.size == 0
-    assert files.sums.number(DELIVERED, REMOTE_WRITE) == 1
+    assert files.sums.sum_term(DELIVERED, REMOTE_WRITE) == 1
     assert await balanced(files)
 
 
@@ -314,10 +314,10 @@ async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) ->
     upload = await files.begin_remote_write(CLUSTER, AGENT, request="{}")
     await upload.write(b"samples")
     await upload.finish()
-    [due] = await files.due(REMOTE_WRITE, limit=10)
+    [due] = await files.due_files(REMOTE_WRITE, limit=10)
     await files.settle([due])
     assert b"samples" == await content(files, due.id)
-    found = await files.rows.select(container_rows.READABLE, now=0.0, limit=9)
+    found = await files.rows.select_files(container_rows.READABLE, now=0.0, limit=9)
     assert [each.state for each in found] == [DELIVERED]
     assert await balanced(files) is True
 
@@ -325,17 +325,17 @@ async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) ->
 async def test_the_newest_status_takes_the_place_of_the_one_before(files: ContainerFiles) -> None:
     """A delivery of the old status does not settle the new one, which is still sent."""
     await files.put_status(CLUSTER, "status", AGENT, request="", body=b"started")
-    old = await files.due(STATUS, limit=10)
+    old = await files.due_files(STATUS, limit=10)
     await files.put_status(CLUSTER, "status", AGENT, request="", body=b"ok")
     await files.settle(old)
-    [due] = await files.due(STATUS, limit=10)
+    [due] = await files.due_files(STATUS, limit=10)
     assert b"ok" == due.body
     await files.settle([due])
-    assert files.sums.number(SUPERSEDED, STATUS) == 1
-    assert files.sums.number(DELIVERED, STATUS) == 1
-    taken = [await files.status_taken(CLUSTER, key=key) for key in ("agent", "another")]
+    assert files.sums.sum_term(SUPERSEDED, STATUS) == 1
+    assert files.sums.sum_term(DELIVERED, STATUS) == 1
+    taken = [await files.has_newest_status(CLUSTER, key=key) for key in ("agent", "another")]
     assert taken == [True, False]
-    assert await files.status_taken(OTHER, key="agent") is False
+    assert await files.has_newest_status(OTHER, key="agent") is False
     assert await balanced(files)
 
 
@@ -355,7 +355,7 @@ async def test_delivered_files_of_a_cluster_make_room_and_waiting_ones_do_not(op
     """At the limit, the oldest delivered files are deleted. Waiting files are never deleted."""
     files = (await open_files(max_cluster_bytes=2048)).container_files
     first = await put(files, "first", b"x" * 1024)
-    await files.settle(await files.due(FILE, limit=1))
+    await files.settle(await files.due_files(FILE, limit=1))
     second, third = [await put(files, name, b"x" * 1024) for name in ("second", "third")]
     assert [False, True, True] == await kept(files, first, second, third)
     [file] = await announce(files, "fourth")
@@ -370,7 +370,7 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
     """Delivered files are deleted before an upload is refused for the total limit."""
     files = (await open_files(max_bytes=4096)).container_files
     spent = await put(files, "spent", b"x" * 1024)
-    await files.settle(await files.due(FILE, limit=1))
+    await files.settle(await files.due_files(FILE, limit=1))
     await put(files, "waits", b"x" * 2047)
     await put(files, "fits", b"x")
     [file] = await announce(files, "over")
@@ -383,7 +383,7 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
     await put(files, "of a third", b"x" * 512, by=ContainerSender(key="third"))
     assert [False] == await kept(files, spent)
     again = await ContainerSums.read(files.rows, files.settings)  # read the sums again, as after a restart
-    assert {"agent": 2048, "stranger": 1024, "third": 512} == files.sums.waiting == again.waiting
+    assert {"agent": 2048, "stranger": 1024, "third": 512} == files.sums.waiting_bytes == again.waiting_bytes
     assert 3584 == files.sums.size == again.size
     assert await balanced(files)
 
@@ -397,10 +397,10 @@ async def test_the_fullest_key_makes_room(open_files: Opener, clock: MovedClock)
     older = await put(files, "older", b"x" * 1024, by=STRANGER)
     clock.move(1)
     first = await put(files, "first", b"x" * 1024)
-    await files.settle(await files.due(FILE, limit=9))
+    await files.settle(await files.due_files(FILE, limit=9))
     clock.move(1)
     second = await put(files, "second", b"x" * 1024)
-    await files.settle(await files.due(FILE, limit=9))
+    await files.settle(await files.due_files(FILE, limit=9))
     await put(files, "new", b"x" * 1500, by=STRANGER)
     assert [True, False, True] == await kept(files, older, first, second)
 
@@ -417,11 +417,11 @@ async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener
     other = ContainerSender(key="other")
     await announce(files, "three", by=other)
     clock.move(2 * HOUR)
-    await files.retain(has_upstream=True)
-    assert 3 == files.sums.number(UNUSED, FILE)
+    await files.delete_expired(has_upstream=True)
+    assert 3 == files.sums.sum_term(UNUSED, FILE)
     await announce(files, "four", "five")
-    assert files.sums.known == 2
-    assert files.sums.number(REFERENCES, FILE) == 5
+    assert files.sums.row_count == 2
+    assert files.sums.sum_term(REFERENCES, FILE) == 5
     assert await balanced(files)
 
 
@@ -434,9 +434,9 @@ async def test_without_an_upstream_files_are_kept_for_their_time(
     """
     id = await put(files, "one.parquet", b"metrics")
     clock.move(8 * 24 * HOUR)
-    await files.retain(has_upstream=True)
+    await files.delete_expired(has_upstream=True)
     assert UPLOADED == await state(files, id)
-    await files.retain(has_upstream=False)
+    await files.delete_expired(has_upstream=False)
     assert await state(files, id) == EXPIRED
     assert files.sums.size == 0
     assert await balanced(files)
@@ -446,7 +446,7 @@ async def test_an_operator_discards_what_waits(files: ContainerFiles) -> None:
     id = await put(files, "one.parquet", b"metrics")
     assert DISCARDED == (await files.discard(id)).state
     assert files.sums.size == 0
-    assert list(await files.due(FILE, limit=1)) == []
+    assert list(await files.due_files(FILE, limit=1)) == []
     assert await send(files, id, b"metrics") is False
     with pytest.raises(NotAllowed):
         await files.discard(id)
@@ -458,15 +458,15 @@ async def test_an_operator_discards_what_waits(files: ContainerFiles) -> None:
 async def test_what_did_not_leave_waits(files: ContainerFiles, clock: MovedClock) -> None:
     """A failed file waits until its retry time, with the reason."""
     await put(files, "one.parquet", b"metrics")
-    [file] = await files.due(FILE, limit=1)
+    [file] = await files.due_files(FILE, limit=1)
     await files.postpone(file, "400 no", not_before=clock.now() + 60)
-    assert [] == list(await files.due(FILE, limit=1))
+    assert [] == list(await files.due_files(FILE, limit=1))
     clock.move(61)
-    [file] = await files.due(FILE, limit=1)
+    [file] = await files.due_files(FILE, limit=1)
     assert "400 no" == file.problem
     # The retry time is too late, because a clock that was ahead has set it.
     await files.postpone(file, "400 no", not_before=clock.now() + 5 * 3600)
-    assert 1 == len(await files.due(FILE, limit=1))
+    assert 1 == len(await files.due_files(FILE, limit=1))
 
 
 async def test_a_wrong_number_in_the_books_is_found(files: ContainerFiles) -> None:
@@ -474,7 +474,7 @@ async def test_a_wrong_number_in_the_books_is_found(files: ContainerFiles) -> No
     stored = files.rows
     await put(files, "one.parquet", b"metrics")
     await stored.write([], [], [BookChange(kind=FILE, term=UPLOADED, n=1)])
-    assert {(FILE, UPLOADED): (2, 0)}.items() <= (await stored.books()).items()
+    assert {(FILE, UPLOADED): (2, 0)}.items() <= (await stored.counts_by_term()).items()
     [imbalance] = (await files.verify()).imbalances
     assert "file: the accounting has uploaded = 2, but the recount has 1" == imbalance
 
@@ -483,33 +483,34 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
     stored = files.rows
     id = await put(files, "one.parquet", b"metrics")
     file = await stored.find(id)
-    await stored.confirm()  # after this call, the write is final
-    assert {"one.parquet": file} == await stored.named(FILE, CLUSTER, ["one.parquet", "other"])
+    await stored.wait_until_durable()  # after this call, the write is final
+    assert {"one.parquet": file} == await stored.files_by_reference(FILE, CLUSTER, ["one.parquet", "other"])
     found = {
-        which: await stored.select(which, kind=FILE, now=1e12, limit=9) for which in container_rows.SELECTIONS
+        which: await stored.select_files(which, kind=FILE, now=1e12, limit=9)
+        for which in container_rows.SELECTIONS
     }
     assert {container_rows.DUE: [file], container_rows.UNSENT: [file]} == {
         which: list(rows) for which, rows in found.items() if rows
     }
     assert file is not None
     for since, shown in ((file.uploaded_at or 0.0, [file]), (file.announced_at + HOUR, [])):
-        assert shown == list(await stored.select(container_rows.READABLE, now=since, limit=9))
+        assert shown == list(await stored.select_files(container_rows.READABLE, now=since, limit=9))
     assert {(FILE, UPLOADED): 1} == await stored.count()
     held = HeldFiles(identity=CLUSTER, key="agent", open=1, bytes=7, waiting_bytes=7)
-    assert [held] == await stored.held()
+    assert [held] == await stored.held_files()
     waiting = WaitingFiles(files=1, bytes=7, oldest=file.uploaded_at)
-    assert waiting == await stored.waiting() == await files.waiting()
-    [cluster] = await stored.clusters()
+    assert waiting == await stored.waiting_files() == await files.waiting_files()
+    [cluster] = await stored.cluster_files()
     assert cluster.identity == CLUSTER
     assert cluster.waiting == 1
     assert cluster.bytes == 7
-    assert [cluster] == list(await files.stats())
+    assert [cluster] == list(await files.cluster_files())
     query = ListQuery(sort=SortField("announced_at"), order=ASCENDING, identity="id", limit=5)
     assert [file] == (await stored.page(query)).rows == (await files.page(query)).rows
     await files.settle([file])
-    assert [replace(held, open=0, waiting_bytes=0)] == await stored.held()
+    assert [replace(held, open=0, waiting_bytes=0)] == await stored.held_files()
     spent = {
-        key: await stored.select(container_rows.SPENT, now=1e12, key=key, limit=9)
+        key: await stored.select_files(container_rows.SPENT, now=1e12, key=key, limit=9)
         for key in ("", "agent", "x")
     }
     assert {"": 1, "agent": 1, "x": 0} == {key: len(found) for key, found in spent.items()}
@@ -534,7 +535,7 @@ async def test_what_a_kill_left_without_its_row_is_taken_up(tmp_path: Path, cloc
 
     storage = await open_storage(options, engine="sqlite")
     files = storage.container_files
-    due = {one.id: one for one in await files.due(FILE, limit=10)}
+    due = {one.id: one for one in await files.due_files(FILE, limit=10)}
     assert {lost, kept} == set(due)
     assert due[lost].reference == "lost"
     assert row.sha256 == due[lost].sha256
@@ -558,7 +559,7 @@ async def test_a_backup_holds_the_files_that_wait(tmp_path: Path, clock: MovedCl
     backups.put_in_place(backups.unpack(backup, manifest, restored), restored)
     storage = await open_storage(replace(options, directory=restored), engine="sqlite")
     files = storage.container_files
-    assert [id] == [file.id for file in await files.due(FILE, limit=10)]
+    assert [id] == [file.id for file in await files.due_files(FILE, limit=10)]
     assert await content(files, id) == b"metrics"
     assert await balanced(files) is True
     await storage.close()

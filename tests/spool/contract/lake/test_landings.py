@@ -28,13 +28,13 @@ async def closed_storage(options: StorageOptions) -> AsyncIterator[Storage]:
 
 
 async def one_due(storage: Storage) -> Delivery:
-    await storage.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+    await storage.deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
     await add(storage.log, call(1), call(2), call(3))
     return await next_due(storage)
 
 
 async def next_due(storage: Storage) -> Delivery:
-    delivery = await storage.deliveries.due(ROUTE, now=0.0, max_records=2)
+    delivery = await storage.deliveries.take_due(ROUTE, now=0.0, max_records=2)
     assert delivery is not None
     return delivery
 
@@ -47,13 +47,13 @@ async def test_a_manifest_is_kept_with_its_settlement(closed_storage: Storage) -
     """A manifest is found by route and number only after its delivery is settled."""
     storage = closed_storage
     delivery = await one_due(storage)
-    landings = storage.small.of(LANDINGS)
-    assert [] == await landings.landed(ROUTE, after=0, most=10)
+    landings = storage.small.open_table(LANDINGS)
+    assert [] == await landings.landings_after(ROUTE, after=0, most=10)
     await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery, b"one")))
-    assert [landing(delivery, b"one")] == await landings.landed(ROUTE, after=0, most=10)
-    assert landing(delivery, b"one") == await landings.before(ROUTE, delivery.last + 1)
-    assert await landings.before(ROUTE, delivery.first) is None
-    assert [(ROUTE, 1)] == await landings.routes()
+    assert [landing(delivery, b"one")] == await landings.landings_after(ROUTE, after=0, most=10)
+    assert landing(delivery, b"one") == await landings.landing_before(ROUTE, delivery.last + 1)
+    assert await landings.landing_before(ROUTE, delivery.first) is None
+    assert [(ROUTE, 1)] == await landings.routes_with_counts()
 
 
 async def test_whoever_lost_a_delivery_keeps_no_manifest(closed_storage: Storage) -> None:
@@ -66,16 +66,16 @@ async def test_whoever_lost_a_delivery_keeps_no_manifest(closed_storage: Storage
     assert delivery.last == again.last
     await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery)))
     assert 1 == storage.deliveries.fenced
-    assert [] == await storage.small.of(LANDINGS).landed(ROUTE, after=0, most=10)
+    assert [] == await storage.small.open_table(LANDINGS).landings_after(ROUTE, after=0, most=10)
 
 
 async def test_all_routes_have_the_edition_of_the_log(closed_storage: Storage) -> None:
     """The edition is eight hex digits. It is equal for all record numbers and all routes."""
-    landings = closed_storage.small.of(LANDINGS)
-    (edition,) = await landings.editions(ROUTE, 1)
+    landings = closed_storage.small.open_table(LANDINGS)
+    (edition,) = await landings.find_or_begin_editions(ROUTE, 1)
     assert 8 == len(bytes.fromhex(edition)) * 2
-    assert [edition] == await landings.editions(ROUTE, 10**9)
-    assert [edition] == await landings.editions("other/ai-telemetry", 5)
+    assert [edition] == await landings.find_or_begin_editions(ROUTE, 10**9)
+    assert [edition] == await landings.find_or_begin_editions("other/ai-telemetry", 5)
 
 
 async def test_a_copy_begins_another_edition(closed_storage: Storage, options: StorageOptions) -> None:
@@ -84,22 +84,22 @@ async def test_a_copy_begins_another_edition(closed_storage: Storage, options: S
         pytest.skip("nothing is restored into memory")
     storage = closed_storage
     delivery = await one_due(storage)
-    landings = storage.small.of(LANDINGS)
-    (before,) = await landings.editions(ROUTE, delivery.first)
+    landings = storage.small.open_table(LANDINGS)
+    (before,) = await landings.find_or_begin_editions(ROUTE, delivery.first)
     after = await landings.begin_edition()
-    assert [before] == await landings.editions(ROUTE, delivery.first)
-    assert [after, before] == await landings.editions(ROUTE, delivery.last + 1)
-    assert [after] == await landings.editions("other/ai-telemetry", 1)
+    assert [before] == await landings.find_or_begin_editions(ROUTE, delivery.first)
+    assert [after, before] == await landings.find_or_begin_editions(ROUTE, delivery.last + 1)
+    assert [after] == await landings.find_or_begin_editions("other/ai-telemetry", 1)
     # This edition begins after the restore of a backup that is older than all deliveries.
     again = await landings.begin_edition()
-    assert [again, before, after] == await landings.editions(ROUTE, delivery.last + 1)
-    assert [before, after] == await landings.editions(ROUTE, delivery.first)
+    assert [again, before, after] == await landings.find_or_begin_editions(ROUTE, delivery.last + 1)
+    assert [before, after] == await landings.find_or_begin_editions(ROUTE, delivery.first)
 
 
 async def test_a_lake_gets_nothing_again(closed_storage: Storage) -> None:
     storage = closed_storage
     delivery = await one_due(storage)
-    await storage.small.of(LANDINGS).editions(ROUTE, delivery.first)
+    await storage.small.open_table(LANDINGS).find_or_begin_editions(ROUTE, delivery.first)
     with pytest.raises(NotAllowed, match="lake"):
         await storage.deliveries.replay(ROUTE, since=0.0, until=10.0**10, dry_run=False)
 
@@ -109,6 +109,6 @@ async def test_a_dropped_route_forgets_its_manifests(closed_storage: Storage) ->
     storage = closed_storage
     delivery = await one_due(storage)
     await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery)))
-    await storage.deliveries.declare([])
-    await storage.deliveries.drop(ROUTE)
-    assert [] == await storage.small.of(LANDINGS).routes()
+    await storage.deliveries.set_routes([])
+    await storage.deliveries.delete_route(ROUTE)
+    assert [] == await storage.small.open_table(LANDINGS).routes_with_counts()

@@ -63,7 +63,7 @@ async def test_an_id_that_was_accepted_twice_is_found(open_spool: Opener, clock:
 
 def unidentified() -> tuple[Record, Identity]:
     record = Inference(id=b"", source="otel", start_time=NOON * NS)
-    known_as = identity.of_call(record)
+    known_as = identity.call_identity(record)
     assert not known_as.certain
     record.id = known_as.id
     return record, known_as

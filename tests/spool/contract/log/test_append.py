@@ -244,7 +244,7 @@ async def test_local_servers_reuse_short_ids(log: Log) -> None:
             input_tokens=50 + number % 7,
             output_tokens=number % 11,
         )
-        known_as = identity.of_call(record, response_id=f"chatcmpl-{number % 999}")
+        known_as = identity.call_identity(record, response_id=f"chatcmpl-{number % 999}")
         record.id = known_as.id
         batch.append((record, known_as))
 
@@ -263,7 +263,7 @@ async def test_a_short_id_is_known_within_the_neighbour_steps(log: Log, seconds:
 
     def reported(at: int) -> tuple[Inference, Identity]:
         record = Inference(id=b"", source="x", start_time=at * NS, input_tokens=1, output_tokens=1)
-        known_as = identity.of_call(record, response_id="chatcmpl-7")
+        known_as = identity.call_identity(record, response_id="chatcmpl-7")
         record.id = known_as.id
         return record, known_as
 

@@ -58,10 +58,10 @@ async def test_who_told_calls_is_kept_with_them(
     assert {OF_ALICE: clock.now(), AGAIN: clock.now()} == found
     assert {OF_BOB: first} == dict(await spool.heard.find([BOB, caller_digest("session", "carol")]))
 
-    assert 0 == await spool.heard.forget(first)
-    assert 0 < await spool.heard.forget(clock.now())
+    assert 0 == await spool.heard.delete_old(first)
+    assert 0 < await spool.heard.delete_old(clock.now())
     assert {OF_ALICE: clock.now(), AGAIN: clock.now()} == dict(await spool.heard.find([ALICE]))
-    assert 0 < await spool.heard.forget(clock.now() + 1)
+    assert 0 < await spool.heard.delete_old(clock.now() + 1)
     assert not await spool.heard.find([ALICE, BOB])
 
 
@@ -101,7 +101,7 @@ async def test_a_key_that_makes_up_senders_pushes_out_its_own(tmp_path: Path) ->
             "INSERT INTO heard (at, key, count, senders) VALUES (?, ?, ?, ?)", rows
         )
     )
-    assert 2 * STEP + 1 - 100 == await spool.heard.forget(NOON)
+    assert 2 * STEP + 1 - 100 == await spool.heard.delete_old(NOON)
     await spool.close()
     spool = await open_files(tmp_path, clock)
     newest = caller_digest("session", str(2 * STEP - 1))

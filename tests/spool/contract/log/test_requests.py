@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from spool.errors import KeyReused, Stale
-from spool.identity import Identity, RequestNames, of_item, of_request
+from spool.identity import Identity, RequestNames, build_request_names, request_item_id
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
@@ -18,7 +18,7 @@ from tests.spool.contract.examples import NOON, assert_books_balance, everything
 
 
 def names(body: str, key: str = "k1") -> RequestNames:
-    return of_request("sender", "/sum", key, body.encode())
+    return build_request_names("sender", "/sum", key, body.encode())
 
 
 def operation(value: str, id: bytes, at: float = NOON) -> UnitCostOperation:
@@ -31,7 +31,7 @@ def operation(value: str, id: bytes, at: float = NOON) -> UnitCostOperation:
 async def send(log: Log, *values: str, key: str = "k1", at: float = NOON, is_repeat: bool = False) -> Receipt:
     """Send one request with a sum for each value."""
     request = names(" ".join(values), key)
-    ids = [of_item(request, place) for place in range(len(values))]
+    ids = [request_item_id(request, place) for place in range(len(values))]
     operations = [operation(value, id, at) for value, id in zip(values, ids, strict=True)]
     submission = Submission(
         topic=UNIT_COST, received=len(values), records=operations, identities=[Identity(id) for id in ids],

@@ -32,7 +32,9 @@ def wide(number: int) -> tuple[Inference, Identity]:
 async def deliver(spool: Spool, route: str, clock: MovedClock, records: int = 10_000) -> int:
     """Settle everything that is due on a route and return the number of records."""
     delivered = 0
-    while (delivery := await spool.deliveries.due(route, now=clock.now(), max_records=records)) is not None:
+    while (
+        delivery := await spool.deliveries.take_due(route, now=clock.now(), max_records=records)
+    ) is not None:
         await spool.deliveries.settle(delivery, Settlement(delivered=delivery.count))
         delivered += delivery.count
     return delivered
@@ -95,7 +97,7 @@ async def test_what_a_required_route_needs_is_never_deleted(open_spool: Opener, 
     Undelivered entries are stored at any age. Delivered entries are deleted after retention and count as retired.
     """
     spool = await open_spool(retention=100, late_window=0)
-    await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
+    await spool.deliveries.set_routes([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     await add(spool.log, call(1))
     clock.move(1000)
     assert 0 == await spool.log.retain()
@@ -130,7 +132,7 @@ async def test_full_is_refused_and_comes_back_by_itself(open_spool: Opener, cloc
     before the retention ends.
     """
     spool = await open_spool(max_bytes=2 << 20)
-    await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
+    await spool.deliveries.set_routes([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     refused = await fill(spool)
     assert not (await spool.log.stats()).writable
     assert refused == len(await everything(spool.log))
@@ -149,7 +151,7 @@ async def test_full_is_refused_and_comes_back_by_itself(open_spool: Opener, cloc
 async def test_an_optional_route_gives_up_its_oldest(open_spool: Opener, clock: MovedClock) -> None:
     """A route with `required = false` never fills the spool. Its oldest records are skipped and counted."""
     spool = await open_spool(max_bytes=2 << 20)
-    await spool.deliveries.declare(
+    await spool.deliveries.set_routes(
         [RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY, required=False)]
     )
 

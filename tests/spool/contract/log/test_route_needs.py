@@ -13,7 +13,7 @@ from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.delivery_rows import PostgresRoutes
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
-from spool.sqlite.deliveries.delivery_rows import needed_from, skip_below
+from spool.sqlite.deliveries.delivery_rows import lowest_needed, skip_below
 from tests.exporters.spools import Spooled, calls
 
 REQUIRED = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
@@ -25,7 +25,7 @@ class Needs:
     """The queries that the log makes to the deliveries, with the deliveries of one engine."""
 
     spooled: Spooled
-    needed_from: Callable[[str], Awaitable[int | None]]
+    lowest_needed: Callable[[str], Awaitable[int | None]]
     skip_below: Callable[[str, int], Awaitable[int]]
 
 
@@ -37,7 +37,7 @@ async def needs(spooled: Spooled) -> Needs:
         database = deliveries._database
 
         async def needed(topic: str) -> int | None:
-            return await database.transaction(lambda connection: needed_from(connection, topic))
+            return await database.transaction(lambda connection: lowest_needed(connection, topic))
 
         async def skip(topic: str, number: int) -> int:
             return await database.transaction(lambda connection: skip_below(connection, topic, number))
@@ -47,7 +47,7 @@ async def needs(spooled: Spooled) -> Needs:
         shared, routes = deliveries._database, PostgresRoutes(deliveries._database)
 
         async def needed(topic: str) -> int | None:
-            return await shared.transaction(lambda connection: routes.needed_from(connection, topic))
+            return await shared.transaction(lambda connection: routes.lowest_needed(connection, topic))
 
         async def skip(topic: str, number: int) -> int:
             skipped = await shared.transaction(
@@ -59,7 +59,7 @@ async def needs(spooled: Spooled) -> Needs:
 
 
 async def taken(needs: Needs, spec: RouteSpec, max_records: int) -> Delivery:
-    delivery = await needs.spooled.deliveries.due(spec.name, now=0, max_records=max_records)
+    delivery = await needs.spooled.deliveries.take_due(spec.name, now=0, max_records=max_records)
     assert delivery is not None
     return delivery
 
@@ -68,33 +68,33 @@ async def test_a_topic_without_a_route_is_distinguished(needs: Needs) -> None:
     """
     If a topic has no route, the result is None. If all routes of a topic may skip entries, the topic needs none.
     """
-    assert None is await needs.needed_from(AI_TELEMETRY)
-    await needs.spooled.deliveries.declare([OPTIONAL])
+    assert None is await needs.lowest_needed(AI_TELEMETRY)
+    await needs.spooled.deliveries.set_routes([OPTIONAL])
     assert [NOBODY_NEEDS, None] == [
-        await needs.needed_from(AI_TELEMETRY),
-        await needs.needed_from(USAGE_EVENTS),
+        await needs.lowest_needed(AI_TELEMETRY),
+        await needs.lowest_needed(USAGE_EVENTS),
     ]
 
 
 async def test_the_lowest_open_number_of_a_required_route_is_needed(needs: Needs) -> None:
     """Open deliveries count and settled ones do not. An orphaned route still needs its queue."""
-    await needs.spooled.deliveries.declare([REQUIRED, OPTIONAL])
-    assert 1 == await needs.needed_from(AI_TELEMETRY)
+    await needs.spooled.deliveries.set_routes([REQUIRED, OPTIONAL])
+    assert 1 == await needs.lowest_needed(AI_TELEMETRY)
     first, second = await taken(needs, REQUIRED, 5), await taken(needs, REQUIRED, 5)
     await needs.spooled.deliveries.settle(first, Settlement(delivered=5))
-    assert 6 == await needs.needed_from(AI_TELEMETRY)
+    assert 6 == await needs.lowest_needed(AI_TELEMETRY)
     await needs.spooled.deliveries.settle(second, Settlement(delivered=5))
-    await needs.spooled.deliveries.declare([])
-    assert 11 == await needs.needed_from(AI_TELEMETRY)
+    await needs.spooled.deliveries.set_routes([])
+    assert 11 == await needs.lowest_needed(AI_TELEMETRY)
 
 
 async def test_a_dead_letter_needs_no_entry(needs: Needs) -> None:
     """A dead letter stores its record itself, also for a retry."""
-    await needs.spooled.deliveries.declare([REQUIRED])
+    await needs.spooled.deliveries.set_routes([REQUIRED])
     await needs.spooled.deliveries.set_aside(await taken(needs, REQUIRED, 1), error="400", status="400")
-    (letter,) = await needs.spooled.deliveries.dead()
+    (letter,) = await needs.spooled.deliveries.dead_letters()
     assert 1 == await needs.spooled.deliveries.dead_retry([letter.id])
-    assert 2 == await needs.needed_from(AI_TELEMETRY)
+    assert 2 == await needs.lowest_needed(AI_TELEMETRY)
 
 
 async def test_only_optional_routes_skip(needs: Needs) -> None:
@@ -102,7 +102,7 @@ async def test_only_optional_routes_skip(needs: Needs) -> None:
     Numbers that an optional route loses count as skipped, within deliveries and beyond. A required
     route keeps all.
     """
-    await needs.spooled.deliveries.declare([REQUIRED, OPTIONAL])
+    await needs.spooled.deliveries.set_routes([REQUIRED, OPTIONAL])
     settled, waiting, straddling = [await taken(needs, OPTIONAL, 5) for _ in range(3)]
     await needs.spooled.deliveries.settle(settled, Settlement(delivered=5))
     for delivery in (waiting, straddling):
@@ -118,7 +118,7 @@ async def test_only_optional_routes_skip(needs: Needs) -> None:
 
 async def test_what_was_skipped_in_mid_air_is_counted_once(needs: Needs) -> None:
     """The answer to a delivery that was skipped while in flight changes nothing."""
-    await needs.spooled.deliveries.declare([OPTIONAL])
+    await needs.spooled.deliveries.set_routes([OPTIONAL])
     delivery = await taken(needs, OPTIONAL, 10)
     assert 20 == await needs.skip_below(AI_TELEMETRY, 21)
     await needs.spooled.deliveries.settle(delivery, Settlement(delivered=10))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 import spool.sqlite
 from spool.identity import Identity
 from spool.ledger.verdicts import verdict_of
-from spool.record import AI_TELEMETRY, Correction, Inference, Record, as_json
+from spool.record import AI_TELEMETRY, Correction, Inference, Record, record_to_json
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
@@ -146,8 +146,8 @@ async def test_the_shadow_says_who_counts_it(
     assert second.input_tokens == 7
     assert second.shadow is True
     assert first.id == second.counted_by
-    assert first.id.hex() == as_json(second)["counted_by"]
-    assert "counted_by" not in as_json(first)
+    assert first.id.hex() == record_to_json(second)["counted_by"]
+    assert "counted_by" not in record_to_json(first)
     assert 1 == observed.terms["bridged", "litellm"]
     assert 1 == observed.terms["conflict", "otel/kong"]
 

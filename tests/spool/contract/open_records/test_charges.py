@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spool.record import Correction, Inference, Record, as_json
+from spool.record import Correction, Inference, Record, record_to_json
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import (
@@ -64,7 +64,7 @@ async def test_a_late_amount_is_a_correction(open_spool: Opener, clock: MovedClo
     clock.move(11)
     _, correction = await everything(log)
     assert isinstance(correction, Correction)
-    shown = as_json(correction)
+    shown = record_to_json(correction)
     assert shown["cost"] == "0"
     assert shown["charges"] == {"EUR": "1.25"}
     assert shown["charges_before"] == {}

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spool.sqlite.in_memory
-from spool.identity import below
+from spool.identity import add_span_above
 from spool.ledger.sums import Dimensions, HourlySums
 from spool.log import duplicates
 from spool.log.pending_spans import RUN
 from spool.log.planning.corrections import MOST
 from spool.postgres.log.store import PostgresPlanReader
-from spool.record import AI_TELEMETRY, Correction, Record, as_json, counted_cost
+from spool.record import AI_TELEMETRY, Correction, Record, counted_cost, record_to_json
 from spool.settings import SpoolSettings
 from spool.sqlite.log.store import SqlitePlanReader
 from tests.moved_clock import MovedClock
@@ -72,7 +72,7 @@ async def test_late_usage_counts(open_spool: Opener, clock: MovedClock, observed
     record, correction = await everything(log)
     assert first[0] == record
     assert isinstance(correction, Correction)
-    shown = as_json(correction)
+    shown = record_to_json(correction)
     assert ("correction", record.id.hex(), "kong", "late_usage") == tuple(
         shown[name] for name in ("kind", "corrects", "source", "reason")
     )
@@ -110,13 +110,13 @@ async def test_a_correction_that_cannot_be_read_is_not_made_again(
     clock.move(11)
     known = (await log.stats()).duplicate_ids
     for reader in (SqlitePlanReader, PostgresPlanReader):
-        read = reader.record
+        read = reader.read_record
 
         def without_corrections(self: Any, topic: str, number: int, read: Any = read) -> Record | None:
             found: Record | None = read(self, topic, number)
             return None if isinstance(found, Correction) else found
 
-        monkeypatch.setattr(reader, "record", without_corrections)
+        monkeypatch.setattr(reader, "read_record", without_corrections)
     await add(log, call(1, cost="0.7", cost_source="reported"))
     assert known == (await log.stats()).duplicate_ids
     assert 1 == len(corrections(await everything(log)))
@@ -138,7 +138,7 @@ async def test_corrections_of_several_sources_compose(open_spool: Opener, clock:
     clock.move(11)
 
     found = corrections(await everything(log))
-    assert ["0.2", "0.05"] == [as_json(one)["cost"] for one in found]
+    assert ["0.2", "0.05"] == [record_to_json(one)["cost"] for one in found]
     assert [(None, 10), (10, 10)] == [(one.before.output_tokens, one.after.output_tokens) for one in found]
     assert 1 == (await topic_terms(log))["conflict"]
     await assert_books_balance(log)
@@ -164,7 +164,7 @@ async def test_a_final_cost_holds(open_spool: Opener, clock: MovedClock) -> None
     assert "0.4" == opened.cost  # type: ignore[union-attr]
     found = corrections(late)
     assert [("0.2", "final_cost"), ("-0.5", "not_billed")] == [
-        (as_json(one)["cost"], one.reason) for one in found
+        (record_to_json(one)["cost"], one.reason) for one in found
     ]
     assert 0 == (await topic_terms(log)).get("conflict", 0)
     await assert_books_balance(log)
@@ -290,7 +290,7 @@ async def test_a_late_span_of_an_agent_gives_its_run_to_a_closed_call(
     log = (await open_spool(hold=hold)).log
     trace, agent = f"{1:032x}", f"{2:016x}"
     record, known_as = call(1, trace_id=trace, span_id=f"{3:016x}")
-    await add(log, (record, below(known_as, agent)), heard_by="key")
+    await add(log, (record, add_span_above(known_as, agent)), heard_by="key")
     clock.move(hold + 1)
     for _ in range(2):
         await add(log, heard_by="key", steps=[(trace, agent, None, RUN, None)])

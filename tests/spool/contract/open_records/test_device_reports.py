@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from spool.identity import Identity, of_response
+from spool.identity import Identity, response_call_id
 from spool.log.amendments import TOKENS
 from spool.log.planning.device_reports import ADDED, DECIDED, OF_RECORD, OWNER
 from spool.record import DEVICE_KEYS, NS, Correction, Inference
@@ -228,8 +228,8 @@ async def test_a_device_makes_no_two_calls_one(
     log = (await open_spool(hold=HOLD_S)).log
     for number, order in enumerate(permutations(range(3))):
         answers = [f"msg_{number:020}{each}" for each in range(2)]
-        requests = [of_response(f"req_{number:020}{each}") for each in range(2)]
-        ids = [of_response(answer) for answer in answers]
+        requests = [response_call_id(f"req_{number:020}{each}") for each in range(2)]
+        ids = [response_call_id(answer) for answer in answers]
         both = [
             call(1, **SERVER, request_id=answer, input_tokens=100 if is_equal else 100 + each)[0]
             for each, answer in enumerate(answers)
@@ -324,7 +324,7 @@ async def test_two_gateways_count_the_same(
                 nodes[0] = await open_node(stack, schema, settings, clock, observed)
         clock.move(HOLD_S + 1)
         for node in nodes:
-            await node.log.follow()
+            await node.log.catch_up()
             await judge(node.log, is_open=not pause_s)
 
 

@@ -15,7 +15,7 @@ import pytest
 import spool.sqlite
 from spool.errors import SpoolFull
 from spool.log import duplicates
-from spool.record import Correction, Record, as_json
+from spool.record import Correction, Record, record_to_json
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener, Spool, open_node
@@ -231,7 +231,7 @@ async def test_a_restart_knows_the_calls_of_the_last_hour(restarted: Start, cloc
     await add(log, late())
     clock.move(HOLD_S + 1)
     [correction] = await corrected(log)
-    assert "0.5" == as_json(correction)["cost"]
+    assert "0.5" == record_to_json(correction)["cost"]
     await assert_books_balance(log)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import spool.sqlite
-from spool.identity import OF_SERVICE, Identity, of_nested
+from spool.identity import OF_SERVICE, Identity, build_nesting
 from spool.record import NS, Correction, Inference, Record
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
@@ -39,7 +39,7 @@ def nested(
     fields = {"request_model": "claude-haiku-4-5", **fields}
     record, known_as = call(number, start_time=times[0], end_time=times[1], **fields)
     assert isinstance(record, Inference)
-    return record, known_as._replace(nesting=of_nested(record, [process], *times, is_inner=is_inner))
+    return record, known_as._replace(nesting=build_nesting(record, [process], *times, is_inner=is_inner))
 
 
 def by_sdk(number: int, start: float = 0.1, end: float = 0.9, **fields: Any) -> Report:

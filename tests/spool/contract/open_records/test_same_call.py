@@ -24,7 +24,7 @@ from spool.ledger.sums import COUNTS, HourlySums
 from spool.ledger.verdicts import verdict_of
 from spool.log import duplicates
 from spool.log.planning.corrections import MOST
-from spool.record import Correction, Inference, Record, as_json
+from spool.record import Correction, Inference, Record, record_to_json
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.rounds import examples
@@ -124,7 +124,7 @@ async def test_the_later_of_two_closed_records_is_taken_back(
     assert isinstance(second, Inference)
     assert isinstance(gained, Correction)
     assert isinstance(reversed_, Correction)
-    shown = as_json(reversed_)
+    shown = record_to_json(reversed_)
     assert ("same_call", "claude_platform", second.id.hex(), first.id.hex(), "-0.5", -100, -10) == tuple(
         shown[name]
         for name in ("reason", "source", "corrects", "counted_by", "cost", "input_tokens", "output_tokens")
@@ -241,7 +241,7 @@ async def test_a_late_error_is_an_error(open_spool: Opener, clock: MovedClock) -
     await add(log, told(1, status="error"), told(2, status="cached"), told(2, status="cached"))
     clock.move(HOLD_S + 1)
     assert {"error": 1, "cached": 1} == (await totals(log)).calls
-    assert ["0", "-0.5"] == [as_json(each)["cost"] for each in corrections(await everything(log))]
+    assert ["0", "-0.5"] == [record_to_json(each)["cost"] for each in corrections(await everything(log))]
     await assert_books_balance(log)
 
 

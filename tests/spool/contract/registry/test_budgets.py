@@ -27,7 +27,7 @@ from gateway.money.budgets.declared import (
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.listing import ListQuery, SortField
 from spool.registry.audit import AuditRow
-from spool.registry.documents import replaced
+from spool.registry.documents import replace_fields
 from spool.registry.insights import Draft, Finding
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
@@ -63,7 +63,7 @@ async def view(registry: Registry, name: str = "search") -> str:
 
 
 async def create(registry: Registry, view_id: str, *, most: int = 10, **fields: Any) -> SpendBudget:
-    draft = replaced(DRAFT, view=ViewName(id=view_id), **fields)
+    draft = replace_fields(DRAFT, view=ViewName(id=view_id), **fields)
     return await registry.table(BudgetTable).create(draft, known=KNOWN, most=most, actor=ADA)
 
 
@@ -198,7 +198,7 @@ async def test_an_evaluation_is_kept_as_a_whole(open_registry: RegistryOpener, c
     with pytest.raises(Invalid):
         await registry.table(BudgetTable).keep(lambda _: broken)
     assert await registry.table(BudgetTable).alerts(made.id) == []
-    assert await registry.notices.waiting() == []
+    assert await registry.notices.waiting_notifications() == []
     await registry.table(BudgetTable).keep(lambda _: found)
     await registry.table(BudgetTable).keep(
         lambda kept: found if asdict(found.alerts[0]) in map(asdict, kept.alerts.values()) else broken
@@ -206,7 +206,7 @@ async def test_an_evaluation_is_kept_as_a_whole(open_registry: RegistryOpener, c
     await registry.close()
     registry = await open_registry()
     assert [found.alerts[0]] == await registry.table(BudgetTable).alerts(made.id)
-    assert ["costs", "oncall"] == [each.channel for each in await registry.notices.waiting()]
+    assert ["costs", "oncall"] == [each.channel for each in await registry.notices.waiting_notifications()]
     query = ListQuery(sort=SortField("title"), order="asc", identity="id", limit=5)
     assert ["Budget"] == [each.title for each in (await registry.insights.page(query)).rows]
 

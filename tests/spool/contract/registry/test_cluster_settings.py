@@ -71,9 +71,9 @@ async def test_settings_apply_from_the_first_report(registry: Registry, clock: M
     await registry.cluster_settings.change(MILL, EVERY, actor=ADA)
     assert [] == table.all()
     account, region, name = MILL
-    await table.report(ReportedCluster(account=account, region=region, name=name))
+    await table.store_report(ReportedCluster(account=account, region=region, name=name))
     [cluster] = table.all()
-    assert cluster == table.named(*MILL)
+    assert cluster == table.find_by_name(*MILL)
     assert (cluster.display_name, cluster.enabled) == ("Mill", False)
     version = table.version
     changed = await table.change(ID, ClusterChange(enabled=True), ADA)
@@ -168,7 +168,7 @@ async def test_default_settings_stay_only_if_the_cluster_reports_what_it_runs(re
     await table.change(MILL, ClusterChange(config={}), actor=ADA)
     assert {} == dict(table.all())
     await table.change(MILL, ClusterChange(config={"x_a": 1}), actor=ADA)
-    await registry.cluster_configs.report(ID, applied="v", failed="", wanted="v", there=[ID])
+    await registry.cluster_configs.store_report(ID, applied="v", failed="", wanted="v", there=[ID])
     await table.change(MILL, ClusterChange(config={}), actor=ADA)
     assert [ID] == list(table.all())
 

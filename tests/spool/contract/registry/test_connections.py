@@ -95,6 +95,6 @@ async def test_an_id_has_a_form(open_registry: RegistryOpener) -> None:
         with pytest.raises(Invalid):
             await table.create(DRAFT, id=id, most=10, actor=ADA)
     for _ in range(2):
-        await table.establish("c/1", replace(DRAFT, name="of the configuration"), actor=ADA)
+        await table.add_configured("c/1", replace(DRAFT, name="of the configuration"), actor=ADA)
     assert 1 == len(table.all())
     assert "x" * 128 == (await table.create(DRAFT, id="x" * 128, most=10, actor=ADA)).id

@@ -158,9 +158,9 @@ async def test_a_registry_has_the_tables_that_it_was_opened_with(open_registry: 
     """The registry finds names and creators of rows in declared tables as it does in its own tables."""
     racks = await Racks.of(open_registry)
     await racks.create("a", "Poems", actor=FLEET)
-    assert racks.registry.name_of("rack", "a") == "Poems"
-    assert racks.registry.name_of("rack", "b") is None
-    held = await racks.registry.held()
+    assert racks.registry.document_name("rack", "a") == "Poems"
+    assert racks.registry.document_name("rack", "b") is None
+    held = await racks.registry.row_counts_by_maker()
     assert held["racks.max"] == {"fleet": 1, "": 0}
     assert held["notes"] == {"": 0}
     with pytest.raises(KeyError):

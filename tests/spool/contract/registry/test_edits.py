@@ -48,11 +48,11 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
         NamespaceDraft(name="n", description=""), id="space", most=9, actor=ADA
     )
     insight = await registry.insights.create(Draft(title="t", description="d", category="c"), actor=ADA)
-    note = await registry.insights.comment(insight.id, "first", actor=ADA)
+    note = await registry.insights.add_comment(insight.id, "first", actor=ADA)
     await registry.operators.add("eve@example.com", role="viewer", password="a long password", actor=ADA)
     await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
     [saving] = await registry.recommendations.all()
-    [remark] = await registry.recommendations.comment(saving.id, ["first"], actor=ADA)
+    [remark] = await registry.recommendations.add_comments(saving.id, ["first"], actor=ADA)
     return {
         "key": lambda by: registry.keys.edit(
             key.name, description="new", labels={"team": "search"}, actor=by
@@ -77,7 +77,7 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
             saving.id, remark.id, "second", actor=by
         ),
         "type": lambda by: registry.recommendations.change_type("retries", {"enabled": False}, actor=by),
-        "notes": lambda by: registry.org_context.set("new", actor=by),
+        "notes": lambda by: registry.org_context.set_text("new", actor=by),
     }
 
 

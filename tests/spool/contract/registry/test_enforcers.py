@@ -20,11 +20,11 @@ def reading(at: float, count: int = 2) -> EnforcerReading:
 async def test_gateways_and_restarts_share_readings(open_registry: RegistryOpener) -> None:
     """A failure and a clock that went back keep the readings. A reading of the same time replaces the first."""
     first, second = [await open_registry() for _ in range(2)]
-    await first.enforcers.keep("a", EnforcerState(last_success=2.0), reading(2.0))
-    await second.enforcers.keep("a", EnforcerState(last_success=1.0), reading(1.0))
-    await second.enforcers.keep("b", EnforcerState(last_success=1.0), reading(1.0))
-    await first.enforcers.keep("a", EnforcerState(last_success=2.0), reading(2.0, 3))
-    await first.enforcers.keep("a", EnforcerState(reason="refused", last_success=2.0, next_at=7.0))
+    await first.enforcers.store_attempt("a", EnforcerState(last_success=2.0), reading(2.0))
+    await second.enforcers.store_attempt("a", EnforcerState(last_success=1.0), reading(1.0))
+    await second.enforcers.store_attempt("b", EnforcerState(last_success=1.0), reading(1.0))
+    await first.enforcers.store_attempt("a", EnforcerState(last_success=2.0), reading(2.0, 3))
+    await first.enforcers.store_attempt("a", EnforcerState(reason="refused", last_success=2.0, next_at=7.0))
     for gateway in (first, second):
         await gateway.close()
     registry = await open_registry()
@@ -48,6 +48,6 @@ async def test_both_maxima(
     registry = await open_registry()
     times = [float(at) for at in range(5)]
     for at in times:
-        await registry.enforcers.keep("a", EnforcerState(), reading(at))
+        await registry.enforcers.store_attempt("a", EnforcerState(), reading(at))
     assert times[-kept:] == [each.at for each in await registry.enforcers.readings("a")]
     assert kept == len(await registry._changes.read(lambda rows: rows.documents(enforcers.KIND)))

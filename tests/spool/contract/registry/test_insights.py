@@ -134,7 +134,7 @@ async def test_what_is_found_no_more_is_not_open(insights: Insights, status: str
 async def test_what_was_left_open_by_an_earlier_release_is_closed(insights: Insights) -> None:
     """An earlier release left an insight open whose finding is gone and that no person has changed."""
     await insights.look(found("spike:a"))
-    [kept] = await insights.table.found()
+    [kept] = await insights.table.detector_insights()
     await insights.registry._changes.change(lambda rows: rows.put_insights([replace(kept, present=False)]))
     await insights.look()
     assert "addressed" == (await insights.all())["spike:a"].status
@@ -146,7 +146,7 @@ async def test_what_is_over_and_nobodys_goes(insights: Insights) -> None:
     Insights are deleted after ninety days, unless a person changed or wrote them or they are still found.
     """
     await insights.look(found("spike:gone"), found("spike:commented"), found("spike:still"))
-    await insights.table.comment((await insights.all())["spike:commented"].id, "why?", actor=ADA)
+    await insights.table.add_comment((await insights.all())["spike:commented"].id, "why?", actor=ADA)
     await insights.table.create(Draft(title="by hand"), actor=ADA)
     await insights.look(found("spike:still"))
     insights.clock.move(KEPT_S - 1200)
@@ -165,7 +165,7 @@ async def test_deleted_and_still_true(insights: Insights) -> None:
     """
     await insights.look(found("spike:a"))
     before = (await insights.all())["spike:a"]
-    comment = await insights.table.comment(before.id, "noise", actor=ADA)
+    comment = await insights.table.add_comment(before.id, "noise", actor=ADA)
     assert (before.id, [comment.id]) == await insights.table.delete(before.id, actor=ADA)
     await insights.look(found("spike:a"))
     after = (await insights.all())["spike:a"]
@@ -178,12 +178,12 @@ async def test_deleted_and_still_true(insights: Insights) -> None:
 async def test_a_deleted_comment(insights: Insights) -> None:
     """Deleting a comment keeps the other comments, and no later comment gets its number."""
     id = (await insights.table.create(Draft(title="t"), actor=ADA)).id
-    one, two = [await insights.table.comment(id, text, actor=ADA) for text in ("one", "two")]
+    one, two = [await insights.table.add_comment(id, text, actor=ADA) for text in ("one", "two")]
     await insights.table.delete_comment(id, two.id, actor=ADA)
     assert [one] == list(await insights.table.comments(id))
     with pytest.raises(NotThere, match="no comment with this id"):
         await insights.table.delete_comment(id, two.id, actor=ADA)
-    assert two.id != (await insights.table.comment(id, "three", actor=ADA)).id
+    assert two.id != (await insights.table.add_comment(id, "three", actor=ADA)).id
 
 
 async def test_a_change_that_is_refused_changes_nothing(insights: Insights) -> None:
@@ -210,9 +210,9 @@ async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(NotAllowed, match="limit of 2 insights"):
         await insights.table.create(Draft(title="three"), actor=ADA)
     assert Merged(new=0, again=0, reopened=0, gone=0, left_out=1) == await insights.look(found("spike:a"))
-    await insights.table.comment(insight.id, "first", actor=ADA)
+    await insights.table.add_comment(insight.id, "first", actor=ADA)
     with pytest.raises(NotAllowed, match="at most 1 comments"):
-        await insights.table.comment(insight.id, "second", actor=ADA)
+        await insights.table.add_comment(insight.id, "second", actor=ADA)
 
 
 async def test_amounts_are_plain_decimals(insights: Insights) -> None:
@@ -228,7 +228,7 @@ async def test_they_survive_a_restart(open_registry: RegistryOpener) -> None:
     """Status and comments of an insight are stored before the answer."""
     registry = await open_registry()
     insight = await registry.insights.create(Draft(title="t"), status="on_hold", actor=ADA)
-    comment = await registry.insights.comment(insight.id, "soon", actor=ADA)
+    comment = await registry.insights.add_comment(insight.id, "soon", actor=ADA)
     await registry.close()
     registry = await open_registry()
     assert replace(insight, touched=True) == await registry.insights.get(insight.id)
@@ -269,14 +269,14 @@ async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) ->
     """
     table = insights.table
     draft = Draft(title="Spike", description="o3 doubled", category="spend")
-    first = await table.log(draft, actor=ADA)
+    first = await table.find_or_add(draft, actor=ADA)
     await table.change(first.id, status="ignored", actor=ADA)
-    again = await table.log(draft, actor=ADA)
+    again = await table.find_or_add(draft, actor=ADA)
     assert first.id == again.id
     assert again.status == "ignored"
-    assert first.id != (await table.log(replace(draft, description="o3 tripled"), actor=ADA)).id
+    assert first.id != (await table.find_or_add(replace(draft, description="o3 tripled"), actor=ADA)).id
     await table.delete(first.id, actor=ADA)
-    assert "new" == (await table.log(draft, actor=ADA)).status
+    assert "new" == (await table.find_or_add(draft, actor=ADA)).status
     created = [row for row in await audit_rows(insights.registry) if row.action == "insight.create"]
     assert 3 == len(created)
 
@@ -284,10 +284,10 @@ async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) ->
 async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the limit, a new insight is refused, but a known insight is still returned."""
     monkeypatch.setattr(tables, "MAX_INSIGHTS", 1)
-    one = await insights.table.log(Draft(title="one"), actor=ADA)
+    one = await insights.table.find_or_add(Draft(title="one"), actor=ADA)
     with pytest.raises(NotAllowed, match="1 insights"):
-        await insights.table.log(Draft(title="two"), actor=ADA)
-    assert one == await insights.table.log(Draft(title="one"), actor=ADA)
+        await insights.table.find_or_add(Draft(title="two"), actor=ADA)
+    assert one == await insights.table.find_or_add(Draft(title="one"), actor=ADA)
 
 
 @pytest.mark.every_engine
@@ -342,13 +342,13 @@ async def test_what_an_insight_is_about_follows_what_was_found(insights: Insight
     about = Concerned(include={"team": ("search", "")}, exclude={"user": ("ada",)})
     await insights.look(found("spike:a"))
     await insights.table.create(Draft(title="a note"), actor=ADA)
-    [before] = await insights.table.found()
+    [before] = await insights.table.detector_insights()
     await insights.look(replace(found("spike:a"), concerns=about))
-    [after] = await insights.table.found()
-    assert before.concerned is None
-    assert after.concerned == about
+    [after] = await insights.table.detector_insights()
+    assert before.decoded_concerns is None
+    assert after.decoded_concerns == about
     assert before.last_updated == after.last_updated
     await insights.look()
-    [gone] = await insights.table.found()
-    assert gone.concerned == about
+    [gone] = await insights.table.detector_insights()
+    assert gone.decoded_concerns == about
     assert gone.present is False

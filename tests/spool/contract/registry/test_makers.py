@@ -41,7 +41,9 @@ async def views(registry: Registry) -> tuple[Make, Delete]:
 
 async def budgets(registry: Registry) -> tuple[Make, Delete]:
     draft = ViewDraft(name="all", principal_dimension="model")
-    view = registry.views.named("all") or await registry.views.create(draft, known=KNOWN, most=1, actor=ADA)
+    view = registry.views.find_by_name("all") or await registry.views.create(
+        draft, known=KNOWN, most=1, actor=ADA
+    )
 
     async def make(name: str, by: Actor) -> str:
         draft = NewBudget(name=name, view=ViewName(id=view.id), default_amount="5")
@@ -78,7 +80,7 @@ async def namespaces(registry: Registry) -> tuple[Make, Delete]:
 
 async def insights(registry: Registry) -> tuple[Make, Delete]:
     async def make(name: str, by: Actor) -> str:
-        return (await registry.insights.log(Draft(title=name), actor=by)).id
+        return (await registry.insights.find_or_add(Draft(title=name), actor=by)).id
 
     async def delete(id: str) -> None:
         await registry.insights.delete(id, actor=ADA)
@@ -146,13 +148,13 @@ async def test_a_key_that_logs_insights_leaves_room_for_findings(registry: Regis
     """
     Detectors' findings are stored, however many insights an assistant logs. Known words are still returned.
     """
-    first = await registry.insights.log(Draft(title="0"), actor=FLEET)
-    await registry.insights.log(Draft(title="1"), actor=FLEET)
+    first = await registry.insights.find_or_add(Draft(title="0"), actor=FLEET)
+    await registry.insights.find_or_add(Draft(title="1"), actor=FLEET)
     with pytest.raises(NotAllowed):
-        await registry.insights.log(Draft(title="2"), actor=FLEET)
+        await registry.insights.find_or_add(Draft(title="2"), actor=FLEET)
     with pytest.raises(NotAllowed):
         await registry.insights.create(Draft(title="2"), actor=FLEET)
-    assert first == await registry.insights.log(Draft(title="0"), actor=FLEET)
+    assert first == await registry.insights.find_or_add(Draft(title="0"), actor=FLEET)
     merged = await registry.insights.merge(
         [Finding(key="spike:a", draft=Draft(title="a"))], looked_for=["spike"]
     )
@@ -166,12 +168,12 @@ async def test_a_key_that_comments_leaves_room_for_another(registry: Registry) -
     await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
     [saving] = await registry.recommendations.all()
     for text in ("one", "two"):
-        await registry.insights.comment(insight.id, text, actor=FLEET)
+        await registry.insights.add_comment(insight.id, text, actor=FLEET)
     with pytest.raises(NotAllowed, match="a key gets at most half"):
-        await registry.insights.comment(insight.id, "three", actor=FLEET)
+        await registry.insights.add_comment(insight.id, "three", actor=FLEET)
     with pytest.raises(NotAllowed, match="a key gets at most half"):
-        await registry.recommendations.comment(saving.id, ["one", "two", "three"], actor=FLEET)
-    await registry.recommendations.comment(saving.id, ["one", "two"], actor=FLEET)
+        await registry.recommendations.add_comments(saving.id, ["one", "two", "three"], actor=FLEET)
+    await registry.recommendations.add_comments(saving.id, ["one", "two"], actor=FLEET)
     for actor in (OTHER, ADA):
-        await registry.insights.comment(insight.id, "seen", actor=actor)
-        await registry.recommendations.comment(saving.id, ["seen"], actor=actor)
+        await registry.insights.add_comment(insight.id, "seen", actor=actor)
+        await registry.recommendations.add_comments(saving.id, ["seen"], actor=actor)

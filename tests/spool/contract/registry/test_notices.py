@@ -52,7 +52,7 @@ async def test_a_notice_is_stored_for_each_channel(open_registry: RegistryOpener
     registry = await open_registry()
     await registry.notices.add([NOTICE, replace(NOTICE, id="a")], ["mail", "chat"])
     await registry.close()
-    waiting = await (await open_registry()).notices.waiting()
+    waiting = await (await open_registry()).notices.waiting_notifications()
     assert [("chat", 1, "bgt_1"), ("chat", 2, "a"), ("mail", 1, "bgt_1"), ("mail", 2, "a")] == [
         (each.channel, each.number, each.notice.id) for each in waiting
     ]
@@ -66,7 +66,7 @@ async def test_a_notice_that_is_known_changes_nothing(registry: Registry) -> Non
     await registry.notices.add([NOTICE, NOTICE], ["mail"])
     await registry.notices.add([replace(NOTICE, title="other words")], ["mail", "chat"])
     assert [("chat", "other words"), ("mail", NOTICE.title)] == [
-        (each.channel, each.notice.title) for each in await registry.notices.waiting()
+        (each.channel, each.notice.title) for each in await registry.notices.waiting_notifications()
     ]
 
 
@@ -82,7 +82,7 @@ async def test_a_change_that_fails_tells_nobody(registry: Registry) -> None:
 
     with pytest.raises(ValueError):
         await registry._changes.change(fail)
-    assert [] == await registry.notices.waiting()
+    assert [] == await registry.notices.waiting_notifications()
 
 
 async def test_too_many_that_wait(registry: Registry) -> None:
@@ -94,8 +94,8 @@ async def test_too_many_that_wait(registry: Registry) -> None:
         [replace(NOTICE, id=str(number)) for number in range(MAX_WAITING + 1)], ["mail"]
     )
     await registry.notices.add([NOTICE], ["chat"])
-    assert MAX_WAITING + 1 == len(await registry.notices.waiting())
-    [over] = await registry.notices.over()
+    assert MAX_WAITING + 1 == len(await registry.notices.waiting_notifications())
+    [over] = await registry.notices.finished_notifications()
     assert over.channel == "mail"
     assert str(MAX_WAITING) == over.notice.id
     assert over.state == FAILED
@@ -136,7 +136,7 @@ async def test_what_became_of_a_notification_is_kept(
     """
     registry = await open_registry()
     await registry.notices.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
-    a, b, c, d = await registry.notices.waiting()
+    a, b, c, d = await registry.notices.waiting_notifications()
     await registry.notices.update([replace(d, attempts=2, not_before=5.5, reached=("x@y",), message=4)])
     await registry.notices.update(
         [replace(a, state=SENT), replace(b, state=FAILED, error="no"), replace(c, state=SENT)]
@@ -144,12 +144,14 @@ async def test_what_became_of_a_notification_is_kept(
     await registry.notices.update([replace(a, state=FAILED)])
     await registry.close()
     again = (await open_registry()).notices
-    assert [replace(d, attempts=2, not_before=5.5, reached=("x@y",), message=4)] == await again.waiting()
+    assert [
+        replace(d, attempts=2, not_before=5.5, reached=("x@y",), message=4)
+    ] == await again.waiting_notifications()
     assert [("a", SENT, ""), ("b", FAILED, "no"), ("c", SENT, "")] == [
-        (each.notice.id, each.state, each.error) for each in await again.over()
+        (each.notice.id, each.state, each.error) for each in await again.finished_notifications()
     ]
-    assert {clock.now()} == {each.settled for each in await again.over()}
-    assert {"mail": ChannelCounts(waiting=1, sent=2, failed=1)} == await again.counts()
+    assert {clock.now()} == {each.settled for each in await again.finished_notifications()}
+    assert {"mail": ChannelCounts(waiting=1, sent=2, failed=1)} == await again.channel_counts()
 
 
 async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) -> None:
@@ -158,18 +160,18 @@ async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) 
     registry do not change it.
     """
     table = (registry := await open_registry()).notices
-    seen = [await table.changes("mail")]
+    seen = [await table.change_count("mail")]
     await table.add([NOTICE], ["mail"])
-    seen.append(await table.changes("mail"))
-    [waiting] = await table.waiting()
+    seen.append(await table.change_count("mail"))
+    [waiting] = await table.waiting_notifications()
     await table.retry([waiting.id], actor=ADA)
-    seen.append(await table.changes("mail"))
+    seen.append(await table.change_count("mail"))
     await table.update([replace(waiting, state=SENT)])
-    seen.append(await table.changes("mail"))
+    seen.append(await table.change_count("mail"))
     assert sorted(set(seen)) == seen
     await table.add([NOTICE], ["chat"])
     await registry.insights.create(Draft(title="x"), actor=ADA)
-    assert seen[-1] == await table.changes("mail")
+    assert seen[-1] == await table.change_count("mail")
 
 
 async def test_by_hand(registry: Registry) -> None:
@@ -179,7 +181,7 @@ async def test_by_hand(registry: Registry) -> None:
     """
     table = registry.notices
     await table.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
-    a, b, c, d = await table.waiting()
+    a, b, c, d = await table.waiting_notifications()
     await table.update(
         [replace(a, state=SENT), replace(b, state=FAILED, error="no", attempts=9, reached=("x@y",))]
     )
@@ -187,11 +189,12 @@ async def test_by_hand(registry: Registry) -> None:
     assert 1 == await table.discard([d.id, a.id], actor=ADA)
     assert 3 == await table.retry([a.id, b.id, c.id, d.id], actor=ADA)
     assert [("c", 1, 0.0, ()), ("b", 0, 0.0, ("x@y",)), ("d", 0, 0.0, ())] == [
-        (each.notice.id, each.attempts, each.not_before, each.reached) for each in await table.waiting()
+        (each.notice.id, each.attempts, each.not_before, each.reached)
+        for each in await table.waiting_notifications()
     ]
     with pytest.raises(NotThere):
         await table.retry([c.id, "mail:nobody"], actor=ADA)
-    assert c.id == (await table.test(replace(NOTICE, id="c"), "mail", actor=ADA)).id
+    assert c.id == (await table.add_test_notice(replace(NOTICE, id="c"), "mail", actor=ADA)).id
     rows = await registry.audit_page(ListQuery(sort=SortField("id"), order="asc", identity="id", limit=50))
     assert [
         ("notification.discard", "mail", {"count": 1, "notices": ["d"]}),
@@ -208,17 +211,17 @@ async def test_what_is_over_is_forgotten_in_time(
     """
     table = (await open_registry()).notices
     await table.add([replace(NOTICE, id=id) for id in "abcde"], ["mail"])
-    for each in (await table.waiting())[:4]:
+    for each in (await table.waiting_notifications())[:4]:
         await table.update([replace(each, state=SENT)])
         clock.move(1)
     monkeypatch.setattr(notices, "MAX_OVER", 3)
-    await table.trim()
-    assert ["b", "c", "d"] == [each.notice.id for each in await table.over()]
+    await table.delete_old()
+    assert ["b", "c", "d"] == [each.notice.id for each in await table.finished_notifications()]
     clock.move(KEPT_S - 3)
-    await table.trim()
-    assert ["c", "d"] == [each.notice.id for each in await table.over()]
-    assert ["e"] == [each.notice.id for each in await table.waiting()]
-    assert 4 == (await table.counts())["mail"].sent
+    await table.delete_old()
+    assert ["c", "d"] == [each.notice.id for each in await table.finished_notifications()]
+    assert ["e"] == [each.notice.id for each in await table.waiting_notifications()]
+    assert 4 == (await table.channel_counts())["mail"].sent
 
 
 async def test_channels_are_told_of_insights_that_open(registry: Registry, clock: MovedClock) -> None:
@@ -237,7 +240,8 @@ async def test_channels_are_told_of_insights_that_open(registry: Registry, clock
     for _ in range(2):
         await registry.insights.merge([parked, idle], looked_for=["x"])
     told = [
-        (each.channel, each.notice.title, each.notice.severity) for each in await registry.notices.waiting()
+        (each.channel, each.notice.title, each.notice.severity)
+        for each in await registry.notices.waiting_notifications()
     ]
     assert [
         ("all", "parked", "critical"),
@@ -245,13 +249,15 @@ async def test_channels_are_told_of_insights_that_open(registry: Registry, clock
         ("keys", "idle", "info"),
         ("urgent", "parked", "critical"),
     ] == told
-    [found] = [each for each in (await registry.notices.waiting()) if each.channel == "urgent"]
+    [found] = [each for each in (await registry.notices.waiting_notifications()) if each.channel == "urgent"]
     clock.move(10)
     id = found.notice.thread.removeprefix("insight ")
     await registry.insights.change(id, status="addressed", actor=ADA)
     clock.move(10)
     await registry.insights.merge([replace(parked, newest=clock.now())], looked_for=["x"])
-    urgent = [each.notice for each in await registry.notices.waiting() if each.channel == "urgent"]
+    urgent = [
+        each.notice for each in await registry.notices.waiting_notifications() if each.channel == "urgent"
+    ]
     assert ["parked", "parked"] == [notice.title for notice in urgent]
     assert 2 == len({notice.id for notice in urgent}) and 1 == len({notice.thread for notice in urgent})
 
@@ -273,16 +279,16 @@ async def test_an_insight_that_becomes_more_severe_is_sent_again(
 
     for severity in ("info", "warning", "info", "warning", "critical", "warning", "critical", ""):
         await look(severity, csv=f"id\n{severity}\n")
-    sent = [each.notice for each in await registry.notices.waiting()]
+    sent = [each.notice for each in await registry.notices.waiting_notifications()]
     assert [("warning", "id\nwarning\n"), ("critical", "id\ncritical\n")] == [
         (notice.severity, notice.csv) for notice in sent
     ]
     assert 1 == len({notice.thread for notice in sent})
-    [insight] = await registry.insights.found()
+    [insight] = await registry.insights.detector_insights()
     assert "info" == insight_severity(insight)
     await registry.insights.change(insight.id, status="on_hold", actor=ADA)
     await look("critical")
-    assert 2 == len(await registry.notices.waiting())
+    assert 2 == len(await registry.notices.waiting_notifications())
 
 
 async def test_channels_of_a_view_are_told_of_its_anomalies(registry: Registry, clock: MovedClock) -> None:
@@ -297,7 +303,7 @@ async def test_channels_of_a_view_are_told_of_its_anomalies(registry: Registry, 
     )
     for _ in range(2):
         await registry.insights.merge([spike], looked_for=["x"])
-    waiting = await registry.notices.waiting()
+    waiting = await registry.notices.waiting_notifications()
     assert [("chat", "view.anomaly"), ("mail", "view.anomaly")] == [
         (each.channel, each.notice.kind) for each in waiting
     ]
@@ -306,7 +312,9 @@ async def test_channels_of_a_view_are_told_of_its_anomalies(registry: Registry, 
     )
     clock.move(60)
     await registry.insights.merge([replace(spike, newest=clock.now())], looked_for=["x"])
-    assert ["chat", "chat", "mail", "mail"] == [each.channel for each in await registry.notices.waiting()]
+    assert ["chat", "chat", "mail", "mail"] == [
+        each.channel for each in await registry.notices.waiting_notifications()
+    ]
 
 
 async def test_a_name_that_no_channel_has_is_refused(open_registry: RegistryOpener) -> None:

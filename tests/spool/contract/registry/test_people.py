@@ -40,7 +40,7 @@ async def came(
 
 async def test_what_is_known_of_a_person_is_kept(registry: Registry) -> None:
     session = await came(registry)
-    [kept] = await registry.operators.sessions()
+    [kept] = await registry.operators.live_sessions()
     assert session == kept
     assert ADA.issuer == kept.issuer
     assert kept.subject == "a1"
@@ -63,7 +63,7 @@ async def test_who_decides_the_role(registry: Registry) -> None:
     assert VIEWER == (await came(registry, replace(ADA, role=ADMIN))).role
     session = await came(registry, replace(ADA, role=ADMIN, decides_role=True))
     assert ADMIN == session.role
-    assert [session] == await registry.operators.sessions()
+    assert [session] == await registry.operators.live_sessions()
 
 
 async def test_names_are_not_taken_over(registry: Registry) -> None:
@@ -72,7 +72,7 @@ async def test_names_are_not_taken_over(registry: Registry) -> None:
     with pytest.raises(AlreadyThere):
         await came(registry, replace(ADA, subject="b2"), takes_accounts=True)
     await registry.operators.change("ada@example.com", disabled=True, actor=ROOT)
-    assert [] == await registry.operators.sessions()
+    assert [] == await registry.operators.live_sessions()
     with pytest.raises(NotAllowed):
         await came(registry)
     [operator] = await registry.operators.all()
@@ -88,7 +88,7 @@ async def test_sessions_have_their_own_end(registry: Registry, clock: MovedClock
     assert long.ends_at - clock.now() == SESSION_LIFE_S
     assert short.ends_at - clock.now() == 60
     clock.move(60)
-    assert [long] == await registry.operators.sessions()
+    assert [long] == await registry.operators.live_sessions()
     ended = [
         await registry.operators.end_sessions_where(lambda one: one.provider_session == "s1", actor=ROOT)
         for _ in range(2)
@@ -114,7 +114,7 @@ async def test_who_is_changed_during_a_sign_in_is_not_signed_in(
         begun.set()
         return gate.wait()
 
-    monkeypatch.setattr(table, "matches", slow)
+    monkeypatch.setattr(table, "is_matching_password", slow)
     signing_in = asyncio.create_task(operators.sign_in("bob@example.com", "a long password", address="here"))
     try:
         await asyncio.to_thread(begun.wait)
@@ -125,5 +125,5 @@ async def test_who_is_changed_during_a_sign_in_is_not_signed_in(
     finally:
         gate.set()
     assert await signing_in is None
-    assert [] == list(await operators.sessions())
+    assert [] == list(await operators.live_sessions())
     assert (await operators.sign_in("root@example.com", "a long password", address="here")) is not None

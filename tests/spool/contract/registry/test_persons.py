@@ -75,12 +75,14 @@ async def test_links_in_any_order_are_the_same_after_a_restart(open_registry: Re
                 by_hand.link(names)
                 assert await link(registry, names) == sum(map(len, by_hand.people))
             case "split" if by_hand.split(names[0]):
-                await registry.persons.split(names[0], actor=ROOT)
+                await registry.persons.split_name(names[0], actor=ROOT)
             case "split":
                 with pytest.raises(NotThere, match="linked with no other name"):
-                    await registry.persons.split(names[0], actor=ROOT)
+                    await registry.persons.split_name(names[0], actor=ROOT)
             case "forget":
-                assert by_hand.forget(names[:2]) == await registry.persons.forget(names[:2], actor=ROOT)
+                assert by_hand.forget(names[:2]) == await registry.persons.delete_people(
+                    names[:2], actor=ROOT
+                )
             case _:
                 await registry.close()
                 registry = await open_registry()
@@ -94,32 +96,32 @@ async def test_another_gateway_knows_a_link(open_registry: RegistryOpener) -> No
         pytest.skip("one process owns the files")
     other = await open_registry()
     await link(registry, ("a", "b"))
-    await other.follow()
+    await other.catch_up()
     assert [("a", "b")] == linked(other)
-    assert other.people.identity("a") == other.people.identity("b")
+    assert other.people.person_identity("a") == other.people.person_identity("b")
 
 
 async def test_every_form_of_a_linked_address_names_the_person(registry: Registry) -> None:
     """An address, its hash, an account and a login are one person. `privacy.emails` may change afterwards."""
     people = registry.people
-    hashed = people.hashed("ann@example.com")
+    hashed = people.hash_address("ann@example.com")
     await link(registry, (hashed, "uuid-1", "ann"))
     for name in ("Ann@Example.com", hashed, "uuid-1", "ann"):
-        assert {hashed, "uuid-1", "ann"} <= set(people.forms(name)), name
-        assert people.identity("ann") == people.identity(name)
-        assert {"user": people.forms(name)} == people.matched({"user": (name,)})
-        assert people.names_of(name) == (hashed, "uuid-1", "ann")
+        assert {hashed, "uuid-1", "ann"} <= set(people.recorded_forms(name)), name
+        assert people.person_identity("ann") == people.person_identity(name)
+        assert {"user": people.recorded_forms(name)} == people.expand_filter({"user": (name,)})
+        assert people.linked_names(name) == (hashed, "uuid-1", "ann")
     assert [hashed, hashed, hashed, "bob"] == [
-        people.shown(each) for each in ("uuid-1", "ann@example.com", "ann", "bob")
+        people.shown_name(each) for each in ("uuid-1", "ann@example.com", "ann", "bob")
     ]
-    assert ("ann",) == people.matched({"team": ("ann",)})["team"]
+    assert ("ann",) == people.expand_filter({"team": ("ann",)})["team"]
     registry.set_emails("drop")
     assert not people.is_dropped("ann@example.com") and people.is_dropped("bob@example.com")
     registry.set_emails(KEEP)
     await link(registry, ("bob@example.com", "bob"))
-    assert "bob@example.com" == people.shown("bob")
+    assert "bob@example.com" == people.shown_name("bob")
     registry.set_emails("hash")
-    assert people.hashed("bob@example.com") == people.shown("bob")
+    assert people.hash_address("bob@example.com") == people.shown_name("bob")
 
 
 async def test_who_watches_links_hears_each_change(registry: Registry) -> None:
@@ -128,17 +130,17 @@ async def test_who_watches_links_hears_each_change(registry: Registry) -> None:
     registry.people.persons.watch(lambda: changes.append(linked(registry)))
     await link(registry, ("a", "b"))
     await link(registry, ("a",), label="Ann")
-    await registry.persons.split("b", actor=ROOT)
+    await registry.persons.split_name("b", actor=ROOT)
     assert [[("a", "b")], []] == changes
     assert [LinkedPerson(names=("a",), label="Ann")] == list(await registry.persons.all())
 
 
 async def test_audit_rows_have_names_of_records_and_no_label(registry: Registry) -> None:
     address = "ann@example.com"
-    await link(registry, ("a", "b", registry.people.hashed(address)), label="Ann Lee")
-    await registry.persons.split("b", actor=ROOT)
-    await registry.persons.split(address, actor=ROOT)
-    await registry.persons.forget(None, actor=ROOT)
+    await link(registry, ("a", "b", registry.people.hash_address(address)), label="Ann Lee")
+    await registry.persons.split_name("b", actor=ROOT)
+    await registry.persons.split_name(address, actor=ROOT)
+    await registry.persons.delete_people(None, actor=ROOT)
     rows = [row for row in await audit_rows(registry) if row.action.startswith("person.")]
     assert {"person.link", "person.split", "person.forget"} == {row.action for row in rows}
     assert "Ann Lee" not in str(rows) and address not in str(rows) and "'b'" in str(rows)
@@ -169,34 +171,38 @@ async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpen
     registry = await open_registry()
     people, ann = registry.people, "ann@example.com"
     ours, laptop, site = (
-        people.stored(ann),
+        people.linked_form(ann),
         hash_under(b"a" * 32, ann),
         hash_under(b"b" * 32, " ANN@example.com "),
     )
     assert 3 == len({ours, laptop, site})
-    join = partial(registry.persons.join, actor=ROOT)
+    join = partial(registry.persons.join_forms, actor=ROOT)
     assert 1 == await join([(ours, laptop)], most=4)
     assert 1 == await join([(ours, laptop, site)], most=4)
     assert 0 == await join([(ours, site), (laptop, ours)], most=4)
-    other, others = people.stored("bob@example.com"), hash_under(b"a" * 32, "bob@example.com")
+    other, others = people.linked_form("bob@example.com"), hash_under(b"a" * 32, "bob@example.com")
     assert 0 == await join([(other, others)], most=4), "a fifth name"
     await registry.close()
     registry = await open_registry()
     assert [(ours, laptop, site)] == linked(registry)
     assert 2 == len([row for row in await audit_rows(registry) if row.action == "person.join"])
-    await registry.persons.split(laptop, actor=ROOT)
-    assert 0 == await registry.persons.join([(ours, laptop, site)], most=4, actor=ROOT)
+    await registry.persons.split_name(laptop, actor=ROOT)
+    assert 0 == await registry.persons.join_forms([(ours, laptop, site)], most=4, actor=ROOT)
     assert [(ours, site)] == linked(registry)
     await link(registry, (ours, laptop))
-    assert 3 == len(registry.people.names_of(ann))
+    assert 3 == len(registry.people.linked_names(ann))
     many = [hash_under(bytes([number]) * 32, ann) for number in range(MAX_LINKED)]
-    assert 0 == await registry.persons.join([(ours, *many)], most=1000, actor=ROOT)
+    assert 0 == await registry.persons.join_forms([(ours, *many)], most=1000, actor=ROOT)
     assert [(ours, site, laptop)] == linked(registry)
 
 
 async def test_an_address_that_records_keep_is_joined(registry: Registry) -> None:
     registry.set_emails(KEEP)
     people, hashed = registry.people, hash_under(b"a" * 32, "ann@example.com")
-    assert 1 == await registry.persons.join([(people.stored("ann@example.com"), hashed)], most=9, actor=ROOT)
-    assert "ann@example.com" == people.shown(hashed)
-    assert 0 == await registry.persons.join([(people.stored("ann@example.com"), hashed)], most=9, actor=ROOT)
+    assert 1 == await registry.persons.join_forms(
+        [(people.linked_form("ann@example.com"), hashed)], most=9, actor=ROOT
+    )
+    assert "ann@example.com" == people.shown_name(hashed)
+    assert 0 == await registry.persons.join_forms(
+        [(people.linked_form("ann@example.com"), hashed)], most=9, actor=ROOT
+    )

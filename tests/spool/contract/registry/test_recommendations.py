@@ -154,7 +154,7 @@ async def test_closed_ones_go_unless_somebody_touched_them(registry: Registry, c
     """Closed recommendations are deleted ninety days after they were last found."""
     await look(registry, SAVING, OTHER)
     kept = next(each.id for each in await registry.recommendations.all() if each.saving.key == OTHER.key)
-    await registry.recommendations.comment(kept, ["ask the vendor"], actor=ADA)
+    await registry.recommendations.add_comments(kept, ["ask the vendor"], actor=ADA)
     await look(registry)
     clock.move(tables.KEPT_S)
     await look(registry)
@@ -171,13 +171,13 @@ async def test_comments(registry: Registry, clock: MovedClock) -> None:
     table = registry.recommendations
     await look(registry, SAVING)
     id = (await only(registry)).id
-    assert [1, 2] == [each.id for each in await table.comment(id, ["one", " two "], actor=ADA)]
+    assert [1, 2] == [each.id for each in await table.add_comments(id, ["one", " two "], actor=ADA)]
     clock.move(5)
     changed = await table.change_comment(id, 2, "second", actor=ADA)
     assert changed.text == "second"
     assert changed.created + 5 == changed.last_updated
     await table.delete_comment(id, 2, actor=ADA)
-    assert [3] == [each.id for each in await table.comment(id, ["three"], actor=ADA)]
+    assert [3] == [each.id for each in await table.add_comments(id, ["three"], actor=ADA)]
     assert [(1, "one"), (3, "three")] == [(each.id, each.text) for each in await table.comments(id)]
     assert [
         "recommendation.comment", "recommendation.comment", "recommendation.comment.change",
@@ -194,7 +194,7 @@ async def test_comments_that_are_refused(registry: Registry) -> None:
     id = (await only(registry)).id
     for call in (
         table.comments("gone"),
-        table.comment("gone", ["x"], actor=ADA),
+        table.add_comments("gone", ["x"], actor=ADA),
         table.change_comment(id, 1, "x", actor=ADA),
         table.delete_comment(id, 1, actor=ADA),
     ):
@@ -202,11 +202,11 @@ async def test_comments_that_are_refused(registry: Registry) -> None:
             await call
     for texts in ([], [" "], ["fine", "x" * 5000]):
         with pytest.raises(Invalid):
-            await table.comment(id, texts, actor=ADA)
+            await table.add_comments(id, texts, actor=ADA)
     with pytest.raises(NotAllowed, match="200 comments"):
-        await table.comment(id, ["x"] * (rules.MAX_COMMENTS + 1), actor=ADA)
+        await table.add_comments(id, ["x"] * (rules.MAX_COMMENTS + 1), actor=ADA)
     assert [] == list(await table.comments(id))
-    assert rules.MAX_COMMENTS == len(await table.comment(id, ["x"] * rules.MAX_COMMENTS, actor=ADA))
+    assert rules.MAX_COMMENTS == len(await table.add_comments(id, ["x"] * rules.MAX_COMMENTS, actor=ADA))
 
 
 async def test_a_type_that_is_switched_off_closes_its_recommendations(registry: Registry) -> None:
@@ -220,7 +220,7 @@ async def test_a_type_that_is_switched_off_closes_its_recommendations(registry: 
     assert off.enabled is False
     assert off.least_savings == "2.50"
     assert off.least_share == "1"
-    assert {TYPE: off} == await table.types()
+    assert {TYPE: off} == await table.changed_types()
     assert not (await only(registry)).is_open
     assert [({"enabled": True}, {"enabled": False})] == [
         (row.before, row.after) for row in await audit_rows(registry) if row.after == {"enabled": False}
@@ -236,4 +236,4 @@ async def test_thresholds_have_rules(open_registry: RegistryOpener, changes: dic
     table = (await open_registry()).recommendations
     with pytest.raises(Invalid):
         await table.change_type(TYPE, changes, actor=ADA)
-    assert {} == await table.types()
+    assert {} == await table.changed_types()

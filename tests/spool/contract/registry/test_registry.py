@@ -89,7 +89,7 @@ async def test_keys_outlive_a_restart(open_registry: RegistryOpener, clock: Move
         actor=ACTOR,
     )
     _, rotated = await registry.keys.rotate("search", overlap_s=60, actor=ACTOR)
-    await registry.keys.accessed({key.id: 5.0, 0: 7.0, 99: 8.0})
+    await registry.keys.store_accesses({key.id: 5.0, 0: 7.0, 99: 8.0})
     [kept] = registry.keys.all()
     await registry.close()
     again = await open_registry()
@@ -104,8 +104,8 @@ async def test_an_access_never_moves_back(open_registry: RegistryOpener) -> None
     """A clock that was set back does not make a key look unused for longer."""
     registry = await open_registry()
     key, _ = await create(registry)
-    await registry.keys.accessed({key.id: 100.0})
-    await registry.keys.accessed({key.id: 50.0})
+    await registry.keys.store_accesses({key.id: 100.0})
+    await registry.keys.store_accesses({key.id: 50.0})
     await registry.keys.edit("search team", description="d", actor=ACTOR)
     await registry.close()
     assert [100.0] == [key.last_accessed for key in (await open_registry()).keys.all()]
@@ -144,8 +144,10 @@ async def test_every_change_is_audited(registry: Registry, clock: MovedClock) ->
     """
     await create(registry)
     await registry.keys.edit("search team", description="d", actor=ACTOR)
-    await registry.note(ACTOR, "route.drop", "archive/ai-telemetry", after={"n": 1})
-    await registry.note_all([AuditedChange(actor=ACTOR, action="device.enrol", target=name) for name in "ab"])
+    await registry.note_change(ACTOR, "route.drop", "archive/ai-telemetry", after={"n": 1})
+    await registry.note_changes(
+        [AuditedChange(actor=ACTOR, action="device.enrol", target=name) for name in "ab"]
+    )
     rows = await audit_rows(registry)
     actions = ["key.create", "key.edit", "route.drop", "device.enrol", "device.enrol"]
     assert [row.action for row in rows] == actions
@@ -174,12 +176,12 @@ async def test_the_life_of_an_operator(open_registry: RegistryOpener) -> None:
     await registry.close()
     again = await open_registry()
     assert [added] == list(await again.operators.all())
-    assert signed_in[1] == await again.operators.session(signed_in[0])
+    assert signed_in[1] == await again.operators.find_and_extend_session(signed_in[0])
     await again.operators.add("root@example.com", role=ADMIN, password=PASSWORD, actor=ACTOR)
     changed = await again.operators.change("ADA@example.com", role=ADMIN, actor=ACTOR)
     assert changed.role == ADMIN
     assert await again.operators.get("ada@example.com") == changed
-    assert await again.operators.session(signed_in[0]) is None
+    assert await again.operators.find_and_extend_session(signed_in[0]) is None
     await again.operators.remove("ada@example.com", actor=ACTOR)
     with pytest.raises(NotThere):
         await again.operators.get("ada@example.com")
@@ -194,61 +196,66 @@ async def test_what_an_account_signed_in_ends_with_it(open_registry: RegistryOpe
     operators = registry.operators
     await operators.add(ADA, role=ADMIN, password=PASSWORD, actor=ACTOR)
     as_ada = Actor(ADA, "::1")
-    unused = await operators.link(role=ADMIN, actor=as_ada, account=ADA)
-    followed = await operators.follow(
-        await operators.link(role=ADMIN, actor=as_ada, account=ADA), address="::2"
+    unused = await operators.create_link(role=ADMIN, actor=as_ada, account=ADA)
+    followed = await operators.use_link(
+        await operators.create_link(role=ADMIN, actor=as_ada, account=ADA), address="::2"
     )
-    other = await operators.follow(await operators.link(role=ADMIN, actor=ACTOR), address="::3")
+    other = await operators.use_link(await operators.create_link(role=ADMIN, actor=ACTOR), address="::3")
     own = await operators.sign_in(ADA, PASSWORD, address="::1")
     assert own and followed and other
     await registry.close()
     operators = (await open_registry()).operators
-    assert {own[1], followed[1], other[1]} == set(await operators.sessions())
+    assert {own[1], followed[1], other[1]} == set(await operators.live_sessions())
     await operators.add("root@example.com", role=ADMIN, password=PASSWORD, actor=ACTOR)
     await operators.change(ADA, role=VIEWER, actor=ACTOR)
-    assert [other[1]] == list(await operators.sessions())
-    assert await operators.session(followed[0]) is None
-    assert await operators.follow(unused, address="::2") is None
+    assert [other[1]] == list(await operators.live_sessions())
+    assert await operators.find_and_extend_session(followed[0]) is None
+    assert await operators.use_link(unused, address="::2") is None
 
 
 async def test_a_session_is_ended_by_its_id(registry: Registry, clock: MovedClock) -> None:
     """A session is listed until it ends, can be ended once, and has an audit row for its end."""
     operators = registry.operators
-    first = await operators.follow(await operators.link(role=ADMIN, actor=ACTOR), address="::1")
+    first = await operators.use_link(await operators.create_link(role=ADMIN, actor=ACTOR), address="::1")
     assert first is not None
     await operators.end_session(first[1].id, actor=ACTOR)
     with pytest.raises(NotThere):
         await operators.end_session(first[1].id, actor=ACTOR)
-    assert await operators.session(first[0]) is None
-    assert await operators.follow(await operators.link(role=ADMIN, actor=ACTOR), address="::1") is not None
+    assert await operators.find_and_extend_session(first[0]) is None
+    assert (
+        await operators.use_link(await operators.create_link(role=ADMIN, actor=ACTOR), address="::1")
+        is not None
+    )
     clock.move(SESSION_IDLE_S)
-    assert [] == list(await operators.sessions())
+    assert [] == list(await operators.live_sessions())
 
 
 async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock: MovedClock) -> None:
     """The session of a console link has the actor's name. It ends when idle, at its limit, or at sign-out."""
-    link = await registry.operators.link(role=ADMIN, actor=ACTOR)
-    late = await registry.operators.link(role=ADMIN, actor=ACTOR)
-    followed = await registry.operators.follow(link, address="::1")
+    link = await registry.operators.create_link(role=ADMIN, actor=ACTOR)
+    late = await registry.operators.create_link(role=ADMIN, actor=ACTOR)
+    followed = await registry.operators.use_link(link, address="::1")
     assert followed is not None
     secret, session = followed
     assert ACTOR.name == session.actor
     assert session.role == ADMIN
     assert session.operator is False
-    assert await registry.operators.follow(link, address="::1") is None
+    assert await registry.operators.use_link(link, address="::1") is None
     clock.move(LINK_LIFE_S)
-    assert await registry.operators.follow(late, address="::1") is None
-    assert await registry.operators.session(secret) is not None  # this lookup extends the idle session
+    assert await registry.operators.use_link(late, address="::1") is None
+    assert (
+        await registry.operators.find_and_extend_session(secret) is not None
+    )  # this lookup extends the idle session
     clock.move(SESSION_IDLE_S - 1)
-    assert await registry.operators.session(secret) is not None
+    assert await registry.operators.find_and_extend_session(secret) is not None
     clock.move(SESSION_IDLE_S)
-    assert await registry.operators.session(secret) is None
-    second = await registry.operators.follow(
-        await registry.operators.link(role=VIEWER, actor=ACTOR), address="::1"
+    assert await registry.operators.find_and_extend_session(secret) is None
+    second = await registry.operators.use_link(
+        await registry.operators.create_link(role=VIEWER, actor=ACTOR), address="::1"
     )
     assert second is not None
     await registry.operators.sign_out(second[1])
-    assert await registry.operators.session(second[0]) is None
+    assert await registry.operators.find_and_extend_session(second[0]) is None
 
 
 async def test_a_key_opens_until_it_expires(open_registry: RegistryOpener, clock: MovedClock) -> None:

@@ -228,8 +228,8 @@ async def test_a_draft_is_tried_without_being_kept(registry: Registry) -> None:
     """A draft is evaluated next to the existing roles, or in place of one."""
     made = await create(registry, DRAFT)
     tried = RoleDraft(name="Tried", data_access=NO_DATA, permission_sets=(), members=(BOB,))
-    assert ("Search", "Tried") == registry.roles.rights_with(Holder(person=BOB), tried).roles
-    assert ("Tried",) == registry.roles.rights_with(Holder(person=BOB), tried, replaced=made.id).roles
+    assert ("Search", "Tried") == registry.roles.rights_if_saved(Holder(person=BOB), tried).roles
+    assert ("Tried",) == registry.roles.rights_if_saved(Holder(person=BOB), tried, replaced=made.id).roles
     assert ("Search",) == registry.roles.rights(Holder(person=BOB)).roles
 
 

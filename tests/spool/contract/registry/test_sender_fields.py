@@ -30,7 +30,7 @@ async def test_gateways_add_up(open_registry: RegistryOpener) -> None:
         await gateway.sender_fields.add({TODAY: new, TODAY - 1: new}, today=TODAY)
     for gateway in gateways:
         await gateway.close()
-    stored = await (await open_registry()).sender_fields.since(TODAY - 1)
+    stored = await (await open_registry()).sender_fields.days_since(TODAY - 1)
     both = FieldCounts(first=0, last=1, calls=6, fields={"cost": 4}, senders=["key 0", "key 1"])
     assert {TODAY - 1: {("kong", "3.9"): both}, TODAY: {("kong", "3.9"): both}} == stored
 
@@ -40,9 +40,9 @@ async def test_old_days_are_deleted(open_registry: RegistryOpener) -> None:
     registry = await open_registry()
     days = {TODAY - age: {("kong", ""): counts()} for age in range(DAYS + 1)}
     await registry.sender_fields.add(days, today=TODAY)
-    assert DAYS == len(await registry.sender_fields.since(0))
+    assert DAYS == len(await registry.sender_fields.days_since(0))
     await registry.sender_fields.add({TODAY + 1: {("kong", ""): counts()}}, today=TODAY + 1)
-    assert [*range(TODAY + 2 - DAYS, TODAY + 2)] == [*await registry.sender_fields.since(0)]
+    assert [*range(TODAY + 2 - DAYS, TODAY + 2)] == [*await registry.sender_fields.days_since(0)]
 
 
 async def test_sources_are_limited(open_registry: RegistryOpener) -> None:
@@ -53,7 +53,7 @@ async def test_sources_are_limited(open_registry: RegistryOpener) -> None:
     for number in range(3):
         more = {(f"source {MAX_SOURCES + number}", "1"): counts(5), ("source 0", "1"): counts(1)}
         await registry.sender_fields.add({TODAY: more}, today=TODAY)
-    stored = (await registry.sender_fields.since(0))[TODAY]
+    stored = (await registry.sender_fields.days_since(0))[TODAY]
     assert MAX_SOURCES + 1 == len(stored)
     assert 15 == stored[OTHER, OTHER].calls
     assert 5 == stored["source 0", "1"].calls
@@ -67,11 +67,11 @@ async def test_the_newest_versions_have_counts_of_their_own(open_registry: Regis
     table = (await open_registry()).sender_fields
     yesterday: SenderDay = {("kong", str(number)): counts(at=number) for number in range(MAX_VERSIONS)}
     await table.add({TODAY - 1: {**yesterday, ("kong", ""): counts(at=-1)}}, today=TODAY)
-    assert {("kong", ""), *yesterday} == {*(await table.since(0))[TODAY - 1]}
+    assert {("kong", ""), *yesterday} == {*(await table.days_since(0))[TODAY - 1]}
     newest = {("kong", str(MAX_VERSIONS)): counts(at=MAX_VERSIONS), ("kong", "0"): counts(4, at=MAX_VERSIONS)}
     await table.add({TODAY: newest}, today=TODAY)
     await table.add({TODAY: {("kong", "0"): counts(2, at=99), ("kong", "1"): counts(at=99)}}, today=TODAY)
-    stored = await table.since(0)
+    stored = await table.days_since(0)
     assert {OTHER, "", *map(str, range(1, MAX_VERSIONS))} == {version for _, version in stored[TODAY - 1]}
     assert 6 == stored[TODAY]["kong", OTHER].calls
     assert 1 == stored[TODAY]["kong", "1"].first  # its first arrival was yesterday
@@ -79,7 +79,7 @@ async def test_the_newest_versions_have_counts_of_their_own(open_registry: Regis
 
 
 async def _calls(table: SenderFieldTable) -> int:
-    days = await table.since(0)
+    days = await table.days_since(0)
     return sum(counts.calls for senders in days.values() for counts in senders.values())
 
 
@@ -88,7 +88,7 @@ async def test_providers_of_a_version_are_limited(open_registry: RegistryOpener)
     for number in range(MAX_GROUPS + 2):
         new = FieldCounts(first=0, last=0, calls=1, providers={f"provider {number}": 1})
         await registry.sender_fields.add({TODAY: {("kong", "1"): new}}, today=TODAY)
-    [stored] = (await registry.sender_fields.since(0))[TODAY].values()
+    [stored] = (await registry.sender_fields.days_since(0))[TODAY].values()
     assert MAX_GROUPS + 1 == len(stored.providers)
     assert 2 == stored.providers[OTHER]
     assert f"{TODAY}" in await registry._changes.read(lambda rows: rows.documents(KIND))

@@ -58,7 +58,7 @@ async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpene
     )
     await registry.close()
     again = await open_registry()
-    kept = await again.statements.rows(provider="openai", start=FIRST, end=FIRST + 3 * DAY_S)
+    kept = await again.statements.statement_rows(provider="openai", start=FIRST, end=FIRST + 3 * DAY_S)
     assert [Decimal("0.3"), Decimal(3), Decimal("-0.000000000000000000000000001")] == [
         each.amount for each in kept
     ]
@@ -89,12 +89,14 @@ async def test_a_restated_span_is_replaced(registry: Registry) -> None:
     assert revision.day == FIRST + DAY_S
     assert revision.billed_before == Decimal(11)
     assert revision.billed == Decimal("1.5")
-    kept = await registry.statements.rows(provider=None, start=FIRST + DAY_S, end=FIRST + 2 * DAY_S)
+    kept = await registry.statements.statement_rows(provider=None, start=FIRST + DAY_S, end=FIRST + 2 * DAY_S)
     assert sorted([Decimal("1.5"), Decimal(7), Decimal(5)]) == sorted(each.amount for each in kept)
     assert (
         2
         == len(
-            await registry.statements.rows(provider="openai", start=FIRST + 2 * DAY_S, end=FIRST + 9 * DAY_S)
+            await registry.statements.statement_rows(
+                provider="openai", start=FIRST + 2 * DAY_S, end=FIRST + 9 * DAY_S
+            )
         )
         + 1
     )
@@ -110,13 +112,13 @@ async def test_a_part_of_a_day_replaces_its_hours(registry: Registry) -> None:
         replace(part, rows=(row(0, "2", **later),), start=FIRST + 3600, end=FIRST + 10800), actor=ADA
     )
     assert [False] == [each.settled for each in await registry.statements.statements()]
-    assert Decimal(3) == statements.billed(
-        await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S)
+    assert Decimal(3) == statements.billed_total(
+        await registry.statements.statement_rows(provider=None, start=FIRST, end=FIRST + DAY_S)
     )
     await registry.statements.put(statement(row(0, "4"), days=1), actor=ADA)
     assert [True] == [each.settled for each in await registry.statements.statements()]
-    assert Decimal(4) == statements.billed(
-        await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S)
+    assert Decimal(4) == statements.billed_total(
+        await registry.statements.statement_rows(provider=None, start=FIRST, end=FIRST + DAY_S)
     )
 
 
@@ -160,15 +162,15 @@ async def test_what_is_billed_for_another_month_is_billed_once(registry: Registr
     """
     for amount in ("-1", "-2"):
         await registry.statements.put(statement(row(0), row(-40, amount)), actor=ADA)
-    kept = await registry.statements.rows(provider=None, start=0, end=FIRST + 9 * DAY_S)
-    assert Decimal(-1) == statements.billed(kept)
+    kept = await registry.statements.statement_rows(provider=None, start=0, end=FIRST + 9 * DAY_S)
+    assert Decimal(-1) == statements.billed_total(kept)
 
 
 async def test_a_month_is_found_by_its_days(registry: Registry) -> None:
     """A row for a whole month belongs to each of its days."""
     await registry.statements.put(statement(row(0, end=FIRST + 30 * DAY_S), days=30), actor=ADA)
     day = FIRST + 20 * DAY_S
-    assert 1 == len(await registry.statements.rows(provider="openai", start=day, end=day + DAY_S))
+    assert 1 == len(await registry.statements.statement_rows(provider="openai", start=day, end=day + DAY_S))
 
 
 @pytest.mark.every_engine
@@ -180,7 +182,7 @@ async def test_a_deleted_month_is_gone(registry: Registry) -> None:
     [month] = await registry.statements.months()
     await registry.statements.delete(month.id, actor=ADA)
     assert [] == await registry.statements.months()
-    assert [] == await registry.statements.rows(provider=None, start=0, end=FIRST + 99 * DAY_S)
+    assert [] == await registry.statements.statement_rows(provider=None, start=0, end=FIRST + 99 * DAY_S)
     with pytest.raises(NotThere):
         await registry.statements.delete(month.id, actor=ADA)
 
@@ -222,5 +224,5 @@ async def test_amounts_at_the_edge_are_kept(registry: Registry) -> None:
     await registry.statements.put(
         statement(row(amount=most, key="k" * statements.MAX_TEXT), row(amount=most)), actor=ADA
     )
-    kept = await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S)
+    kept = await registry.statements.statement_rows(provider=None, start=FIRST, end=FIRST + DAY_S)
     assert [Decimal(most)] * 2 == [each.amount for each in kept]

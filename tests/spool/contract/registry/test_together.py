@@ -40,7 +40,7 @@ def names(registry: Registry) -> tuple[list[str], list[str]]:
 
 async def test_both_tables_are_changed_and_shown(open_registry: RegistryOpener) -> None:
     registry = await open_registry()
-    view = await registry.together(view_and_budget, lambda _: True)
+    view = await registry.run_on_draft(view_and_budget, lambda _: True)
     assert (["Search"], [view.id]) == names(registry)
     assert ["view.create", "budget.create"] == [row.action for row in await audit_rows(registry)]
     registry = await open_registry()
@@ -55,7 +55,7 @@ async def test_work_may_compute_between_two_statements(registry: Registry) -> No
         time.sleep(2.5)  # longer than a pause of other transactions may be
         await view_and_budget(draft, "Find")
 
-    await registry.together(slow, lambda _: True)
+    await registry.run_on_draft(slow, lambda _: True)
     assert ["Find", "Search"] == sorted(names(registry)[0])
 
 
@@ -67,13 +67,13 @@ async def test_an_error_after_the_first_table_undoes_it(registry: Registry) -> N
         raise Invalid("the budget is wrong")
 
     with pytest.raises(Invalid, match="the budget is wrong"):
-        await registry.together(half, lambda _: True)
+        await registry.run_on_draft(half, lambda _: True)
     assert ([], []) == names(registry)
     assert [] == await audit_rows(registry)
 
 
 async def test_a_rejected_result_undoes_everything_and_is_returned(registry: Registry) -> None:
-    view = await registry.together(view_and_budget, lambda _: False)
+    view = await registry.run_on_draft(view_and_budget, lambda _: False)
     assert "Search" == view.name
     assert ([], []) == names(registry)
     assert [] == await audit_rows(registry)
@@ -93,7 +93,7 @@ async def test_a_draft_follows_its_own_changes(registry: Registry) -> None:
         await draft.views.delete(view.id, actor=ADA)
         return (await view_and_budget(draft)).id
 
-    id = await registry.together(work, lambda _: True)
+    id = await registry.run_on_draft(work, lambda _: True)
     assert (["Search"], [id]) == names(registry)
 
 
@@ -101,23 +101,23 @@ async def test_a_key_that_is_created_together_opens_at_once(registry: Registry) 
     async def work(draft: Registry) -> tuple[Key, str]:
         return await draft.keys.create(name="sender", use_cases=[SEND_AI_TELEMETRY], actor=ADA)
 
-    key, secret = await registry.together(work, lambda _: True)
+    key, secret = await registry.run_on_draft(work, lambda _: True)
     assert key == registry.keys.find(secret)
 
     async def end(draft: Registry) -> None:
         await draft.keys.delete("sender", confirm="sender", actor=ADA)
 
-    await registry.together(end, lambda _: True)
+    await registry.run_on_draft(end, lambda _: True)
     assert registry.keys.find(secret) is None
     assert registry.keys.was_deleted(secret)
 
 
 async def test_a_cancelled_caller_leaves_memory_as_stored(registry: Registry) -> None:
-    running = asyncio.create_task(registry.together(view_and_budget, lambda _: True))
+    running = asyncio.create_task(registry.run_on_draft(view_and_budget, lambda _: True))
     await asyncio.sleep(0)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await registry.together(nothing, lambda _: True)
+    await registry.run_on_draft(nothing, lambda _: True)
     assert ["Search"] == names(registry)[0]
 
 
@@ -133,7 +133,7 @@ async def test_a_waiting_method_is_refused(registry: Registry) -> None:
         await asyncio.sleep(0)
 
     with pytest.raises(RuntimeError, match="waits"):
-        await registry.together(waits, lambda _: True)
+        await registry.run_on_draft(waits, lambda _: True)
     assert ([], []) == names(registry)
 
 
@@ -169,7 +169,7 @@ async def change(kill_at):
     store = await SqliteRegistry.open(directory)
     registry = await Registry.open(store, secret=b"s" * 32, clock=SteadyClock(), declared=[BudgetTable])
     SqlRegistryRows._run = counted
-    await registry.together(work, lambda _: True)
+    await registry.run_on_draft(work, lambda _: True)
     await registry.close()
 
 

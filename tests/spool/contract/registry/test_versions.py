@@ -10,8 +10,8 @@ import pytest
 
 from gateway.operations.list import declared_tables
 from spool.errors import NotAllowed
-from spool.registry.document_table import DocumentTable, names_of
-from spool.registry.documents import replaced
+from spool.registry.document_table import DocumentTable, field_names
+from spool.registry.documents import replace_fields
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
@@ -61,11 +61,11 @@ async def test_an_edit_is_accepted_after_notes_of_the_machine(registry: Registry
         kind: Any = table.kind
         row = kind.restore(STORED[kind.name])
         await keep(registry, table, row)
-        notes = set(names_of(kind.row)) - set(names_of(table.draft)) - WRITTEN_BY_EDITS
+        notes = set(field_names(kind.row)) - set(field_names(table.draft)) - WRITTEN_BY_EDITS
         for name in notes:
             noted.add(f"{kind.name}.{name}")
-            await keep(registry, table, replaced(row, **{name: other(getattr(row, name))}))
-            edit = partial(replaced, created=row.created + 1)
+            await keep(registry, table, replace_fields(row, **{name: other(getattr(row, name))}))
+            edit = partial(replace_fields, created=row.created + 1)
             await table._edit(row.id, edit, version=row.version, actor=ADA)
             with pytest.raises(NotAllowed, match="changed after you read it"):
                 await table._edit(row.id, edit, version=row.version, actor=ADA)
@@ -76,14 +76,14 @@ async def test_each_field_of_a_draft_changes_the_version(registry: Registry) -> 
     for table in tables(registry):
         kind: Any = table.kind
         row = kind.restore(STORED[kind.name])
-        for name in names_of(table.draft):
+        for name in field_names(table.draft):
             if type(value := getattr(row, name)) in (str, float, tuple):
-                assert row.version != replaced(row, **{name: other(value)}).version, (kind.name, name)
+                assert row.version != replace_fields(row, **{name: other(value)}).version, (kind.name, name)
 
 
 async def test_a_request_with_a_key_changes_no_version(registry: Registry) -> None:
     """A key's last use is noted, and an edit with the version that was shown is accepted."""
     key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)
-    await registry.keys.accessed({key.id: 2_000_000_000.0})
+    await registry.keys.store_accesses({key.id: 2_000_000_000.0})
     edited = await registry.keys.edit("one", description="new", version=key.version, actor=ADA)
     assert [2_000_000_000.0, "new"] == [edited.last_accessed, edited.description]

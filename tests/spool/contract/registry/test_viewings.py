@@ -35,7 +35,7 @@ async def test_the_same_row_is_written_once(open_registry: RegistryOpener) -> No
     registry = await open_registry()
     await registry.viewings.add([ROW, other], AT)
     assert [ROW, other] == await rows(registry)
-    assert [other] == [replace(row, id=0) for row in await registry.viewings.naming(["bob"])]
+    assert [other] == [replace(row, id=0) for row in await registry.viewings.viewings_naming(["bob"])]
 
 
 async def test_old_rows_are_deleted(registry: Registry) -> None:

@@ -58,10 +58,10 @@ async def test_a_view_is_there_after_a_restart(open_registry: RegistryOpener) ->
     again = (await open_registry()).views
     assert [made, bare] == sorted(again.all(), key=lambda view: view.name != DRAFT.name)
     assert again.get(made.id) == made
-    assert again.named("EVERYTHING ") == bare
+    assert again.find_by_name("EVERYTHING ") == bare
     assert all(getattr(DRAFT, name) == getattr(made, name) for name in ViewDraft.__dataclass_fields__)
     assert again.find("nobody") is None
-    assert again.named("nobody") is None
+    assert again.find_by_name("nobody") is None
 
 
 async def test_a_filter_says_what_a_question_includes_and_excludes(open_registry: RegistryOpener) -> None:
@@ -102,12 +102,12 @@ async def test_a_view_with_budgets_is_not_deleted(registry: Registry) -> None:
 async def test_a_view_whose_tag_is_gone_is_broken(registry: Registry) -> None:
     """A broken view states the reason. It can be renamed, but a change of its filter must repair it."""
     made, known = await create(registry, DRAFT), KNOWN[:-1]
-    assert made.broken(KNOWN) is None
-    assert "tag:service" in (made.broken(known) or "")
+    assert made.broken_reason(KNOWN) is None
+    assert "tag:service" in (made.broken_reason(known) or "")
     assert "renamed" == (await change(registry, made.id, {"name": "renamed"}, known=known)).name
     with pytest.raises(Invalid, match="tag:service"):
         await change(registry, made.id, {"group_by": ("team",)}, known=known)
-    assert (await change(registry, made.id, {"filter": {}}, known=known)).broken(known) is None
+    assert (await change(registry, made.id, {"filter": {}}, known=known)).broken_reason(known) is None
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,14 @@ async def take(storage: Storage, *drops: BillingDrop) -> None:
 
 async def read(storage: Storage, month: str = MONTH, connection: str = "c") -> list[Row]:
     found: list[Row] = orjson.loads(
-        b"".join(month_text(await storage.small.of(BILLING_DROPS).month(connection, month)))
+        b"".join(month_text(await storage.small.open_table(BILLING_DROPS).month_hours(connection, month)))
     )
     return found
 
 
 async def listed(storage: Storage, connection: str = "c") -> list[tuple[str, int]]:
     query = ListQuery(sort=SortField("number"), order="asc", identity="number", limit=1000)
-    page = await storage.small.of(BILLING_DROPS).page(connection, query)
+    page = await storage.small.open_table(BILLING_DROPS).page(connection, query)
     return [(each.operation, each.rows) for each in page.rows]
 
 
@@ -117,7 +117,7 @@ async def test_a_month_is_what_a_recount_finds(storage: Storage) -> None:
     recount.sort(key=lambda each: each["time/usage_start"][:13])
     found = await read(storage)
     assert recount == found
-    size = await storage.small.of(BILLING_DROPS).size("c", MONTH)
+    size = await storage.small.open_table(BILLING_DROPS).month_size("c", MONTH)
     assert len(found) == size.rows
     assert (
         sum(len(orjson.dumps(each)) for each in found)
@@ -137,14 +137,16 @@ async def test_sizes_are_those_of_the_rows_that_stand(storage: Storage) -> None:
     each = len(orjson.dumps(row(1)))
     packed = [zlib.compress(b",".join(map(orjson.dumps, part)), 1) for part in (rows[:2], rows[2:])]
     held = [sum(map(len, packed)) + 2 * each + 1, len(packed[1]) + each]
-    assert MonthSize(rows=3, bytes=3 * each + 1, held=held[0]) == await storage.small.of(BILLING_DROPS).size(
-        "c", MONTH
+    assert MonthSize(rows=3, bytes=3 * each + 1, held=held[0]) == await storage.small.open_table(
+        BILLING_DROPS
+    ).month_size("c", MONTH)
+    assert MonthSize(rows=1, bytes=each, held=held[1]) == await storage.small.open_table(
+        BILLING_DROPS
+    ).month_size("c", MONTH, [start])
+    assert MonthSize() == await storage.small.open_table(BILLING_DROPS).month_size("c", "2026-10")
+    assert (
+        sum(map(len, packed)) + 2 * OVERHEAD == await storage.small.open_table(BILLING_DROPS).stored_bytes()
     )
-    assert MonthSize(rows=1, bytes=each, held=held[1]) == await storage.small.of(BILLING_DROPS).size(
-        "c", MONTH, [start]
-    )
-    assert MonthSize() == await storage.small.of(BILLING_DROPS).size("c", "2026-10")
-    assert sum(map(len, packed)) + 2 * OVERHEAD == await storage.small.of(BILLING_DROPS).stored()
 
 
 async def test_what_is_known_of_connections(storage: Storage, clock: MovedClock) -> None:
@@ -152,9 +154,12 @@ async def test_what_is_known_of_connections(storage: Storage, clock: MovedClock)
     await take(storage, drop(1, SUM, [row(1)]))
     clock.move(60)
     await take(storage, drop(2, SUM, [row(1)]), drop(3, SUM, [row(1)], connection="other"))
-    assert dict.fromkeys(("c", "other"), clock.now()) == await storage.small.of(BILLING_DROPS).newest()
-    assert await storage.small.of(BILLING_DROPS).has("c", MONTH, record_id(2).hex())
-    assert not await storage.small.of(BILLING_DROPS).has("other", MONTH, record_id(2).hex())
+    assert (
+        dict.fromkeys(("c", "other"), clock.now())
+        == await storage.small.open_table(BILLING_DROPS).last_drop_by_connection()
+    )
+    assert await storage.small.open_table(BILLING_DROPS).has_drop("c", MONTH, record_id(2).hex())
+    assert not await storage.small.open_table(BILLING_DROPS).has_drop("other", MONTH, record_id(2).hex())
 
 
 async def test_months_and_connections_go(storage: Storage) -> None:
@@ -162,16 +167,16 @@ async def test_months_and_connections_go(storage: Storage) -> None:
     december: list[Row] = [{"time/usage_start": "2026-12-01T00:00:00Z", "cost/cost": "7"}]
     await take(storage, drop(1, SUM, [row(1)]), drop(2, SUM, december, "2026-12"))
     await take(storage, drop(3, SUM, [row(1)], connection="other"))
-    assert 2 == await storage.small.of(BILLING_DROPS).trim("2026-12")
+    assert 2 == await storage.small.open_table(BILLING_DROPS).delete_old_months("2026-12")
     assert await read(storage) == []
     assert await read(storage, "2026-12") == december
     assert await read(storage, connection="other") == []
-    assert {"c"} == set(await storage.small.of(BILLING_DROPS).newest())
-    await storage.small.of(BILLING_DROPS).forget("c")
-    drops = storage.small.of(BILLING_DROPS)
+    assert {"c"} == set(await storage.small.open_table(BILLING_DROPS).last_drop_by_connection())
+    await storage.small.open_table(BILLING_DROPS).delete_connection("c")
+    drops = storage.small.open_table(BILLING_DROPS)
     assert await listed(storage) == []
-    assert await drops.newest() == {}
-    assert await drops.stored() == 0
+    assert await drops.last_drop_by_connection() == {}
+    assert await drops.stored_bytes() == 0
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"data": [{}]}', b'{"data": [{"time/usage_start": "soon"}]}'])
@@ -195,18 +200,18 @@ async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
         "rows": 1,
     }
     await take(storage, BillingDrop(**record, body=b'{"data": [' + raw + b" ]}"))
-    (hour,) = await storage.small.of(BILLING_DROPS).month("c", MONTH)
+    (hour,) = await storage.small.open_table(BILLING_DROPS).month_hours("c", MONTH)
     assert hour.text == raw
     assert hour.hour == 1_793_491_200 + 8 * HOUR_S
 
 
 async def test_months_that_have_rows_are_known_by_their_connection(storage: Storage) -> None:
     """Each month with rows has the time of its last drop. A connection without rows has no months."""
-    billing_drops = storage.small.of(BILLING_DROPS)
+    billing_drops = storage.small.open_table(BILLING_DROPS)
     rows = [{"time/usage_start": "2026-09-05T10:00:00Z", "cost/cost": "1"}]
     later = [{"time/usage_start": "2026-10-05T10:00:00Z", "cost/cost": "1"}]
     await take(storage, drop(1, SUM, rows, month="2026-09"), drop(2, SUM, later, month="2026-10"))
     await take(storage, drop(3, SUM, rows, month="2026-09", connection="other"))
-    newest = await billing_drops.newest()
-    assert {"2026-09": newest["c"], "2026-10": newest["c"]} == await billing_drops.months("c")
-    assert {} == await billing_drops.months("nobody")
+    newest = await billing_drops.last_drop_by_connection()
+    assert {"2026-09": newest["c"], "2026-10": newest["c"]} == await billing_drops.last_drop_by_month("c")
+    assert {} == await billing_drops.last_drop_by_month("nobody")

@@ -19,14 +19,14 @@ async def test_no_new_name_changes_an_earlier_one(storage: Storage) -> None:
     The first eight names have eight colours, in their order. The ninth and the twentieth get the colour that
     the fewest names have, and change no earlier colour.
     """
-    table = storage.small.of(NAME_COLOURS)
+    table = storage.small.open_table(NAME_COLOURS)
     assert {} == await table.known_colours("team", NAMES)
-    first = await table.colours_of("team", NAMES[:8])
+    first = await table.find_or_assign_colours("team", NAMES[:8])
     assert dict(zip(NAMES[:8], range(1, 9), strict=True)) == first
     for n in range(9, len(NAMES) + 1):
-        found = await table.colours_of("team", [NAMES[n - 1], *NAMES[:3]])
+        found = await table.find_or_assign_colours("team", [NAMES[n - 1], *NAMES[:3]])
         assert {name: first[name] for name in NAMES[:3]} == {name: found[name] for name in NAMES[:3]}
-    every = await table.colours_of("team", list(reversed(NAMES)))
+    every = await table.find_or_assign_colours("team", list(reversed(NAMES)))
     assert first == {name: every[name] for name in first}
     assert {2, 3} == set(Counter(every.values()).values())
     assert every == await table.known_colours("team", NAMES)
@@ -34,19 +34,19 @@ async def test_no_new_name_changes_an_earlier_one(storage: Storage) -> None:
 
 async def test_dimensions_are_independent(storage: Storage) -> None:
     """The same name may have another colour in another dimension."""
-    table = storage.small.of(NAME_COLOURS)
-    await table.colours_of("team", ["a", "search"])
-    assert {"search": 1} == await table.colours_of("user", ["search"])
-    assert {"search": 2} == await table.colours_of("team", ["search"])
-    assert {} == await table.colours_of("team", [])
+    table = storage.small.open_table(NAME_COLOURS)
+    await table.find_or_assign_colours("team", ["a", "search"])
+    assert {"search": 1} == await table.find_or_assign_colours("user", ["search"])
+    assert {"search": 2} == await table.find_or_assign_colours("team", ["search"])
+    assert {} == await table.find_or_assign_colours("team", [])
 
 
 async def test_two_processes_agree(storage: Storage) -> None:
     """Requests at the same time give a name one colour, and spread the names of a dimension evenly."""
-    tables = [storage.small.of(NAME_COLOURS) for _ in range(2)]
+    tables = [storage.small.open_table(NAME_COLOURS) for _ in range(2)]
     asked = [NAMES[:8], NAMES[4:12], NAMES[8:16], NAMES[12:20]]
     answers = await asyncio.gather(
-        *(tables[n % 2].colours_of("team", names) for n, names in enumerate(asked))
+        *(tables[n % 2].find_or_assign_colours("team", names) for n, names in enumerate(asked))
     )
     every = await tables[0].known_colours("team", NAMES)
     for answer in answers:
@@ -60,13 +60,13 @@ async def test_further_names_follow_from_their_hash(
 ) -> None:
     """Above the limit, nothing is stored, and every name still has one colour."""
     monkeypatch.setattr(statements, "MAX_NAMES", 10)
-    table = storage.small.of(NAME_COLOURS)
-    found = await table.colours_of("team", NAMES)
-    assert found == await table.colours_of("team", NAMES)
+    table = storage.small.open_table(NAME_COLOURS)
+    found = await table.find_or_assign_colours("team", NAMES)
+    assert found == await table.find_or_assign_colours("team", NAMES)
     assert NAMES[:10] == list(await table.known_colours("team", NAMES))
     assert {name: overflow_colour(hash_name("team", name)) for name in NAMES[10:]} == {
         name: found[name] for name in NAMES[10:]
     }
     assert {1: 1} == Counter(
-        (await table.colours_of("user", NAMES[:1])).values()
+        (await table.find_or_assign_colours("user", NAMES[:1])).values()
     )  # another dimension has its own

@@ -63,7 +63,7 @@ async def calls(ledger: Ledger) -> dict[tuple[int, str | None], int]:
 
 
 def take_one(rows: LedgerRows) -> None:
-    number = min(rows.numbers(HOUR_S, HOUR + HOUR_S))
+    number = min(rows.numbers_in_period(HOUR_S, HOUR + HOUR_S))
     rows.add(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
 
 
@@ -191,7 +191,7 @@ async def test_a_meter_that_differs_is_told_and_counted_again(ledgers: Ledgers) 
     assert () == tuple((await ledger.compare(log)).problem_sentences())
 
     def forget(rows: LedgerRows) -> None:
-        [number, *_] = sorted(rows.numbers(HOUR_S, HOUR + HOUR_S))
+        [number, *_] = sorted(rows.numbers_in_period(HOUR_S, HOUR + HOUR_S))
         rows.add_meters(HOUR_S, [(HOUR + HOUR_S, number, {"web_searches": -1_500_000})])
 
     await ledgers.store.change(forget)

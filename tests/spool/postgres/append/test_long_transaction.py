@@ -79,10 +79,10 @@ async def commits(nodes: list[PostgresLog], numbers: range) -> float:
 def blocks(looking: psycopg.Connection[tuple[object, ...]], database: Database, node: PostgresLog) -> int:
     """Return the number of blocks that the server reads for the head and the newest commits."""
     last = node._memory.following.last
-    since = {"id": last.id, "period": last.period, "limit": FOLLOWED_AT_ONCE, "now": database.now()}
+    since = {"id": last.id, "period": last.period, "limit": FOLLOWED_AT_ONCE, "now": database.now_parameter()}
     asked: list[tuple[str, dict[str, object]]] = [(queries.LOCK_HEAD, {}), (queries.FOLLOW, {**since})]
     try:
-        return sum(blocks_of(looking, database.sql(query), values) for query, values in asked)
+        return sum(blocks_of(looking, database.fill_in_names(query), values) for query, values in asked)
     finally:
         looking.rollback()
 

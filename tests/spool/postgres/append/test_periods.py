@@ -65,7 +65,7 @@ async def test_a_period_that_is_gone_does_not_come_back(open_log: LogOpener) -> 
         await log._retention._run(queries.DROP_PARTITION % {"table": table, "period": 2})
     await log._retention._run(queries.REMOVE_PERIOD, 2)
     await late._database.transaction(partial(late._retention._make_partitions, number=2))
-    assert not await late._database.pool.joined(partial(late._retention._begin_period, number=2, now=at))
+    assert not await late._database.pool.run_joined(partial(late._retention._begin_period, number=2, now=at))
     await add(log, call(4))
     assert [(3,)] == await rows(late, HEAD)
     assert [(1,), (3,)] == await rows(late, PERIODS)
@@ -73,5 +73,5 @@ async def test_a_period_that_is_gone_does_not_come_back(open_log: LogOpener) -> 
 
 async def rows(log: PostgresLog, query: str) -> list[Any]:
     return await log._database.read(
-        lambda connection: connection.execute(log._database.sql(query)).fetchall()
+        lambda connection: connection.execute(log._database.fill_in_names(query)).fetchall()
     )

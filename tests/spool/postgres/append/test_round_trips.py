@@ -14,7 +14,7 @@ from spool.log.values import Submission
 from spool.postgres.storage import PostgresSpool
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
 from spool.registry.bearers import key_is_good
-from spool.registry.streams import agrees
+from spool.registry.streams import stream_expectation
 from spool.settings import SpoolSettings
 from spool.streams import SUM, Stream
 from tests.moved_clock import MovedClock
@@ -60,7 +60,7 @@ async def test_an_append_takes_two(nodes: tuple[PostgresSpool, PostgresSpool], t
     with round_trips(append, tmp_path) as counted:
         await one.log.append(
             Submission(topic=UNIT_COST, received=1, records=[operation], identities=[Identity(operation.id)],
-                       expects=[agrees(stream)])
+                       expects=[stream_expectation(stream)])
         )  # fmt: skip
     assert 2 == counted.count
     with round_trips(append, tmp_path) as refused, pytest.raises(Exception, match="key of this submission"):

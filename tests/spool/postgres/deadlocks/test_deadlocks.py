@@ -83,7 +83,7 @@ async def test_no_verbs_wait_for_each_other(
             storage = await open_storage(options, engine=POSTGRES)
             stack.push_async_callback(storage.close)
             gateways.append(Gateway(storage, random.Random(f"{seed} {n}")))
-        await gateways[0].storage.deliveries.declare(ROUTES)
+        await gateways[0].storage.deliveries.set_routes(ROUTES)
         done, refused = Counter[str](), Counter[str]()
         ends_at = time.monotonic() + LONG_S if is_long else None
 
@@ -106,7 +106,7 @@ async def test_no_verbs_wait_for_each_other(
         for gateway in gateways:
             log = gateway.storage.log
             assert isinstance(log, PostgresLog)
-            await log.follow()
+            await log.catch_up()
             await log.close_what_is_due()  # this commit confirms the newest commit before it
             assert log.next_number(AI_TELEMETRY) == log.closed_below(AI_TELEMETRY)
             await gateway.storage.ledger.catch_up(log)

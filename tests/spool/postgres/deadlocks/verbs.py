@@ -66,7 +66,7 @@ class Gateway:
         """Return expectations about a key, which others may end or change at the same time."""
         keys = self.registry.keys
         known = keys.all()
-        return keys.expectation_of(self.chance.choice(known).id) if known else ()
+        return keys.number_expectation(self.chance.choice(known).id) if known else ()
 
     def some(self, of: int, most: int = 4) -> list[int]:
         """Return different numbers below `of`, in random order."""
@@ -159,7 +159,7 @@ async def read_books(gateway: Gateway) -> None:
 
 async def forget_heard(gateway: Gateway) -> None:
     assert gateway.storage.heard is not None
-    await gateway.storage.heard.forget(time.time() - 0.5)
+    await gateway.storage.heard.delete_old(time.time() - 0.5)
 
 
 # -- deliveries ----------------------------------------------------------------------------------------------
@@ -167,16 +167,16 @@ async def forget_heard(gateway: Gateway) -> None:
 
 async def declare(gateway: Gateway) -> None:
     routes = ROUTES if gateway.chance.random() < 0.9 else ROUTES[:2]
-    await gateway.storage.deliveries.declare(routes, at_start=gateway.chance.random() < 0.2)
+    await gateway.storage.deliveries.set_routes(routes, at_start=gateway.chance.random() < 0.2)
 
 
 async def send(gateway: Gateway) -> None:
     chance, deliveries, route, now = gateway.chance, gateway.storage.deliveries, gateway.route, time.time()
     delivery: Delivery | None
     if chance.random() < 0.3:
-        delivery = await deliveries.probe(route, now=now, max_suspects=2)
+        delivery = await deliveries.take_probe(route, now=now, max_suspects=2)
     else:
-        delivery = await deliveries.due(route, now=now, max_records=chance.randint(1, 20))
+        delivery = await deliveries.take_due(route, now=now, max_records=chance.randint(1, 20))
     if delivery is None:
         return
     if chance.random() < 0.3:
@@ -187,14 +187,14 @@ async def send(gateway: Gateway) -> None:
 
 async def give_back(gateway: Gateway) -> None:
     deliveries, now = gateway.storage.deliveries, time.time()
-    delivery = await deliveries.due(gateway.route, now=now, max_records=3)
+    delivery = await deliveries.take_due(gateway.route, now=now, max_records=3)
     if delivery is not None:
         await deliveries.give_back(delivery, reason="stopped", not_before=now)
 
 
 async def decide_on_dead_letters(gateway: Gateway) -> None:
     chance, deliveries = gateway.chance, gateway.storage.deliveries
-    letters = [letter for letter in await deliveries.dead() if chance.random() < 0.5]
+    letters = [letter for letter in await deliveries.dead_letters() if chance.random() < 0.5]
     chance.shuffle(letters)
     if letters and chance.random() < 0.3:
         await deliveries.dead_edit(letters[0].id, letters[0].record)
@@ -205,9 +205,9 @@ async def decide_on_dead_letters(gateway: Gateway) -> None:
 
 
 async def resolve(gateway: Gateway) -> None:
-    unknowns = list(await gateway.storage.deliveries.unknowns())
+    unknowns = list(await gateway.storage.deliveries.unknown_deliveries())
     for unknown in gateway.chance.sample(unknowns, min(2, len(unknowns))):
-        await gateway.storage.deliveries.resolve(unknown.id, sent=gateway.chance.random() < 0.5)
+        await gateway.storage.deliveries.settle_unknown(unknown.id, sent=gateway.chance.random() < 0.5)
 
 
 async def replay(gateway: Gateway) -> None:
@@ -225,7 +225,7 @@ async def restore(gateway: Gateway) -> None:
 
 
 async def drop_route(gateway: Gateway) -> None:
-    await gateway.storage.deliveries.drop(ROUTES[2].name)
+    await gateway.storage.deliveries.delete_route(ROUTES[2].name)
 
 
 # -- the ledger ----------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ async def change_keys(gateway: Gateway) -> None:
     elif what == 2:
         await keys.delete(name, confirm=name, actor=ADA)
     else:
-        await keys.accessed({key.id: time.time() for key in keys.all()})
+        await keys.store_accesses({key.id: time.time() for key in keys.all()})
 
 
 async def change_views(gateway: Gateway) -> None:
@@ -268,21 +268,21 @@ async def merge_insights(gateway: Gateway) -> None:
     insights, chance = gateway.registry.insights, gateway.chance
     findings = chance.sample(FINDINGS, chance.randint(0, len(FINDINGS)))
     await insights.merge(findings, looked_for=[each.key for each in FINDINGS])
-    for insight in await insights.found():
-        await insights.comment(insight.id, "seen", actor=ADA)
+    for insight in await insights.detector_insights():
+        await insights.add_comment(insight.id, "seen", actor=ADA)
 
 
 async def notify(gateway: Gateway) -> None:
     notices, chance = gateway.registry.notices, gateway.chance
     told = [Notice(id=f"notice-{n}", kind="test", title="a title", at=time.time()) for n in gateway.some(4)]
     await notices.add(told, chance.sample(["mail", "chat"], 2))
-    waiting = await notices.waiting()
+    waiting = await notices.waiting_notifications()
     await notices.update([replace(each, attempts=each.attempts + 1) for each in waiting])
     await notices.discard([each.id for each in waiting], actor=ADA)
 
 
 async def note(gateway: Gateway) -> None:
-    await gateway.registry.note(ADA, "test", "target")
+    await gateway.registry.note_change(ADA, "test", "target")
 
 
 # -- devices, clusters, container metrics and billing --------------------------------------------------------
@@ -302,11 +302,13 @@ async def change_devices(gateway: Gateway) -> None:
     elif what == 1:
         for n in gateway.some(5):
             expects = gateway.expects
-            devices.touch(f"device {n}", lambda known: replace(known, last_seen=time.time()), expects=expects)
+            devices.change_soon(
+                f"device {n}", lambda known: replace(known, last_seen=time.time()), expects=expects
+            )
             devices.note_unenrolled(f"name {n}", key="key", now=time.time(), expects=expects)
         await devices.flush()
     else:
-        changed = lambda known: (known or device(id)).updated(facts=True, state=state)  # noqa: E731
+        changed = lambda known: (known or device(id)).with_changes(facts=True, state=state)  # noqa: E731
         await devices.update(id, changed, expects=gateway.expects, most=5)
 
 
@@ -321,7 +323,7 @@ async def change_clusters(gateway: Gateway) -> None:
     else:
         name = chance.choice("ab")
         reported = ReportedCluster(account="1", region="eu", name=name, state=str(chance.randrange(99)))
-        await clusters.report(reported, expects=gateway.expects)
+        await clusters.store_report(reported, expects=gateway.expects)
 
 
 async def keep_container_files(gateway: Gateway) -> None:
@@ -335,40 +337,40 @@ async def keep_container_files(gateway: Gateway) -> None:
     elif what == 1:
         await files.put_status(cluster, "status", by, request="/", body=chance.randbytes(8))
     else:
-        upload = await files.begin(rows[0].id)
+        upload = await files.begin_upload(rows[0].id)
         await upload.write(b"metrics")
         await upload.finish()
         await files.settle(rows)
-        await files.retain(has_upstream=True)
+        await files.delete_expired(has_upstream=True)
 
 
 async def keep_billing_hours(gateway: Gateway) -> None:
     hours = [
         SentHour(start=3600 * n, hash=b"h", rows=1, bytes=1, sent_at=time.time()) for n in gateway.some(6)
     ]
-    await gateway.storage.small.of(BILLING_HOURS).keep(gateway.chance.choice("ab"), hours)
+    await gateway.storage.small.open_table(BILLING_HOURS).store_hours(gateway.chance.choice("ab"), hours)
 
 
 async def keep_container_usage(gateway: Gateway) -> None:
-    usage = gateway.storage.small.of(CONTAINER_USAGE)
+    usage = gateway.storage.small.open_table(CONTAINER_USAGE)
     documents = [
         UsageDocument(account="a", region="r", cluster=f"c{n % 2}", day=n, changed_at=0.0, body=b"{}")
         for n in gateway.some(6)
     ]
-    await usage.keep(documents)
+    await usage.store_documents(documents)
     if gateway.chance.random() < 0.2:
-        await usage.trim(3)
+        await usage.delete_old_days(3)
 
 
 async def trim_billing_drops(gateway: Gateway) -> None:
-    await gateway.storage.small.of(BILLING_DROPS).trim(MONTH)
+    await gateway.storage.small.open_table(BILLING_DROPS).delete_old_months(MONTH)
     if gateway.chance.random() < 0.2:
-        await gateway.storage.small.of(BILLING_DROPS).forget(gateway.chance.choice("ab"))
+        await gateway.storage.small.open_table(BILLING_DROPS).delete_connection(gateway.chance.choice("ab"))
 
 
 async def own_streams(gateway: Gateway) -> None:
     n = gateway.chance.randrange(3)
-    await gateway.storage.streams.own(f"stream {n}", f"key {gateway.chance.randrange(3)}")
+    await gateway.storage.streams.set_owner(f"stream {n}", f"key {gateway.chance.randrange(3)}")
 
 
 # -- leases --------------------------------------------------------------------------------------------------
@@ -377,8 +379,8 @@ async def own_streams(gateway: Gateway) -> None:
 async def look(gateway: Gateway) -> None:
     leases = gateway.storage.leases
     assert isinstance(leases, PostgresLeases)
-    await leases.look()
-    await leases.wake(gateway.route)
+    await leases.renew_session()
+    await leases.wake_tasks(gateway.route)
 
 
 VERBS: Sequence[Callable[[Gateway], Awaitable[None]]] = (

@@ -106,7 +106,7 @@ async def test_what_is_gone_on_one_machine_is_not_answered_as_gone(strict: Datab
     for name, delete in deleted.items():
         with pytest.raises(NotCertain):
             print("deleted", name, await delete())
-    await registry.follow()
+    await registry.catch_up()
     for name, delete in deleted.items():
         with pytest.raises(NotCertain):
             print("deleted again", name, await delete())
@@ -130,13 +130,13 @@ async def test_what_is_there_on_one_machine_is_not_answered_as_done(strict: Data
     """
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
-    await registry.org_context.set("notes", actor=ACTOR)
+    await registry.org_context.set_text("notes", actor=ACTOR)
     note = Draft(title="t", description="d", category="c")
-    await registry.insights.log(note, actor=ACTOR)
-    await table.keep(device())
+    await registry.insights.find_or_add(note, actor=ACTOR)
+    await table.replace_row(device())
     asked: Mapping[str, Change] = {
-        "notes": lambda: registry.org_context.set("notes", actor=ACTOR),
-        "insight": lambda: registry.insights.log(note, actor=ACTOR),
+        "notes": lambda: registry.org_context.set_text("notes", actor=ACTOR),
+        "insight": lambda: registry.insights.find_or_add(note, actor=ACTOR),
         "device": lambda: table.update("laptop-1", lambda known: known or device()),
     }
     strict.needs_standby = True
@@ -167,10 +167,10 @@ async def test_many_who_ask_share_a_wait(strict: Database, monkeypatch: pytest.M
         begun.set()
         await goes.wait()
 
-    monkeypatch.setattr(strict.pool, "confirm", confirm)
-    first = asyncio.create_task(store.confirm())
+    monkeypatch.setattr(strict.pool, "wait_until_confirmed", confirm)
+    first = asyncio.create_task(store.wait_until_durable())
     await begun.wait()
-    others = [asyncio.create_task(store.confirm()) for _ in range(20)]
+    others = [asyncio.create_task(store.wait_until_durable()) for _ in range(20)]
     await asyncio.sleep(0)
     goes.set()
     await asyncio.gather(first, *others)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from spool.devices.device import Device, of_known
+from spool.devices.device import Device, require_known
 from spool.errors import KeyEnded
 from spool.identity import Identity
 from spool.log.partial_reports import Expectation
@@ -67,7 +67,7 @@ def submission(n: int, *expects: Expectation) -> Submission:
 
 
 def expected(registry: Registry, secret: str) -> Expectation:
-    found = registry.keys.expectation(secret)
+    found = registry.keys.secret_expectation(secret)
     assert found is not None
     return found
 
@@ -121,7 +121,7 @@ async def test_a_key_ends_after_what_is_being_kept(
     """
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
-    good, sql = expected(there, secret), node.database.sql
+    good, sql = expected(there, secret), node.database.fill_in_names
     with psycopg.connect(cluster.dsn) as keeping, psycopg.connect(cluster.dsn, autocommit=True) as looking:
         if holds == "another transaction":
             hold_keys(keeping, sql, [good])
@@ -154,24 +154,24 @@ async def test_who_ends_one_holds_up_nobody_here(
     here, _ = registries
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     device = Device(id="d", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, has_key=True)
-    await node.devices.keep(device)
+    await node.devices.replace_row(device)
     with psycopg.connect(cluster.dsn) as keeping:
-        keeping.execute(node.database.sql(LOCK_HEAD))
+        keeping.execute(node.database.fill_in_names(LOCK_HEAD))
         if what == "a key":
-            ended = node.database.sql("SELECT 1 WHERE NOT EXISTS (SELECT FROM {schema}.keys)")
+            ended = node.database.fill_in_names("SELECT 1 WHERE NOT EXISTS (SELECT FROM {schema}.keys)")
             ending: asyncio.Task[object] = asyncio.create_task(
                 here.keys.delete("one", confirm="one", actor=ACTOR)
             )
         else:
-            ended = node.database.sql("SELECT 1 FROM {schema}.devices WHERE state = 'revoked'")
-            ending = asyncio.create_task(node.devices.keep(replace(device, state="revoked")))
+            ended = node.database.fill_in_names("SELECT 1 FROM {schema}.devices WHERE state = 'revoked'")
+            ending = asyncio.create_task(node.devices.replace_row(replace(device, state="revoked")))
         async with asyncio.timeout(60):
             while (1,) not in await node.database.read(
                 lambda connection: connection.execute(ended).fetchall()
             ):
                 assert not ending.done()
-            await here.follow()
-            await node.devices.follow(["d"])
+            await here.catch_up()
+            await node.devices.catch_up(["d"])
         assert not ending.done()
         keeping.commit()
         await ending
@@ -212,14 +212,14 @@ async def test_a_key_that_was_only_edited_is_good(
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good, database = expected(there, secret), node.database
     with psycopg.connect(cluster.dsn) as editing, psycopg.connect(cluster.dsn, autocommit=True) as looking:
-        rows = PostgresRegistryRows(editing, database.sql)
+        rows = PostgresRegistryRows(editing, database.fill_in_names)
         key = rows.key("one")
         assert key is not None
         rows.put_key(replace(key, description="new"))
 
         def keeps(connection: Connection) -> Collection[Expectation]:
-            hold_keys(connection, database.sql, [good])
-            return ended_bearers(connection, database.sql, [good], now=database.now())
+            hold_keys(connection, database.fill_in_names, [good])
+            return ended_bearers(connection, database.fill_in_names, [good], now=database.now_parameter())
 
         keeping = asyncio.create_task(database.transaction(keeps))
         while looking.execute(WAITING, (editing.info.backend_pid,)).fetchone() == (0,):
@@ -234,12 +234,12 @@ async def test_a_device_that_is_revoked_or_reset(node: PostgresSpool) -> None:
     device = Device(
         id="a/b:c", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, has_key=True, generation=3
     )
-    await node.devices.keep(device)
+    await node.devices.replace_row(device)
     good = device_is_good("a/b:c", 3)
     assert isinstance(await node.log.append(submission(1, good)), Receipt)
-    await node.devices.update("a/b:c", of_known(lambda known: replace(known, generation=4)))
+    await node.devices.update("a/b:c", require_known(lambda known: replace(known, generation=4)))
     with pytest.raises(KeyEnded):
         await node.log.append(submission(2, good))
-    await node.devices.update("a/b:c", of_known(lambda known: replace(known, state="revoked")))
+    await node.devices.update("a/b:c", require_known(lambda known: replace(known, state="revoked")))
     with pytest.raises(KeyEnded):
         await node.log.append(submission(3, device_is_good("a/b:c", 4)))

@@ -59,7 +59,7 @@ async def node(strict: Database) -> AsyncIterator[Node]:
         stack.push_async_callback(log.close)
         deliveries = PostgresDeliveries(strict, log=log, leases=leases, clock=clock)
         opened = Node(log=log, deliveries=deliveries, clock=clock)
-        await deliveries.declare([SPEC])
+        await deliveries.set_routes([SPEC])
         await opened.add(calls(1, 10))
         strict.needs_standby = True
         yield opened
@@ -68,7 +68,7 @@ async def node(strict: Database) -> AsyncIterator[Node]:
 
 async def cut(database: Database) -> tuple[int, int]:
     """Return the number of deliveries and of attempts."""
-    row = await database.read(lambda connection: connection.execute(database.sql(CUT)).fetchone())
+    row = await database.read(lambda connection: connection.execute(database.fill_in_names(CUT)).fetchone())
     assert row is not None
     return row[0], row[1]
 
@@ -78,7 +78,7 @@ async def test_nothing_is_cut_or_taken(node: Node, strict: Database) -> None:
     with pytest.raises(SpoolUnavailable, match=GONE):
         await node.take()
     with pytest.raises(SpoolUnavailable, match=GONE):
-        await node.deliveries.probe(ROUTE, now=node.clock.now(), max_suspects=1)
+        await node.deliveries.take_probe(ROUTE, now=node.clock.now(), max_suspects=1)
     assert (0, 0) == await cut(strict)
     assert f"waits: {GONE}: synchronous_standby_names is empty" == (await node.state()).reason
     strict.needs_standby = False
@@ -92,13 +92,13 @@ async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, stric
     """
     deliveries = node.deliveries
     strict.needs_standby = False
-    await deliveries.unknown(await node.taken(max_records=5), reason="no answer")
+    await deliveries.mark_unknown(await node.taken(max_records=5), reason="no answer")
     await deliveries.set_aside(await node.taken(max_records=1), error="no", status="400")
-    [unknown], [dead] = await deliveries.unknowns(), await deliveries.dead()
+    [unknown], [dead] = await deliveries.unknown_deliveries(), await deliveries.dead_letters()
     strict.needs_standby = True
     refused: list[Callable[[], Awaitable[object]]] = [
-        lambda: deliveries.resolve(unknown.id, sent=True),
-        lambda: deliveries.resolve(10**6, sent=True),
+        lambda: deliveries.settle_unknown(unknown.id, sent=True),
+        lambda: deliveries.settle_unknown(10**6, sent=True),
         lambda: deliveries.dead_retry([dead.id]),
         lambda: deliveries.dead_discard([10**6]),
         lambda: deliveries.replay(ROUTE, since=0.0, until=1e12, dry_run=False),
@@ -106,12 +106,12 @@ async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, stric
     for ask in refused:
         with pytest.raises(SpoolUnavailable, match=GONE):
             await ask()
-    assert [unknown.id] == [one.id for one in await deliveries.unknowns()]
-    assert [dead.id] == [one.id for one in await deliveries.dead()]
+    assert [unknown.id] == [one.id for one in await deliveries.unknown_deliveries()]
+    assert [dead.id] == [one.id for one in await deliveries.dead_letters()]
     strict.needs_standby = False
     with pytest.raises(NotThere):
-        await deliveries.resolve(10**6, sent=True)
-    await deliveries.resolve(unknown.id, sent=True)
+        await deliveries.settle_unknown(10**6, sent=True)
+    await deliveries.settle_unknown(unknown.id, sent=True)
 
 
 async def test_what_was_taken_while_the_standby_went_is_not_sent(
@@ -129,7 +129,9 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
         await taking
     await waiting
     [(key,)] = await strict.read(
-        lambda one: one.execute(strict.sql("SELECT idempotency_key FROM {schema}.deliveries")).fetchall()
+        lambda one: one.execute(
+            strict.fill_in_names("SELECT idempotency_key FROM {schema}.deliveries")
+        ).fetchall()
     )
     strict.needs_standby = False
     delivery = await node.taken()
@@ -161,9 +163,9 @@ async def test_container_files_are_taken_and_sent_where_a_standby_has_them(stric
     with pytest.raises(SpoolUnavailable, match=GONE):
         await put(files, two.id, b"metrics")
     with pytest.raises(SpoolUnavailable, match=GONE):
-        await files.due(FILE, limit=9)
+        await files.due_files(FILE, limit=9)
     strict.needs_standby = False
-    assert [one.id] == [file.id for file in await files.due(FILE, limit=9)]
+    assert [one.id] == [file.id for file in await files.due_files(FILE, limit=9)]
 
 
 class SentMessages(Channel):

@@ -37,14 +37,14 @@ async def test_no_more_than_may_be_on_all_together(fresh_schema: Schema) -> None
         tables = [await ClusterTable.open(PostgresClusters(database), clock=MovedClock()) for _ in range(2)]
         for table in tables:
             table.max = 3
-        reports = [tables[n % 2].report(named(f"{n}")) for n in range(6)]
+        reports = [tables[n % 2].store_report(named(f"{n}")) for n in range(6)]
         outcomes = await asyncio.gather(*reports, return_exceptions=True)
         assert 3 == sum(isinstance(one, TooManyClusters) for one in outcomes)
         for table in tables:
-            await table.follow()
+            await table.catch_up()
             assert 3 == len(table)
             for cluster in table.all():
-                await table.report(named(cluster.name))
+                await table.store_report(named(cluster.name))
 
 
 async def test_a_key_that_has_ended(fresh_schema: Schema) -> None:
@@ -52,12 +52,12 @@ async def test_a_key_that_has_ended(fresh_schema: Schema) -> None:
     async with migrated(fresh_schema) as database:
         table = await ClusterTable.open(PostgresClusters(database), clock=MovedClock())
         with pytest.raises(KeyEnded):
-            await table.report(named("new"), expects=[ENDED])
-        await table.report(named("old"))
+            await table.store_report(named("new"), expects=[ENDED])
+        await table.store_report(named("old"))
         [cluster] = table.all()
         registry = await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=MovedClock())
         table.settings = registry.cluster_settings
         with pytest.raises(KeyEnded):
             await table.change(cluster.id, ClusterChange(enabled=False), Actor("key", "127.0.0.1", (ENDED,)))
-        await table.follow()
+        await table.catch_up()
         assert [cluster] == table.all()

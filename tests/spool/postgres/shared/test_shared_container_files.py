@@ -45,7 +45,7 @@ async def announce(files: ContainerFiles, name: str) -> ContainerFile:
 
 
 async def put(files: ContainerFiles, id: str, data: bytes) -> bool:
-    upload = await files.begin(id)
+    upload = await files.begin_upload(id)
     await upload.write(data)
     return await upload.finish()
 
@@ -82,20 +82,20 @@ async def test_an_upload_that_came_second_takes_nothing_away(
     """
     here, there = nodes
     id = (await announce(here, "a")).id
-    first, second = await here.begin(id), await there.begin(id)
+    first, second = await here.begin_upload(id), await there.begin_upload(id)
     assert isinstance(second, ContainerUpload)
     for upload in (first, second):
         await upload.write(b"metrics")
-    keep = second.draft.keep
+    keep = second.draft.store_draft
 
     async def keep_late() -> None:
         assert await first.finish()
         await keep()
 
-    monkeypatch.setattr(second.draft, "keep", keep_late)
+    monkeypatch.setattr(second.draft, "store_draft", keep_late)
     with pytest.raises(ContainerFileMoved):
         await second.finish()
-    await second.drop()
+    await second.discard_upload()
     assert [b"metrics"] == [piece async for piece in there.contents.read(id)]
 
 

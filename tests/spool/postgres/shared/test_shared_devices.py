@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spool.devices.device import Device, DeviceChange, TokenUsedUp, TooManyDevices, of_known
+from spool.devices.device import Device, DeviceChange, TokenUsedUp, TooManyDevices, require_known
 from spool.devices.table import DeviceTable
 from spool.errors import KeyEnded, NotAllowed, NotThere, SpoolUnavailable
 from spool.postgres.database import CommitUnknown
@@ -36,7 +36,7 @@ def device(id: str = "laptop-1", **fields: Any) -> Device:
 
 
 def labelled(name: str) -> DeviceChange:
-    return of_known(lambda known: known.updated(facts=True, labels={**known.labels, name: name}))
+    return require_known(lambda known: known.with_changes(facts=True, labels={**known.labels, name: name}))
 
 
 class Node:
@@ -47,9 +47,9 @@ class Node:
         self.seq = 0
 
     async def follow(self) -> None:
-        news = await self.registry.news(self.seq)
+        news = await self.registry.changes_since(self.seq)
         self.seq = news.seq
-        await self.table.follow(news.ids(DEVICES))
+        await self.table.catch_up(news.changed_ids(DEVICES))
 
 
 @pytest.fixture
@@ -71,13 +71,13 @@ async def test_both_change_one_device(nodes: tuple[Node, Node]) -> None:
     The versions continue.
     """
     here, there = nodes
-    await here.table.keep(device())
+    await here.table.replace_row(device())
     await there.follow()
     changes = [
         node.table.update("laptop-1", labelled(n)) for n, node in zip("abcdef", nodes * 3, strict=True)
     ]
     await asyncio.gather(*changes)
-    await asyncio.gather(here.table.follow(["laptop-1"]), there.table.follow(["laptop-1"]))
+    await asyncio.gather(here.table.catch_up(["laptop-1"]), there.table.catch_up(["laptop-1"]))
     found = here.table.find("laptop-1")
     assert found is not None and found == there.table.find("laptop-1")
     assert dict(zip("abcdef", "abcdef", strict=True)) == found.labels
@@ -101,9 +101,9 @@ async def test_a_change_that_is_no_longer_possible(nodes: tuple[Node, Node]) -> 
     batch are made.
     """
     here, there = nodes
-    await here.table.keep(device())
+    await here.table.replace_row(device())
     await there.follow()
-    await here.table.update("laptop-1", of_known(lambda known: replace(known, state="revoked")))
+    await here.table.update("laptop-1", require_known(lambda known: replace(known, state="revoked")))
 
     def revoked(known: Device) -> Device:
         if known.state == "revoked":
@@ -111,8 +111,8 @@ async def test_a_change_that_is_no_longer_possible(nodes: tuple[Node, Node]) -> 
         return replace(known, state="revoked")
 
     outcomes = await asyncio.gather(
-        there.table.update("laptop-1", of_known(revoked)),
-        there.table.update("laptop-1", of_known(lambda known: replace(known, user="ada"))),
+        there.table.update("laptop-1", require_known(revoked)),
+        there.table.update("laptop-1", require_known(lambda known: replace(known, user="ada"))),
         return_exceptions=True,
     )
     assert isinstance(outcomes[0], NotAllowed) and not isinstance(outcomes[1], BaseException)
@@ -128,7 +128,7 @@ async def test_a_change_whose_commit_was_not_answered(
     A change without an answer is looked up. It is made once and audited once, whether or not it was committed.
     """
     here, there = nodes
-    await asyncio.gather(*(here.table.keep(device(id)) for id in ("revoked", "deleted")))
+    await asyncio.gather(*(here.table.replace_row(device(id)) for id in ("revoked", "deleted")))
     await there.follow()
     database = here.rows._database
     transaction, lost = database.transaction, list[object]()
@@ -159,7 +159,7 @@ async def test_a_change_whose_commit_was_not_answered(
     here.table.auditor = audit
     change = AuditedChange(actor=ACTOR, action="device.revoke", target="revoked")
     made, new, _ = await asyncio.gather(
-        here.table.update("revoked", of_known(revoked), change),
+        here.table.update("revoked", require_known(revoked), change),
         here.table.update("new", lambda known: known or device("new")),
         here.table.delete(["deleted"], []),
     )
@@ -178,16 +178,16 @@ async def test_a_revocation_and_a_deletion_are_told_of(nodes: tuple[Node, Node])
     does not return.
     """
     here, there = nodes
-    await asyncio.gather(*(here.table.keep(device(id)) for id in ("revoked", "deleted")))
+    await asyncio.gather(*(here.table.replace_row(device(id)) for id in ("revoked", "deleted")))
     await there.follow()
-    await here.table.update("revoked", of_known(lambda known: replace(known, state="revoked")))
+    await here.table.update("revoked", require_known(lambda known: replace(known, state="revoked")))
     await here.table.delete(["deleted"], [])
-    there.table.touch("deleted", lambda known: replace(known, last_seen=9.0))
+    there.table.change_soon("deleted", lambda known: replace(known, last_seen=9.0))
     await there.table.flush()
     await there.follow()
     assert {"revoked": "revoked"} == {each.id: each.state for each in there.table.all()}
     with pytest.raises(NotThere):
-        await there.table.update("deleted", of_known(lambda known: replace(known, user="ada")))
+        await there.table.update("deleted", require_known(lambda known: replace(known, user="ada")))
 
 
 async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[Node, Node]) -> None:
@@ -196,19 +196,19 @@ async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[
     are not undone.
     """
     here, there = nodes
-    await asyncio.gather(*(here.table.keep(device(id)) for id in ("revoked", "deleted")))
+    await asyncio.gather(*(here.table.replace_row(device(id)) for id in ("revoked", "deleted")))
     await there.follow()
 
     async def audit(changes: Sequence[AuditedChange]) -> None:
         for id in ("revoked", "deleted"):
             if there.table.find(id) is not None:
-                there.table.touch(id, lambda known: replace(known, last_seen=known.last_seen + 1.0))
+                there.table.change_soon(id, lambda known: replace(known, last_seen=known.last_seen + 1.0))
         await there.table.flush()
-        await here.table.follow(None)
+        await here.table.catch_up(None)
 
     here.table.auditor = audit
     change = AuditedChange(actor=ACTOR, action="device.revoke", target="revoked")
-    revoke = of_known(lambda known: replace(known, state="revoked"))
+    revoke = require_known(lambda known: replace(known, state="revoked"))
     outcomes = await asyncio.gather(
         here.table.update("revoked", revoke, change),
         here.table.delete(["deleted"], []),
@@ -227,39 +227,39 @@ async def test_a_name_stays_while_its_device_is_refused(nodes: tuple[Node, Node]
     here, there = nodes
     here.table.note_unenrolled("mill", key="k", now=5.0)
     await here.table.flush()
-    await there.table.follow(None)
+    await there.table.catch_up(None)
     with pytest.raises(KeyEnded):
         await there.table.update(
             "mill", lambda known: known or device("mill"), expects=[key_is_good(b"no such key")]
         )
     for node in nodes:
-        await node.table.follow(None)
-        assert ["mill"] == [one.name for one in node.table.unenrolled()]
+        await node.table.catch_up(None)
+        assert ["mill"] == [one.name for one in node.table.unenrolled_names()]
 
 
 async def test_when_it_was_heard_is_taken_in_later(nodes: tuple[Node, Node]) -> None:
     """Times that change with every heartbeat are read every few seconds, not at once."""
     here, there = nodes
-    await here.table.keep(device())
+    await here.table.replace_row(device())
     await there.follow()
-    here.table.touch("laptop-1", lambda known: replace(known, last_seen=9.0))
+    here.table.change_soon("laptop-1", lambda known: replace(known, last_seen=9.0))
     here.table.note_unenrolled("mill", key="k", now=5.0)
     await here.table.flush()
     await there.follow()
     assert [1.0] == [each.last_seen for each in there.table.all()]
-    await there.table.follow(None)
+    await there.table.catch_up(None)
     assert [9.0] == [each.last_seen for each in there.table.all()]
-    assert ["mill"] == [each.name for each in there.table.unenrolled()]
-    assert () == (await there.registry.news(there.seq)).changed
+    assert ["mill"] == [each.name for each in there.table.unenrolled_names()]
+    assert () == (await there.registry.changes_since(there.seq)).changed
 
 
 async def test_an_id_that_is_enrolled_again(nodes: tuple[Node, Node]) -> None:
     """The row of a device that was deleted and enrolled again is a new one, whatever its version."""
     here, there = nodes
-    await here.table.keep(device(hostname="old"))
+    await here.table.replace_row(device(hostname="old"))
     await there.follow()
     await here.table.delete(["laptop-1"], [])
-    await here.table.keep(device(hostname="new"))
+    await here.table.replace_row(device(hostname="new"))
     await there.follow()
     assert ["new"] == [each.hostname for each in there.table.all()]
 
@@ -291,7 +291,7 @@ async def test_no_more_than_may_be_on_all_together(nodes: tuple[Node, Node]) -> 
 async def test_one_that_both_enrol_counts_once(nodes: tuple[Node, Node]) -> None:
     """At the limit, a device that only the other process knows is still changed."""
     here, there = nodes
-    await asyncio.gather(*(here.table.keep(device(id)) for id in ("a", "b")))
+    await asyncio.gather(*(here.table.replace_row(device(id)) for id in ("a", "b")))
     kept = await there.table.update("b", lambda known: replace(known or device("b"), user="ada"), most=2)
     assert "ada" == kept.user
     with pytest.raises(TooManyDevices):
@@ -320,11 +320,11 @@ async def test_both_processes_share_the_uses_of_a_token(nodes: tuple[Node, Node]
     for node in nodes:
         await node.follow()
         assert kept == sorted(one.id for one in node.table.all())
-        assert 7 == node.table.uses_of("t")
-    changed = of_known(lambda known: replace(known, user="ada"))
+        assert 7 == node.table.count_uses("t")
+    changed = require_known(lambda known: replace(known, user="ada"))
     assert "ada" == (await nodes[0].table.update(kept[0], changed, token=("t", 7))).user
     other = device("other", token="")
-    await nodes[0].table.keep(other)
+    await nodes[0].table.replace_row(other)
     with pytest.raises(TokenUsedUp):
         await nodes[1].table.update("other", lambda _: replace(other, token="t"), token=("t", 7))
 
@@ -353,7 +353,7 @@ async def test_what_a_key_that_has_ended_would_change(nodes: tuple[Node, Node]) 
     here, there = nodes
     registry = await Registry.open(here.registry, secret=b"s" * 32, clock=MovedClock())
     _, secret = await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
-    expectation = registry.keys.expectation(secret)
+    expectation = registry.keys.secret_expectation(secret)
     assert expectation is not None
     expects = (expectation,)
     audited: list[AuditedChange] = []
@@ -362,24 +362,26 @@ async def test_what_a_key_that_has_ended_would_change(nodes: tuple[Node, Node]) 
         audited.extend(changes)
 
     there.table.auditor = audit
-    await asyncio.gather(*(there.table.keep(device(id)) for id in ("a", "b")))
-    await there.table.update("a", of_known(lambda known: replace(known, user="ada")), expects=expects)
+    await asyncio.gather(*(there.table.replace_row(device(id)) for id in ("a", "b")))
+    await there.table.update("a", require_known(lambda known: replace(known, user="ada")), expects=expects)
     await registry.keys.delete("one", confirm="one", actor=ACTOR)
     change = AuditedChange(actor=ACTOR, action="device.enrol", target="c")
-    there.table.touch("a", lambda known: replace(known, last_seen=9.0), expects=expects)
-    there.table.touch("b", lambda known: replace(known, last_seen=9.0))
+    there.table.change_soon("a", lambda known: replace(known, last_seen=9.0), expects=expects)
+    there.table.change_soon("b", lambda known: replace(known, last_seen=9.0))
     there.table.note_unenrolled("mill", key="one", now=5.0, expects=expects)
     there.table.note_unenrolled("loom", key="two", now=5.0)
     outcomes = await asyncio.gather(
-        there.table.update("a", of_known(lambda known: replace(known, hostname="mill")), expects=expects),
-        there.table.update("a", of_known(lambda known: replace(known, platform="linux"))),
+        there.table.update(
+            "a", require_known(lambda known: replace(known, hostname="mill")), expects=expects
+        ),
+        there.table.update("a", require_known(lambda known: replace(known, platform="linux"))),
         there.table.update("c", lambda known: known or device("c"), change, expects=expects),
         return_exceptions=True,
     )
     assert [KeyEnded, Device, KeyEnded] == [type(one) for one in outcomes]
     assert [] == audited
-    await here.table.follow(None)
+    await here.table.catch_up(None)
     for node in nodes:
         rows = {one.id: (one.user, one.platform, one.hostname, one.last_seen) for one in node.table.all()}
         assert {"a": ("ada", "linux", "", 1.0), "b": ("", "", "", 9.0)} == rows
-        assert ["loom"] == [one.name for one in node.table.unenrolled()]
+        assert ["loom"] == [one.name for one in node.table.unenrolled_names()]

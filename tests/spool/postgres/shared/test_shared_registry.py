@@ -58,11 +58,11 @@ async def test_a_key_of_one_opens_on_the_other_until_it_is_deleted(nodes: tuple[
     here, there = nodes
     _, secret = await here.keys.create(name="search", scopes=[INGEST], actor=ACTOR)
     assert there.keys.find(secret) is None
-    await there.follow()
+    await there.catch_up()
     found = there.keys.find(secret)
     assert found is not None and "search" == found.name
     await here.keys.delete("search", confirm="search", actor=ACTOR)
-    await there.follow()
+    await there.catch_up()
     assert there.keys.find(secret) is None
     assert there.keys.was_deleted(secret) is True
 
@@ -71,9 +71,9 @@ async def test_a_secret_that_was_rotated_away_ends_on_the_other(nodes: tuple[Reg
     """After the rotation, only the new secret is valid on both processes."""
     here, there = nodes
     _, old = await here.keys.create(name="search", scopes=[INGEST], actor=ACTOR)
-    await there.follow()
+    await there.catch_up()
     _, new = await here.keys.rotate("search", overlap_s=0, actor=ACTOR)
-    await there.follow()
+    await there.catch_up()
     assert there.keys.find(old) is None
     assert there.keys.was_deleted(old) is True
     assert there.keys.find(new) is not None
@@ -118,7 +118,7 @@ async def test_tables_in_memory_follow(
     before = shown(there)
     await make(here)
     assert before == shown(there) != shown(here)
-    await there.follow()
+    await there.catch_up()
     assert shown(here) == shown(there)
 
 
@@ -130,10 +130,10 @@ async def test_a_deleted_view_takes_its_budget_along_on_the_other(nodes: tuple[R
     )
     draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="10", alerts={"100": "Y"})
     budget = await here.table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)
-    await there.follow()
+    await there.catch_up()
     assert [budget] == there.table(BudgetTable).all()
     await here.table(BudgetTable).delete(budget.id, actor=ACTOR)
-    await there.follow()
+    await there.catch_up()
     assert [] == there.table(BudgetTable).all()
 
 
@@ -159,7 +159,7 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
     role = await here.roles.create(
         RoleDraft(name="finance", data_access=FULL), known=(), limits=RoleLimits(), actor=ACTOR
     )
-    await there.follow()
+    await there.catch_up()
     for turn in range(5):
         fields = {"default_amount": str(turn + 6)}, {"name": f"budget {turn}"}
         await asyncio.gather(
@@ -169,7 +169,7 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
             )
         )
         for node in nodes:
-            await node.follow()
+            await node.catch_up()
             kept = node.table(BudgetTable).get(budget.id)
             assert str(turn + 6) == kept.default_amount
             assert kept.name == f"budget {turn}"
@@ -177,7 +177,7 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
     async def add(node: Registry, member: str) -> None:
         """Add a member as a person does in a form: read, change, and repeat if refused."""
         while True:
-            await node.follow()
+            await node.catch_up()
             read = node.roles.get(role.id)
             await asyncio.sleep(0)  # the other process reads as well before either process writes
             try:
@@ -192,7 +192,7 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
     added = [f"person-{number}@example.com" for number in range(10)]
     await asyncio.gather(*(add(nodes[place % 2], member) for place, member in enumerate(added)))
     for node in nodes:
-        await node.follow()
+        await node.catch_up()
         assert added == sorted(node.roles.get(role.id).members)
 
 
@@ -206,7 +206,7 @@ async def test_who_missed_too_much_reads_everything(
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     for _ in range(99):
         await here.keys.rotate("one", overlap_s=0, actor=ACTOR)
-    await there.follow()
+    await there.catch_up()
     assert len(there.views.all()) == 1
     assert len(there.keys.all()) == 1
 
@@ -221,16 +221,16 @@ async def test_a_number_that_is_given_again_is_another_change(
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await here.keys.create(name="undone", scopes=[INGEST], actor=ACTOR)
     for node in nodes:
-        await node.follow()
+        await node.catch_up()
     undo = (
         "DELETE FROM {schema}.secrets WHERE key_id = 2; DELETE FROM {schema}.keys WHERE id = 2;"
         "DELETE FROM {schema}.registry_changes WHERE seq = 2; UPDATE {schema}.registry_head SET seq = 1"
     )
     async with migrated(fresh_schema) as database:
-        await database.run(lambda connection: connection.execute(database.sql(undo)))
+        await database.run(lambda connection: connection.execute(database.fill_in_names(undo)))
     await there.keys.create(name="later", scopes=[INGEST], actor=ACTOR)
     for node in nodes:
-        await node.follow()
+        await node.catch_up()
         assert ["later", "one"] == sorted(key.name for key in node.keys.all())
 
 
@@ -238,9 +238,9 @@ async def test_an_own_change_is_not_read_again(nodes: tuple[Registry, Registry])
     """Memory already has a process's own change. Only changes of others move the version."""
     here, there = nodes
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
-    assert () == tuple((await here.follow()).changed or ())
+    assert () == tuple((await here.catch_up()).changed or ())
     before = there.version
-    await there.follow()
+    await there.catch_up()
     assert before + 1 == there.version
 
 
@@ -259,12 +259,12 @@ async def test_memory_that_was_not_looked_after_is_not_fresh(
         raise SpoolUnavailable("the database is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(PostgresRegistry, "news", lambda self, since: fails(since))
+        patch.setattr(PostgresRegistry, "changes_since", lambda self, since: fails(since))
         with pytest.raises(SpoolUnavailable):
-            await there.follow()
+            await there.catch_up()
     assert there.is_fresh is False
     assert there.keys.find(secret) is None
-    await there.follow()
+    await there.catch_up()
     assert there.is_fresh and there.keys.find(secret) is not None
 
 
@@ -274,7 +274,7 @@ async def test_a_change_on_a_key_that_the_other_deleted(nodes: tuple[Registry, R
     """
     here, there = nodes
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
-    await there.follow()
+    await there.catch_up()
     await here.keys.delete("one", confirm="one", actor=ACTOR)
     with pytest.raises(NotThere):
         await there.keys.disable("one", actor=ACTOR)

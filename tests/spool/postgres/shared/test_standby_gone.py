@@ -60,7 +60,7 @@ async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
 
     table.auditor = audit
     strict.needs_standby = False
-    await table.keep(device())
+    await table.replace_row(device())
     await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     strict.needs_standby = True
     enrolment = AuditedChange(actor=ACTOR, action="device.enrol", target="laptop-2")
@@ -77,7 +77,7 @@ async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
         with pytest.raises(SpoolUnavailable, match="the standby is gone"):
             await change
     assert [] == audited
-    table.touch("laptop-1", lambda known: device(last_seen=9.0))
+    table.change_soon("laptop-1", lambda known: device(last_seen=9.0))
     await table.flush()
     assert [device(last_seen=9.0)] == list((await PostgresDevices(strict).load())[0])
     again = await opened(strict)
@@ -92,7 +92,7 @@ async def test_without_a_standby_a_key_is_ended_and_not_answered_as_ended(strict
     """
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     strict.needs_standby = False
-    await asyncio.gather(*(table.keep(device(id, has_key=True)) for id in ("revoked", "deleted")))
+    await asyncio.gather(*(table.replace_row(device(id, has_key=True)) for id in ("revoked", "deleted")))
     for name in ("disabled", "deleted"):
         await registry.keys.create(name=name, scopes=[INGEST], actor=ACTOR)
     strict.needs_standby = True
@@ -115,7 +115,7 @@ async def test_without_a_standby_a_key_is_ended_and_not_answered_as_ended(strict
         with pytest.raises(Unconfirmed, match="the standby is gone"):
             await change
     assert [revocation, deletion] == audited
-    await table.follow((await registry.follow()).ids(DEVICES))
+    await table.catch_up((await registry.catch_up()).changed_ids(DEVICES))
     for keys, devices in ((registry.keys, table), ((await opened(strict)).keys, await again(strict))):
         assert [("disabled", DISABLED)] == [(key.name, key.status) for key in keys.all()]
         assert [("revoked", REVOKED)] == [(row.id, row.state) for row in devices.all()]
@@ -139,7 +139,7 @@ async def test_a_standby_that_goes_meanwhile_confirms_nothing(
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     changes: Sequence[asyncio.Task[object]] = [
         asyncio.create_task(registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)),
-        asyncio.create_task(table.keep(device())),
+        asyncio.create_task(table.replace_row(device())),
     ]
     # One of the two changes holds the lock for which the other one waits.
     while len(await asyncio.to_thread(cluster.execute, WAITING)) < 2:
@@ -151,8 +151,8 @@ async def test_a_standby_that_goes_meanwhile_confirms_nothing(
     )
     assert all(isinstance(one, SpoolUnavailable) for one in outcomes)
     await waiting
-    await registry.follow()
-    await table.follow(None)
+    await registry.catch_up()
+    await table.catch_up(None)
     is_kept = [isinstance(one, Unconfirmed) for one in outcomes]
     assert is_kept == [bool(registry.keys.all()), bool(table.all())]
     await table.close()

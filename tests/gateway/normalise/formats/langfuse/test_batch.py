@@ -10,7 +10,7 @@ import pytest
 from gateway.core.errors import BadPayload
 from gateway.normalise.formats.langfuse.merger import released_at_once, waiting
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI
-from spool.identity import digest
+from spool.identity import hash_parts
 from spool.record import Inference
 from tests.gateway.normalise.formats.langfuse.events import batch, create, event, trace, update
 from tests.gateway.normalise.formats.payloads import assert_balanced, one, read, read_batch
@@ -188,8 +188,8 @@ def test_an_id_that_litellm_wrote_holds_the_providers() -> None:
     """
     written = "time-14-13-16-469836_"
     for response_id in ("chatcmpl-3803a9e9-aa68-4493", "31aec259-5224-4903-ad2a-91ade65c0987"):
-        assert digest(2, response_id) == one(None, batch(whole(own_id=written + response_id))).id
-    assert digest(5, "langfuse", "g-1") == one(None, batch(whole())).id
+        assert hash_parts(2, response_id) == one(None, batch(whole(own_id=written + response_id))).id
+    assert hash_parts(5, "langfuse", "g-1") == one(None, batch(whole())).id
 
 
 def test_what_is_no_generation_is_no_call() -> None:

@@ -82,7 +82,7 @@ async def send_calls(server: OperatorServer) -> list[Inference]:
     for each in records:
         each.team = TEAMS[str(each.api_key)]
         prices.price(each)
-    known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)]
+    known = [identity.call_identity(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(records)]
     await add(server.services.spool.log, *zip(records, known, strict=True))
     return records
 

@@ -93,7 +93,7 @@ async def test_a_full_disk_costs_only_new_colours(tmp_path: Path, monkeypatch: p
         async def full(*_: object) -> None:
             raise SpoolFull("no space", retry_after_s=1)
 
-        monkeypatch.setattr(type(server.services.money.colours), "colours_of", full)
+        monkeypatch.setattr(type(server.services.money.colours), "find_or_assign_colours", full)
         assert {"one-1": 1} == (await asked(server, "/report", **CHART))["colours"]
         monkeypatch.undo()
         assert {"one-1": 1, "two-2": 2} == (await asked(server, "/report", **CHART))["colours"]

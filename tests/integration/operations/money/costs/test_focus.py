@@ -145,7 +145,7 @@ async def test_a_file_is_sent_while_it_is_made(
                 while True:
                     received += await answer.content.readany()
         assert 1 < received.count(b"\n")
-        [seen] = await server.registry.viewings.naming([SEVERAL])
+        [seen] = await server.registry.viewings.viewings_naming([SEVERAL])
         assert ("ada", "/focus", SEVERAL) == (seen.viewer, seen.page, seen.person)
         hourly[:] = [NOW]  # now the first day fails, before anything is sent
         async with session.get(url, headers={"X-Tollhouse-As": "ada"}) as answer:
