@@ -38,13 +38,13 @@ async def test_a_stream_of_container_metrics() -> None:
     class Files:
         sums = ContainerSums(ContainerSettings())
 
-        async def due(self, kind: str, *, limit: int) -> list[object]:
+        async def due_files(self, kind: str, *, limit: int) -> list[object]:
             asked.append(kind)
             if kind == FILE:
                 fault.meet()
             return []
 
-        async def untold(self, *, limit: int) -> list[object]:
+        async def unreported_files(self, *, limit: int) -> list[object]:
             return []
 
     clock = StoppedClock()
@@ -68,7 +68,7 @@ async def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         def all(self) -> list[Device]:
             return []
 
-        async def changes(self) -> None:
+        async def wait_for_changes(self) -> None:
             await asyncio.Event().wait()
 
     sync = DeviceSync(cast(Any, Table()), cast(Any, None), clock=StoppedClock())
@@ -89,10 +89,10 @@ async def test_a_channel_of_notifications(monkeypatch: pytest.MonkeyPatch) -> No
     class Table:
         version = 1
 
-        async def changes(self, channel: str) -> int:
+        async def change_count(self, channel: str) -> int:
             return 1
 
-        async def waiting(self) -> list[Notification]:
+        async def waiting_notifications(self) -> list[Notification]:
             fault.meet()
             return []
 

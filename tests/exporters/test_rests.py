@@ -54,12 +54,12 @@ async def lane_of_container_metrics(clock: SteppingClock, border: float, _: Path
     """Run one round of a stream of container metrics that waits after a failure."""
 
     class Files:
-        async def due(self, kind: str, *, limit: int) -> list[object]:
+        async def due_files(self, kind: str, *, limit: int) -> list[object]:
             if kind == FILE:
                 raise Tried
             return []
 
-        async def untold(self, *, limit: int) -> list[object]:
+        async def unreported_files(self, *, limit: int) -> list[object]:
             return []
 
     sync = ContainerSync(cast(Any, Files()), cast(Any, None), clock=clock)
@@ -115,15 +115,15 @@ async def notification_that_was_put_off(clock: SteppingClock, border: float, _: 
     class Table:
         version = 1
 
-        async def changes(self, channel: str) -> int:
+        async def change_count(self, channel: str) -> int:
             return 1
 
-        async def waiting(self) -> list[Notification]:
+        async def waiting_notifications(self) -> list[Notification]:
             return [waiting(1, message=1, not_before=border)]
 
         async def update(self, changed: object) -> None: ...
 
-        async def confirm(self) -> None: ...
+        async def wait_until_durable(self) -> None: ...
 
     class Channel:
         def stamp(self) -> object:

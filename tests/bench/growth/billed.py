@@ -100,7 +100,7 @@ class Bills:
         paid = (row.amount for rows in self._rows.values() for row in rows if row.unit == "usd")
         return sum(money.units(f"{amount:f}") for amount in paid)
 
-    async def rows(self, *, provider: str, start: int, end: int) -> Sequence[StatementRow]:
+    async def statement_rows(self, *, provider: str, start: int, end: int) -> Sequence[StatementRow]:
         return [row for row in self._rows[provider] if start < row.end and row.start < end]
 
     async def statements(self) -> Sequence[StatementInfo]:

@@ -17,7 +17,7 @@ class Unconfirmed:
 
     is_shared = True
 
-    async def confirm(self) -> None:
+    async def wait_until_durable(self) -> None:
         raise NotCertain("the standby is away")
 
 

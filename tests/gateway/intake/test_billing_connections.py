@@ -28,10 +28,10 @@ class Rows:
     def __init__(self, *ids: str) -> None:
         self.ids = set(ids)
 
-    async def newest(self) -> dict[str, float]:
+    async def last_drop_by_connection(self) -> dict[str, float]:
         return dict.fromkeys(self.ids, 1.0)
 
-    async def forget(self, connection: str) -> None:
+    async def delete_connection(self, connection: str) -> None:
         self.ids.remove(connection)
 
 

@@ -52,7 +52,7 @@ class Rows:
         self._read_at = float(at)
         self._rows = [row for provider in SELLERS for row in self._of(provider)]
 
-    async def rows(self, *, provider: str, start: int, end: int) -> Sequence[StatementRow]:
+    async def statement_rows(self, *, provider: str, start: int, end: int) -> Sequence[StatementRow]:
         return [row for row in self._rows if row.provider == provider]
 
     async def statements(self) -> Sequence[StatementInfo]:

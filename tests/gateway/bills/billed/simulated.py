@@ -70,7 +70,7 @@ class Statements:
         self.kept = [*rows]
         self.read_at = 1.0
 
-    async def rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
+    async def statement_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
         return [row for row in self.kept if row.provider == provider and start < row.end and row.start < end]
 
     async def statements(self) -> Sequence[StatementInfo]:

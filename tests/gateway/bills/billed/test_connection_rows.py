@@ -74,13 +74,13 @@ class Drops:
         self.kept.setdefault(connection, {})[month] = split_by_hour(json.dumps({"data": rows}).encode())
         self.at += 1
 
-    async def months(self, connection: str) -> Mapping[str, float]:
+    async def last_drop_by_month(self, connection: str) -> Mapping[str, float]:
         return dict.fromkeys(self.kept.get(connection, {}), self.at)
 
-    async def month(self, connection: str, month: str) -> Sequence[HourRows]:
+    async def month_hours(self, connection: str, month: str) -> Sequence[HourRows]:
         return self.kept[connection][month]
 
-    async def size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
+    async def month_size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
         return MonthSize(rows=sum(hour.rows for hour in self.kept[connection][month]))
 
 
