@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import click
 
@@ -26,7 +26,9 @@ Many commands have these options, and list their names after their own options.
 | option | |
 |---|---|
 """
-_SHARED_FROM = 20  # commands that have an option before the page explains it once
+_SHARED_FROM = (
+    20  # commands that have an option, or the same shared options, before the page explains them once
+)
 
 
 def page() -> str:
@@ -35,7 +37,25 @@ def page() -> str:
     counts = Counter(option for context in contexts for option in _options(context))
     shared = {option for option, count in counts.items() if count >= _SHARED_FROM}
     rows, shown = "".join(map(_line, sorted(shared))), ShownTable()
-    return _HEAD + rows + "".join(_section(context, shared, shown) for context in contexts)
+    sets = Counter(_shared_names(context, shared) for context in contexts)
+    titles = {
+        names: _title(names) for names, count in sets.items() if "--json" in names and count >= _SHARED_FROM
+    }
+    text = _HEAD + rows + "".join(f"\n## {title}\n\n{_listed(names)}\n" for names, title in titles.items())
+    return text + "".join(_section(context, shared, titles, shown) for context in contexts)
+
+
+def _shared_names(context: click.Context, shared: Collection[FieldRow]) -> tuple[str, ...]:
+    return tuple(option.name for option in _options(context) if option in shared)
+
+
+def _title(names: Collection[str]) -> str:
+    """Return the title of a set of shared options."""
+    return "Options of lists" if "--limit" in names else "Options of requests"
+
+
+def _listed(names: Collection[str]) -> str:
+    return f"[Shared](#shared-options): {', '.join(f'`{name}`' for name in names)}."
 
 
 def _contexts(parent: click.Context) -> Iterator[click.Context]:
@@ -67,7 +87,12 @@ def _row(option: str, text: str) -> FieldRow:
     )
 
 
-def _section(context: click.Context, shared: Collection[FieldRow], shown: ShownTable) -> str:
+def _section(
+    context: click.Context,
+    shared: Collection[FieldRow],
+    titles: Mapping[tuple[str, ...], str],
+    shown: ShownTable,
+) -> str:
     command = context.command
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     text = f"\n{'#' * (1 + context.command_path.count(' '))} {context.command_path}\n\n"
@@ -77,8 +102,10 @@ def _section(context: click.Context, shared: Collection[FieldRow], shown: ShownT
     own, others = shown.fold_table([option for option in options if option not in shared], place)
     if own:
         text += "\n| option | |\n|---|---|\n" + "".join(map(_line, own))
-    names = ", ".join(f"`{option.name}`" for option in options if option in shared)
-    also = f"[Shared](#shared-options): {names}." if names else ""
+    names = _shared_names(context, shared)
+    title = titles.get(names, "")
+    named = f"[{title}](#{title.lower().replace(' ', '-')})." if title else _listed(names)
+    also = named if names else ""
     rest = " ".join(filter(None, (others, also)))
     return f"{text}\n{rest}\n" if rest else text
 
