@@ -110,12 +110,19 @@ def test_the_schema_accepts_the_examples() -> None:
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_a_command_names_each_of_its_options(path: str) -> None:
-    """Options that many commands share, or that another command explains, are named with a link."""
-    page = REFERENCE["reference/commands.md"]
-    (section,) = re.findall(rf"^#+ tollhouse {path}\n(.*?)(?=^#+ |\Z)", page, re.MULTILINE | re.DOTALL)
+    """Options that many commands share, or that another command explains, are named with a link, alone or as a set."""
+    section = _section_of_commands(f"tollhouse {path}")
+    for title in re.findall(r"\[(Options of \w+)\]\(#", section):
+        section += _section_of_commands(title)
     options = [each for each in COMMANDS[path].params if isinstance(each, click.Option)]
     named = {name for each in options if not each.hidden for name in each.opts if name.startswith("--")}
     assert named <= {*re.findall(r"--[\w-]+", section)}
+
+
+def _section_of_commands(title: str) -> str:
+    page = REFERENCE["reference/commands.md"]
+    (section,) = re.findall(rf"^#+ {title}\n(.*?)(?=^#+ |\Z)", page, re.MULTILINE | re.DOTALL)
+    return section
 
 
 FIELDS = [FieldRow(name, "text", "", f"The {name}.") for name in ("id", "name", "since", "until")]
