@@ -121,6 +121,7 @@ def test_a_command_names_each_of_its_options(path: str) -> None:
 
 def _section_of_commands(title: str) -> str:
     page = REFERENCE["reference/commands.md"]
+    section: str
     (section,) = re.findall(rf"^#+ {title}\n(.*?)(?=^#+ |\Z)", page, re.MULTILINE | re.DOTALL)
     return section
 
