@@ -9,16 +9,13 @@ import click
 
 from gateway.bills.contracts.declared import NewContract, Term
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import body_of, described_by, resource_commands, with_options
+from gateway.cli.operator.resources import body_of, resource_commands
 from gateway.cli.output import (
     Form,
     JsonObject,
     as_form,
-    as_json,
-    show_fields,
-    show_json,
     show_list,
 )
 from spool.ledger.money import unconverted_words
@@ -60,16 +57,6 @@ list_command(
 )
 
 
-@contracts.command()
-@described_by(NewContract, required=("name", "provider", "since"))
-@with_options(_OPTIONS)
-@as_json
-@with_client
-def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
-    """Create a contract with a provider. Its terms about prices apply to new calls."""
-    _show(client.request("POST", "/contracts", body=_fields(**given)), as_json)
-
-
 def _shown(contract: JsonObject) -> JsonObject:
     return {**contract, "terms": "; ".join(map(_words, contract["terms"]))}
 
@@ -81,31 +68,42 @@ def _words(term: JsonObject) -> str:
     return " ".join((term["kind"], *words))
 
 
+def _fields(*, term: Sequence[str], **given: Any) -> JsonObject:
+    body = body_of(NewContract, given)
+    return {**body, "terms": [_term(text) for text in term]} if term else body
+
+
+def _term(text: str) -> JsonObject:
+    """Return the term that an option describes. Raises SystemExit for a word that is no field."""
+    kind, *words = text.split() or [""]
+    fields: JsonObject = {"kind": kind}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name not in Term.__struct_fields__:
+            fields_of_terms = ", ".join(Term.__struct_fields__[1:])
+            fail(
+                f"{word} is not a field of a term: write KIND FIELD=VALUE ..., with the fields {fields_of_terms}",
+                2,
+            )
+        fields[name] = value.split(",") if name in _LISTS else value
+    return fields
+
+
 resource_commands(
     contracts,
     NewContract,
     noun="contract",
     path="/contracts",
     help={
+        "create": "Create a contract with a provider. Its terms about prices apply to new calls.",
         "show": "Show a contract, by id or name.",
+        "edit": "Change a contract. Given options replace the current values; --term replaces all terms.",
         "delete": "Delete a contract. New calls are estimated at the price list.",
     },
     shown=_shown,
+    options=_OPTIONS,
+    body=_fields,
 )
-
-
-@contracts.command()
-@click.argument("contract")
-@described_by(NewContract)
-@with_options(_OPTIONS)
-@as_json
-@with_client
-def edit(client: OperatorClient, contract: str, as_json: bool, **given: Any) -> None:
-    """Change a contract. Given options replace the current values; --term replaces all terms."""
-    body = _fields(**given)
-    if not body:
-        fail("nothing to change: give at least one option; tollhouse contracts edit --help lists them", 2)
-    _show(client.request("PATCH", f"/contracts/{part(contract)}", body=body), as_json)
 
 
 @contracts.command()
@@ -132,28 +130,3 @@ def costs(
     lacking = answer["total"]["unconverted"]
     if form is None and lacking:
         click.echo(unconverted_words(lacking, answer["contract_costs"]["currency"]), err=True)
-
-
-def _fields(*, term: Sequence[str], **given: Any) -> JsonObject:
-    body = body_of(NewContract, given)
-    return {**body, "terms": [_term(text) for text in term]} if term else body
-
-
-def _term(text: str) -> JsonObject:
-    """Return the term that an option describes. Raises SystemExit for a word that is no field."""
-    kind, *words = text.split() or [""]
-    fields: JsonObject = {"kind": kind}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or name not in Term.__struct_fields__:
-            fields_of_terms = ", ".join(Term.__struct_fields__[1:])
-            fail(
-                f"{word} is not a field of a term: write KIND FIELD=VALUE ..., with the fields {fields_of_terms}",
-                2,
-            )
-        fields[name] = value.split(",") if name in _LISTS else value
-    return fields
-
-
-def _show(payload: JsonObject, as_json: bool) -> None:
-    show_json(payload) if as_json else show_fields(_shown(payload["contract"]))

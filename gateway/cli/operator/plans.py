@@ -17,7 +17,7 @@ from gateway.bills.plans.seat_lists import ListedSeat, chosen, merged, read_boun
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import body_of, described_by, resource_commands, with_options
+from gateway.cli.operator.resources import body_of, resource_commands
 from gateway.cli.output import (
     Form,
     JsonObject,
@@ -83,14 +83,35 @@ list_command(
 )
 
 
-@plans.command()
-@described_by(NewPlan, required=("name", "view"))
-@with_options(_OPTIONS)
-@as_json
-@with_client
-def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
-    """Create a plan of an assistant: its fee, what it includes, and its seats."""
-    _show(client.request("POST", "/plans", body=_fields(**given)), as_json)
+def _fields(*, seat: Sequence[str], seats: TextIO | None, **given: Any) -> JsonObject:
+    """Return the request body for the given options."""
+    body = body_of(NewPlan, given)
+    if seat and seats is not None:
+        fail("use either --seat or --seats, not both", 2)
+    if seat:
+        body["seats"] = [_seat(row) for row in csv.reader(seat)]
+    if seats is not None:
+        body["seats"] = list(_seats_of(csv.reader(seats)))
+    return body
+
+
+def _seats_of(rows: Iterable[list[str]]) -> Iterable[dict[str, str]]:
+    """Yield the seats of a file. A header line is optional."""
+    for row_index, row in enumerate(rows):
+        is_head = not row_index and row[:2] == list(_FIELDS[:2])
+        if row and not is_head:
+            yield _seat(row)
+
+
+def _seat(row: list[str]) -> dict[str, str]:
+    cells = [cell.strip() for cell in row]
+    if not 2 <= len(cells) <= len(_FIELDS):
+        fail(f"{','.join(row)} is not a seat: write USER,SINCE[,UNTIL[,TEAM]]", 2)
+    return dict(zip(_FIELDS, cells, strict=False))
+
+
+def _shown(plan: JsonObject) -> JsonObject:
+    return {**plan, "seats": ", ".join(f"{seat['user']} since {seat['since']}" for seat in plan["seats"])}
 
 
 resource_commands(
@@ -99,24 +120,15 @@ resource_commands(
     noun="plan",
     path="/plans",
     help={
+        "create": "Create a plan of an assistant: its fee, what it includes, and its seats.",
         "show": "Show a plan, by id or name.",
+        "edit": "Change a plan. Given options replace the current values; --seat and --seats replace all seats.",
         "delete": "Delete a plan. Its calls count as pay-as-you-go again.",
     },
+    shown=_shown,
+    options=_OPTIONS,
+    body=_fields,
 )
-
-
-@plans.command()
-@click.argument("plan")
-@described_by(NewPlan)
-@with_options(_OPTIONS)
-@as_json
-@with_client
-def edit(client: OperatorClient, plan: str, as_json: bool, **given: Any) -> None:
-    """Change a plan. Given options replace the current values; --seat and --seats replace all seats."""
-    body = _fields(**given)
-    if not body:
-        fail("nothing to change: give at least one option; tollhouse plans edit --help lists them", 2)
-    _show(client.request("PATCH", f"/plans/{part(plan)}", body=body), as_json)
 
 
 @plans.command("seats")
@@ -169,7 +181,8 @@ def fill(
     if dry_run:
         return
     body = {"seats": [asdict(seat) for seat in changes.seats], "version": before["version"]}
-    _show(client.request("PATCH", f"/plans/{part(plan)}", body=body), as_json)
+    changed = client.request("PATCH", f"/plans/{part(plan)}", body=body)
+    show_json(changed) if as_json else show_fields(_shown(changed["plan"]))
 
 
 def _tell_cycle(listed: Sequence[ListedSeat], cycle_day: int) -> None:
@@ -279,40 +292,3 @@ def _readable(row: JsonObject, currency: str) -> JsonObject:
     sums = {name: f"{before}{Decimal(row[name]):,.2f}{behind}" for name in names if name in row}
     quantities = {name: f"{Decimal(row[name]):,.2f}" for name in _QUANTITIES if name in row}
     return {**row, **sums, **quantities}
-
-
-def _fields(*, seat: Sequence[str], seats: TextIO | None, **given: Any) -> JsonObject:
-    """Return the request body for the given options."""
-    body = body_of(NewPlan, given)
-    if seat and seats is not None:
-        fail("use either --seat or --seats, not both", 2)
-    if seat:
-        body["seats"] = [_seat(row) for row in csv.reader(seat)]
-    if seats is not None:
-        body["seats"] = list(_seats_of(csv.reader(seats)))
-    return body
-
-
-def _seats_of(rows: Iterable[list[str]]) -> Iterable[dict[str, str]]:
-    """Yield the seats of a file. A header line is optional."""
-    for row_index, row in enumerate(rows):
-        is_head = not row_index and row[:2] == list(_FIELDS[:2])
-        if row and not is_head:
-            yield _seat(row)
-
-
-def _seat(row: list[str]) -> dict[str, str]:
-    cells = [cell.strip() for cell in row]
-    if not 2 <= len(cells) <= len(_FIELDS):
-        fail(f"{','.join(row)} is not a seat: write USER,SINCE[,UNTIL[,TEAM]]", 2)
-    return dict(zip(_FIELDS, cells, strict=False))
-
-
-def _show(payload: JsonObject, as_json: bool) -> None:
-    if as_json:
-        show_json(payload)
-        return
-    plan = payload["plan"]
-    show_fields(
-        {**plan, "seats": ", ".join(f"{seat['user']} since {seat['since']}" for seat in plan["seats"])}
-    )

@@ -68,21 +68,27 @@ def resource_commands(
     path: str,
     help: Mapping[str, str],
     shown: Callable[[JsonObject], JsonObject] = lambda row: row,
+    options: Sequence[Callable[[Command], Command]] = (),
+    body: Callable[..., JsonObject] | None = None,
 ) -> None:
     """
     Add those of the commands `create`, `show`, `edit` and `delete` that `help` names.
 
-    `create` and `edit` suit only resources whose fields all have options. Fields without a default are required.
-    `shown` changes an object for people.
+    Fields without a default are required. `options` are those of fields that have none, and `body` makes the fields
+    from all values of options. `shown` changes an object for people.
     """
+
+    def fields(given: JsonObject) -> JsonObject:
+        return body_of(new, given) if body is None else body(**given)
 
     @described_by(
         new, required=[attribute.name for attribute in msgspec.structs.fields(new) if attribute.required]
     )
+    @with_options(options)
     @as_json
     @with_client
     def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
-        show_one(client.request("POST", path, body=body_of(new, given)), as_json)
+        show_one(client.request("POST", path, body=fields(given)), as_json)
 
     @click.argument(noun)
     @as_json
@@ -92,13 +98,15 @@ def resource_commands(
 
     @click.argument(noun)
     @described_by(new)
+    @with_options(options)
     @as_json
     @with_client
     def edit(client: OperatorClient, as_json: bool, **given: Any) -> None:
-        body = body_of(new, given)
-        if not body:
+        name = given.pop(noun)
+        changed = fields(given)
+        if not changed:
             fail(f"nothing to change; `tollhouse {group.name} edit --help` lists the options", 2)
-        show_one(client.request("PATCH", f"{path}/{part(given[noun])}", body=body), as_json)
+        show_one(client.request("PATCH", f"{path}/{part(name)}", body=changed), as_json)
 
     @click.argument(noun)
     @as_json
