@@ -170,7 +170,8 @@ def late_rows(
 
     P_a = 0, and P_b = L_a + L_b for input or output, where P are the billed and L the counted tokens of a day. There
     may be several days a. If the bill has no row of any key and model on the days a, one of them is enough for all.
-    The amounts must be late as well, and most other days of keys and models must agree: otherwise a clock may differ.
+    The amounts of the day must be late as well, and most other days of keys and models must agree, because a clock may
+    differ.
     """
     theirs: _ByKeyAndModel = defaultdict(dict)
     ours: _ByKeyAndModel = defaultdict(dict)
@@ -207,12 +208,13 @@ def late_rows(
     calls = Counter[int]()
     for use in counted:
         calls[use.day] += use.calls if (use.day, _key_and_model(use, levels)) in posted else 0
-    in_time = _paid_in_time(amounts, counted, levels, posted)
+    # tokens alone may be late, and amounts of 0 are no evidence that they are as well
+    in_time = {day for day, _ in _paid_in_time(amounts, counted, levels, posted)}
     return LateRows(
         posted={
             place: day
             for place, day in posted.items()
-            if place not in in_time and calls[place[0]] >= LATE_CALLS
+            if place[0] not in in_time and calls[place[0]] >= LATE_CALLS
         },
         is_exact=is_exact,
     )

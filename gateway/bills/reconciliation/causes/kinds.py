@@ -6,7 +6,7 @@ cached and uncached tokens.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -74,23 +74,22 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     model is 0. Moved tokens are valued at the ratio of list prices.
 
     If the ledger has a named tier where the bill has the standard tier at a higher price, the provider did not
-    give the tier. Otherwise, reports lack it.
+    give the tier. If it has a named tier and the bill another one, either may be so. Otherwise, reports lack the tier.
     """
     exchanges = _tier_exchanges(case)
     not_given = {group: exchange for group, exchange in exchanges.items() if _is_not_given(case, exchange)}
-    unknown = {group: exchange for group, exchange in exchanges.items() if group not in not_given}
+    left = {group: exchange for group, exchange in exchanges.items() if group not in not_given}
+    named_tiers = {group: exchange for group, exchange in left.items() if _is_of_named(case, exchange)}
+    unknown = {group: exchange for group, exchange in left.items() if group not in named_tiers}
     yield from _of_tiers(
         case,
         TIER_NOT_GIVEN,
         not_given,
         CLAIM_IT,
     )
-    yield from _of_tiers(
-        case,
-        "tier_unknown",
-        unknown,
-        "Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`.",
-    )
+    advice = "Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`."
+    yield from _of_tiers(case, "tier_unknown", unknown, advice)
+    yield from _of_tiers(case, "tier_unknown", named_tiers, advice, (TIER_NOT_GIVEN,))
 
 
 def _is_not_given(case: Case, exchange: _Exchange) -> bool:
@@ -100,6 +99,13 @@ def _is_not_given(case: Case, exchange: _Exchange) -> bool:
         listed.get((cell._replace(tier=STANDARD), meter), 0) > listed.get((cell, meter), 0)
         for cell, meter in exchange.places
         if cell.tier != STANDARD and extra[cell, meter] < 0
+    )
+
+
+def _is_of_named(case: Case, exchange: _Exchange) -> bool:
+    """Return whether sources report a tier for tokens that have another tier in the bill."""
+    return any(
+        cell.tier != STANDARD and case.remainder.extra[cell, meter] < 0 for cell, meter in exchange.places
     )
 
 
@@ -141,7 +147,13 @@ def _is_one_way(case: Case, places: Iterable[Place], gains: Collection[str]) -> 
     return not any(net.values())
 
 
-def _of_tiers(case: Case, cause: str, exchanges: Mapping[Cell, _Exchange], advice: str) -> Iterator[Claim]:
+def _of_tiers(
+    case: Case,
+    cause: str,
+    exchanges: Mapping[Cell, _Exchange],
+    advice: str,
+    beside: Sequence[str] = (),
+) -> Iterator[Claim]:
     portions: dict[Entry, Portion] = {}
     is_mixed = False  # whether large inputs changed their tier or their kind
     for group, exchange in exchanges.items():
@@ -172,6 +184,7 @@ def _of_tiers(case: Case, cause: str, exchanges: Mapping[Cell, _Exchange], advic
         are_prices_known=bool(unlisted) and not is_mixed,
         portions={**portions, **({} if is_mixed else unlisted)},
         beside=[
+            *beside,
             *([] if all(exchange.is_whole for exchange in exchanges.values()) else [OTHERS]),
             *([KINDS] if is_mixed else []),
         ],

@@ -59,6 +59,8 @@ def plants_of(provider: str, seed: int, names: Iterable[str]) -> list[Plant]:
     terms = [term for plant in plants for term in plant.terms]
     # two terms of a kind for the same calls are refused
     is_apart &= not any(one.overlaps(other) for one, other in combinations(terms, 2))
+    # each states the whole list of prices
+    is_apart &= sum(bool(plant.rates or plant.billed_rates or plant.world) for plant in plants) < 2
     is_possible = is_apart and all(provider in plant.providers for plant in plants)
     return plants if is_possible and len(set(causes)) == len(causes) else []
 
@@ -133,6 +135,10 @@ ONCE_WRONG = (
     (720001, "anthropic", "contract not in batches", "batch at full price"),
     # tokens of another snapshot on days before the contract was followed
     (720001, "anthropic", "contract followed late", "snapshot"),
+    # late tokens, of which one model was free, while the amounts of the others were in time
+    (70006, OPENAI, "tokens late", "free model"),
+    # batches that were billed as priority calls were mistaken for unreported priority calls
+    (70007, "anthropic", "priority", "batch at full price"),
 )
 
 
