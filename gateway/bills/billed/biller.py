@@ -31,9 +31,9 @@ from gateway.bills.billed.layers import (
     shares_of,
 )
 from gateway.bills.billed.restating import BilledLater, FrozenMonths, Made, figures_of
+from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.counting import TokenPrices, counted, counted_use, seller
 from gateway.bills.reconciliation.gathering import (
-    CalendarMonth,
     StatementSources,
     average_rate,
     currencies_of,

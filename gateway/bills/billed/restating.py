@@ -26,7 +26,7 @@ from gateway.bills.billed.closing import (
     usage_of,
 )
 from gateway.bills.billed.spreading import in_turn
-from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.months import CalendarMonth
 from spool.ledger.billed import (
     CLOSED,
     CORRECTS,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from gateway.bills.billed.closing import mark_of
 from gateway.bills.billed.connection_rows import Place, RowRules, Sums, add_rows, reasons_of, sums_of_day
 from gateway.bills.billed.containers import KUBERNETES, ClusterDay, Node, cluster_day, divided, priced
-from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.months import CalendarMonth
 from gateway.clusters.usage.reader import UsageReader
 from spool.billing import BillingDrops, HourRows
 from spool.clock import Clock

@@ -11,13 +11,13 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.bills.contracts.bills import Place, replace_by_bills
+from gateway.bills.contracts.bills import Charged, Place, replace_by_bills
 from gateway.bills.contracts.capacity import CalledModel, Capacity, CapacityUse, Covered, shares
-from gateway.bills.contracts.declared import Contract, has_amounts, span_of
-from gateway.bills.contracts.reading import UNUSED, ChargeReader, prepaid_charges
+from gateway.bills.contracts.declared import UNUSED, Contract, has_amounts, span_of
+from gateway.bills.contracts.reading import ChargeReader, prepaid_charges
 from gateway.bills.contracts.sums import DayCharge
+from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import final_rows
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.core.fields import example, words
 from spool.currencies import Converter, no_rates, round_product
 from spool.ledger import money
@@ -134,7 +134,7 @@ async def contract_costs(asking: ContractQuestion) -> ContractCosts:
     if terms:
         await _add_hours(asking, covered, uses)
     charges = [*prepaid_charges(terms, uses), *await asking.reader.sums([asking.month])]
-    lacking = Counter[str]()
+    lacking = Counter[tuple[Charged, str]]()
     parts = _add_up_parts(asking, charges, lacking)
     contracts = [each for each in asking.reader.contracts if has_amounts(each) and _is_in(each, asking.month)]
     bills = await final_rows(asking.statements, (each.provider for each in contracts), asking.month)
@@ -173,15 +173,15 @@ async def _add_hours(asking: ContractQuestion, covered: Covered, uses: Sequence[
 
 
 def _add_up_parts(
-    asking: ContractQuestion, charges: Iterable[DayCharge], lacking: Counter[str]
+    asking: ContractQuestion, charges: Iterable[DayCharge], lacking: Counter[tuple[Charged, str]]
 ) -> dict[Place, int]:
-    """Return the parts of amounts. Amounts without an exchange rate are added to `lacking`."""
+    """Return the parts of amounts. Amounts without an exchange rate are added to `lacking`, by currency."""
     converter = asking.converter
     parts: dict[Place, int] = defaultdict(int)
     for each in charges:
         rate = converter.rate(each.contract.currency, each.day)
         if rate is None:
-            lacking[each.contract.currency] += each.amount
+            lacking[(each.contract.name, each.charge), each.contract.currency] += each.amount
             continue
         for team, part in shares(round_product(each.amount * rate), each.use):
             parts[each.contract.name, each.charge, team or ""] += part
@@ -191,11 +191,14 @@ def _add_up_parts(
 def _answer(
     asking: ContractQuestion,
     parts: Mapping[Place, int],
-    billed: Collection[Place],
-    lacking: Mapping[str, int],
+    billed: Collection[Charged],
+    lacking: Mapping[tuple[Charged, str], int],
     capacity: list[CapacityOfMonth],
 ) -> ContractCosts:
     month = asking.month
+    unconverted = Counter[str]()
+    for (charged, currency), amount in lacking.items():
+        unconverted[currency] += 0 if charged in billed else amount
     return ContractCosts(
         contract_costs=ContractMonth(
             month=month.name,
@@ -206,7 +209,7 @@ def _answer(
         total=ContractTotal(
             cost=money.text(sum(parts.values())),
             unused=money.text(sum(part for (_, charge, _), part in parts.items() if charge == UNUSED)),
-            unconverted={code: money.text(amount) for code, amount in sorted(lacking.items())},
+            unconverted={code: money.text(amount) for code, amount in sorted(unconverted.items()) if amount},
         ),
         capacity=capacity,
         rows=[
@@ -215,7 +218,7 @@ def _answer(
                 charge=charge,
                 team=team or None,
                 cost=money.text(part),
-                source="statement" if (contract, charge, team) in billed else "contract",
+                source="statement" if (contract, charge) in billed else "contract",
             )
             for (contract, charge, team), part in sorted(parts.items())
         ],

@@ -31,6 +31,13 @@ AMOUNTS = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 HOUR, DAY, MONTH, TERM = "hour", "day", "month", "term"
 # Kinds of terms about sums of calls. They change no price, and their costs are computed for each query.
 ALLOWANCE, MINIMUM, CREDIT, FEE = SUMS = ("allowance", "minimum", "credit", "fee")
+COMMITMENT, UNUSED = "commitment", "unused"
+# The charges for which bills have lines, and the kinds of these lines. A minimum is on the lines of capacity.
+LINES: Mapping[str, Sequence[str]] = {
+    COMMITMENT: ("throughput", "priority"),
+    CREDIT: ("credit",),
+    FEE: ("support",),
+}
 # The fields of each kind of term: those that it needs, and those that it may have.
 _FIELDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     DISCOUNT: (("percent",), ("models", "tier")),

@@ -17,11 +17,21 @@ from gateway.bills.contracts.capacity import (
     add_uses,
     capacities,
 )
-from gateway.bills.contracts.declared import ALLOWANCE, SUMS, TERM, Contract, contracts_of, span_of
+from gateway.bills.contracts.declared import (
+    ALLOWANCE,
+    COMMITMENT,
+    SUMS,
+    TERM,
+    UNUSED,
+    Contract,
+    contracts_of,
+    has_amounts,
+    span_of,
+)
 from gateway.bills.contracts.sums import ContractSums, DayCharge, ModelUse
+from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.coverage import Coverage, DividedLedger, usable_plans
 from gateway.bills.reconciliation.counting import TokenPrices, tokens_by_kind, values_by_kind
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.sides import WRITE_1H, WRITE_5M
 from gateway.intake.prices import PriceBook
 from spool import providers
@@ -41,7 +51,6 @@ from spool.ledger.sums import COUNTS, DAY_S, sized
 from spool.record import NS
 from spool.registry.registry import Registry
 
-COMMITMENT, UNUSED = "commitment", "unused"
 _OF_TEAMS = ("provider", "team")
 _OF_MODELS = (*_OF_TEAMS, "model", "request_model", *PRICED_BY)
 
@@ -132,6 +141,15 @@ def charge_reader(whole: Ledger, registry: Registry, prices: PriceBook, now: flo
         prices=prices,
         now=now,
     )
+
+
+async def charges_in(
+    ledger: Ledger, registry: Registry | None, month: CalendarMonth, prices: PriceBook, now: float
+) -> Sequence[DayCharge]:
+    """Return the amounts of contracts in a month that depend on sums of calls."""
+    if registry is None or not any(map(has_amounts, contracts_of(registry))):
+        return []
+    return await charge_reader(ledger, registry, prices, now).sums([month])
 
 
 def prepaid_charges(terms: Iterable[Capacity], uses: Iterable[CapacityUse]) -> Iterator[DayCharge]:

@@ -28,7 +28,7 @@ from gateway.bills.contracts.declared import (
     price_term,
     span_of,
 )
-from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.months import CalendarMonth
 from gateway.intake.price_terms import PriceTerm
 from spool import providers
 from spool.ledger import money

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from gateway.bills.billed.spreading import in_turn
+from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.sums import AskedDays, SeatMonth
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.matching import day_of
 from spool.ledger import money
 from spool.statements import SEAT, SEATS, StatementInfo, StatementRow, Statements

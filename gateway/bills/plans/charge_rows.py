@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.months import CalendarMonth
 from spool.ledger import money
 from spool.ledger.costs import combine_rows
 from spool.ledger.queries import CostQuery, CostRow, DerivedDimensions, Group, running_limit

@@ -16,6 +16,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import BillDifference, PlanBill, read_bills, with_bills
 from gateway.bills.plans.coverage import Coverage, place_of, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
@@ -33,7 +34,6 @@ from gateway.bills.plans.sums import (
 )
 from gateway.bills.plans.unmet import unmet_sentences
 from gateway.bills.plans.uses import UseReader
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.core.fields import words
 from spool.currencies import Converter, no_rates
 from spool.errors import Invalid

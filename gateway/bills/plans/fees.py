@@ -16,6 +16,7 @@ from functools import partial
 
 from gateway.bills.billed.spreading import in_turn
 from gateway.bills.contracts.paid import ContractCharges
+from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.charge_rows import (
     Amount,
     PeriodSum,
@@ -34,7 +35,6 @@ from gateway.bills.plans.coverage import Coverage, DividedLedger, is_held, seat_
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
 from gateway.bills.plans.sums import AskedDays, SeatMonth, Uses, fees_by_day, month_of_plan
 from gateway.bills.plans.uses import UseReader
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.intake.prices import PriceBook
 from spool.currencies import Converter, no_rates
 from spool.ledger import money

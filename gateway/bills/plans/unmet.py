@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.coverage import NAME, NOT_COVERED, AskedLedger, Coverage, is_held, seat_mark
 from gateway.bills.plans.declared import AssistantPlan
 from gateway.bills.plans.sums import Uses
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from spool.ledger.queries import TOTAL, CostQuery, narrow_query
 from spool.people import People
 from spool.registry.views import View

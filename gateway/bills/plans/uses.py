@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.coverage import NAME, AskedLedger, Coverage
 from gateway.bills.plans.declared import AssistantPlan
 from gateway.bills.plans.sums import SeatUse, Uses, cycles
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.record import CURRENCY

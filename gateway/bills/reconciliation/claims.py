@@ -13,7 +13,16 @@ from typing import NamedTuple
 from gateway.bills.reconciliation.cells import Entry, Split
 from gateway.bills.reconciliation.limits import ALIKE, LARGE_SHARE, LEAST_DAYS, MICRO, MOST_LISTED, NOTHING
 from gateway.bills.reconciliation.rate_series import of_model
-from gateway.bills.reconciliation.sides import OTHER, RATE, VOLUME, Cell, Commitment, CountedUse, Place
+from gateway.bills.reconciliation.sides import (
+    OTHER,
+    RATE,
+    VOLUME,
+    Cell,
+    Commitment,
+    ContractSum,
+    CountedUse,
+    Place,
+)
 from gateway.bills.reconciliation.wording import dollars
 
 # Confidence. EXACT: an id proves the cause. STRONG: two independent numbers agree. WEAK: only the shape of
@@ -117,8 +126,8 @@ class Case:
     model. `own_keys`: tokens by day of our keys without a known counterpart. `hours`: counted tokens by hour,
     including one day before and after. `precision`: the last digit of the bill's amounts, by day.
     `are_failed_known`: the tokens prove which failed calls the bill leaves out. `uses`: the counted uses, under their
-    own keys. `commitments`: the capacity that contracts with the provider state. `late_days`: days to which the bill
-    added the rows of earlier days.
+    own keys. `commitments`: the capacity that contracts with the provider state. `sums`: their other amounts.
+    `late_days`: days to which the bill added the rows of earlier days.
     """
 
     split: Split
@@ -131,6 +140,7 @@ class Case:
     are_failed_known: bool = True
     uses: Sequence[CountedUse] = ()
     commitments: Sequence[Commitment] = ()
+    sums: Sequence[ContractSum] = ()
     late_days: Collection[int] = ()
 
     def is_rounded(self, entry: Entry, worth: int | None = None) -> bool:

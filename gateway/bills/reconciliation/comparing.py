@@ -54,6 +54,7 @@ from gateway.bills.reconciliation.sides import (
     BilledTokens,
     Cell,
     Commitment,
+    ContractSum,
     CountedUse,
     Prices,
     Row,
@@ -204,6 +205,7 @@ class BothSides:
     tolerance: Tolerance = field(default_factory=Tolerance)
     conversion: Conversion | None = None  # if one currency was converted to dollars
     commitments: Sequence[Commitment] = ()  # capacity that contracts state
+    sums: Sequence[ContractSum] = ()  # their amounts for the whole month
     listed: Prices | None = None  # prices without contracts, if there are contracts
 
 
@@ -327,6 +329,8 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
             replace(each, models={name for name, own in spelled.items() if any(map(each.term.is_of, own))})
             for each in facts.commitments
         ],
+        # the amounts are those of all days
+        sums=facts.sums if states.keys() <= compared else (),
         late_days={*late.posted.values()},
     )
     found = [billed_at.as_hint_if_unclear(claim) for claim in claims(case)]

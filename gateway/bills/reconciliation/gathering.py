@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
@@ -15,14 +15,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.bills.contracts.capacity import capacities
-from gateway.bills.contracts.declared import Contract
+from gateway.bills.contracts.declared import DAY, SUMS, Contract, price_term, span_of
+from gateway.bills.contracts.sums import DayCharge
+from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.comparing import BothSides, Tolerance
 from gateway.bills.reconciliation.counting import TokenPrices, calls_of, counted, seller
 from gateway.bills.reconciliation.limits import DAYS_OF_RATES
 from gateway.bills.reconciliation.matching import Owner, day_of
 from gateway.bills.reconciliation.restating import Conversion
 from gateway.bills.reconciliation.set_aside import has_failed
-from gateway.bills.reconciliation.sides import DAY_S, Commitment, CountedUse, Prices
+from gateway.bills.reconciliation.sides import DAY_S, Commitment, ContractSum, CountedUse, Prices
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Card
 from spool import providers
@@ -51,39 +53,8 @@ class StatementSources:
     # returns the closed months, by an id from `closing.closed_id`
     closed_months: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
     contracts: Callable[[], Sequence[Contract]] = tuple
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalendarMonth:
-    """A calendar month (UTC). `days` are epoch seconds."""
-
-    name: str
-    days: Sequence[int]
-
-    @classmethod
-    def of(cls, name: str) -> CalendarMonth:
-        """Return the month of a name such as 2026-10. Raises ValueError."""
-        first = datetime.strptime(name, "%Y-%m").replace(tzinfo=UTC)
-        if first.strftime("%Y-%m") != name:
-            raise ValueError(name)
-        end = (first + timedelta(days=32)).replace(day=1)
-        return cls(name=name, days=range(int(first.timestamp()), int(end.timestamp()), DAY_S))
-
-    @classmethod
-    def at(cls, now: float) -> CalendarMonth:
-        return cls.of(datetime.fromtimestamp(now, UTC).strftime("%Y-%m"))
-
-    @property
-    def previous(self) -> CalendarMonth:
-        return CalendarMonth.at(self.days[0] - DAY_S)
-
-    @property
-    def start(self) -> int:
-        return self.days[0]
-
-    @property
-    def end(self) -> int:
-        return self.days[-1] + DAY_S
+    # returns the amounts of contracts in a month that depend on sums of calls; None means that they are not compared
+    charges: Callable[[CalendarMonth, PriceBook, float], Awaitable[Sequence[DayCharge]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +89,7 @@ class Inputs:
     tolerance: Tolerance
     until: int
     contracts: Sequence[Contract] = ()
+    charges: Sequence[DayCharge] | None = None
 
 
 async def inputs_of(
@@ -138,6 +110,7 @@ async def inputs_of(
         tolerance=sources.tolerance(),
         until=0 if now >= month.end + DAY_S else int(now) // 3600,
         contracts=sources.contracts(),
+        charges=None if sources.charges is None else await sources.charges(month, book, now),
     )
     return inputs, book
 
@@ -256,6 +229,7 @@ async def _sides(
         tolerance=inputs.tolerance,
         conversion=await asyncio.to_thread(conversion_of, statement_rows, sources.ledger.rates, month),
         commitments=_commitments(inputs, provider, now, sources.ledger.rates or no_rates),
+        sums=_sums(inputs, provider, sources.ledger.rates or no_rates),
     )
 
 
@@ -278,6 +252,35 @@ def _commitments(inputs: Inputs, provider: str, now: float, rates: Rates) -> lis
             if (rate := converter.rate(capacity.contract.currency, day)) is not None
         }
         found.append(Commitment(term=capacity.price, by_day=by_day))
+    return found
+
+
+def _sums(inputs: Inputs, provider: str, rates: Rates) -> list[ContractSum]:
+    """
+    Return the amounts of contracts with a provider that depend on sums of calls, in dollars. Those with a day without
+    an exchange rate are left out.
+    """
+    converter, found = Converter(rates, CURRENCY), []
+    for contract in inputs.contracts:
+        own = [each for each in inputs.charges or () if each.contract.id == contract.id]
+        kinds = {term.kind for term in contract.terms if term.kind in SUMS}
+        begins, ends = span_of(contract)
+        is_in = inputs.charges is not None and begins < inputs.month.end and inputs.month.start < ends
+        for kind in sorted(kinds) if is_in and contract.provider == provider else ():
+            amounts = [
+                None if rate is None else round_product(each.amount * rate)
+                for each in own
+                if each.charge == kind
+                for rate in (converter.rate(contract.currency, each.day),)
+            ]
+            if None not in amounts:
+                free = [
+                    (price_term(contract, term), int(Decimal(term.tokens)))
+                    for term in contract.terms
+                    if (term.kind, term.per) == (kind, DAY) and term.tokens
+                ]
+                total = sum(amount for amount in amounts if amount is not None)
+                found.append(ContractSum(contract=contract.name, charge=kind, amount=total, free_tokens=free))
     return found
 
 

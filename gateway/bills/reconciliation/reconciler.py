@@ -12,8 +12,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.comparing import Reconciliation, compare
-from gateway.bills.reconciliation.gathering import CalendarMonth, Inputs, StatementSources, gather, inputs_of
+from gateway.bills.reconciliation.gathering import Inputs, StatementSources, gather, inputs_of
 from gateway.monitoring.snapshot import ReconciledRatio
 from spool.clock import Clock
 

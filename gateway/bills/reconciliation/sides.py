@@ -7,7 +7,7 @@ Money is in units of `spool.ledger.money`, so sums are exact. Each token is in o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -174,6 +174,19 @@ class Commitment:
 
     def is_of(self, model: str) -> bool:
         return model in self.models or self.term.is_of(model)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractSum:
+    """
+    An amount that a contract states for the calls of a whole month, in dollars. `charge` is the kind of its terms, and
+    `free_tokens` are the free tokens of a day, by the term that states them.
+    """
+
+    contract: str
+    charge: str
+    amount: int
+    free_tokens: Sequence[tuple[PriceTerm, int]] = ()
 
 
 @dataclass(slots=True)

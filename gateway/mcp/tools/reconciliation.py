@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.claims import Claim
 from gateway.bills.reconciliation.comparing import FINAL, Line, Reconciliation
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.sides import DAY, PARTS
 from gateway.bills.reconciliation.wording import day_text, shown_row
 from gateway.intake.rate_cards.card import CardUnreadable

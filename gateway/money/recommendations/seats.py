@@ -7,10 +7,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
 from gateway.bills.plans.sums import cycles
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.money.recommendations.facts import UnusedSeat
 from spool.ledger import money
 from spool.ledger.ledger import Ledger

@@ -12,8 +12,8 @@ import msgspec
 from gateway.bills.billed import closing
 from gateway.bills.billed.biller import RULES, Biller
 from gateway.bills.billed.closing import Invoice, MonthFigures
+from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.accuracy import accuracy_of
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.core.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result

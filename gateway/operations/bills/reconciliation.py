@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation import owed
 from gateway.bills.reconciliation.claims import Claim
 from gateway.bills.reconciliation.comparing import FINAL, Line, Reconciliation, together
 from gateway.bills.reconciliation.counting import calls_of
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS, PARTS
 from gateway.bills.reconciliation.wording import day_text

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.bills.contracts.declared import contracts_of
@@ -186,6 +187,7 @@ async def until(configured: Callable[[], bool]) -> None:
 def _statement_sources(
     storage: Storage, statements: Statements, config: Callable[[], Config]
 ) -> StatementSources:
+    from gateway.bills.contracts.reading import charges_in
     from gateway.bills.reconciliation.comparing import Tolerance
     from gateway.bills.reconciliation.gathering import StatementSources
 
@@ -199,6 +201,7 @@ def _statement_sources(
             money=config().reconciliation.tolerance_money, tokens=config().reconciliation.tolerance_tokens
         ),
         contracts=lambda: contracts_of(storage.registry),
+        charges=partial(charges_in, storage.ledger, storage.registry),
     )
 
 

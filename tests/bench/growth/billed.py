@@ -23,7 +23,8 @@ from typing import Any
 import click
 
 from gateway.bills.billed.biller import Biller
-from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources
+from gateway.bills.months import CalendarMonth
+from gateway.bills.reconciliation.gathering import StatementSources
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, CostQuery

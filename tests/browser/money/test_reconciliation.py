@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.accuracy import accuracy_of
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.operations.list import declared_tables
 from spool.clock import SystemClock
 from spool.engines import SQLITE, open_storage

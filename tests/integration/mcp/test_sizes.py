@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.claims import Claim
 from gateway.bills.reconciliation.comparing import DIFFERS, Line, Reconciliation
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.configuration.sections import Config, McpSettings
 from gateway.core.first_use import Once

@@ -20,7 +20,8 @@ from typing import Any
 
 from gateway.bills.billed.biller import Biller
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, shown
-from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources
+from gateway.bills.months import CalendarMonth
+from gateway.bills.reconciliation.gathering import StatementSources
 from spool.ledger import money
 from spool.ledger.billed import BilledDay, BilledSum
 from spool.ledger.ledger import Ledger

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.comparing import Reconciliation
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.statements.importing import ReportFile, read_reports
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery

@@ -1,16 +1,28 @@
-"""Capacity that a contract states, next to the lines of the bill that pay for it."""
+"""Amounts that contracts state, next to the lines of the bill that have them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
 
+from gateway.bills.contracts.declared import ALLOWANCE, COMMITMENT, CREDIT, FEE, LINES, MINIMUM
 from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, Case, Claim
-from gateway.bills.reconciliation.limits import COARSEST
-from gateway.bills.reconciliation.sides import OTHER, VOLUME
+from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, Case, Claim, claim_of
+from gateway.bills.reconciliation.limits import COARSEST, SAME
+from gateway.bills.reconciliation.sides import OTHER, RATE, VOLUME, Cell, ContractSum
 from gateway.bills.reconciliation.wording import dollars, named
 
-_LINE = "throughput"
+_WORDS = {
+    COMMITMENT: "capacity",
+    MINIMUM: "minimum",
+    CREDIT: "credits",
+    FEE: "fees",
+    ALLOWANCE: "free tokens",
+}
+_CAUSES = {ALLOWANCE: "free_tokens"}  # of other charges: the same word
+_GIVEN = frozenset({"credit", "discount"})  # kinds of lines that reduce a bill
+_ADVICE = "Correct the contract with `tollhouse contracts edit`, or ask the provider about the difference."
 
 
 def capacity(case: Case) -> Iterator[Claim]:
@@ -18,39 +30,137 @@ def capacity(case: Case) -> Iterator[Claim]:
     Claim the lines F of capacity that contracts state: F. The tokens of this capacity cost nothing, so those that the
     bill leaves out are claimed without an amount.
 
-    The evidence names the amount C of the contracts, for the compared days, if F differs from C by more than a cent.
+    The evidence names the amount C of the contracts, for the compared days, if F differs from C by more than a cent. A
+    minimum is a part of C.
     """
-    terms = [each for each in case.commitments if not each.by_day.keys().isdisjoint(case.days)]
-    if not terms:
-        return
-    days = {day for each in terms for day in each.by_day if day in case.days}
+    terms = _stated(case, COMMITMENT)
+    is_minimum = any(each.charge == MINIMUM for each in terms)
+    days = {day for each in case.commitments for day in each.by_day}
     lines = [
         entry
-        for entry in case.remainder.of(OTHER)
-        if entry[2] == _LINE
-        and entry[1].day in days
-        and (not entry[1].model or any(each.is_of(entry[1].model) for each in terms))
+        for entry in _lines(case, COMMITMENT)
+        if is_minimum
+        or (
+            entry[1].day in days
+            and (not entry[1].model or any(each.is_of(entry[1].model) for each in case.commitments))
+        )
     ]
-    if not lines:
-        return
-    fee = sum(case.remainder.amounts[entry] for entry in lines)
-    stated = sum(amount for each in terms for day, amount in each.by_day.items() if day in case.days)
-    least: int = COARSEST
-    is_same = abs(fee - stated) <= least
-    contracts = f"the contract {named(sorted({each.term.contract for each in terms}))}"
+    if terms and lines:
+        advice = "Nothing is missing. The capacity pays for the tokens that it serves."
+        yield from _compared(case, COMMITMENT, [*lines, *_left_out(case)], terms, advice)
+
+
+def sums(case: Case) -> Iterator[Claim]:
+    """
+    Claim the lines L of credits and of fees that contracts state: L. The evidence names the amount C of the contracts,
+    for the counted calls of the month, if L differs from C by more than a cent.
+    """
+    for charge in (CREDIT, FEE):
+        terms, lines = _stated(case, charge), _lines(case, charge)
+        if terms and lines:
+            yield from _compared(case, charge, lines, terms, "Nothing is wrong.")
+
+
+def left_out(case: Case) -> Iterator[Claim]:
+    """
+    Claim nothing for an amount C that contracts state and that the bill does not have, so that the evidence names C.
+
+    Nothing is claimed if other lines of the bill may have the amount, or its prices, for fees and free tokens.
+    """
+    if not case.precision:
+        return  # the bill has no money
+    lines = {meter for part, _, meter in case.split.parts if part == OTHER}
+    left = {meter for _, _, meter in case.remainder.of(OTHER)} - {"tax"}
+    are_prices_ours = all(case.is_rounded(entry) for entry in case.remainder.of(RATE))
+    for charge in (COMMITMENT, CREDIT, FEE, ALLOWANCE):
+        terms = [each for each in _stated(case, charge) if abs(each.amount) > COARSEST]
+        is_paid = charge in (COMMITMENT, FEE)
+        may_have = left - _GIVEN if is_paid else lines & _GIVEN
+        is_elsewhere = bool(may_have) or (charge in (FEE, ALLOWANCE) and not are_prices_ours)
+        if terms and not is_elsewhere and lines.isdisjoint(LINES.get(charge, ())):
+            yield claim_of(
+                _CAUSES.get(charge, charge),
+                dict.fromkeys(map(Cell, case.days), 0),
+                sure=EXACT,
+                evidence=f"the bill has no {_what(terms)}, but {_contracts(terms)}",
+                advice=_ADVICE,
+                is_of_tokens=False,
+            )
+
+
+def beside_sums(claim: Claim, case: Case) -> Claim:
+    """
+    Doubt a price whose amount may be the fee or the allowance that a contract states, or a part of it.
+    """
+    causes = []
+    for charge, sign in ((FEE, 1), (ALLOWANCE, -1)) if claim.cause in OF_PRICES else ():
+        whole = sum(abs(each.amount) for each in _stated(case, charge))
+        if 0 < sign * claim.amount <= whole * (1 + Fraction(SAME)):
+            causes.append(_CAUSES.get(charge, charge))
+    return replace(claim, beside=(*claim.beside, *causes)) if causes else claim
+
+
+def stated_beside(case: Case, charge: str, amount: int) -> str:
+    """Return what contracts state about a charge that the bill has as an amount of tokens, to end a sentence."""
+    terms = _stated(case, charge)
+    if not terms:
+        return ""
+    stated = sum(each.amount for each in terms)
+    if abs(amount - stated) <= max(Fraction(COARSEST), abs(stated) * Fraction(SAME)):
+        return f", as the contract {named(sorted({each.contract for each in terms}))} states"
+    return f", but {_contracts(terms)}"
+
+
+def _stated(case: Case, charge: str) -> list[ContractSum]:
+    """Return the amounts that contracts state for a charge. Capacity is that of the compared days."""
+    if charge != COMMITMENT:
+        return [each for each in case.sums if each.charge == charge]
+    capacity_terms = [
+        ContractSum(
+            contract=each.term.contract,
+            charge=COMMITMENT,
+            amount=sum(amount for day, amount in each.by_day.items() if day in case.days),
+        )
+        for each in case.commitments
+        if not each.by_day.keys().isdisjoint(case.days)
+    ]
+    return [*capacity_terms, *_stated(case, MINIMUM)]
+
+
+def _what(terms: Sequence[ContractSum]) -> str:
+    return " and ".join(_WORDS[charge] for charge in sorted({each.charge for each in terms}))
+
+
+def _contracts(terms: Sequence[ContractSum]) -> str:
+    """Return what contracts state, as a part of a sentence."""
+    names, amount = sorted({each.contract for each in terms}), sum(each.amount for each in terms)
+    counted = "" if {each.charge for each in terms} == {COMMITMENT} else " for the calls that were counted"
+    return f"the contract {named(names)} states {dollars(amount)}{counted}"
+
+
+def _lines(case: Case, charge: str) -> list[Entry]:
+    return [entry for entry in case.remainder.of(OTHER) if entry[2] in LINES[charge]]
+
+
+def _compared(
+    case: Case, charge: str, entries: Sequence[Entry], terms: Sequence[ContractSum], advice: str
+) -> Iterator[Claim]:
+    """Claim lines of a charge, which `terms` state."""
+    lines = [entry for entry in entries if entry[0] == OTHER]
+    billed = sum(case.remainder.amounts[entry] for entry in lines)
+    is_same = abs(billed - sum(each.amount for each in terms)) <= COARSEST
+    number = len({cell.day for _, cell, _ in lines})
+    days = f"{number:,} {'day' if number == 1 else 'days'}"
+    names = named(sorted({each.contract for each in terms}))
     claim = case.remainder.take(
-        "commitment",
-        [*lines, *_left_out(case)],
+        charge,
+        entries,
         sure=EXACT,
         evidence=(
-            f"{dollars(fee)} were billed for capacity on {len(days):,} days, "
-            + (f"as {contracts} states" if is_same else f"but {contracts} states {dollars(stated)}")
+            f"the bill has {dollars(billed)} of {_what(terms)} on {days}, "
+            + (f"as the contract {names} states" if is_same else f"but {_contracts(terms)}")
         ),
-        advice=(
-            "Nothing is missing. The capacity pays for the tokens that it serves."
-            if is_same
-            else "Correct the contract with `tollhouse contracts edit`, or ask the provider about the difference."
-        ),
+        advice=advice if is_same else _ADVICE,
     )
     if claim is not None:
         yield claim

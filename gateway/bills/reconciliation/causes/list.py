@@ -37,6 +37,8 @@ TESTS: Sequence[Test] = (
     rest.failed_calls,
     exchanges.other_model,
     contracts.capacity,
+    contracts.sums,
+    contracts.left_out,
     unpaid.commitment,
     one_side.unreported_traffic,
     one_side.other_account,
@@ -82,9 +84,8 @@ def claims(case: Case) -> list[Claim]:
     """
     found = [claim for test in TESTS for claim in test(case)]
     named_claims = [_named(claim, found, case) for claim in found]
-    return sorted(
-        month.tested(named_claims, case), key=lambda item: (-item.moved, -abs(item.tokens), item.cause)
-    )
+    tested = (contracts.beside_sums(claim, case) for claim in month.tested(named_claims, case))
+    return sorted(tested, key=lambda item: (-item.moved, -abs(item.tokens), item.cause))
 
 
 def _named(claim: Claim, all_claims: Sequence[Claim], case: Case) -> Claim:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portion
-from gateway.bills.reconciliation.limits import LARGE_SHARE, LEAST_DAYS
+from gateway.bills.reconciliation.limits import LARGE_SHARE, LEAST_DAYS, SAME
 from gateway.bills.reconciliation.sides import OTHER, RATE, STANDARD, Place
 from gateway.bills.reconciliation.wording import dollars, named
 
@@ -103,10 +103,24 @@ def free_tokens(case: Case) -> Iterator[Claim]:
                 [*portions],
                 EXACT,
                 f"{named([model])}: the first {number:,} tokens of {meter} of each day have no amount, on "
-                f"{len(less):,} days with {sold:,} tokens",
+                f"{len(less):,} days with {sold:,} tokens{_stated_tokens(case, model, number)}",
                 "Nothing is missing. The provider gives these tokens for free.",
                 portions=portions,
             )
+
+
+def _stated_tokens(case: Case, model: str, number: int) -> str:
+    """Return what contracts state about the free tokens of a model on a day, as the rest of a sentence."""
+    stated = {
+        each.contract: tokens for each in case.sums for term, tokens in each.free_tokens if term.is_of(model)
+    }
+    texts = [
+        f"as the contract {name} states"
+        if abs(tokens - number) <= SAME * tokens  # the number follows from rounded amounts
+        else f"but the contract {name} states {tokens:,}"
+        for name, tokens in sorted(stated.items())
+    ]
+    return "".join(f", {text}" for text in texts)
 
 
 def _free_by_day(

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 
+from gateway.bills.contracts.declared import FEE
+from gateway.bills.reconciliation.causes.contracts import stated_beside
 from gateway.bills.reconciliation.causes.rates import known_factor
 from gateway.bills.reconciliation.cells import Entry, paid_as
 from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portion
@@ -99,7 +101,8 @@ def fee(case: Case) -> Iterator[Claim]:
         "fee",
         [(RATE, *place) for place in places],
         EXACT if is_sure else WEAK,
-        f"every line of {len(models):,} models was billed at {factor:.4f} of our price",
+        f"every line of {len(models):,} models was billed at {factor:.4f} of our price"
+        f"{stated_beside(case, FEE, sum(rest.values()))}",
         "Nothing is missing. The provider or a reseller adds this share to every line.",
         portions={(RATE, *place): Portion(amount) for place, amount in rest.items() if amount},
         beside=() if is_sure else ("price_change",),

@@ -17,7 +17,7 @@ from spool.record import moment
 from spool.registry.permission_sets import MODIFY_BILLING
 
 if TYPE_CHECKING:
-    from gateway.bills.reconciliation.gathering import CalendarMonth
+    from gateway.bills.months import CalendarMonth
 
 
 class Rebuild(RequestBody):
@@ -62,7 +62,7 @@ async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
 
 
 def _month(name: str) -> CalendarMonth:
-    from gateway.bills.reconciliation.gathering import CalendarMonth
+    from gateway.bills.months import CalendarMonth
 
     try:
         return CalendarMonth.of(name)

@@ -16,7 +16,7 @@ from fractions import Fraction
 from random import Random
 
 from gateway.bills.billed.row_book import RowBook, RowSources
-from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.months import CalendarMonth
 from gateway.clusters.usage.series import NAME, MetricSeries
 from gateway.clusters.usage.usage import DAY_MS, DayUsage, MeterRules, OpenUsage, UsageMeter
 from spool.clock import Clock

@@ -19,7 +19,7 @@ from gateway.bills.billed.beside import billed_beside
 from gateway.bills.billed.biller import Biller
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id
 from gateway.bills.billed.restating import BilledLater, Restated, billed_of, restated
-from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.months import CalendarMonth
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.billed import BilledDay, BilledSum

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.bills.contracts.capacity import CalledModel, Covered, TeamUse, capacities, shares
 from gateway.bills.contracts.declared import Contract, Term
-from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.months import CalendarMonth
 from spool.ledger.money import UNIT
 from spool.statements import DAY_S, parse_day
 

@@ -12,7 +12,7 @@ import pytest
 from gateway.bills.contracts.capacity import CalledModel, shares
 from gateway.bills.contracts.declared import Contract, Term, span_of
 from gateway.bills.contracts.sums import ContractSums, DayCharge, ModelUse
-from gateway.bills.reconciliation.gathering import CalendarMonth
+from gateway.bills.months import CalendarMonth
 from spool.ledger.money import UNIT
 from spool.statements import DAY_S, day_text, parse_day
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.declared import AssistantPlan, Seat
 from gateway.bills.plans.sums import AskedDays, SeatMonth, SeatUse, Uses, cycles, month_of_plan
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from spool.currencies import Converter, no_rates
 from spool.ledger import money
 from spool.record import CURRENCY

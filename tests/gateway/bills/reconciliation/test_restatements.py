@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.comparing import AGREES, DIFFERS, EXPLAINED, OPEN, UNKNOWN, Reconciliation
-from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources
+from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.bills.statements.importing import ReportFile, read_reports
 from gateway.bills.statements.sources.list import SOURCES

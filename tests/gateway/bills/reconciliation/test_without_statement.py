@@ -6,8 +6,9 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.counting import seller
-from gateway.bills.reconciliation.gathering import CalendarMonth, counted_by_seller
+from gateway.bills.reconciliation.gathering import counted_by_seller
 from spool.record import NS
 from spool.sqlite.ledger import open_ledger
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call

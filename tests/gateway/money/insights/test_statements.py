@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.comparing import (
     AGREES,
     DIFFERS,
@@ -19,7 +20,6 @@ from gateway.bills.reconciliation.comparing import (
     Line,
     Reconciliation,
 )
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import Arrival
 from gateway.money.insights.detectors.statements import (

@@ -17,9 +17,10 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace as change
 
+from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation import reconciler
 from gateway.bills.reconciliation.comparing import BothSides, Reconciliation, Tolerance, compare
-from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources
+from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import MOST_MONTHS, Reconciler
 from gateway.intake.prices import PriceBook
 from spool import identity

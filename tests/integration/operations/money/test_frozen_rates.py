@@ -19,7 +19,8 @@ import pytest_asyncio
 
 from exporters.service.cbf import FINE
 from gateway.bills.billed.biller import Biller
-from gateway.bills.reconciliation.gathering import CalendarMonth, StatementSources
+from gateway.bills.months import CalendarMonth
+from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.intake.prices import PriceBook
 from gateway.service.assembly.storage import ledger_rates

@@ -287,3 +287,53 @@ async def test_calls_from_before_the_contract_was_stored_are_recalculated(server
         abs(Decimal(row["cost"]) - hand[row["charge"], row["team"]]) < Decimal("1e-20")
         for row in again["rows"]
     )
+
+
+async def test_the_bill_names_credits_fees_and_minimums_of_contracts(server: OperatorServer) -> None:
+    """
+    A line of the bill is a cause with its own amount and that of the contract, which may be in another currency. So is
+    an amount that the bill does not have.
+    """
+    rate = CurrencyRate(currency="EUR", usd=RATE)
+    server.services.money.ledger.rates = ledger_rates(CurrencySettings(rate=(rate,)))
+    terms = [
+        {"kind": "credit", "amount": "2", "per": "month"},
+        {"kind": "fee", "amount": "31", "per": "month"},
+        {"kind": "minimum", "amount": "1000", "per": "month"},
+    ]
+    await made(server, currency="EUR", terms=terms)
+    await send_calls(server)
+    lines = bill(Decimal(0), has_tokens=True)
+    like = next(row for row in lines if row.kind == "throughput")
+    await put(server, [*statements(CALLS), replaced(like, kind="credit", amount=Decimal(-7))])
+    found = await reconciled(server)
+    evidence = {cause["cause"]: (cause["evidence"], Decimal(cause["amount"])) for cause in found["causes"]}
+    assert [] == found["hints"]
+    assert (
+        "the bill has -$7.00 of credits on 1 day, but the contract Azure PTU states -$3.00 for the calls that were "
+        "counted",
+        Decimal(-7),
+    ) == evidence["credit"]
+    assert (
+        "the bill has no fees, but the contract Azure PTU states $46.50 for the calls that were counted",
+        Decimal(0),
+    ) == evidence["fee"]
+    assert evidence["commitment"][0].startswith(
+        "the bill has no minimum, but the contract Azure PTU states $"
+    )
+    await server.ask("PATCH", "/contracts/Azure%20PTU", {"terms": [{**terms[1], "amount": "62"}]})
+    [again] = [cause for cause in (await reconciled(server))["causes"] if cause["cause"] == "fee"]
+    assert "states $93.00 for" in again["evidence"]
+
+
+async def test_amounts_that_a_final_bill_replaces_need_no_exchange_rate(server: OperatorServer) -> None:
+    """Before the bill, they are in no sum. Afterwards, the lines of the bill are, and nothing is left out."""
+    await made(server, currency="EUR")
+    await send_calls(server)
+    path = f"/contract-costs?month={MARCH}"
+    before = (await server.ask("GET", path)).payload
+    assert ("0", []) == (before["total"]["cost"], before["rows"])
+    assert HOURLY * 31 == Decimal(before["total"]["unconverted"]["EUR"])
+    await put(server, bill(HOURLY + 3, has_tokens=True))
+    total = (await server.ask("GET", path)).payload["total"]
+    assert (Decimal((HOURLY + 3) * 31), {}) == (Decimal(total["cost"]), total["unconverted"])
