@@ -8,6 +8,9 @@ not billed. Each of these calls has a part of the fee as its effective cost, in 
 the sum of each column equals the amount that was paid. If no call uses a fee, the fee is the effective cost
 of a row of its own.
 
+The capacity of a contract is a purchase as well, and its effective cost is in a row of each team that used it, and in
+one of the unused part. Other amounts of contracts are billed and effective costs.
+
 Bills become one row per day, set of dimensions and kind of charge. BilledCost includes discounts in the usage
 to which they apply, so the rows of an invoice add up to the invoice. EffectiveCost includes fees in the calls
 that they cover. Billed amounts that belong to no call are rows without a team.
@@ -75,6 +78,16 @@ _NO_USAGE = (
     "SkuMeter",
 )
 _ONE = {"ConsumedQuantity": "", "ConsumedUnit": "", "PricingQuantity": "1", "PricingUnit": "Charges"}
+# charges of contracts -> category, frequency and description of their rows
+_OF_CONTRACTS = {
+    "commitment": ("Usage", "Recurring", "Used capacity of"),
+    "unused": ("Usage", "Recurring", "Unused capacity of"),
+    "allowance": ("Credit", "One-Time", "Free usage of"),
+    "credit": ("Credit", "One-Time", "Credit of"),
+    "fee": ("Purchase", "Recurring", "Fee of"),
+    "minimum": ("Adjustment", "One-Time", "Minimum of"),
+}
+_PREPAID = ("commitment", "unused")
 _RESTATED, _COMMITMENT, _OTHER = "restated", "commitment", "other"
 _OF_CALLS = ("usage", _COMMITMENT)
 _NOTHING: dict[str, Any] = {
@@ -253,6 +266,50 @@ def seat_rows(
             yield {**base, **beyond}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractAmount:
+    """An amount of a contract in a month. `kind` is its charge, and `charge` has the contract's name as a tag."""
+
+    contract: str
+    kind: str
+    charge: Charge
+
+
+def contract_rows(amounts: Iterable[ContractAmount], *, account: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of amounts of contracts in a month."""
+    bought: dict[tuple[str, str], tuple[Charge, int]] = {}
+    for each in amounts:
+        charge, name = each.charge, each.contract
+        category, frequency, words = _OF_CONTRACTS[each.kind]
+        is_prepaid = each.kind in _PREPAID
+        if is_prepaid:
+            _, before = bought.get((name, charge.currency), (charge, 0))
+            bought[name, charge.currency] = charge, before + money.units(charge.cost)
+        yield {
+            **_contract_columns(charge, name, account),
+            **_cost_columns("0" if is_prepaid else charge.cost, effective=charge.cost),
+            **(_ONE if category == "Purchase" else {}),
+            "ChargeCategory": category,
+            "ChargeDescription": f"{words} {name}",
+            "ChargeFrequency": frequency,
+        }
+    for (name, _), (charge, units) in bought.items():
+        cost = money.text(units)
+        yield {
+            **_contract_columns(replace(charge, cost=cost, team=None), name, account),
+            **_cost_columns(cost, effective="0"),
+            **_ONE,
+            "ChargeCategory": "Purchase",
+            "ChargeDescription": f"Capacity of {name}",
+            "ChargeFrequency": "Recurring",
+        }
+
+
+def _contract_columns(charge: Charge, name: str, account: str) -> dict[str, str]:
+    """Return the columns that all rows of a contract share."""
+    return {**_monthly_columns(charge, account), "SkuId": f"contract/{name}", "SkuMeter": "Contract"}
+
+
 def _cost_columns(cost: str, *, effective: str) -> dict[str, str]:
     return {"BilledCost": cost, "ContractedCost": cost, "ListCost": cost, "EffectiveCost": effective}
 
@@ -265,17 +322,24 @@ def _seat_columns(month: datetime, seat: Mapping[str, Any], account: str) -> dic
     )
     names = ("HostProviderName", "InvoiceIssuerName", "ProviderName", "PublisherName", "ServiceProviderName")
     return {
-        **charge_row(charge, account=account),
+        **_monthly_columns(charge, account),
         **dict.fromkeys(names, str(seat["plan"])),
+        "ServiceName": str(seat["plan"]),
+        "SkuId": f"plan/{seat['plan']}",
+        "SkuMeter": "Seats",
+    }
+
+
+def _monthly_columns(charge: Charge, account: str) -> dict[str, str]:
+    """Return the columns of an amount of a month, without usage."""
+    return {
+        **charge_row(charge, account=account),
         "ChargeClass": "",
-        "ChargePeriodEnd": time_text(month_after(month)),
+        "ChargePeriodEnd": time_text(month_after(charge.start)),
         "ConsumedQuantity": "",
         "ConsumedUnit": "",
         "PricingQuantity": "",
         "PricingUnit": "",
-        "ServiceName": str(seat["plan"]),
-        "SkuId": f"plan/{seat['plan']}",
-        "SkuMeter": "Seats",
     }
 
 

@@ -76,7 +76,8 @@ def config(client: OperatorClient, directory: Path) -> None:
     "--plans",
     is_flag=True,
     help=(
-        "Also export plan seats as purchases, and covered calls with a billed cost of 0. Needs whole months."
+        "Also export plan seats and contracts as purchases, and covered calls with a billed cost of 0. Needs whole "
+        "months."
     ),
 )
 @click.option(

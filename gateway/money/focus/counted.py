@@ -1,4 +1,4 @@
-"""FOCUS rows of counted costs, by hour, and of the plans of assistants, by month."""
+"""FOCUS rows of counted costs, by hour, and of plans and contracts, by month."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from typing import Any
 import msgspec
 
 from exporters.focus import charges, rows
+from gateway.bills.contracts.paid import ContractCharges
+from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.costs import PlanQuestion, asked_costs
-from gateway.bills.reconciliation.gathering import CalendarMonth
 from gateway.money.costs.measures import REAL_COST
 from gateway.money.focus.invoices import Invoices
 from gateway.money.focus.reports import DAY, FocusReports, FocusSpan, Rows, start_of
 from spool.errors import AskedTooMuch, Invalid, NotKept
+from spool.ledger import money
 from spool.ledger.money import unconverted_words
-from spool.ledger.queries import COVERED_COST, METERED_COST
+from spool.ledger.queries import CHARGE, COVERED_COST, METERED_COST, PLAN, TOTAL, CostQuery
 from spool.record import CURRENCY
 
+_BY_CONTRACT = ("provider", PLAN, CHARGE, "team")
 _Periods = AsyncIterator[tuple[Rows, timedelta]]  # rows of a day or an hour, with the length of their periods
 
 
@@ -66,6 +69,8 @@ class CountedFocus:
         for month, costs in self.plans.items():
             async for of_month in self._of_plans(month, costs["rows"]):
                 yield await asyncio.to_thread(charges.row_lines, of_month, columns=columns)
+            of_contracts = rows.contract_rows(await self._of_contracts(month), account=span.account)
+            yield await asyncio.to_thread(charges.row_lines, of_contracts, columns=columns)
 
     def _lines(self, found: Rows, length: timedelta) -> bytes:
         made = [
@@ -114,6 +119,37 @@ class CountedFocus:
         async for found, length in self._of_days(since, until, COVERED_COST):
             yield rows.covered_rows(found, shares, account=account, tags=tags, length=length)
         yield rows.seat_rows(since, seats, shares, account=account)
+
+    async def _of_contracts(self, month: CalendarMonth) -> list[rows.ContractAmount]:
+        """Return the amounts of contracts in a month, as `paid_cost` has them, in the currencies of the contracts."""
+        reader = self.reports.reader
+        source = ContractCharges(
+            ledger=reader.ledger,
+            whole=reader.whole,
+            registry=reader.require_registry(),
+            prices=self.reports.prices,
+            now=self.reports.now,
+        )
+        since, until = (datetime.fromtimestamp(edge, UTC) for edge in (month.start, month.end))
+        query = CostQuery(since=since, until=until, granularity=TOTAL, group_by=_BY_CONTRACT)
+        amounts = []
+        for row in await self.reports.run(partial(source.rows, query)):
+            provider, contract, kind, team = (value or "" for value in row.group)
+            charge = charges.Charge(
+                start=since,
+                cost=money.text(money.units(row.cost) - money.units(row.converted)),
+                list_cost=None,
+                provider=provider,
+                model=None,
+                team=team or None,
+                tags={"contract": contract},
+                invoice=self.invoices.number_of_closed(provider, month.name),
+            )
+            amounts += [
+                rows.ContractAmount(contract=contract, kind=kind, charge=each)
+                for each in charges.split_by_currency(charge, row.charges)
+            ]
+        return amounts
 
 
 async def _plan_costs(reports: FocusReports, month: CalendarMonth) -> Mapping[str, Any]:

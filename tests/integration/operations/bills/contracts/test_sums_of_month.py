@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -15,8 +17,9 @@ import pytest
 import pytest_asyncio
 
 from spool.engines import MEMORY, POSTGRES, SQLITE
+from spool.registry.operators import Actor
 from spool.registry.roles import RoleFilter
-from tests.integration.operations.bills.plans.test_paid_costs import limited
+from tests.integration.operations.bills.plans.test_paid_costs import limited, made_budget
 from tests.integration.operations.bills.plans.test_plans import CLAUDE, a_call, made
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -213,3 +216,93 @@ async def test_calls_of_a_plan_are_in_no_amount_of_a_contract(server: OperatorSe
     assert [("fee", "checkout", "10"), ("minimum", "checkout", "50")] == [
         (row["charge"], row["team"], row["cost"]) for row in rows
     ]
+
+
+async def focus_rows(server: OperatorServer, query: str = "") -> list[dict[str, str]]:
+    answer = await server.ask("GET", f"/focus?from=2026-08-01&to=2026-08-31{query}")
+    assert 200 == answer.status, answer.payload
+    return list(csv.DictReader(io.StringIO(answer.payload)))
+
+
+@on_every_engine
+async def test_focus_files_add_up_to_the_paid_costs(server: OperatorServer) -> None:
+    """
+    Billed and effective costs both do, next to the seats of a plan. Capacity is a purchase, and its parts are not
+    billed again. Amounts of a closed month name its only invoice.
+    """
+    await add(server.services.spool.log, *august(Random(6)))
+    await made(
+        server, "/views", name="claude", filter={"source": ["claude_code"]}, principal_dimension="user"
+    )
+    await made(server, "/plans", **CLAUDE)
+    without = await focus_rows(server)
+    prepaid = {"kind": "capacity", "unit": "ptu", "number": "1", "price": "0.7", "per": "month"}
+    them = {"name": "Them", "provider": "them", "since": "2026-08-30", "terms": [prepaid]}
+    for contract in (CONTRACT, them):
+        await made(server, "/contracts", **contract)
+    assert without == await focus_rows(server)
+    paid = (await server.ask("GET", f"/report?{AUGUST}&cost_type=paid_cost&by=charge")).payload
+    invoice, ada = (
+        {"provider": "us", "month": "2026-08", "number": "A-1"},
+        Actor("ada@example.com", "command"),
+    )
+    await server.registry.billed_invoices.add("1", invoice, actor=ada, action="add")
+    await server.registry.closed_months.add("us:2026-08", invoice, actor=ada, action="close")
+    rows = await focus_rows(server, "&plans=true")
+    for column in ("BilledCost", "EffectiveCost"):
+        assert Fraction(paid["total"]["cost"]) == sum(Fraction(row[column]) for row in rows), column
+    own = [row for row in rows if row["SkuId"].startswith("contract/")]
+    of_charge = {row["charge"]: Fraction(row["cost"]) for row in paid["rows"]}
+    billed: dict[str, Fraction] = defaultdict(Fraction)
+    for row in own:
+        billed[row["ChargeCategory"]] += Fraction(row["BilledCost"])
+    assert {
+        "Credit": of_charge["credit"] + of_charge["allowance"],
+        "Adjustment": of_charge["minimum"],
+        "Purchase": sum(Fraction(row["BilledCost"]) for row in own if row["ChargeCategory"] == "Purchase"),
+        "Usage": 0,
+    } == billed
+    [capacity] = [row for row in own if row["ChargeDescription"] == "Capacity of Them"]
+    assert ("0", "Purchase", "") == tuple(
+        capacity[name] for name in ("EffectiveCost", "ChargeCategory", "SubAccountId")
+    )
+    parts = [row for row in own if row["SkuId"] == "contract/Them" and row["ChargeCategory"] == "Usage"]
+    assert Fraction(capacity["BilledCost"]) == sum(Fraction(row["EffectiveCost"]) for row in parts)
+    assert {("2026-08-01T00:00:00Z", "2026-09-01T00:00:00Z")} == {
+        (row["ChargePeriodStart"], row["ChargePeriodEnd"]) for row in own
+    }
+    assert {("contract/Us", "A-1"), ("contract/Them", "")} == {
+        (row["SkuId"], row["InvoiceId"]) for row in own
+    }
+
+
+@on_every_engine
+async def test_a_budget_of_paid_costs_counts_the_amounts_of_contracts(server: OperatorServer) -> None:
+    """Its actual amount is the paid cost of the month: calls, capacity, fees, and less credits. Others have none."""
+    await add(
+        server.services.spool.log, a_call(1, "2026-09-02T09:30", "ann", estimated_cost="20", provider="us")
+    )
+    await made(server, "/views", name="all", filter={}, principal_dimension="model")
+    view = next(each for each in server.registry.views.all() if each.name == "all")
+    prepaid = {
+        "kind": "capacity",
+        "models": ["other"],
+        "unit": "ptu",
+        "number": "1",
+        "price": "300",
+        "per": "month",
+    }
+    terms = [
+        prepaid,
+        {"kind": "fee", "percent": "10"},
+        {"kind": "credit", "amount": "3", "per": "month"},
+    ]
+    await made(server, "/contracts", **{**CONTRACT, "terms": terms})
+    actual = {}
+    for cost_type in ("paid_cost", "real_cost"):
+        body = {"name": cost_type, "view": {"id": view.id}, "default_amount": "100", "cost_type": cost_type}
+        budget = await made_budget(server, **body)
+        shown = await server.ask("GET", f"/budgets/{budget}?expand=current")
+        actual[cost_type] = Fraction(shown.payload["budget"]["current"]["actual"])
+    # three days of capacity, and a tenth of them and of the call
+    assert {"paid_cost": 20 + 30 + 5 - 3, "real_cost": 20} == actual
