@@ -23,7 +23,7 @@ OpenConsole = Callable[..., Console]
 # sessions at read-only installations, by role and address
 SignedIn = WeakKeyDictionary[Tollhouse, dict[str, StorageState]]
 
-# After a change, a page reloads within 5 s, or within 20 times the duration of its last load.
+# After a change, a page reloads within 5 s, or within a minute if its last load was slow.
 expect.set_options(timeout=PATIENCE_MS)
 
 

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from functools import cache
 from importlib import resources
@@ -22,6 +23,8 @@ from playwright.sync_api import (
     Browser,
     BrowserContext,
     ConsoleMessage,
+    FloatRect,
+    Locator,
     Page,
     Playwright,
     Request,
@@ -32,7 +35,7 @@ from playwright.sync_api import (
 from gateway.cli import main
 from gateway.service.demo.note import FILE
 from spool.ledger.periods import span
-from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.conftest import Tollhouse, wait_for
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = os.environ.get("TOLLHOUSE_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
@@ -54,6 +57,7 @@ NOWHERE = "/nowhere"
 SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
 IS_PICTURED = bool(os.environ.get("TOLLHOUSE_SCREENSHOTS"))
 WIDE: ViewportSize = {"width": 1280, "height": 800}
+LARGE: ViewportSize = {"width": 1440, "height": 900}
 PATIENCE_MS = 90_000  # limit for a change of the page, generous for a busy machine
 NARROW: ViewportSize = {"width": 390, "height": 844}
 # Rules by tag or name that depend on colours, sizes or visibility. All other rules give the same result
@@ -110,18 +114,49 @@ _AUDIT = """
   return axe.run(within, {runOnly: tags, rules, resultTypes: ["violations"]})
     .then(({violations}) => ({violations, checked: [...checked].filter((style) => !known.includes(style))}));
 }"""
-_OVERHANG = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() =>
-  done(document.documentElement.scrollWidth - innerWidth))))"""
+SETTLED_FRAMES = 3
+# A frame in which scripts and style learn of a change, such as a new size of the window, and one in which it is drawn.
+_DRAWN = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() =>
+  done(document.documentElement.scrollWidth - innerWidth)))))"""
 # Whether the page's only heading is visible and nothing is loading, and for a new page whether its event stream is
-# connected. Playwright's own locators take a third of the processor time of a page for this.
-_SETTLED = """
-(isNew) => {
-  const isVisible = (each) => each.checkVisibility({visibilityProperty: true});
+# connected. It must hold for some frames, because a response may lead to the next request when it is drawn.
+# Playwright's own locators take a third of the processor time of a page for this.
+_SETTLED = f"""
+(isNew) => {{
+  const isVisible = (each) => each.checkVisibility({{visibilityProperty: true}});
   const headings = [...document.querySelectorAll("h1")].filter(isVisible);
-  const isLoading = document.querySelector(".old") || document.body.textContent.includes("Loading ...");
+  const isOld = document.querySelector(".old") || document.body.textContent.includes("Loading ...");
   const frame = [...document.querySelectorAll("header")].map((each) => each.textContent).join();
-  return headings.length === 1 && !isLoading && !(isNew && frame.includes("connecting"));
-}"""
+  const isSettled = headings.length === 1 && !window.loading && !isOld && !(isNew && frame.includes("connecting"));
+  window.settledFrames = isSettled ? (window.settledFrames ?? 0) + 1 : 0;
+  const isDone = window.settledFrames > {SETTLED_FRAMES};
+  if (isDone) window.settledFrames = 0;  // for the next time
+  return isDone;
+}}"""
+# Counts the requests and bodies that have not arrived.
+_LOADING = """
+window.loading = 0;
+for (const [of, name] of [[window, "fetch"], [Response.prototype, "json"], [Response.prototype, "text"]]) {
+  const before = of[name];
+  of[name] = function (...given) {
+    window.loading += 1;
+    const found = before.apply(this, given);
+    const ended = () => { window.loading -= 1; };
+    found.then(ended, ended);
+    return found;
+  };
+}
+"""
+# The place of an element that is the same in two frames.
+_STILL = """(each) => new Promise((done) => {
+  const look = (before) => requestAnimationFrame(() => {
+    const {x, y, width, height} = each.getBoundingClientRect();
+    const now = [x, y, width, height].join();
+    if (now === before) done({x, y, width, height});
+    else look(now);
+  });
+  look();
+})"""
 # A refused script or style is reliably an event of the page, but not always a console message.
 _VIOLATIONS = """
 document.addEventListener("securitypolicyviolation",
@@ -214,6 +249,7 @@ class Console:
         context.set_default_timeout(PATIENCE_MS)
         context.add_init_script(_VIOLATIONS)
         context.add_init_script(f"{{{_CLICKS}}}")
+        context.add_init_script(f"{{{_LOADING}}}")
         self.page: Page = context.new_page()
         self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self._complain(f"{error}\n{error.stack or ''}"))
@@ -256,12 +292,20 @@ class Console:
 
     def open(self, address: str = "/") -> None:
         """Load the page of an address such as "/costs?by=model", and wait until it settles."""
+        self.begin(address)
+        # A page reloads when its event stream connects, so the stream must be connected before the test starts.
+        self.page.wait_for_function(_SETTLED, arg=True)
+
+    def begin(self, address: str) -> None:
+        """Begin to load a page, for tests that hold back one of its requests."""
         if self.page.url != "about:blank":
             self.page.goto("about:blank")
         self.page.goto(f"{self.url}/console/#{address}")
-        self.page.mouse.move(0, 0)  # move the pointer away, because a row under the pointer is not updated
-        # A page reloads when its event stream connects, so the stream must be connected before the test starts.
-        self.page.wait_for_function(_SETTLED, arg=True)
+        self.away()
+
+    def away(self) -> None:
+        """Move the pointer away from the rows, because a list with the pointer on a row is not updated."""
+        self.page.mouse.move(0, 0)
 
     def clicks(self) -> int:
         """
@@ -273,7 +317,7 @@ class Console:
     def go(self, address: str) -> None:
         """Go to an address within the loaded page like a link. The caller must wait for the content."""
         self.page.evaluate("(address) => { location.hash = address; }", address)
-        self.page.mouse.move(0, 0)
+        self.away()
 
     def follow(self, title: str) -> int:
         """Go to a page by the menu, where a group opens its first page. Return the number of clicks."""
@@ -299,6 +343,51 @@ class Console:
     def settle(self) -> None:
         """Wait until the heading is visible and nothing is loading."""
         self.page.wait_for_function(_SETTLED, arg=False)
+
+    def has_address(self, *parts: str, without: Sequence[str] = ()) -> None:
+        """
+        Wait until the address has these parts and no other ones. The browser reports a new address a moment after the
+        page shows its content.
+        """
+        wanted = "".join(f"(?=.*{re.escape(each)})" for each in parts)
+        refused = "".join(f"(?!.*{re.escape(each)})" for each in without)
+        expect(self.page).to_have_url(re.compile(f"^{wanted}{refused}"))
+
+    def press_bar(self, *, place: int, of: int, is_tap: bool = False) -> None:
+        """
+        Press above the segments of a bar, because a segment leads to its group. The chart may still move, as
+        sentences above it arrive.
+        """
+        chart = self.page.locator("figure svg[role=img]").first
+        press = chart.tap if is_tap else chart.click
+        press(position={"x": self.still(chart)["width"] * (place - 0.5) / of, "y": 4})
+
+    def still(self, element: Locator) -> FloatRect:
+        """Return the place of an element when it no longer moves."""
+        found: FloatRect = element.evaluate(_STILL)
+        return found
+
+    def shortcut(self, keys: str, title: str) -> None:
+        """Open a page by two keys. They are pressed again if the machine was too slow, as a person would."""
+        heading = self.page.get_by_role("heading", level=1)
+
+        def has_opened() -> bool:
+            self.page.keyboard.type(keys)
+            with suppress(AssertionError):
+                expect(heading).to_have_text(title, timeout=PATIENCE_MS / 10)
+                return True
+            return False
+
+        wait_for(has_opened, PATIENCE_MS / 1000, f"the page {title}")
+
+    def resize(self, size: ViewportSize) -> None:
+        """Change the size of the window, and wait until the page has followed it."""
+        self.page.set_viewport_size(size)
+        self.drawn()
+
+    def drawn(self) -> None:
+        """Wait until a change of the page, its window or its look is drawn."""
+        self.overhang()
 
     def ask(self, path: str) -> Any:
         """Query the operator API with this page's session."""
@@ -344,7 +433,7 @@ class Console:
         Return by how many pixels the page is wider than its window, after the next frame, in which tables fit
         themselves to a new width.
         """
-        found: int = self.page.evaluate(_OVERHANG)
+        found: int = self.page.evaluate(_DRAWN)
         return found
 
     def screenshot(self, name: str) -> None:

@@ -22,7 +22,7 @@ from spool.ledger.work import UNITS
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import Console, day_text, first_day
+from tests.browser.console import NARROW, Console, day_text, first_day
 
 OWN_TITLES = {
     "run": "agent run",
@@ -79,7 +79,7 @@ def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
     page = console.page
     page.locator("tbody").get_by_role("link", name="search", exact=True).click()
     expect(page.get_by_role("link", name="team: search")).to_be_visible()
-    assert "by=model" in page.url
+    console.has_address("by=model")
     expect(page.locator("thead th").first).to_have_text("model")
     total = report(console, f"where=team=search&from={since(console)}")["total"]
     expect(page.locator("tfoot td").first).to_have_attribute("title", f"${total['cost']}")
@@ -135,9 +135,20 @@ def test_a_bar_is_opened_with_the_keyboard(console: Console) -> None:
     said = console.page.locator("figcaption [role=status]").inner_text()
     console.page.keyboard.press("Enter")
     expect(console.page.get_by_role("heading", level=1)).to_have_text("Costs")
+    console.has_address("&to=")
     [(day, last)] = re.findall(r"from=([\d-]+)&to=([\d-]+)", console.page.url)
     assert day == last
     assert said.startswith(f"{date.fromisoformat(day):%a} {day_text(date.fromisoformat(day))}: ")
+
+
+def test_a_bar_is_opened_with_a_finger(month: Tollhouse, open_console: OpenConsole) -> None:
+    """A tap opens the hours of the day, although no pointer moved over the chart before."""
+    console = open_console(month, viewport=NARROW, has_touch=True)
+    console.open("/")
+    console.press_bar(place=29, of=30, is_tap=True)
+    expect(console.page.get_by_role("heading", level=1)).to_have_text("Costs")
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    console.has_address(f"from={yesterday}&to={yesterday}")
 
 
 def test_every_measure_is_drawn(console: Console) -> None:
@@ -247,7 +258,7 @@ def test_what_changed_is_the_comparison(console: Console) -> None:
     assert [] == console.audit()
     drivers.first.get_by_role("link").click()
     expect(page.get_by_role("link", name=f"model: {rows[0]['model_family']}")).to_be_visible()
-    assert "parts=1" in page.url
+    console.has_address("parts=1")
 
 
 def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
@@ -297,7 +308,7 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     ]
     expect(sentence).to_have_text(comparison["sentence"])
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
-    page.set_viewport_size({"width": 390, "height": 844})
+    console.resize(NARROW)
     assert 0 == console.overhang()
     page.get_by_role("link", name="All parts of the change").click()
     expect(page.get_by_role("region", name="What changed", exact=True)).to_contain_text(
@@ -348,14 +359,14 @@ def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
     expect(page.get_by_text(f"from {shown}")).to_be_visible()
     page.get_by_role("link", name="All parts of the change").click()
     expect(section).to_contain_text(shown)
-    assert f"against={first}..{last}" in page.url
+    console.has_address(f"against={first}..{last}")
     console.expects("400")
     console.more()
     page.get_by_label("First day of the earlier period").fill(last)
     page.get_by_label("Last day of the earlier period").fill(first)
     page.get_by_role("button", name="Compare").click()
     expect(section.get_by_role("alert")).to_be_visible()
-    assert f"against={last}..{first}" in page.url
+    console.has_address(f"against={last}..{first}")
 
 
 def test_every_figure_of_the_overview_leads_somewhere(console: Console) -> None:
@@ -483,7 +494,7 @@ def test_a_series_is_hidden_by_its_square(console: Console) -> None:
     assert ["(other)", "earlier period"] == page.locator(".legend li span:not(.faint)").all_inner_texts()
     page.get_by_role("button", name=f"Hide {name}", exact=True).click()
     expect(page.get_by_text(f"Hidden: {name}")).to_be_visible()
-    assert f"hide={name}" in page.url
+    console.has_address(f"hide={name}")
     assert 0 < heights.count() < drawn
     expect(page.locator(f"rect[data-group='{name}']")).to_have_count(0)
     expect(page.get_by_role("rowheader", name=f"{name} (hidden)")).to_be_visible()
@@ -512,13 +523,14 @@ def test_a_segment_leads_to_its_group_on_its_day(console: Console) -> None:
     expect(tip).to_contain_text(f"earlier period, {shown[:3]} ")  # the same weekday
     segment.click()
     expect(page.get_by_role("link", name=f"team: {name}")).to_be_visible()
+    console.has_address("&to=")
     asked = dict(parse_qsl(urlsplit(page.url).fragment.partition("?")[2]))
     day, last = asked["from"], asked["to"]
     assert day == last
     assert f"{date.fromisoformat(day):%a} {day_text(date.fromisoformat(day))}" == shown
     page.go_back()
-    page.mouse.move(0, 0)
-    # the browser tells of the new address a moment later
+    console.away()
+    console.has_address("from=last-week")
     expect(page.locator("tbody th").first).to_contain_text(name)
     console.settle()
     expect(tip).to_have_count(0)
@@ -555,7 +567,7 @@ def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> Non
         expect(page.locator("figure path.forecast")).to_have_count(1)
     before = page.locator(".legend li", has_text="earlier period").locator("span.faint").inner_text()
     assert before in page.locator("tfoot td").all_inner_texts()
-    page.set_viewport_size({"width": 390, "height": 844})
+    console.resize(NARROW)
     assert 0 == console.overhang()
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
     page.get_by_role("button", name="Hide earlier period").click()
@@ -578,7 +590,7 @@ def test_what_a_user_costs_is_a_measure(console: Console) -> None:
     unit_cost = f"${answer['total']['cost_per_unit']}"
     expect(page.locator("tfoot td").first).to_have_attribute("title", unit_cost)
     expect(page.locator("tfoot td").nth(1)).to_have_text(str(answer["total"]["units"]))
-    assert "measure=unit%3Auser" in page.url
+    console.has_address("measure=unit%3Auser")
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
 
 
@@ -602,7 +614,7 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
         each.get_attribute("title") for each in total.all()
     ]
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
-    page.set_viewport_size({"width": 390, "height": 844})
+    console.resize(NARROW)
     assert 0 == console.overhang()
     console.expects("400")
     console.more()
@@ -652,15 +664,11 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     expect(total).to_have_attribute("title", f"${billed['total']['cost']}")
     days = billed["billed"]["days"]
     expect(page.locator("main")).to_contain_text(f"{days['closed']} days closed")
-    assert (
-        "from=last-month" in page.url
-        and "cost_type=billed_cost" in page.url
-        and not re.search("measure=|bin=", page.url)
-    )
+    console.has_address("from=last-month", "cost_type=billed_cost", without=["measure=", "bin="])
     page.get_by_label("Days without a bill").select_option("counted")
     filled = report(console, f"{query}&missing=counted")
     expect(total).to_have_attribute("title", f"${filled['total']['cost']}")
-    assert "missing=counted" in page.url
+    console.has_address("missing=counted")
     assert [] == console.audit()
     page.get_by_label("Days without a bill").select_option("")
     page.get_by_label("Group by").select_option("charge")
@@ -677,7 +685,7 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     expect(page.get_by_role("link", name="charge: usage")).to_have_count(0)
     counted = report(console, query.partition("&cost_type")[0])["total"]["cost"]
     expect(total).to_have_attribute("title", f"${counted}")
-    assert not re.search("cost_type|missing", page.url)
+    console.has_address(without=["cost_type", "missing"])
 
 
 @pytest.mark.parametrize("chosen", ["Last 30 days", "Last 7 days"])
@@ -751,7 +759,7 @@ def test_one_model_is_one_row(house: Tollhouse, open_console: OpenConsole) -> No
     assert sorted(SPELLINGS) == sorted(page.locator("tbody th").all_inner_texts())
     expect(page.locator("thead th").first).to_have_text("model variant")
     expect(page.locator("tfoot td").first).to_have_attribute("title", str(total))
-    page.set_viewport_size({"width": 390, "height": 844})
+    console.resize(NARROW)
     assert max(0, console.overhang()) == 0
     assert console.audit() == []
     page.locator("tbody").get_by_role("link", name=SPELLINGS[0]).click()

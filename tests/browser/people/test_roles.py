@@ -23,7 +23,7 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     held: list[Route] = []
     page.route("**/api/permission-sets?*", lambda route: held.append(route))
     with page.expect_request("**/api/permission-sets?*"):
-        console.open("/roles")
+        console.begin("/roles")
     row = page.get_by_role("row", name="Search only")
     expect(page.get_by_role("rowheader")).to_have_text(["Member", "Operator", "Admin"])
     page.get_by_role("button", name="Create a role").click()
@@ -122,7 +122,7 @@ def test_somebody_is_limited_from_a_row_of_costs(busy: Tollhouse, open_console: 
     assert [{"dimension": "team", "values": ["search"], "mode": "is"}] == role["filters"]
     assert role["members"] == [ANN]
     assert role["permission_sets"] == ["view_costs"]
-    page.set_viewport_size(NARROW)
+    console.resize(NARROW)
     assert max(0, console.overhang()) == 0
     assert console.audit() == []
 

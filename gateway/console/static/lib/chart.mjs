@@ -93,9 +93,9 @@ function Chart({title, bins, groups, values, listed = [], picker, children, befo
   const shown = at !== null && at < bins.length ? at : null;
   const totals = isStacked && bins.map((_, bin) => sum(["0", ...drawn.map((group) => values[group][bin])]));
   const begun = bins.length - Math.max(0, ahead.length - 1); // the number of bins that are not in the future
-  const follow = () => (part && toSegment && part !== OTHER ? toSegment(bins[shown], part) : toBin?.(bins[shown]));
+  const follow = (bin, group) => (group && toSegment && group !== OTHER ? toSegment(bins[bin], group) : toBin?.(bins[bin]));
   const moved = (event) => {
-    if (event.key === "Enter" && shown !== null) follow();
+    if (event.key === "Enter" && shown !== null) follow(shown, part);
     const [by, up] = [{ArrowLeft: -1, ArrowRight: 1}[event.key], {ArrowUp: 1, ArrowDown: -1}[event.key]];
     if (!by && !(up && isStacked && shown !== null)) return;
     event.preventDefault();
@@ -124,7 +124,7 @@ function Chart({title, bins, groups, values, listed = [], picker, children, befo
     </figcaption>
     ${asTable ? html`<${Twin} ...${{title, bins: bins.slice(0, begun), groups: drawn, values, ghost, totals, format, isDaily, zone, absent}} />` : html`
       <${Plot} ...${{summary: isStacked ? summed(title, bins.slice(0, begun), totals.slice(0, begun), format) : title, bins, groups: drawn, values, ghost, ahead, marks, isStacked, isDaily, isOpen, paint, short, tip,
-        shown, part, setAt, setPart, moved, follow: toBin && (() => shown !== null && follow())}} />
+        shown, part, setAt, setPart, moved, follow: toBin && follow}} />
       ${(before || unlisted.length > 0) && html`<ul class="legend">${unlisted.map((group) => html`<${Entry} key=${group} ...${{group, paint: paint.get(group), isHidden: hidden.includes(group), href, figure: figure(group)}}
         toggle=${hide && toggle} />`)}
         ${before && html`<${Entry} group=${BEFORE} title="earlier period" isHidden=${hidden.includes(BEFORE)} toggle=${hide && toggle}

@@ -41,17 +41,15 @@ export function ListPage({list, session, query, attention}) {
   const parameters = {...(typeof list.ask === "function" ? list.ask(query) : list.ask), ...grouped(list.asked?.(filters) ?? filters), view, sort_key: key, sort_order: order};
   const size = list.page ?? PAGE;
   const loaded = useRef(size);
-  const [more, setMore] = useState(null);
-  const found = useQuery(async () => {
-    const answer = await get(list.path, {...parameters, limit: Math.min(loaded.current, list.most ?? MOST)});
-    setMore(null);
-    return answer;
-  }, [list.path, JSON.stringify(parameters)], list.what);
+  const [added, setAdded] = useState(null); // the rows of "More", and the response that they continue
+  const found = useQuery(() => get(list.path, {...parameters, limit: Math.min(loaded.current, list.most ?? MOST)}),
+    [list.path, JSON.stringify(parameters)], list.what);
   useEffect(() => {
     loaded.current = size;
   }, [list.path, JSON.stringify(parameters)]);
   const [chosen, setAction] = useState((list.opens ?? query.has("form")) && isOpen(session, list.create) ? {title: list.create.title, row: null} : null);
   const {data} = found;
+  const more = added?.of === data ? added : null;
   const clicked = chosen && {...[list.create, ...(list.actions ?? [])].find((each) => each?.title === chosen.title), row: chosen.row};
   // A form opens when its choices have loaded. Before, it would show and save none of them.
   const action = clicked?.fields && (!data || list.isLoading) ? null : clicked;
@@ -61,7 +59,7 @@ export function ListPage({list, session, query, attention}) {
     const answer = await get(list.path, {cursor: cursor.next_cursor, limit: size});
     const all = [...(more?.rows ?? []), ...answer[list.root]];
     loaded.current = data[list.root].length + all.length;
-    setMore({rows: all, cursor: answer.pagination.cursor});
+    setAdded({of: data, rows: all, cursor: answer.pagination.cursor});
   };
   const sorting = data?.sorting.current[0];
   const sort = sorting && {

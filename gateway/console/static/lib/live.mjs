@@ -1,13 +1,14 @@
 /**
- * One event stream that reports changes. A page that shows changed data reloads it at most every five seconds, or less often if
- * loading is slow. It waits while the reader points at a row, selects text or has a dialog open. Hidden and paused consoles close
- * the stream; when it opens again, everything shown is loaded again.
+ * One event stream that reports changes. A page that shows changed data reloads it at most every five seconds, or every minute
+ * if loading is slow. It waits while the reader points at a row, selects text or has a dialog open. Hidden and paused consoles
+ * close the stream; when it opens again, everything shown is loaded again.
  */
 import {addressOf, get} from "./api.mjs";
 import {useEffect, useRef, useState} from "./html.mjs";
 
 const EVERY_MS = 5000;
-const SHARE = 20; // reloading takes at most 1/20 of the time
+const SHARE = 20; // reloading takes at most 1/20 of the time, up to LONGEST_MS between two reloads
+const LONGEST_MS = 60000;
 const FIRST_MS = 1000; // how long a new page waits for the stream
 const RECONNECT_MS = 30000; // delay after a response that closed the stream for good
 const BUSY = "dialog[open], :popover-open, tbody tr:hover, select:focus";
@@ -39,6 +40,7 @@ function connect() {
     isBehind = false;
     begin();
     become("live");
+    reloadChanged();
   };
   stream.addEventListener("changed", (event) => JSON.parse(event.data).what.forEach((each) => changed.add(each)));
   stream.onerror = () => {
@@ -72,8 +74,11 @@ function reloadChanged() {
   reloadedAt = Date.now();
   const concerned = [...pages].filter((page) => changed.has("all") || page.what.some((each) => changed.has(each)));
   changed.clear();
-  Promise.all(concerned.map((page) => page.reload())).then(() => {
-    pauseMs = Math.max(EVERY_MS, SHARE * (Date.now() - reloadedAt));
+  const reloaded = async (page) => {
+    if (await page.reload(true) === false) page.what.forEach((each) => changed.add(each));
+  };
+  Promise.all(concerned.map(reloaded)).then(() => {
+    pauseMs = Math.min(LONGEST_MS, Math.max(EVERY_MS, SHARE * (Date.now() - reloadedAt)));
   });
 }
 
@@ -113,12 +118,12 @@ export function useLiveState() {
   return shown;
 }
 
-/** Call `reload` when the stream reports one of the changes in `what`. */
+/** Call `reload(true)` when the stream reports one of the changes in `what`, and again later if it returns false. */
 export function useLive(what, reload) {
   const latest = useRef(reload);
   latest.current = reload;
   useEffect(() => {
-    const page = {what, reload: () => latest.current()};
+    const page = {what, reload: (isLive) => latest.current(isLive)};
     pages.add(page);
     return () => pages.delete(page);
   }, [String(what)]);

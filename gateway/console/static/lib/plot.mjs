@@ -23,10 +23,15 @@ export function Plot({summary, bins, groups, values, ghost, ahead, marks, isStac
   const [step, steps] = scale(Math.max(0, ...heights, ...before, ...ahead.map(({high}) => Number(high))));
   const y = (value) => HEIGHT - (HEIGHT * value) / (step * steps);
   const open = isOpen ? bins.length - Math.max(1, ahead.length) : null; // the bin that is not complete yet; later bins are in the future
-  const over = (event) => {
+  const pointed = (event) => {
     const box = event.currentTarget.getBoundingClientRect();
-    setAt(Math.max(0, Math.min(bins.length - 1, Math.floor(((event.clientX - box.left) / box.width) * bins.length))));
-    setPart(event.target.getAttribute("data-group"));
+    const bin = Math.max(0, Math.min(bins.length - 1, Math.floor(((event.clientX - box.left) / box.width) * bins.length)));
+    return [bin, event.target.getAttribute("data-group")];
+  };
+  const over = (event) => {
+    const [bin, group] = pointed(event);
+    setAt(bin);
+    setPart(group);
   };
   const out = () => {
     setAt(null);
@@ -49,7 +54,7 @@ export function Plot({summary, bins, groups, values, ghost, ahead, marks, isStac
   return html`<div class="plot">
     <div class="axis" aria-hidden="true">${Array.from({length: steps + 1}, (_, place) => html`<span>${short(step * (steps - place), step)}</span>`)}</div>
     <div class="drawing"><svg role="img" aria-label=${summary} tabindex="0" viewBox=${`0 0 ${bins.length} ${HEIGHT}`} preserveAspectRatio="none"
-      class=${follow && "leads"} onKeyDown=${moved} onPointerMove=${over} onPointerLeave=${out} onBlur=${out} onClick=${follow}>
+      class=${follow && "leads"} onKeyDown=${moved} onPointerMove=${over} onPointerLeave=${out} onBlur=${out} onClick=${follow && ((event) => follow(...pointed(event)))}>
       ${Array.from({length: steps + 1}, (_, place) => html`<path class="grid" d=${`M0 ${y(step * place)}H${bins.length}`} />`)}
       ${shown !== null && html`<rect class="at" x=${shown} width="1" height=${HEIGHT} />`}
       ${isStacked && html`<pattern id="stripes" patternUnits="userSpaceOnUse" width="1" height=${STRIPE}><rect width="1" height=${STRIPE / 3} class="stripe" /></pattern>`}

@@ -1,6 +1,6 @@
 /** Data of a page. Loaded data stays visible while it is loaded again, and after an error. */
 import {useEffect, useRef, useState} from "./html.mjs";
-import {listening, useLive} from "./live.mjs";
+import {isBusy, listening, useLive} from "./live.mjs";
 
 /**
  * Return {data, error, at, isOld, reload} for the async function `load`. It runs again when a value of `on` changes and when the live
@@ -10,13 +10,18 @@ import {listening, useLive} from "./live.mjs";
 export function useQuery(load, on, what = []) {
   const [state, setState] = useState({data: null, error: null, at: null, isOld: false});
   const latest = useRef(0);
-  const reload = async () => {
+  const isAsked = useRef(true); // whether the reader waits for the result
+  const reload = async (isLive) => {
     const request = ++latest.current;
+    if (isLive !== true) isAsked.current = true;
     await listening();
     if (request !== latest.current) return;
     try {
       const data = await load();
-      if (request === latest.current) setState({data, error: null, at: new Date(), isOld: false});
+      if (request !== latest.current) return;
+      if (!isAsked.current && isBusy()) return false; // the reader came to a row meanwhile
+      isAsked.current = false;
+      setState({data, error: null, at: new Date(), isOld: false});
     } catch (error) {
       if (request === latest.current) setState((before) => ({...before, error, isOld: false}));
     }
