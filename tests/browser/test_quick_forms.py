@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse
-from tests.browser.conftest import OpenConsole
-from tests.browser.console import Console
+from tests.browser.conftest import OpenConsole, SignedIn
+from tests.browser.console import Console, filled
 
 # The values of a form as it would be saved, without boxes that are not checked.
 VALUES = "form => [...new FormData(form)].map(([name, value]) => [name, String(value)])"
@@ -40,12 +40,24 @@ def late(console: Console, path: str) -> Iterator[None]:
     console.page.unroute_all()  # all requests that wait continue
 
 
+@pytest.fixture(scope="module")
+def viewed(tmp_path_factory: pytest.TempPathFactory, signed_in: SignedIn) -> Iterator[Tollhouse]:
+    """A running Tollhouse with a month of traffic and a view. Tests must not change it."""
+    tollhouse = filled(tmp_path_factory.mktemp("viewed"), "--days", "40", "--records", "1500")
+    tollhouse.start()
+    tollhouse.json("views", "create", "--name", "All", "--principal", "team")
+    signed_in[tollhouse] = {}
+    yield tollhouse
+    tollhouse.stop()
+
+
 @pytest.mark.parametrize("page", FORMS)
-def test_a_form_has_its_choices_from_the_start(page: str, busy: Tollhouse, open_console: OpenConsole) -> None:
+def test_a_form_has_its_choices_from_the_start(
+    page: str, viewed: Tollhouse, open_console: OpenConsole
+) -> None:
     """A form that is opened early shows and saves the same values as one that is opened later."""
-    busy.run("views", "create", "--name", "All", "--principal", "team")
     button, path = FORMS[page]
-    console = open_console(busy)
+    console = open_console(viewed)
     form = console.page.get_by_role("dialog").locator("form")
     create = console.page.get_by_role("main").get_by_role("button", name=button)
     with late(console, path):
