@@ -153,7 +153,7 @@ def test_a_container_file_is_given_up(house: Tollhouse, open_console: OpenConsol
     dialog.get_by_role("textbox").fill("one.parquet")
     dialog.get_by_role("button", name="Discard").click()
     expect(one).to_contain_text("discarded")
-    console.page.mouse.move(0, 0)  # move the pointer away, because a row under the pointer is not updated
+    console.away()
     announce_and_send(house, {"three.parquet": b"metrics"})
     expect(rows).to_have_count(3)  # the event stream updates the list
     assert "container_file.discard" in console.actions()

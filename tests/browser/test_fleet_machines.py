@@ -50,7 +50,7 @@ def test_a_machine_list_is_imported(house: Tollhouse, open_console: OpenConsole,
         dialog.locator("input[type=file]").set_input_files(file)
         dialog.get_by_label("Source").select_option("jamf")
         dialog.get_by_role("button", name="Import a machine list").click()
-        page.mouse.move(0, 0)  # move the pointer away, because a row under the pointer is not updated
+        console.away()
 
     console.open("/fleet")
     page.get_by_role("button", name="Import a machine list").click()
@@ -61,7 +61,7 @@ def test_a_machine_list_is_imported(house: Tollhouse, open_console: OpenConsole,
     send(HEAD + ROWS)
     expect(dialog).to_contain_text("The inventory has 4 machines: 4 added, 0 removed.")
     dialog.get_by_role("button", name="Close").click()
-    page.mouse.move(0, 0)
+    console.away()
     expect(page.get_by_text("0 of 4 report")).to_be_visible()
     expect(page.get_by_role("table", name="machines").get_by_role("link")).to_have_count(4)
     page.get_by_role("button", name="Import a machine list").click()
@@ -70,14 +70,14 @@ def test_a_machine_list_is_imported(house: Tollhouse, open_console: OpenConsole,
         "the list lacks 2 of 4 machines of the inventory."
     )
     assert 4 == console.ask("/fleet/inventory")["inventory"]["machines"]
-    page.set_viewport_size(NARROW)
+    console.resize(NARROW)
     assert [] == console.audit()
     assert 0 == console.overhang()
     console.screenshot("fleet-import-part")
     dialog.get_by_role("button", name="Import the list anyway").click()
     expect(dialog).to_contain_text("The inventory has 2 machines: 0 added, 2 removed.")
     dialog.get_by_role("button", name="Close").click()
-    page.mouse.move(0, 0)
+    console.away()
     expect(page.get_by_role("table", name="machines").get_by_role("link")).to_have_count(2)
     page.get_by_role("button", name="Import a machine list").click()
     send(HEAD + ROWS[: len(ROWS) // 2], admit="true")
@@ -120,7 +120,7 @@ def test_a_machine_that_was_installed_again(
     expect(dialog.get_by_role("table", name="OpAMP agents")).to_contain_text("exporter:otlp")
     assert [] == console.audit()
     console.screenshot("fleet-installed-again")
-    page.set_viewport_size(NARROW)
+    console.resize(NARROW)
     assert [] == console.audit(is_look=True)
     assert 0 == console.overhang()
     dialog.get_by_role("link", name="laptop-1").click()

@@ -8,16 +8,14 @@ from playwright.sync_api import Route, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import Console
+from tests.browser.console import NARROW, Console
 
 
 def test_shortcuts_can_be_switched_off(console: Console) -> None:
     """g and a letter open pages, j and k move through rows, / opens the search. Switched off, none works."""
     console.open("/")
     page = console.page
-    page.keyboard.press("g")
-    page.keyboard.press("d")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Fleet")
+    console.shortcut("gd", "Fleet")
     expect(page).to_have_title("Fleet · Tollhouse")
     page.keyboard.press("?")
     switch = page.get_by_label("Use keyboard shortcuts")
@@ -175,10 +173,9 @@ def test_the_menu_has_at_most_seven_entries(console: Console) -> None:
     expect(menu.get_by_role("link", name="API Keys")).to_have_count(0)
     console.follow("API Keys")
     expect(page.get_by_role("heading", level=1)).to_have_text("API Keys")
-    page.set_viewport_size({"width": 390, "height": 844})
+    console.resize(NARROW)
     expect(menu).to_have_count(0)
-    header = page.locator("header").bounding_box()
-    assert header is not None and header["height"] < 80
+    assert console.still(page.locator("header"))["height"] < 80
     page.get_by_role("button", name="Menu").click()
     assert console.audit(is_framed=True) == []
     assert console.overhang() <= 0

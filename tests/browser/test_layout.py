@@ -95,12 +95,9 @@ def clipped(console: Console, widths: Sequence[int]) -> list[str]:
     size = console.page.viewport_size
     assert size is not None
     for width in widths:
-        console.page.set_viewport_size({"width": width, "height": 900})
-        console.page.evaluate(
-            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        )
+        console.resize({"width": width, "height": 900})
         found += [f"{width} px: {each}" for each in console.page.evaluate(CLIPPED)]
-    console.page.set_viewport_size(size)
+    console.resize(size)
     return found
 
 
@@ -156,7 +153,7 @@ def test_a_phone_shows_the_name_and_the_amount_of_each_row(
         if address == "/":
             continue
         for width in (320, 700):
-            console.page.set_viewport_size({"width": width, "height": 800})
+            console.resize({"width": width, "height": 800})
             expect(console.page.locator("td:visible").first).to_be_visible()
             rows = console.page.evaluate(AMOUNTS)
             assert len(rows) >= len(LONG)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, expect
 
-from tests.browser.console import NARROW, Console
+from tests.browser.console import LARGE, NARROW, Console
 
 ADDRESS = "/costs?by=team&from=now-7d"
 PHONE_TARGET_PX = 40
@@ -59,8 +59,8 @@ def test_one_menu_is_open_and_a_click_outside_closes_it(console: Console) -> Non
     """A menu stays inside the window, also at its edges. A click outside opens no row."""
     console.open(ADDRESS)
     menus = console.page.get_by_role("menu")
-    for size in ({"width": 1440, "height": 900}, NARROW):
-        console.page.set_viewport_size({"width": size["width"], "height": size["height"]})
+    for size in (LARGE, NARROW):
+        console.resize(size)
         for row in (0, 1, -1):
             if row == -1:
                 dots(console, row).scroll_into_view_if_needed()
@@ -76,7 +76,7 @@ def test_one_menu_is_open_and_a_click_outside_closes_it(console: Console) -> Non
                 console.page.mouse.click(5, 5)
                 expect(menus).to_have_count(0)
                 assert address == console.page.url
-    console.page.set_viewport_size({"width": 1440, "height": 900})
+    console.resize(LARGE)
     dots(console, 1).press("Enter")
     expect(menus).to_have_count(1)
     dots(console, 0).click()  # the menu is below its row, so it does not cover this button
@@ -119,12 +119,11 @@ def test_space_follows_a_link(console: Console) -> None:
 
 def test_targets_on_a_phone(console: Console) -> None:
     """The button and each item are at least 40 px high, and the button is as wide."""
-    console.page.set_viewport_size(NARROW)
+    console.resize(NARROW)
     console.open(ADDRESS)
     dots(console, 0).press("Enter")
     items = console.page.get_by_role("menuitem")
     expect(items.first).to_be_focused()
     for target in (dots(console, 0), *items.all()):
-        box = target.bounding_box()
-        assert box is not None
+        box = console.still(target)
         assert min(box["height"], box["width"]) >= PHONE_TARGET_PX

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import NARROW, Console, day_text, filled
+from tests.browser.console import LARGE, NARROW, Console, day_text, filled
 from tests.rounds import part
 
 TODAY = datetime.now(UTC).date()
@@ -217,10 +217,9 @@ def test_what_needs_attention_is_one_number(troubled: Tollhouse, open_console: O
         expect(page.locator("nav .badge")).to_have_text(f"{number} critical")
         expect(page.locator("section.attention")).to_have_count(0 if has_insights else 1)
         assert [] == console.audit(("minor", "moderate", "serious", "critical"), is_framed=True)
-    page.set_viewport_size(NARROW)
+    console.resize(NARROW)
     console.open("/")
-    box = page.locator(".numbers dd").first.bounding_box()
-    assert box is not None and box["y"] <= 200
+    assert console.still(page.locator(".numbers dd").first)["y"] <= 200
     assert 0 == console.overhang()
 
 
@@ -230,7 +229,7 @@ def test_a_row_has_one_control_and_a_phone_begins_with_the_number(yearly: Consol
     the total begins within 200 px. Rarer choices are in a sheet that counts those that are set.
     """
     page = yearly.page
-    page.set_viewport_size({"width": 1440, "height": 900})
+    yearly.resize(LARGE)
     yearly.open("/costs?by=team&by=model&tz=Europe/Berlin")
     expect(page.locator("details.more > summary")).to_have_text("More · 2 set")
     yearly.open("/costs?by=team")
@@ -238,8 +237,8 @@ def test_a_row_has_one_control_and_a_phone_begins_with_the_number(yearly: Consol
     names = [text.split(" ")[0] for text in heads.all_inner_texts()]
     assert ["team", "Cost", "Share", "Before", "Change", "in", "Calls", "Tokens", "Per", "By"] == names[:10]
     for cell in heads.all():
-        box = cell.bounding_box()
-        assert box is not None and box["x"] + box["width"] <= 1440
+        box = yearly.still(cell)
+        assert box["x"] + box["width"] <= 1440
     rows = page.locator(".table tbody tr")
     assert {1} == {row.locator("button:not(.square)").count() for row in rows.all()}
     assert [] == page.evaluate(OFF_SCALE)
@@ -253,11 +252,10 @@ def test_a_row_has_one_control_and_a_phone_begins_with_the_number(yearly: Consol
     assert [] == yearly.audit(("minor", "moderate", "serious", "critical"))
     page.keyboard.press("Escape")
     expect(page.get_by_role("combobox", name="Then by")).to_be_hidden()
-    page.set_viewport_size(NARROW)
-    box = page.locator(".head .figure").bounding_box()
-    assert box is not None and box["y"] <= 200
+    yearly.resize(NARROW)
+    assert yearly.still(page.locator(".head .figure"))["y"] <= 200
     assert 0 == yearly.overhang()
-    page.set_viewport_size({"width": 1440, "height": 900})
+    yearly.resize(LARGE)
     yearly.open("/")
     assert [] == page.evaluate(OFF_SCALE)
     for sentence in page.locator(".why").all():

@@ -27,10 +27,6 @@ LAYOUTS: Mapping[str, tuple[ViewportSize, Literal["dark", "light"]]] = {
     "phone-light": (NARROW, "light"),
 }
 
-# When the theme changes, a chart must first be complete, then learn of the new theme, and then be drawn again.
-DRAWN = (
-    "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
-)
 # `wanted` are the elements that have not yet shown a visible focus after Tab. Five rows per table suffice,
 # because all have the same structure. The frame's links are checked again only when the menu shows other links.
 FRAME = "document.querySelector('header').innerText"
@@ -100,7 +96,7 @@ def look(console: Console, name: str, *, is_framed: bool = False) -> None:
         viewport, theme = LAYOUTS[layout]
         console.page.set_viewport_size(viewport)
         console.page.emulate_media(color_scheme=theme)
-        console.page.evaluate(DRAWN)
+        console.drawn()
         found = console.audit(is_framed=is_framed, is_look=layout == "phone-light")
         assert [] == found, f"{name}, {layout}"
         assert console.overhang() <= 0, f"{name}, {layout}"

@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Route, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import Console, filled, first_day
+from tests.browser.console import NARROW, Console, filled, first_day
 from tests.browser.trouble import DEAD, UPSTREAM
 
 MOST_CLICKS = 3
@@ -126,7 +126,7 @@ def test_the_bill_against_what_was_counted(console: Console) -> None:
     reader.arrives("Reconciliation")
     assert console.clicks() == reader.clicks <= 2
     expect(reader.page.get_by_role("region", name="anthropic by day").locator(".state.bad")).to_have_count(0)
-    reader.page.set_viewport_size({"width": 390, "height": 844})
+    console.resize(NARROW)
     assert max(0, console.overhang()) == 0
     assert console.audit() == []
 
@@ -169,15 +169,15 @@ def test_the_dearest_calls_on_a_phone(reader: Reader) -> None:
     without scrolling the table.
     """
     page = reader.page
-    page.set_viewport_size({"width": 390, "height": 844})
+    reader.console.resize(NARROW)
     reader.click(page.get_by_role("button", name="Menu"))
     reader.open("Calls")
     reader.click(page.get_by_role("link", name="Top calls by cost"))
     reader.arrives("Calls")
     cost = page.locator("tbody tr").first.locator("td.number").first
     expect(cost).to_be_visible()
-    box = cost.bounding_box()
-    assert box is not None and box["x"] + box["width"] <= 390
+    box = reader.console.still(cost)
+    assert box["x"] + box["width"] <= 390
     assert 0 == reader.console.overhang()
     assert [] == reader.console.audit(("minor", "moderate", "serious", "critical"))
 

@@ -56,7 +56,7 @@ def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole
     dialog.get_by_role("link", name="Show the newest events").click()
     expect(page.get_by_role("status").filter(has_text="2 of 2 usage events")).to_be_visible()
     console.screenshot("streams-newest")
-    page.mouse.move(0, 0)  # move the pointer away, because a row under the pointer is not updated
+    console.away()
     send(house, "login")
     expect(rows).to_have_count(3)
     rows.first.get_by_role("link").click()

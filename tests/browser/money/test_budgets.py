@@ -154,7 +154,7 @@ def test_channels_are_picked(busy: Tollhouse, browser: Browser, open_console: Op
         dialog.get_by_role("button", name=f"Budget for team {team}").click()
         expect(dialog.get_by_role("status")).to_contain_text("It alerts at 80 % and 100 %")
         assert [["on-call"]] == [each["channels"] for each in eva.ask("/budgets")["budgets"]]
-        page.set_viewport_size({"width": 390, "height": 844})
+        eva.resize(NARROW)
         eva.open("/budgets")
         page.locator("main tbody tr").get_by_role("link").first.click()
         dialog.get_by_role("button", name="Edit").click()
@@ -230,7 +230,7 @@ def test_nobody_is_notified_without_a_channel(busy: Tollhouse, open_console: Ope
     expect(warning).to_be_visible()
     assert [] == console.audit()
     console.screenshot("budgets-without-channel")
-    page.set_viewport_size(NARROW)
+    console.resize(NARROW)
     console.screenshot("budgets-without-channel-narrow")
     created.get_by_role("link").click()
     periods = dialog.get_by_role("table", name="Periods").locator("tbody tr")

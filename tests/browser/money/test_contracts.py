@@ -31,12 +31,12 @@ def test_a_contract_from_its_first_day_to_its_end(busy: Tollhouse, open_console:
     expect(dialog).to_have_count(0)
     contracts = page.get_by_role("table", name="contracts", exact=True)
     expect(contracts).to_contain_text("discount, capacity")
-    page.mouse.move(0, 0)  # the page waits while the mouse points at a row
+    console.away()
     numbers = page.locator("dl.numbers").first
     expect(numbers).to_contain_text(f"${datetime.now(UTC).day * 2400:,}.00")
     expect(page.get_by_role("table", name="Parts of teams")).to_contain_text("Enterprise")
     assert [] == console.audit()
-    console.page.set_viewport_size(NARROW)
+    console.resize(NARROW)
     assert [] == console.audit()
     contracts.get_by_role("link", name="Enterprise").click()
     expect(dialog).to_contain_text("discount models=gpt-4o*,o3 percent=10")

@@ -91,7 +91,7 @@ def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_consol
     receiver.status = 200
     dialog.get_by_role("button", name="Send again").click()
     dialog.get_by_role("button", name="Send again").click()
-    page.mouse.move(0, 0)  # move the pointer away, because a row under the pointer is not updated
+    console.away()
     expect(row.filter(has_text="sent")).to_have_count(1)
     row.filter(has_text="failed").get_by_role("link").click()
     dialog.get_by_role("button", name="Discard").click()

@@ -56,7 +56,7 @@ def test_a_model_without_a_price_gets_one(tmp_path: Path, open_console: OpenCons
         expect(row).to_contain_text(name)
         console.open("/prices?sort=since")
         expect(unpriced.get_by_role("link", name=name, exact=True)).to_have_count(0)
-        page.set_viewport_size(NARROW)
+        console.resize(NARROW)
         assert [] == console.audit()
         console.screenshot("prices-narrow")
         row.get_by_role("link").click()

@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Route, expect
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.accuracy import accuracy_of
@@ -210,10 +210,9 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     expect(by_day.filter(has_text=f"{explained} days like this")).to_contain_text("explained")
     section.get_by_role("button", name="Show each day").click()
     expect(by_day).to_have_count(len(last().days))
-    page.set_viewport_size(NARROW)
-    drawn(page)
+    console.resize(NARROW)
     assert console.overhang() <= 0
-    page.set_viewport_size(WIDE)
+    console.resize(WIDE)
     page.get_by_role("link", name=f"Costs of {PROVIDER}, {last().name}-01", exact=True).click()
     expect(page).to_have_url(re.compile(rf"/costs\?from={last().name}-01&.*provider={PROVIDER}"))
     console.open("/reconciliation?month=2020-01")
@@ -260,11 +259,6 @@ def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenCon
     bars = page.get_by_role("region", name=PROVIDER, exact=True).locator(".fall span")
     expect(bars).to_have_text(["billed", "$46.30", "another key", "−$6.30", "counted", "$40.00"])
     assert [] == console.audit()
-
-
-def drawn(page: Page) -> None:
-    """Wait until the page has followed a new size of the window."""
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def shown(text: str) -> Decimal:
@@ -353,8 +347,7 @@ def test_days_that_agree_are_one_row(console: Console) -> None:
     section.get_by_role("button", name="Fold days").click()
     expect(rows).to_have_count(len(like) + 1)
     for size in (WIDE, NARROW):
-        page.set_viewport_size(size)
-        drawn(page)
+        console.resize(size)
         assert console.overhang() <= 0
     assert [] == console.audit()
 

@@ -38,7 +38,7 @@ def test_the_dearest_calls_are_in_the_menu_of_a_row(console: Console) -> None:
     expect(page.locator("tbody tr").first).to_contain_text(answer["records"][0]["user"] or "unknown")
     expect(page.get_by_text("Tollhouse searched")).to_be_visible()
     assert [] == console.audit(ALL)
-    page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
+    console.resize(NARROW)
     assert 0 == console.overhang()
     console.screenshot("top-calls-narrow")
 

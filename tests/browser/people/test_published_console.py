@@ -6,6 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, expect
 
+from tests.browser.console import PATIENCE_MS
 from tests.free_ports import free_port
 
 
@@ -18,9 +19,10 @@ def test_a_published_console_is_signed_in_to_over_loopback(installations: Any, b
     tollhouse.start()
     link = tollhouse.run("console", "link", "--public", f"http://127.0.0.1:{port}").strip()
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     page.goto(link)
     signed_in = page.get_by_role("button", name="Sign out")
-    expect(signed_in).to_be_attached(timeout=20_000)
+    expect(signed_in).to_be_attached()
     page.reload()
-    expect(signed_in).to_be_attached(timeout=20_000)
+    expect(signed_in).to_be_attached()
     page.close()
