@@ -1,6 +1,7 @@
 /** Charts over time, as bars or lines, with a legend, a tooltip and a table of the same figures. */
-import {html, useState} from "./html.mjs";
+import {html, useRef, useState} from "./html.mjs";
 import {bounds, money, shortMoney, sum, timeText} from "./format.mjs";
+import {Menu} from "./menu.mjs";
 import {Table} from "./parts.mjs";
 import {Plot, Square, named, weekday} from "./plot.mjs";
 
@@ -84,6 +85,7 @@ function Chart({title, bins, groups, values, listed = [], picker, children, befo
   const [asTable, setAsTable] = useState(false);
   const [at, setAt] = useState(null);
   const [pointed, setPart] = useState(null); // the group whose segment is under the pointer
+  const box = useRef(null);
   const paint = painted(groups, colours);
   const unlisted = groups.filter((group) => !listed.includes(group));
   const drawn = groups.filter((group) => !hidden.includes(group));
@@ -117,14 +119,16 @@ function Chart({title, bins, groups, values, listed = [], picker, children, befo
     }),
     ...words.map((text) => ["", text]),
   ];
-  return html`<figure class="chart">
+  const drawing = {title, bins, begun, groups: drawn, absent, values, totals, ghost, ahead, marks, isStacked, isDaily, isOpen, paint, format, zone};
+  const save = () => import("./chart_file.mjs").then((file) => file.save(box.current, drawing), () => location.reload()); // the file belongs to another release
+  return html`<figure class="chart" ref=${box}>
     <figcaption><h2>${title}</h2>
       <span class="faint" role="status">${!asTable && said}</span>${picker}
       <button type="button" aria-pressed=${asTable} onClick=${() => setAsTable(!asTable)}>Show as table</button>
+      ${!asTable && html`<${Menu} label="Actions for the chart" items=${[{title: "Save as SVG", act: save}]} />`}
     </figcaption>
-    ${asTable ? html`<${Twin} ...${{title, bins: bins.slice(0, begun), groups: drawn, values, ghost, totals, format, isDaily, zone, absent}} />` : html`
-      <${Plot} ...${{summary: isStacked ? summed(title, bins.slice(0, begun), totals.slice(0, begun), format) : title, bins, groups: drawn, values, ghost, ahead, marks, isStacked, isDaily, isOpen, paint, short, tip,
-        shown, part, setAt, setPart, moved, follow: toBin && follow}} />
+    ${asTable ? html`<${Twin} ...${{...drawing, bins: bins.slice(0, begun)}} />` : html`
+      <${Plot} ...${{summary: isStacked ? summed(title, bins.slice(0, begun), totals.slice(0, begun), format) : title, short, tip, shown, part, setAt, setPart, moved, follow: toBin && follow}} ...${drawing} />
       ${(before || unlisted.length > 0) && html`<ul class="legend">${unlisted.map((group) => html`<${Entry} key=${group} ...${{group, paint: paint.get(group), isHidden: hidden.includes(group), href, figure: figure(group)}}
         toggle=${hide && toggle} />`)}
         ${before && html`<${Entry} group=${BEFORE} title="earlier period" isHidden=${hidden.includes(BEFORE)} toggle=${hide && toggle}
@@ -165,7 +169,7 @@ function summed(title, bins, totals, format) {
 function Twin({title, bins, groups, values, ghost, totals, format, isDaily, zone = "UTC", absent}) {
   const columns = [
     {title: `Time (${zone})`, value: (row) => (isDaily ? `${row.bin} ${weekday(row.bin)}` : row.bin), kind: "text"},
-    ...groups.map((group) => ({title: group, kind: "number", wide: true, value: (row) => format(values[group][row.index])})),
+    ...groups.map((group) => ({title: group, kind: "number", wide: true, value: (row) => (values[group][row.index] === null ? "–" : format(values[group][row.index]))})),
     ghost && {title: "Earlier period", kind: "number", value: (row) => format(ghost[row.index])},
     totals && {title: absent.length ? `Total, without ${absent.join(", ")}` : "Total", kind: "number", value: (row) => format(totals[row.index])},
   ].filter(Boolean);

@@ -48,19 +48,21 @@ export function AddFilter({available, filters, at, chose, hints = {}, titleOf}) 
           <button type="submit">Add</button></form>`)}`;
 }
 
+/** Save a text as a file. */
+export function download(name, type, text) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], {type}));
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
 /** Links to the same data as JSON, CSV and a curl command, and more as children. `csv` is an address, or a function that returns the text. */
 export function Elsewhere({path, parameters, csv, name, children}) {
   const [showsCurl, setShowsCurl] = useState(false);
   const address = addressOf(path, parameters);
   const {pathname, search} = new URL(address);
-  const save = () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([csv()], {type: "text/csv"}));
-    link.download = `${name}.csv`;
-    link.click();
-    URL.revokeObjectURL(link.href);
-  };
-  return html`<p class="bar"><span class="faint">Download</span> ${typeof csv === "string" ? html`<a href=${csv}>CSV</a>` : html`<button type="button" onClick=${save}>CSV</button>`}
+  return html`<p class="bar"><span class="faint">Download</span> ${typeof csv === "string" ? html`<a href=${csv}>CSV</a>` : html`<button type="button" onClick=${() => download(`${name}.csv`, "text/csv", csv())}>CSV</button>`}
     ${children} <a href=${address}>JSON</a>
     <button type="button" onClick=${() => setShowsCurl(true)}>curl</button>
     <button type="button" onClick=${() => print()}>Print</button>
