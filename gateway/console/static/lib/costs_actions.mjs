@@ -1,14 +1,17 @@
 /** Actions of the page Costs: a view, and for one row a budget, the filter of a role or a link. Loaded when somebody asks for one. */
-import {grouped, here} from "./address.mjs";
-import {get} from "./api.mjs";
+import {go, grouped, here} from "./address.mjs";
+import {get, send} from "./api.mjs";
 import {QuickBudget} from "./budget_fields.mjs";
 import {UNKNOWN, nameOf} from "./chart.mjs";
 import {days} from "./past.mjs";
 import {day, rangeOf} from "./range.mjs";
 import {asLines, typedView, viewFields} from "./view_fields.mjs";
 
-/** Load the form for saving the page as a view. Its filter includes the filter of the current view. */
-export const draft = async (at) => ({of: await viewOf(at), typedView, viewFields});
+/** Return the form for saving the page as a view. Its filter includes the filter of the current view. `titled`: the dimensions with their titles. */
+export const draft = async (at, titled) => ({
+  fields: viewFields(await viewOf(at), titled),
+  run: async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])), view: (await send("POST", "/views", typedView({}, given))).view.id})),
+});
 
 /** Return the filter of a row as lines, or "" if the current view no longer contains the row. */
 export async function filterOf(at, value) {

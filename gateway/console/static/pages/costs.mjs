@@ -1,7 +1,7 @@
 /** Costs by one or two dimensions: a chart over time, a table that compares with the earlier period, and the reasons for changes. */
 import {html, useEffect, useRef, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
-import {addressOf, get, send} from "../lib/api.mjs";
+import {addressOf, get} from "../lib/api.mjs";
 import {BEFORE, Lines, OTHER, Spark, StackedBars, Switch, UNKNOWN, folded, nameOf, ofNames, painted, ranked} from "../lib/chart.mjs";
 import {FAMILY, WORK, WRITTEN, fitsView, hasWork, titleOf, setUp, toUnit} from "../lib/dimensions.mjs";
 import {ago, amounts, bounds, change, counted, exactCount, percent, shortMoney, sum} from "../lib/format.mjs";
@@ -137,11 +137,9 @@ export function Page({query, session}) {
         <div class="field"><span>Filter</span><div class="filters"><${AddFilter} ...${{available, chose, filters: at.filters, at: here, titleOf: titleIn}} /></div></div>
         ${at.isPlain && html`<${WhatIfPicker} query=${query} models=${choices.model ?? []} load=${() => choices.model || chose("model")} />`}
       <//>
-      ${may(session, "modify_views_and_budgets") && html`<button type="button" class="broad" disabled=${!data?.table.rows.length || !at.isForView} onClick=${async () => setSaves(await (await actions()).draft(at))}>Save as view</button>`}</div>
+      ${may(session, "modify_views_and_budgets") && html`<button type="button" class="broad" disabled=${!data?.table.rows.length || !at.isForView} onClick=${async () => setSaves(await (await actions()).draft(at, fields.map(titled)))}>Save as view</button>`}</div>
     ${link && html`<${Dialog} title="Copy link" close=${() => setLink("")}><${Copy} label="the link" text=${link} /><//>`}
-    ${saves && html`<${Confirm} title="Save as view" fields=${saves.viewFields(saves.of, fields.map(titled))} close=${() => setSaves(null)}
-      run=${async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
-        view: (await send("POST", "/views", saves.typedView({}, given))).view.id}))} />`}
+    ${saves && html`<${Confirm} title="Save as view" ...${saves} close=${() => setSaves(null)} />`}
     ${limits && html`<${limits.QuickBudget} ...${limits} session=${session} field=${first} title=${titleIn(first)} close=${() => setLimits(null)} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${!data && at.filters.length > 0 && html`<p class="filters"><${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /></p>`}
@@ -391,7 +389,7 @@ function useForecast({range, bin, isPlain, ofWork, measure, span: {view, tz}, wh
   if (!per || !data?.forecast.total || data.forecast.per !== per) return [];
   const {days, from, total, low, high} = data.forecast;
   const middle = new Date(Date.parse(from) + 15 * 86400000); // in the middle of the first month in every time zone
-  const name = per === "monthly" ? middle.toLocaleString("en", MONTH) : `the ${["first", "second", "third", "fourth"][Math.floor(middle.getUTCMonth() / 3)]} quarter`;
+  const name = per === "monthly" ? middle.toLocaleString("en", MONTH) : `Q${1 + Math.floor(middle.getUTCMonth() / 3)}`;
   const shown = days.map(({day: first, ...bounds}) => ({bin: first, ...bounds}));
   return [...shown.slice(0, -1), {...shown.at(-1), total, least: low, most: high, name}];
 }
