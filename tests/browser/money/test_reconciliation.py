@@ -294,8 +294,8 @@ def test_rows_add_up_by_eye(billed: Tollhouse, open_console: OpenConsole) -> Non
             assert one - other == difference == explained + unexplained
         of_causes = page.get_by_role("region", name=f"Causes of {PROVIDER}")
         steps = section.locator(".fall .number").all_inner_texts()
-        listed = [amounts(row, "Amount")[0] for row in of_causes.locator("tbody tr").all()]
-        assert [sum(listed)] == amounts(of_causes.locator("tfoot tr"), "Amount")
+        listed = [amounts(row, "Billed − counted")[0] for row in of_causes.locator("tbody tr").all()]
+        assert [sum(listed)] == amounts(of_causes.locator("tfoot tr"), "Billed − counted")
         one, *between, other = [shown(each.replace("−", "-")) for each in steps]
         assert one + sum(between) == other == one - sum(listed)
         assert sorted(-each for each in listed if each) == sorted(between)

@@ -193,10 +193,10 @@ function cell(column, row, lead, address, nameOf = (each) => each) {
 function Facts({column, row, lead, nameOf}) {
   const fact = (each) => {
     const shown = shownIn(each, row, nameOf);
-    if (shown === undefined || shown === null || shown === false || shown === "") return null;
+    if ([undefined, null, false, "", "–"].includes(shown)) return null;
     return /number/.test(each.kind) ? html`${each.title}: ${shown}` : shown;
   };
-  const facts = (column.facts?.(row) ?? lead.facts.map(fact)).filter(Boolean);
+  const facts = (column.facts?.(row) ?? lead.facts.map(fact)).filter((each) => each && each !== "–");
   const isLong = lead.facts.some(({kind}) => kind === "words");
   return facts.length > 0 && html`<small class=${`faint facts${isLong ? " words" : ""}`}>${facts.map((each, place) => html`${place > 0 && " · "}${each}`)}</small>`;
 }

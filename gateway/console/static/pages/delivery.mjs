@@ -167,7 +167,7 @@ const DEAD = {
     {title: "Route", value: (row) => row.route, sort: "route"},
     {title: "Rejected", wide: true, value: (row) => ago(row.at), exact: (row) => row.at, sort: "at"},
     {title: "Status", wide: true, value: (row) => row.status, sort: "status"},
-    {title: "Error from the receiver", value: (row) => row.error},
+    {title: "Error from the receiver", kind: "words", value: (row) => row.error},
   ],
   Details: ({row}) => html`<p>${row.route} rejected this record ${ago(row.at)}, but accepted other records: <strong>${row.status}</strong>
       ${" "}${row.error}</p>

@@ -70,8 +70,10 @@ const ASSISTANT_COLUMNS = [
   {title: "Newest call", value: (each) => (each.newest_call ? ago(each.newest_call) : "never"), exact: (each) => each.newest_call},
 ];
 
-const whyOf = (row) => row.causes.map(({state, cause, words}) => `${row.assistants.filter((each) => each.state === state && each.cause === cause)
-  .map((each) => titleOf(each.name)).join(", ") || "The machine"} ${words}`).join("; ");
+const whyOf = (row) => row.causes.map(({state, cause, words}) => {
+  const names = row.assistants.filter((each) => each.state === state && each.cause === cause).map((each) => titleOf(each.name));
+  return `${names.length > 1 ? "Each of " : ""}${names.join(", ") || "The machine"} ${words}`;
+}).join("; ");
 
 function Device({id}) {
   const found = useQuery(async () => (await get(`/devices/${encodeURIComponent(id)}`)).device, [id], ["devices", "keys"]);

@@ -67,7 +67,7 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
       <${Tile} term=${`Forecast for ${name}`} value=${forecast ? write(forecast.total) : "–"} href=${costs({from: "this-month", by: FAMILY})}
         note=${forecast ? bounds(forecast, write) : "too early: it needs more days"} />
       ${paid && html`<${Tile} term=${`Paid in ${name}`} value=${write(paid.cost)} exact=${`$${paid.cost}, without the usage that seats include`} href=${costs({from: "this-month", cost_type: "paid_cost", by: "charge"})}
-        note=${`${write(paid.seat_fee)} seat fees, ${write(paid.overage)} extra usage, ${write(paid.contracts)} contracts`} />`}
+        note=${partsOf(paid).map(([amount, part]) => `${write(amount)} ${part}`).join(", ")} />`}
       <${Tile} term="Today so far (UTC)" value=${money(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
         note=${noPast(today.past) ?? `${money(today.previous.cost)} by this hour yesterday`} />
       <${Tile} term=${`Calls in ${name}`} value=${exactCount(month.calls)} href=${costs({from: "this-month", by: FAMILY, measure: "calls"})}
@@ -88,6 +88,10 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
           ${counted(kinds.without_usage, "call reports", "calls report")} no usage</a>.`}</p>`}<//>`)}
       ${insights && html`<${Insights} rows=${insights.rows} more=${insights.total_count} />`}</div>`;
 }
+
+/** Return the parts of what was paid that are not zero. */
+const partsOf = ({cost, seat_fee: fees, overage, contracts}) => [[minus(minus(minus(cost, fees), overage), contracts), "for calls"], [fees, "seat fees"],
+  [overage, "extra usage"], [contracts, "contracts"]].filter(([amount]) => Number(amount));
 
 const Tile = ({term, value, exact, href, note, children}) => html`<div><dt>${term}</dt><dd title=${exact}><a href=${href}>${value}</a></dd>${children}<dd class="faint">${note}</dd></div>`;
 

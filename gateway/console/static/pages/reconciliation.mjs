@@ -123,7 +123,7 @@ function Causes({found, month, places}) {
   const columns = [
     {title: "Cause", value: (row) => spaced(row.cause), facts: (row) => [row.each ? html`<${Each} ...${{row, found, month, places}} />` : row.evidence && withCode(row.evidence),
       row.advice && withCode(row.advice)]},
-    {title: "Amount", kind: "number", value: (row) => fixed(row.shown, places), exact: (row) => `$${row.amount}`},
+    {title: "Billed − counted", kind: "number", value: (row) => fixed(row.shown, places), exact: (row) => `$${row.amount}`},
     {title: "Confidence", kind: "words", onPhone: "fact", value: (row) => row.sure && html`<${State} word=${row.sure} kind=${CERTAINTY[row.sure]} />`},
   ];
   return html`<${Table} caption=${`Causes of ${found.provider}`} rows=${rows} columns=${columns} identity=${(row) => `${row.cause} ${row.evidence}`} isTwoLines=${true}
