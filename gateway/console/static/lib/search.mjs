@@ -10,6 +10,9 @@ import {PLACES} from "./things.mjs";
 const WAIT_MS = 150; // after the last key
 const ACTIONS = [["Create a view", "/views"], ["Create a plan", "/plans"], ["Create a key", "/keys"], ["Create a budget", "/budgets"], ["Create a scheduled report", "/reports"],
   ["Import a bill", "/reconciliation"], ["Import a machine list", "/fleet"]];
+/** Questions that no title of a page names, with the address of their answer. */
+const QUESTIONS = [["Failed calls by key", "/costs", {by: "sender", measure: "errors", from: "now-24h"}], ["Who looked at a person", "/privacy", {tab: "viewings"}],
+  ["Who changed what: the audit list", "/settings", {tab: "audit"}], ["Connect Claude Code, Codex, Cursor, LiteLLM or another program", "/connect", {}]];
 
 const titleOf = (kind) => (OWN_TITLES[kind] ?? kind).replaceAll("_", " ");
 const placeOf = (kind, id) => (kind !== "device" && PLACES[kind]?.(id, id)) || (WORK.includes(kind) ? toUnit(kind, id) : to("/costs", {[kind]: id, view: null, from: "now-90d"}));
@@ -29,6 +32,10 @@ function ofText(text, pages) {
   ];
 }
 
+/** Return the questions that contain each word of a text. */
+const questions = (text) => QUESTIONS.filter(([title]) => text && text.toLowerCase().split(/\s+/).every((word) => title.toLowerCase().includes(word)))
+  .map(([title, path, query]) => ["question", title, to(path, {view: null, ...query})]);
+
 /** `early`: what was typed before the dialog opened. */
 export function Search({pages, early, close}) {
   const [typed, setTyped] = useState(early.current ?? "");
@@ -45,7 +52,7 @@ export function Search({pages, early, close}) {
   }, [text]);
   const isWhole = !text || data?.search.q === text || Boolean(error);
   const found = text && data?.search.q === text ? data.found.map(({kind, id, name}) => [titleOf(kind), name, placeOf(kind, id)]) : [];
-  const items = [...ofText(text, pages), ...found].filter(([, , href]) => pages.some(({path}) => href.split("?")[0] === `#${path}`));
+  const items = [...ofText(text, pages), ...found, ...(isWhole ? questions(text) : [])].filter(([, , href]) => pages.some(({path}) => href.split("?")[0] === `#${path}`));
   const open = (href) => {
     close();
     go(href);
