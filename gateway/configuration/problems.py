@@ -15,7 +15,7 @@ from exporters.notifications import catalogue as notifications
 from exporters.problems import problems_of_choice, problems_of_url
 from exporters.service import paths
 from gateway.configuration import assistants
-from gateway.configuration.sections import Config, names_some
+from gateway.configuration.sections import WORKS_COUNCIL, Config, names_some
 from spool import engines
 from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
 from spool.settings import POSTGRES
@@ -125,3 +125,20 @@ def warnings(config: Config) -> Iterator[str]:
             "and team of records, as another Tollhouse does; list the keys of your gateways instead, "
             "or leave it empty"
         )
+    if config.privacy.works_council and (weaker := list(_weaker_than_works_council(config))):
+        yield (
+            f"{', '.join(weaker)}: set to show more of people than privacy.works_council does by default; remove the "
+            "line, or agree on it with the works council"
+        )
+
+
+def _weaker_than_works_council(config: Config) -> Iterator[str]:
+    """Yield the settings that show more of people than the defaults of `privacy.works_council`."""
+    if config.privacy.emails == "keep":
+        yield "privacy.emails"
+    if config.privacy.min_group < WORKS_COUNCIL["privacy.min_group"]:
+        yield "privacy.min_group"
+    if config.work.people:
+        yield "work.people"
+    if config.work.branch != WORKS_COUNCIL["work.branch"]:
+        yield "work.branch"

@@ -21,7 +21,7 @@ from typing import Any
 from exporters.problems import problems_of_choice
 from gateway.configuration.problems import missing
 from gateway.configuration.problems import problems as problems_of
-from gateway.configuration.sections import Config, ConfigError, types_of
+from gateway.configuration.sections import WORKS_COUNCIL, Config, ConfigError, types_of
 from gateway.configuration.values import read_quantity, written
 from spool.settings import Duration, Setting, Size
 
@@ -36,17 +36,41 @@ def load(
     Raises ConfigError with all problems. Relative paths are relative to the file.
     """
     problems: list[str] = []
+    tree = _tree(path, env, flags, problems)
+    for name, value in _changed_defaults(tree).items():
+        _overlay(tree, name.split("."), value, name, problems)
+    config: Config = _section(Config, tree, "", (path.parent if path else Path()).absolute(), problems)
+    problems += [*problems_of(config), *missing(config, tree)]
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def _tree(
+    path: Path | None, env: Mapping[str, str] | None, flags: Mapping[str, Any] | None, problems: list[str]
+) -> dict[str, Any]:
+    """Return what the file, the environment and the flags set."""
     tree = _read(path)
     for name, names, text in _variables(env):
         _overlay(tree, names, text, name, problems)
     for name, value in (flags or {}).items():
         if value is not None:
             _overlay(tree, name.split("."), value, name, problems)
-    config: Config = _section(Config, tree, "", (path.parent if path else Path()).absolute(), problems)
-    problems += [*problems_of(config), *missing(config, tree)]
-    if problems:
-        raise ConfigError(problems)
-    return config
+    return tree
+
+
+def _changed_defaults(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings that are not set and have another default because of `privacy.works_council`."""
+    sections = {name: section for name, section in tree.items() if isinstance(section, dict)}
+    if _scalar(bool, sections.get("privacy", {}).get("works_council", False), Path()) is not True:
+        return {}
+    changed = {}
+    for name, value in WORKS_COUNCIL.items():
+        section, _, setting = name.partition(".")
+        is_bad = section in tree and section not in sections  # told when the section is read
+        if not is_bad and setting not in sections.get(section, {}):
+            changed[name] = value
+    return changed
 
 
 FILE, ENVIRONMENT, FLAG = "file", "environment", "flag"
@@ -67,7 +91,9 @@ def origins(
         )
     for _, names, _ in _variables(env):
         origins_by_name |= dict.fromkeys((names[0], ".".join(names[:2])), ENVIRONMENT)
-    return origins_by_name | {name: FLAG for name, value in (flags or {}).items() if value is not None}
+    origins_by_name |= {name: FLAG for name, value in (flags or {}).items() if value is not None}
+    changed = dict.fromkeys(_changed_defaults(_tree(path, env, flags, [])), "privacy.works_council")
+    return origins_by_name | {name: origins_by_name[setting] for name, setting in changed.items()}
 
 
 def _read(path: Path | None) -> dict[str, Any]:

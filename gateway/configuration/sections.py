@@ -9,6 +9,7 @@ which are imported here.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
@@ -469,6 +470,10 @@ class AgentSettings:
             yield "agent.device_id must have 1 to 128 letters, digits or any of . _ : @ -"
 
 
+# Setting -> its default with `privacy.works_council`.
+WORKS_COUNCIL: Mapping[str, Any] = {"privacy.min_group": 5, "work.people": False, "work.branch": "drop"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivacySettings:
     """Privacy. Message content is never stored, whatever these settings say."""
@@ -493,6 +498,11 @@ class PrivacySettings:
         0,
         "hide figures of groups with fewer people from everybody who may not see names: "
         "[groups of people](groups.md); 0 hides nothing",
+    )
+    works_council: bool = setting(
+        False,
+        "whether the defaults of other settings are those that works councils ask for: "
+        f"{', '.join(f'`{name} = {json.dumps(value)}`' for name, value in WORKS_COUNCIL.items())}",
     )
     viewings: Duration = setting(
         KEPT_S,

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.reader import load
+from gateway.configuration.in_effect import in_effect
+from gateway.configuration.reader import FILE, load, origins
 from gateway.configuration.sections import Config, ConfigError
 from gateway.configuration.values import split_address
 from spool.settings import MIB
@@ -149,3 +150,20 @@ def test_no_address_holds_a_user(tmp_path: Path, name: str, user: str) -> None:
     """
     path = written(tmp_path, ADDRESSES[name].format(f"https://{user}@costs.example:8443"))
     assert [f"{name} must not contain a user or a password: remove the part before the @"] == problems(path)
+
+
+def test_works_councils_get_other_defaults(tmp_path: Path) -> None:
+    """`privacy.works_council` changes defaults only. A value that is set stays, and is shown with its source."""
+    path = written(tmp_path, "[privacy]\nworks_council = true\n[work]\npeople = true")
+    config = load(path, env={})
+    assert (5, True, "drop") == (config.privacy.min_group, config.work.people, config.work.branch)
+    shown = {each.name: each.source for each in in_effect(config, origins(path, env={}))}
+    assert (FILE, FILE) == (shown["privacy.min_group"], shown["work.people"])
+    assert 5 == load(env={"TOLLHOUSE_PRIVACY__WORKS_COUNCIL": "true"}).privacy.min_group
+    config = load(written(tmp_path, "[privacy]\nworks_council = false"), env={})
+    assert (0, True, "keep") == (config.privacy.min_group, config.work.people, config.work.branch)
+    wrong = problems(written(tmp_path, '[privacy]\nworks_council = "yes"'))
+    assert ["privacy.works_council must be true or false"] == wrong
+    assert ["work must be a table"] == problems(
+        written(tmp_path, "work = 1\n[privacy]\nworks_council = true")
+    )

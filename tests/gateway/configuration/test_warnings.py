@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.configuration.problems import warnings
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config, PrivacySettings, ServerSettings, WorkSettings
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,25 @@ def test_what_is_allowed_and_should_not_be(server: dict[str, Any], words: str | 
     found = list(warnings(Config(server=ServerSettings(**server))))
     assert bool(words) == bool(found)
     assert words is None or words in found[0]
+
+
+@pytest.mark.parametrize(
+    ("privacy", "work", "names"),
+    [
+        ({"works_council": False}, {}, []),
+        ({"works_council": True, "min_group": 5}, {"people": False, "branch": "drop"}, []),
+        ({"works_council": True, "min_group": 6}, {"people": False, "branch": "drop"}, []),
+        ({"works_council": True, "min_group": 4}, {"people": False, "branch": "drop"}, ["privacy.min_group"]),
+        (
+            {"works_council": True, "emails": "keep"},
+            {"branch": "hash"},
+            ["privacy.emails", "privacy.min_group", "work.people", "work.branch"],
+        ),
+    ],
+)
+def test_what_is_weaker_than_works_councils_ask_for(
+    privacy: dict[str, Any], work: dict[str, Any], names: list[str]
+) -> None:
+    found = list(warnings(Config(privacy=PrivacySettings(**privacy), work=WorkSettings(**work))))
+    assert bool(names) == bool(found)
+    assert not names or found[0].startswith(f"{', '.join(names)}: ")
