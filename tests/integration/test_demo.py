@@ -201,7 +201,23 @@ CHEAPER: dict[str, Callable[[PriceBook, Inference], Decimal]] = {
 
 
 LOUD = [word for word in PLANTS if word not in SAVINGS]
+SUNDAY = NOON + 6 * DAY_S - 2 * 3600  # ten o'clock on a Sunday
 FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # two o'clock on a Friday
+
+
+@pytest.mark.parametrize("hours", part([-26, 0, 7, 45, 61, 99], every=6))
+async def test_everything_is_found_at_any_hour(tmp_path: Path, hours: int) -> None:
+    """`make demo` plants everything in two months that end in the running hour, on a Sunday morning as well."""
+    end = SUNDAY + hours * 3600
+    _, records = least_month(tuple(PLANTS), days=62)
+    done = await fill(
+        tmp_path,
+        Period(end=end, days=62, records=records),
+        seed=1,
+        plants=tuple(PLANTS),
+        clock=FakeClock(end),
+    )
+    assert [] == done.missed
 
 
 async def found_at_least(directory: Path, words: Collection[str], *, days: int, seed: int) -> None:

@@ -55,10 +55,10 @@ SAVINGS = {
     "priority-tier": _planted("openai", "gpt-6.1-terra", "checkout", 2_700, 220),
     "regional-model": _planted("aws.bedrock", "us.anthropic.claude-sonnet-5-5", "contracts", 16_000, 600),
     "older-model": _planted("anthropic", "claude-sonnet-4-5", "minutes", 2_700, 220),
-    "large-input": _planted("gcp.gemini", "gemini-2.5-pro", "audits", 150_000, share=1),
+    "large-input": _planted("gcp.gemini", "gemini-2.5-pro", "audits", 150_000, share=1.4),
     "nightly-job": _planted("anthropic", "claude-fable-5-2", "catalogue", 400, 110),
-    "paid-retries": _planted("openai", "gpt-4.1", "imports", 6_000, 200),
-    "repeated-questions": _planted("openai", "gpt-4.1", "helpdesk", 4_500, 700),
+    "paid-retries": _planted("openai", "gpt-4.1", "imports", 7_000, 200),
+    "repeated-questions": _planted("openai", "gpt-4.1", "helpdesk", 6_200, 700),
 }
 NIGHT = 2  # hour of the day in which the nightly job makes its calls
 QUESTIONS = 3  # number of different questions that are repeated
