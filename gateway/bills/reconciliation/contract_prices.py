@@ -55,6 +55,12 @@ class _Priced:
     def is_stated(self) -> bool:
         return self.is_at(self.stated)
 
+    @property
+    def is_between(self) -> bool:
+        """Return whether the amount is between both prices, as if a part of the contract was ignored."""
+        between = min(self.stated, self.listed) < self.paid < max(self.stated, self.listed)
+        return between and not self.is_stated and not self.is_listed
+
 
 @dataclass(frozen=True, kw_only=True)
 class BilledPrices:
@@ -149,7 +155,8 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
     of the billed tokens without the contract. The splits have the prices with and without contracts.
 
     f is 1, at most places, if the bill ignores the contract. If the bill follows the contract on other days or
-    elsewhere, a rise of a price must not give the same amounts. For another factor, see `_one_factor`.
+    elsewhere, a rise of a price must not give the same amounts. For another factor, see `_one_factor`. Other groups are
+    unclear if the bill may ignore a part of their contract.
     """
     groups: dict[Group, list[_Priced]] = defaultdict(list)
     for priced in _priced(of_contracts, without, precision):
@@ -175,6 +182,10 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
     if factor is not None:
         factors |= dict.fromkeys(unclear, factor)
         unclear = set()
+    ignored = {each.day for group in factors for each in groups[group] if each.is_listed}
+    unclear |= {
+        group for group, places in groups.items() if group not in factors and _is_in_part(places, ignored)
+    }
     is_every = factors.keys() == groups.keys() and not days and len({*factors.values()}) == 1
     every = (
         next(iter(factors.values())) if is_every else None
@@ -190,6 +201,21 @@ def _listed_days(places: Iterable[_Priced]) -> set[int]:
         listed[each.day] += each.is_listed
         stated[each.day] += each.is_stated
     return {day for day, count in listed.items() if 2 * count > number[day] and count > stated[day]}
+
+
+def _is_in_part(places: Iterable[_Priced], ignored: Collection[int]) -> bool:
+    """
+    Return whether prices between those with and without the contract are of days on which the bill ignores the contract
+    elsewhere, or of all days before the bill follows it.
+    """
+    between, stated = set[int](), set[int]()
+    for each in places:
+        if each.is_between:
+            between.add(each.day)
+        elif each.is_stated:
+            stated.add(each.day)
+    is_late = bool(between and stated) and max(between) < min(stated)
+    return is_late or not between.isdisjoint(ignored)
 
 
 def _is_rounding(places: Sequence[_Priced]) -> bool:

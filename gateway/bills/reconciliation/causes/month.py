@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby, pairwise
@@ -38,7 +38,8 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
       without calls. Missing calls must not be on fewer than LEAST_DAYS days, or only on days next to those without
       telemetry, because telemetry may have been silent for some hours.
     - Tokens of a key or model that only one side has must not be surplus under other keys or snapshots of the model.
-      They must not be only on days without any call, or on days that only exchange tokens.
+      They must not be only on days without any call, or on days that only exchange tokens. A model of the bill must not
+      have other tokens that were counted under another name, and other snapshots of it must agree.
     - A day that only one side has must not be next to a day with the opposite difference.
     - A price of a model must explain its amounts, on at least LEAST_DAYS days, and the bill must not name another
       reason for them. A price of some days may be a price that changed within a bucket of several days, or while rows
@@ -62,23 +63,52 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
     }
     silent = _days_beside_silence(claims, case)
     rest = _rest_by_model(case)
-    results = [_tested(claim, case, by_kind, exchanged, silent, rest) for claim in claims]
-    doubtful = {
-        model for claim in results if claim.is_hint and claim.cause in OF_PRICES for model in claim.models
-    } | _models_left(case)
-    return [_beside_fee(claim, case, doubtful) for claim in results]
+    renamed = _models_under_other_names(claims, case)
+    results = [_tested(claim, case, by_kind, exchanged, silent, rest, renamed) for claim in claims]
+    left = _models_left(case)
+    for _ in range(2):  # a price that is doubted makes those of other models doubtful
+        doubtful = left | {
+            model for claim in results if claim.is_hint and claim.cause in OF_PRICES for model in claim.models
+        }
+        results = [_beside_fee(claim, case, doubtful) for claim in results]
+    return results
+
+
+def _models_under_other_names(claims: Iterable[Claim], case: Case) -> set[str]:
+    """Return the models with tokens that have another name on the other side, or that may have one."""
+    snapshots = {family(cell.model) for cell, _ in case.split.extra if cell.model in _counted_models(case)}
+    moved = {model for claim in claims if claim.cause == "other_model" for model in claim.models}
+    return moved | {cell.model for cell in case.split.billed if family(cell.model) in snapshots}
+
+
+def _counted_models(case: Case) -> set[str]:
+    return {cell.model for cell in case.split.counted}
 
 
 def _beside_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
     """
-    Doubt a price of all days if other models have an unexplained price or no money at all: a fee may be on every line.
+    Doubt a price of all days, or of all days but some that have another price, if other models have an unexplained
+    price or no money at all: a fee may be on every line.
     """
     is_fee = (
         claim.cause == "price_change"
-        and not claim.since
+        and not _is_changed(claim, case)
         and (not doubtful <= {*claim.models} or _is_on_all_money(claim, case))
     )
     return replace(claim, beside=(*claim.beside, "fee")) if is_fee and not claim.is_hint else claim
+
+
+def _is_changed(claim: Claim, case: Case) -> bool:
+    """Return whether a place has our price before the first day of a claim."""
+    meters = {(cell.model, meter) for _, cell, meter in claim.parts}
+    return any(
+        cell.day < claim.since
+        and (cell.model, meter) in meters
+        and (cell, meter) in case.split.paid
+        and case.allows((cell, meter), case.split.parts.get((RATE, cell, meter), 0))
+        for (cell, meter), worth in case.split.worth.items()
+        if worth > 0
+    )
 
 
 def _models_left(case: Case) -> set[str]:
@@ -112,10 +142,11 @@ def _tested(
     exchanged: Mapping[int, str],
     silent: set[int],
     rest: _Rest,
+    renamed: set[str],
 ) -> Claim:
     if claim.is_hint:
         return claim
-    beside = [*_beside_tokens(claim, case, by_kind, silent), *_beside_price(claim, case)]
+    beside = [*_beside_tokens(claim, case, by_kind, silent, renamed), *_beside_price(claim, case)]
     is_of_days = claim.cause in ONE_NAME and exchanged.keys() >= {*claim.days}
     if claim.cause in MISSING or claim.cause in ONE_SIDED or is_of_days:
         beside += [cause for day, cause in exchanged.items() if day in claim.days]
@@ -131,7 +162,9 @@ def _tested(
     return replace(claim, sure=WEAK) if is_doubtful else claim
 
 
-def _beside_tokens(claim: Claim, case: Case, by_kind: Counter[_Kind], silent: set[int]) -> Iterator[str]:
+def _beside_tokens(
+    claim: Claim, case: Case, by_kind: Counter[_Kind], silent: set[int], renamed: set[str]
+) -> Iterator[str]:
     """Yield other causes of the tokens that a claim states as missing, or as those of one name."""
     if claim.cause not in MISSING and claim.cause not in ONE_NAME:
         return
@@ -139,11 +172,13 @@ def _beside_tokens(claim: Claim, case: Case, by_kind: Counter[_Kind], silent: se
     for (cell, meter), tokens in _tokens(claim):
         own[cell.key, cell.model, meter == OUTPUT] += tokens
         of_any_key[ANY_KEY, family(cell.model), meter == OUTPUT] += tokens
+    is_of_models = _counted_models(case).isdisjoint(claim.models)
     if claim.cause in MISSING and not _are_lacking(own, by_kind):
         yield "time_edge"
     elif not _are_lacking(of_any_key, by_kind):
-        counted_models = {cell.model for cell in case.split.counted}
-        yield "other_model" if counted_models.isdisjoint(claim.models) else "keys_exchanged"
+        yield "other_model" if is_of_models else "keys_exchanged"
+    elif claim.cause == "unreported_traffic" and is_of_models and not renamed.isdisjoint(claim.models):
+        yield "other_model"
     days = {cell.day for (cell, _), _ in _tokens(claim)}
     counted = {cell.day for cell, sums in case.split.counted.items() if sums.calls}
     if days and counted and days.isdisjoint(counted):
