@@ -26,7 +26,7 @@ from spool.registry.scopes import SCOPES, USE_CASES
 from spool.settings import Duration, Setting, Size
 
 DEFAULT, CHANGED = "default", "configuration"
-SOURCES = (DEFAULT, FILE, ENVIRONMENT, FLAG, CHANGED)
+SOURCES = (FILE, ENVIRONMENT, FLAG, CHANGED, DEFAULT)
 _SET = "set"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
 

@@ -1,6 +1,6 @@
 """
-Examples of all that people create: budgets, a channel, a scheduled report, a price, a contract, an event type and a
-billing connection. So each page of the console has content.
+Examples of all that people create: budgets, a channel, a scheduled report, a price, a contract, an event type, an
+annotation and a billing connection. So each page of the console has content.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from decimal import Decimal
 
 from gateway.bills.contracts.declared import ContractDraft, ContractTable, Term
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
+from gateway.operations.money.annotations import AnnotationTable, NewAnnotation
 from gateway.operations.money.own_prices import NewPrice, PriceTable
 from gateway.operations.money.reports.declared import ScheduledReportDraft, ScheduledReportTable
 from gateway.operations.records.event_mappings import EventMappingTable, NewEventMapping
+from gateway.service.demo.month import DAY_S
 from gateway.service.demo.note import CHANNEL
 from gateway.service.demo.samples import ACTOR, MOST
 from spool.ledger.ledger import Ledger
@@ -46,6 +48,9 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     await registry.table(ContractTable).create(contract, most=MOST, actor=ACTOR)
     mapping = NewEventMapping(event_type="order.shipped", stream="orders", value="1")
     await registry.table(EventMappingTable).create(mapping, most=MOST, actor=ACTOR)
+    day = datetime.fromtimestamp(end - 9 * DAY_S, UTC).date().isoformat()
+    note = NewAnnotation(day=day, text="The new search page was released")
+    await registry.table(AnnotationTable).create(note, most=MOST, actor=ACTOR)
     connection = ConnectionDraft(name="Planted invoices", cloud_provider="acme")
     await registry.connections.create(connection, most=MOST, actor=ACTOR)
 

@@ -62,8 +62,8 @@ export function Elsewhere({path, parameters, csv, name, children}) {
   const [showsCurl, setShowsCurl] = useState(false);
   const address = addressOf(path, parameters);
   const {pathname, search} = new URL(address);
-  return html`<p class="bar"><span class="faint">Download</span> ${typeof csv === "string" ? html`<a href=${csv}>CSV</a>` : html`<button type="button" onClick=${() => download(`${name}.csv`, "text/csv", csv())}>CSV</button>`}
-    ${children} <a href=${address}>JSON</a>
+  return html`<p class="bar"><span class="faint">Download</span> ${typeof csv === "string" ? html`<a class="button" href=${csv}>CSV</a>` : html`<button type="button" onClick=${() => download(`${name}.csv`, "text/csv", csv())}>CSV</button>`}
+    ${children} <a class="button" href=${address}>JSON</a>
     <button type="button" onClick=${() => setShowsCurl(true)}>curl</button>
     <button type="button" onClick=${() => print()}>Print</button>
     ${showsCurl && html`<${Dialog} title="The same data with curl" close=${() => setShowsCurl(false)}>

@@ -24,7 +24,7 @@ const written = (value) => (value === null || value === "" || (typeof value === 
 const CONFIGURATION = {
   path: "/configuration", root: "configuration", at: PATH, caption: "settings", what: ["routes"],
   identity: (row) => row.name,
-  sort: ["source", "desc"], // defaults last
+  sort: ["source", "asc"], // defaults last
   columns: [plain("Setting", "name", true), {title: "Value", value: (row) => html`<code>${written(row.value)}</code>`},
     plain("From", "source", true, true)],
   Before: ({answer, query}) => html`<p class="faint">Settings come from the file, the environment and command options; later ones win. After a change of the file, run${" "}
