@@ -283,7 +283,8 @@ async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, t
         *PATIENT_COMMAND, "spool", "status", "--config", "tollhouse.toml",
         stdout=PIPE, stderr=PIPE, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT},
     )  # fmt: skip
-    assert 0 == (await ended(status))[0]
+    code, _, complaint = await ended(status)
+    assert 0 == code, complaint
     assert (
         200
         == raw.parsed(

@@ -37,6 +37,7 @@ from gateway.configuration.local_operator import AS_ENV, REASON_ENV, local_addre
 from gateway.configuration.sections import Config, ConfigError
 from gateway.core.mounts import AS, OPERATOR_API, REASON, socket_path
 from spool.errors import SpoolError, SpoolLocked
+from spool.printable import replace_unprintable
 
 # aiohttp takes a third of the start of a command, so it is imported when a command sends its request
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ TURN_S = 40.0
 SILENCE_S = 60.0
 ANSWER_S = 600.0  # seconds to wait for a response; recounting a large queue takes minutes
 RETRY_EVERY_S = 0.1
+_SHOWN_BYTES = 100  # of a response that is no JSON
 OPENED = "opened"
 WRONG_USE = (400, 404, 409, 422)
 
@@ -155,12 +157,12 @@ class OperatorClient:
         # aiohttp sends a file object in pieces, and warns of large bytes
         data = None if body is None else BytesIO(body if isinstance(body, bytes) else orjson.dumps(body))
         async with self._asked(method, path, query, headers, data) as response:
-            return response.status, orjson.loads(await response.read())
+            return response.status, _json_of(response.status, await response.read())
 
     async def _copy(self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO) -> Mapping[str, str]:
         async with self._asked("GET", path, query, self._headers, None) as response:
             if response.status >= 400:
-                refuse(response.status, orjson.loads(await response.read()))
+                refuse(response.status, _json_of(response.status, await response.read()))
             async for piece in response.content.iter_any():
                 to.write(piece)
             to.flush()
@@ -220,7 +222,7 @@ class OperatorClient:
             session.get(url, headers=self._headers) as response,
         ):
             if response.status >= 400:
-                refuse(response.status, orjson.loads(await response.read()))
+                refuse(response.status, _json_of(response.status, await response.read()))
             yield OPENED, None
             name = ""
             async for line in response.content:
@@ -239,6 +241,16 @@ class OperatorClient:
 def refuse(status: int, payload: JsonObject) -> NoReturn:
     """Exit with the message of an error response."""
     fail(payload["error"]["message"], 2 if status in WRONG_USE else 1)
+
+
+def _json_of(status: int, body: bytes) -> JsonObject:
+    """Return a response. Raises SpoolError if it is no JSON, because another program may answer in its place."""
+    try:
+        payload: JsonObject = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        text = replace_unprintable(body[:_SHOWN_BYTES].decode(errors="replace").strip())
+        raise SpoolError(f"Tollhouse responded with {status} and no JSON ({text}); see its log") from None
+    return payload
 
 
 def _answered(call: Coroutine[Any, Any, T], runner: asyncio.Runner | None) -> T:

@@ -73,6 +73,7 @@ def operations(today: datetime) -> Iterator[Operation]:
     for by in ("by=source&top=5", "by=team&top=5", "per=daily"):
         of = f"where=sender=SENDER&show=cost&show=calls&{by}"
         yield Operation("/keys", f"one, {by}", f"/report?from={today - timedelta(days=89):%Y-%m-%d}&{of}")
+    yield Operation("/groups", "groups", "/group-costs?limit=50")
     yield Operation("/fleet", "coverage", "/fleet/coverage")
     yield Operation("/fleet", "machines", "/fleet/devices?limit=50")
     yield Operation("/devices", "list", "/devices?limit=50")

@@ -228,7 +228,7 @@ async def test_the_question_takes_no_round_trip_of_its_own(
         await waiting
         await database.run(lambda one: one.execute("CREATE TABLE IF NOT EXISTS public.kept (n int)"))
         for lane, work, expected in (
-            (database.control, lambda one: one.alone(INSERT, {"n": 1}, needs_standby=True), 1),
+            (database.control, lambda one: one.run_alone(INSERT, {"n": 1}, needs_standby=True), 1),
             (database.append, partial(insert, in_two_steps=True), 2),
         ):
             await lane.run_joined(work)  # this first job opens the connection
