@@ -237,7 +237,10 @@ def _paid_in_time(
     levels: Levels,
     posted: Collection[tuple[int, _KeyAndModel]],
 ) -> set[tuple[int, _KeyAndModel]]:
-    """Return the places whose day is billed nearer to the value of all its calls than to that of the others."""
+    """
+    Return the places whose day is billed at more than the value of its other calls and a quarter of that of its late
+    ones. They may be billed at half their price.
+    """
     paid: dict[Cell, int] = defaultdict(int)
     worth: dict[Cell, int] = defaultdict(int)
     late: dict[Cell, int] = defaultdict(int)
@@ -256,10 +259,9 @@ def _paid_in_time(
             late[place_of(use)] += value
     for use in counted:
         place = place_of(use)
-        if (use.day, _key_and_model(use, levels)) in posted and abs(paid[place] - worth[place]) < abs(
-            paid[place] - worth[place] + late[place]
-        ):
-            in_time.add((use.day, _key_and_model(use, levels)))
+        of_day = use.day, _key_and_model(use, levels)
+        if of_day in posted and 4 * (paid[place] - worth[place]) + 3 * late[place] > 0:
+            in_time.add(of_day)
     return in_time
 
 

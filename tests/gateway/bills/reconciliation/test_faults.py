@@ -147,6 +147,8 @@ ONCE_WRONG = (
     (70007, "anthropic", "some snapshot", "twice"),
     # a fee on all money, of which the first day had another price as well
     (70006, GOOGLE, "fee", "output on days"),
+    # late tokens at half their price, whose amounts are as near to the list price as to 0
+    (70012, BEDROCK, "tokens late", "half"),
 )
 
 
