@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from types import ModuleType
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+TRIES, PAUSE_S = 20, 0.1
 _imported: dict[str, ModuleType] = {}
 # Only one import runs at a time. Otherwise, two threads that import parts of one package could each see
 # an unfinished module.
@@ -20,10 +21,17 @@ _one_at_a_time = threading.Lock()
 async def imported(name: str) -> ModuleType:
     """
     Return the module of this name. If it is not imported yet, a thread imports it, so that other requests
-    do not wait.
+    do not wait. Without a free descriptor the import fails, so it is tried again until an idle connection is closed.
     """
-    module = _imported.get(name)
-    return await asyncio.to_thread(import_here, name) if module is None else module
+    if (module := _imported.get(name)) is not None:
+        return module
+    for _ in range(TRIES - 1):
+        try:
+            return await asyncio.to_thread(import_here, name)
+        except (OSError, ImportError):
+            invalidate_caches()  # a folder that could not be listed is remembered as empty
+            await asyncio.sleep(PAUSE_S)
+    return await asyncio.to_thread(import_here, name)
 
 
 def import_here(name: str) -> ModuleType:
