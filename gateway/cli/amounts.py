@@ -80,7 +80,7 @@ def money(amount: Decimal, places: int, currency: str = CURRENCY) -> str:
     return money_text(amount, amount.quantize(Decimal(1).scaleb(-places)), places, currency)
 
 
-def in_money(
+def format_money(
     rows: Sequence[Mapping[str, Any]], fields: Collection[str], currency: str = CURRENCY
 ) -> list[dict[str, Any]]:
     """

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import click
 import orjson
 
-from gateway.cli.amounts import in_money
+from gateway.cli.amounts import format_money
 from spool.printable import csv_lines, json_for_people, replace_unprintable
 from spool.record import CURRENCY, moment
 
@@ -98,7 +98,7 @@ def show_list(
     elif form == "csv":
         show_csv(rows, columns)
     else:
-        show_table([shown(row) for row in in_money(rows, money, currency)], columns, titles)
+        show_table([shown(row) for row in format_money(rows, money, currency)], columns, titles)
 
 
 def show_csv(rows: Sequence[JsonObject], columns: Sequence[str]) -> None:

@@ -40,7 +40,7 @@ def part_of(when: datetime) -> datetime:
     return datetime(when.year, when.month, day, tzinfo=UTC)
 
 
-def finished_ends(start: datetime, now: datetime) -> Iterator[datetime]:
+def ends_of_finished_parts(start: datetime, now: datetime) -> Iterator[datetime]:
     """Yield the ends of the parts after a start that were over GRACE ago."""
     end = _next_part(start)
     while end + GRACE <= now:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from spool.errors import AlreadyThere
-from spool.ledger.groups import COUNTS, SPLIT_BY, GroupCell, cells, fewer, finished_ends, part_of
+from spool.ledger.groups import COUNTS, SPLIT_BY, GroupCell, cells, ends_of_finished_parts, fewer, part_of
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, apply_limit
 from spool.ledger.sums import OTHER
@@ -36,18 +36,18 @@ class Cut(NamedTuple):
     cells: Sequence[GroupCell]
 
 
-def needed_people(min_group: int) -> int:
+def least_people_of_group(min_group: int) -> int:
     """Return the people that a cell needs. Readers know their own figures and can subtract them."""
     return min_group + 1
 
 
 async def cuts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[Cut]:
     """Cut the parts that are over, and return all cuts that have enough people under the present setting."""
-    people = needed_people(registry.people.min_group)
+    people = least_people_of_group(registry.people.min_group)
     stored = _stored(registry)
     start = stored[-1].until if stored else part_of(now - FIRST_CUT)
     number = len(stored)
-    for end in finished_ends(start, now):
+    for end in ends_of_finished_parts(start, now):
         found = await _cells_of(ledger, start, end, people, fewer(registry.people.min_group))
         if not found:  # too few people, so this part joins the next
             continue
@@ -71,7 +71,7 @@ async def _cells_of(
     return await asyncio.to_thread(cells, rows, people, label)
 
 
-def visible(cut: Cut, slice: LedgerSlice) -> Iterator[GroupCell]:
+def visible_cells(cut: Cut, slice: LedgerSlice) -> Iterator[GroupCell]:
     """Yield the cells whose calls certainly all lie in a slice."""
     unknowable = (fewer(cut.people - 1), OTHER)
 

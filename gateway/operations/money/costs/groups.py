@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gateway.core.schemas import OBJECT
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
-from gateway.money.costs.groups import Cut, cuts, visible
+from gateway.money.costs.groups import Cut, cuts, visible_cells
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
@@ -138,7 +138,7 @@ async def group_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     slice = rights.groups if rights.groups.parts else rights.slice
     now = datetime.fromtimestamp(request.now(), UTC)
     all_cuts = await cuts(services.ledger, registry, now) if people else ()
-    found = [(cut, list(visible(cut, slice))) for cut in all_cuts]
+    found = [(cut, list(visible_cells(cut, slice))) for cut in all_cuts]
     rows = _GroupRows(found)
     answer = await request.list(GROUP_COSTS, rows)
     return {**answer, "people": people, "total": rows.total.shown}
