@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -15,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from playwright.sync_api import Locator, Route, TimeoutError, expect
+from playwright.sync_api import Locator, Route, expect
 
 from gateway.money.comparison.split import PARTS
 from spool.ledger.work import UNITS
@@ -273,34 +272,12 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     expect(page.locator(".faint").get_by_text("Before: $")).to_be_visible()
     console.settle()
     expect(page.locator(".head strong")).to_be_visible()  # when it is known, it moves the chart down
-    chart = page.locator("figure svg[role=img]")
-    status = page.locator("figcaption [role=status]")
-
-    def is_pointed_at() -> bool:
-        """Point above the bar's segments, because a click on a segment filters by its group."""
-        box = chart.bounding_box()
-        assert box is not None
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 8, steps=2)
-        return re.match(r"\w{3} \d", status.inner_text()) is not None
-
-    presses = 0
-
-    def is_opened() -> bool:
-        """Press the bar. A notice that arrives between pointing and pressing moves the chart, and the press misses."""
-        nonlocal presses
-        wait_for(is_pointed_at, 60, "the bar under the pointer")
-        page.mouse.down()
-        page.mouse.up()
-        presses += 1
-        with suppress(TimeoutError):
-            page.wait_for_url(re.compile(r"from=\d{4}-"), timeout=5_000)
-        return "from=last-week" not in page.url
-
-    wait_for(is_opened, 60, "the day of the bar")
+    console.press_bar(place=4, of=7)
+    expect(page).to_have_url(re.compile(r"from=\d{4}-"))
     day = dict(parse_qsl(urlsplit(page.url).fragment.partition("?")[2]))["from"]
     week_before = day_text(date.fromisoformat(day) - timedelta(days=7))
     expect(page.get_by_text(f"from {week_before} (the same weekdays before)")).to_be_visible()
-    assert 2 + presses == console.clicks()
+    assert 3 == console.clicks()
     sentence = page.locator(".head strong")
     expect(sentence).to_contain_text(re.compile(r"^(\$|Nothing|The sum)"))
     comparison = console.ask(f"/comparison?by=team&from={day}&to={day}&top=3&against=same_weekdays")[
