@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 from msgspec import UNSET
 
-from gateway.core.fields import Example, example_id
+from gateway.core.fields import Example, default_of, example_id
 from gateway.http.address import Address
 from gateway.http.answers import JSON
 from gateway.http.lists import List, envelope_of
@@ -91,7 +91,7 @@ def _body(kind: Any) -> Mapping[str, Any]:
     return {
         name: found.value
         for name, (found, field) in examples.items()
-        if found and found.value not in (field.default, _made(field))
+        if found and found.value != default_of(field)
     }
 
 
@@ -158,10 +158,6 @@ def _of_schema(schema: Mapping[str, Any], id: str) -> Any:
         if "properties" in schema
         else id
     )
-
-
-def _made(field: msgspec.structs.FieldInfo) -> Any:
-    return field.default_factory() if callable(field.default_factory) else field.default
 
 
 def _example(kind: Any) -> Example | None:

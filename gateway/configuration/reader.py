@@ -36,7 +36,8 @@ def load(
     Raises ConfigError with all problems. Relative paths are relative to the file.
     """
     problems: list[str] = []
-    tree = _tree(path, env, flags, problems)
+    tree = _read(path)
+    _overlay_all(tree, env, flags, problems)
     for name, value in _changed_defaults(tree).items():
         _overlay(tree, name.split("."), value, name, problems)
     config: Config = _section(Config, tree, "", (path.parent if path else Path()).absolute(), problems)
@@ -46,17 +47,15 @@ def load(
     return config
 
 
-def _tree(
-    path: Path | None, env: Mapping[str, str] | None, flags: Mapping[str, Any] | None, problems: list[str]
-) -> dict[str, Any]:
-    """Return what the file, the environment and the flags set."""
-    tree = _read(path)
+def _overlay_all(
+    tree: dict[str, Any], env: Mapping[str, str] | None, flags: Mapping[str, Any] | None, problems: list[str]
+) -> None:
+    """Set in the tree of the file what the environment and the flags set."""
     for name, names, text in _variables(env):
         _overlay(tree, names, text, name, problems)
     for name, value in (flags or {}).items():
         if value is not None:
             _overlay(tree, name.split("."), value, name, problems)
-    return tree
 
 
 def _changed_defaults(tree: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -84,7 +83,8 @@ def origins(
     several sources set it, return the source that applies. Raises ConfigError for a file that cannot be read.
     """
     origins_by_name: dict[str, str] = {}
-    for section, value in _read(path).items():
+    tree = _read(path)
+    for section, value in tree.items():
         origins_by_name[section] = FILE
         origins_by_name.update(
             {f"{section}.{name}": FILE for name in value} if isinstance(value, dict) else {}
@@ -92,8 +92,9 @@ def origins(
     for _, names, _ in _variables(env):
         origins_by_name |= dict.fromkeys((names[0], ".".join(names[:2])), ENVIRONMENT)
     origins_by_name |= {name: FLAG for name, value in (flags or {}).items() if value is not None}
-    changed = dict.fromkeys(_changed_defaults(_tree(path, env, flags, [])), "privacy.works_council")
-    return origins_by_name | {name: origins_by_name[setting] for name, setting in changed.items()}
+    _overlay_all(tree, env, flags, [])
+    council = origins_by_name.get("privacy.works_council", "")
+    return origins_by_name | dict.fromkeys(_changed_defaults(tree), council)
 
 
 def _read(path: Path | None) -> dict[str, Any]:

@@ -134,9 +134,14 @@ def item_of(
     return _answered(f"{_noun(new)}Item", about, {name: _about(kind, item) for name, kind in members.items()})
 
 
+def default_of(field: msgspec.structs.FieldInfo) -> Any:
+    """Return the default of a field, NODEFAULT without one."""
+    return field.default_factory() if callable(field.default_factory) else field.default
+
+
 def _with_example(field: msgspec.structs.FieldInfo) -> Any:
     """Return the type of a field. Without an example of its own, its default is the example."""
-    default = field.default_factory() if callable(field.default_factory) else field.default
+    default = default_of(field)
     notes = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
     if default is msgspec.NODEFAULT or any(isinstance(note, Example) for note in notes):
         return field.type

@@ -125,8 +125,7 @@ def costs(
     query = [(name, value) for name, value in (("month", month), ("currency", currency)) if value]
     answer = client.request("GET", "/contract-costs", query=query)
     shown, columns = (answer["rows"], _BY_TEAM) if by_team else (answer["capacity"], _CAPACITY)
-    amounts = [name for name in columns if name in _AMOUNTS]
-    show_list(form, answer, shown, columns, money=amounts, currency=answer["contract_costs"]["currency"])
+    show_list(form, answer, shown, columns, money=_AMOUNTS, currency=answer["contract_costs"]["currency"])
     lacking = answer["total"]["unconverted"]
     if form is None and lacking:
         click.echo(unconverted_words(lacking, answer["contract_costs"]["currency"]), err=True)
