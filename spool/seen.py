@@ -34,7 +34,7 @@ _seen: ContextVar[Seen | None] = ContextVar("seen", default=None)
 
 
 @contextmanager
-def note_seen(seen: Seen | None) -> Iterator[None]:
+def collect_seen(seen: Seen | None) -> Iterator[None]:
     """Note in `seen` the people whose figures the block reads. With None, nothing that it reads is shown."""
     token = _seen.set(seen)
     try:

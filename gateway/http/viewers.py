@@ -19,7 +19,7 @@ from spool.registry.registry import Registry
 from spool.registry.roles import IS, Rights, RoleFilter
 from spool.registry.texts import storable_text
 from spool.registry.viewings import Viewing
-from spool.seen import SEVERAL, Seen, note_seen
+from spool.seen import SEVERAL, Seen, collect_seen
 from spool.statements import day_text
 
 COMMAND, CONSOLE, API, MCP = "command", "console", "api", "mcp"
@@ -67,7 +67,7 @@ async def watched(answer: Awaitable[T], viewer: Viewer, registry: Registry | Non
             _log.exception("who looked could not be stored", extra={"action": "viewing_lost"})
 
     seen = Seen(save)
-    with note_seen(seen):
+    with collect_seen(seen):
         result = await answer
     await save(seen)
     return result

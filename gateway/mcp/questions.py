@@ -31,7 +31,7 @@ from spool.ledger.queries import (
 from spool.ledger.work import UNITS
 from spool.people import SECOND_NAME, USER, People
 from spool.registry.roles import COUNTED_TYPES
-from spool.seen import note_seen
+from spool.seen import collect_seen
 
 Filters = Annotated[
     dict[str, list[str | None]],
@@ -114,7 +114,7 @@ async def question(
             chosen = exclude if name.startswith("!") else include
             chosen[dimension] = tuple(value or "" for value in values)
             continue
-        with note_seen(None):
+        with collect_seen(None):
             known_values = await _values(asking, replace(everything, group_by=[dimension]), cost_type)
         matched_values, value_notes = await look(known_values, values, asking.shared.people)
         notes += value_notes

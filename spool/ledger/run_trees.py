@@ -129,8 +129,8 @@ def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, K
         above.leave(entered[node])
         own_sums, sums = places.pop(node, {}), below.pop(node, {})
         for session, own_end, end in entered.pop(node):
-            _add_until(sessions, session, own_end, own_sums.get(session, {}))
-            _add_until(sessions, session, end, sums)
+            _add_between(sessions, session, own_end, own_sums.get(session, {}))
+            _add_between(sessions, session, end, sums)
         for of_session in own_sums.values():
             sums = _merge_into_larger(sums, of_session)
         if node in parents:
@@ -256,7 +256,7 @@ def _add_measures(sums: Sums, key: Key, measures: Measures) -> None:
     sums[key] = measures if known is None else list(map(add, known, measures))
 
 
-def _add_until(sessions: defaultdict[int, Sums], session: int, end: int | None, sums: Sums) -> None:
+def _add_between(sessions: defaultdict[int, Sums], session: int, end: int | None, sums: Sums) -> None:
     """Add sums that count in a session and those above it by links, until before `end`."""
     for key, measures in sums.items():
         _add_measures(sessions[session], key, measures)

@@ -21,7 +21,7 @@ from spool.people import USER
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.roles import LedgerSlice, RoleFilter
-from spool.seen import note_seen
+from spool.seen import collect_seen
 
 FIRST_CUT = timedelta(days=400)  # age of the oldest calls that the first cut has
 _CUTTER = Actor("tollhouse", "privacy.min_group")
@@ -66,7 +66,7 @@ async def _cells_of(
     query = CostQuery(
         since=since, until=until, granularity=TOTAL, group_by=(*SPLIT_BY, USER), measures=COUNTS
     )
-    with note_seen(None), apply_limit(None):  # the cut is for all readers, and nobody sees these rows
+    with collect_seen(None), apply_limit(None):  # the cut is for all readers, and nobody sees these rows
         rows = await ledger.costs(query)
     return await asyncio.to_thread(cells, rows, people, label)
 

@@ -154,7 +154,7 @@ class PostgresRetention:
         """Return the bytes of the log before its oldest period."""
         return self._read_periods(connection)[0].size
 
-    def heard_bytes(self, connection: Connection) -> int:
+    def sender_bytes(self, connection: Connection) -> int:
         """Return the estimated bytes of the remembered senders; see `spool.log.heard`."""
         [rows] = connection.execute(self._database.fill_in_names(queries.HEARD_ROWS)).fetchone() or (0,)
         return int(rows) * HEARD_ROW_BYTES
@@ -163,7 +163,7 @@ class PostgresRetention:
         """Return the bytes of the existing periods and of the remembered senders."""
         newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
         log = newest[4] - self._read_periods(connection)[0].size if newest else 0
-        return log + self.heard_bytes(connection)
+        return log + self.sender_bytes(connection)
 
     def short_of_room(self, connection: Connection) -> bool:
         return self._excess_bytes(connection) > 0
@@ -391,7 +391,7 @@ class LogRoom:
         await self._database.read(self._read)
 
     def _read(self, connection: Connection) -> None:
-        self._freed = self._retention.freed_bytes(connection) - self._retention.heard_bytes(connection)
+        self._freed = self._retention.freed_bytes(connection) - self._retention.sender_bytes(connection)
 
     def check(self, connection: Connection, size: int) -> None:
         """

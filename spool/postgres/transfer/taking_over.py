@@ -157,7 +157,7 @@ async def _create_marked_schema(database: Database) -> None:
         await _drop_schema(database)
     await migrate(database, for_copy=True)
 
-    def mark_if_empty(connection: Connection) -> None:
+    def mark_unfinished_if_empty(connection: Connection) -> None:
         # locked, so that no node begins a session
         connection.execute(database.fill_in_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
         _check_unused(database, connection)
@@ -168,7 +168,7 @@ async def _create_marked_schema(database: Database) -> None:
                 raise NotAllowed(f"the schema {database.name} is not empty: {table} has rows")
         unfinished.mark_unfinished(database, connection)
 
-    await database.transaction(mark_if_empty)
+    await database.transaction(mark_unfinished_if_empty)
 
 
 def _check_unused(database: Database, connection: Connection) -> None:

@@ -65,7 +65,8 @@ def left_out(case: Case) -> Iterator[Claim]:
     """
     Claim nothing for an amount C that contracts state and that the bill does not have, so that the evidence names C.
 
-    Nothing is claimed if other lines of the bill may have the amount, or its prices, for fees and free tokens.
+    If another line of the bill may contain the amount, nothing is claimed. Fees and free tokens may also be contained
+    in the bill's prices.
     """
     if not case.precision:
         return  # the bill has no money

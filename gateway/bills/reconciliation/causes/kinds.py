@@ -81,15 +81,15 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     left = {group: exchange for group, exchange in exchanges.items() if group not in not_given}
     named_tiers = {group: exchange for group, exchange in left.items() if _is_of_named(case, exchange)}
     unknown = {group: exchange for group, exchange in left.items() if group not in named_tiers}
-    yield from _of_tiers(
+    yield from _claims_of_tiers(
         case,
         TIER_NOT_GIVEN,
         not_given,
         CLAIM_IT,
     )
     advice = "Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`."
-    yield from _of_tiers(case, "tier_unknown", unknown, advice)
-    yield from _of_tiers(case, "tier_unknown", named_tiers, advice, (TIER_NOT_GIVEN,))
+    yield from _claims_of_tiers(case, "tier_unknown", unknown, advice)
+    yield from _claims_of_tiers(case, "tier_unknown", named_tiers, advice, (TIER_NOT_GIVEN,))
 
 
 def _is_not_given(case: Case, exchange: _Exchange) -> bool:
@@ -147,7 +147,7 @@ def _is_one_way(case: Case, places: Iterable[Place], gains: Collection[str]) -> 
     return not any(net.values())
 
 
-def _of_tiers(
+def _claims_of_tiers(
     case: Case,
     cause: str,
     exchanges: Mapping[Cell, _Exchange],
@@ -159,7 +159,7 @@ def _of_tiers(
     for group, exchange in exchanges.items():
         case.remainder.unreported_tiers.add((group.key, group.model))
         if exchange.is_whole:
-            shared = _of_tiers_alone(case, exchange.places)
+            shared = _portions_of_tiers(case, exchange.places)
             is_mixed = is_mixed or (bool(shared) and group.model in case.split.varying)
             portions |= shared
         else:
@@ -250,7 +250,7 @@ def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     }
 
 
-def _of_tiers_alone(case: Case, places: list[Place]) -> dict[Entry, Portion]:
+def _portions_of_tiers(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     """
     Return the part of the differences that is an exchange between tiers, if kinds of tokens differ as well.
     The net difference of each kind is subtracted first, in proportion to the ledger's excess per tier. Return

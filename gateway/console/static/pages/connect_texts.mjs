@@ -33,7 +33,7 @@ export const TOOLS = [
     "code": "plugins:\n  - name: http-log\n    config:\n      http_endpoint: http://HOST:4318/v1/ai-telemetry/kong\n      headers:\n        Authorization: KEY\n      queue:\n        max_batch_size: 100\n  - name: ai-proxy\n    config:\n      logging:\n        log_statistics: true\n        log_payloads: false"
    },
    {
-    "text": "ai-proxy needs its other settings as well. To bridge longer pauses of Tollhouse, set queue.max_retry_time to more than 60 seconds."
+    "text": "ai-proxy needs its other settings as well. If Tollhouse may be away for more than 60 seconds, raise queue.max_retry_time."
    }
   ]
  },
