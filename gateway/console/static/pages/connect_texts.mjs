@@ -181,7 +181,7 @@ export const TOOLS = [
   "source": "vertex",
   "steps": [
    {
-    "text": "Enable request-response logging with a sampling rate of 1. Then send the rows of the previous day, for example from cron. The command sends them to http://HOST:4318/v1/ai-telemetry/vertex:"
+    "text": "Enable request-response logging with a sampling rate of 1. Each day, send the rows of the previous day to http://HOST:4318/v1/ai-telemetry/vertex:"
    },
    {
     "code": "bq query --format=json --use_legacy_sql=false --max_rows=1000000 \\\n  'SELECT * FROM `PROJECT.DATASET.TABLE` WHERE DATE(logging_time) = CURRENT_DATE() - 1' > rows.json\ntollhouse send --as vertex --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.json"
@@ -218,7 +218,7 @@ export const TOOLS = [
   "source": "databricks",
   "steps": [
    {
-    "text": "Send the last two hours, for example each hour from cron. The command sends them to http://HOST:4318/v1/ai-telemetry/databricks:"
+    "text": "Each hour, send the last two hours to http://HOST:4318/v1/ai-telemetry/databricks:"
    },
    {
     "code": "databricks api post /api/2.0/sql/statements --json '{\"warehouse_id\": \"WAREHOUSE\", \"wait_timeout\": \"50s\",\n  \"statement\": \"SELECT * FROM system.ai_gateway.usage WHERE event_time > current_timestamp() - INTERVAL 2 HOURS\"}' \\\n  | jq -c '[.manifest.schema.columns[].name] as $names | .result.data_array[]\n      | [$names, .] | transpose | map({(.[0]): .[1]}) | add' > rows.ndjson\ntollhouse send --as databricks --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.ndjson"
@@ -238,7 +238,7 @@ export const TOOLS = [
   "source": "snowflake",
   "steps": [
    {
-    "text": "Send the last two hours of both views, for example each hour from cron. The command sends them to http://HOST:4318/v1/ai-telemetry/snowflake:"
+    "text": "Each hour, send the last two hours of both views to http://HOST:4318/v1/ai-telemetry/snowflake:"
    },
    {
     "code": "for view in AI_GATEWAY_USAGE_HISTORY CORTEX_REST_API_USAGE_HISTORY; do\n  snow sql --format json --query \"SELECT * FROM SNOWFLAKE.ACCOUNT_USAGE.$view\n    WHERE START_TIME > DATEADD(hour, -2, CURRENT_TIMESTAMP())\" > rows.json\n  tollhouse send --as snowflake --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.json\ndone"
