@@ -1,9 +1,8 @@
 """
 Billed costs, stored next to the counted sums: their values, and rules for queries. Pure.
 
-Billed costs are derived from bills and counted sums. They can be dropped and rebuilt, and they change no
-counted sum. The same bill can be arranged in several ways, and a row belongs to one or more of these
-arrangements. Each billed cost type selects one arrangement.
+They are derived from bills and counted sums, and change no counted sum. A bill can be arranged in several
+ways: each billed cost type selects one arrangement, and a row belongs to one or more.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, ORIGINS, CostQ
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.record import format_to_second
 
-# Charges that can be assigned to a slice (the calls that a restricted person sees). LAYERS are also spread
-# over calls, but in proportion to the whole bill. All other charges belong to the whole bill.
+# Charges that can be assigned to a slice (what a restricted person sees). LAYERS are also spread over calls,
+# but in proportion to the whole bill.
 SLICED_CHARGES = ("usage", "discount", "commitment")
 LAYERS = ("other", "tax", "credit", "refund", "correction")
 
 OPEN, PROVISIONAL, CLOSED, FROZEN = "open", "provisional", "closed", "invoiced"
 RESTATED, DIFFERENCE, TAX, ROUNDING = "restated", "difference", "tax", "rounding"
-# In the column `provider`, each separates the provider's name from a suffix that marks amounts which belong
-# to no day of a bill. No provider name contains these characters.
+# In the column `provider`, each separates the name from a suffix for amounts that belong to no day of a bill.
+# No provider name contains these characters.
 CORRECTS, INVOICE, CONNECTION = "\x1f", "\x1e", "\x1d"
-CALLS, BILLING, CONTAINERS = ORIGINS  # values of `origin`, the source of an amount
+CALLS, BILLING, CONTAINERS = ORIGINS  # source of an amount
 USAGE, EXACT, SHARED, UNALLOCATED = "usage", "exact", "shared", "unallocated"
 COUNTED = "counted"  # basis of counted costs that replace a missing bill
 
@@ -47,7 +46,7 @@ _COUNTED = {
 
 
 class BilledSum(NamedTuple):
-    """Amount of one set of dimensions, in units of `spool.ledger.money`."""
+    """In units of `spool.ledger.money`."""
 
     dimensions: Dimensions
     charge: str
@@ -59,16 +58,15 @@ class BilledSum(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledDay:
     """
-    A day of one provider's billed costs.
+    A day of one provider's billed costs. `mark` changes with its content; `revision` counts the changes.
 
-    `mark` changes if the day's content changes; `revision` counts the changes. Corrections of closed months,
-    and invoice amounts that belong to no day, are stored as separate entries.
+    Corrections of closed months, and invoice amounts that belong to no day, are entries of their own.
 
     `reasons`: amounts without known calls, by reason. `accrued`: the part of these amounts in AMORTIZED
     types. Both are in units of `spool.ledger.money`. `foreign`: number of rows in other currencies.
     """
 
-    day: int  # start of the day, in epoch seconds
+    day: int  # epoch seconds
     provider: str
     state: str
     mark: str
@@ -82,20 +80,17 @@ class BilledDay:
 
     @property
     def corrects(self) -> str:
-        """The day that this entry corrects, such as 2026-10-12. Empty if it corrects none."""
+        """The corrected day, such as 2026-10-12, or empty."""
         return self.provider.partition(CORRECTS)[2]
 
     @property
     def is_apart(self) -> bool:
-        """
-        Return True if this is not a day of a bill. Then it is a correction, an invoice amount or
-        a connection's rows.
-        """
+        """Whether this is a correction, an invoice amount or a connection's rows, not a day of a bill."""
         return any(mark in self.provider for mark in (CORRECTS, INVOICE, CONNECTION))
 
     @property
     def connection(self) -> str:
-        """The billing connection that supplied these rows. Empty for a bill."""
+        """The billing connection of these rows. Empty for a bill."""
         return self.provider.partition(CONNECTION)[2].rpartition(":")[0]
 
     @property
@@ -107,19 +102,14 @@ class BilledDay:
 
 
 def with_own_dimensions(query: CostQuery) -> CostQuery:
-    """
-    Return the query as it applies to counted sums. There, every call has the charge `usage` and the basis
-    `exact`, unless the query defines these dimensions itself.
-    """
+    """Return the query for counted sums, where every call has the charge `usage` and the basis `exact`."""
     counted_dimensions = {name: _COUNTED[name] for name in query.used_dimensions if name in BILLED_DIMENSIONS}
     return replace(query, derived={**counted_dimensions, **query.derived})
 
 
 def with_running_day(query: CostQuery, now: float) -> CostQuery:
     """
-    Return the query. If its end is still to come, move the end to the next midnight UTC.
-
-    So it includes the billed costs of the running day, as far as they are known.
+    Move an end that is still to come to the next midnight UTC, to include the running day's billed costs.
     """
     end = query.until.timestamp()
     if end < now:
@@ -141,17 +131,13 @@ def check_days(days: Iterable[int], instants: Iterable[float]) -> None:
 
 
 def whole_days_of(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """
-    Yield the days of a period, without rollups. `check_days` has checked that a day which the period splits
-    has no sums.
-    """
+    """Yield the whole days of a period. `check_days` has checked that days which it splits have no sums."""
     low, high = -(-start // DAY_S) * DAY_S, -(-end // DAY_S) * DAY_S
     if low < high:
         yield DAY_S, low, high, 0
 
 
 def day_columns(day: BilledDay) -> dict[str, object]:
-    """Return the columns in which a day is stored."""
     details = {
         "reasons": _amount_texts(day.reasons),
         "accrued": _amount_texts(day.accrued),
@@ -171,7 +157,6 @@ def day_columns(day: BilledDay) -> dict[str, object]:
 
 
 def read_day(row: dict[str, Any]) -> BilledDay:
-    """Return the day that a stored row describes."""
     details = json.loads(row.pop("told"))
     reasons, accrued = (
         {name: money.units(text) for name, text in details.get(field_name, {}).items()}

@@ -1,8 +1,8 @@
 """
 The sums that a comparison reads: those of the stored rows, and those of records.
 
-Stored sums are read a day at a time, so that no read takes long. Each day has its own reach, because counting continues
-between the reads.
+Stored sums are read a day at a time, so that no read takes long. Counting continues between the reads, so
+each day has its own reach.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from spool.meters import quantity_from_millionths
 
 Read = Callable[[Callable[[LedgerRows], Any]], Awaitable[Any]]
 Place = tuple[int, int]  # width and start of a period
-MAX_TOLD = 80  # characters of a value that a message shows
-PAGE = 5000  # sums of units of work that are read at once
-_MEMO = 50_000  # sets of dimensions and of units that are kept in memory
+MAX_TOLD = 80
+PAGE = 5000  # sums of units of work per read
+_MEMO = 50_000  # sets of dimensions and of units in memory
 MEASURES = (*COUNTS, *MONEY, *LATENCY)
-MOST_SUMS_TOLD, MOST_MEASURES_TOLD = 3, 4  # sums of a period, and measures of a sum, that a message names
+MOST_SUMS_TOLD, MOST_MEASURES_TOLD = 3, 4  # sums of a period, measures of a sum
 WHOLE = ComparedParts()
 _LOST = Dimensions._make([*[""] * 13, 0, "", ""])
 
 
 class SumsMoved(Exception):
-    """The totals changed in a way that makes sums incomparable that were read before. Start again."""
+    """The totals changed so that earlier reads are not comparable. Start again."""
 
 
 def comparison_state(rows: LedgerRows) -> Mapping[str, int]:
-    """Return the values of the state that must stay the same during a comparison."""
+    """Return the state that must stay the same during a comparison."""
     state = rows.state_values()
     names = ("rebuilding", "hourly", TAGGED, RECALCULATED, UNLISTS, FORGOTTEN)
     return {name: state.get(name, 0) for name in names}
@@ -61,8 +61,8 @@ def _hour_places(rows: LedgerRows, day: int) -> Sequence[Place]:
 @dataclass(slots=True, kw_only=True)
 class CheckedPeriod:
     """
-    A period with its stored calls and the checksum of its stored sums in each view. Records with numbers below `reach`
-    are counted in it. The second view is for periods in which a recalculation priced only some calls of a sum.
+    A period's stored calls and checksums by view. Records with numbers below `reach` are counted in it. The
+    second view is for periods in which a recalculation priced only some calls of a sum.
     """
 
     reach: int
@@ -72,8 +72,6 @@ class CheckedPeriod:
 
 
 class StoredSums:
-    """Reads stored sums."""
-
     def __init__(
         self,
         checksums: Checksums,
@@ -87,7 +85,6 @@ class StoredSums:
         self._dimensions: dict[int, Dimensions] = {}
 
     def check_unmoved(self, rows: LedgerRows) -> None:
-        """Raise Moved if the sums can no longer be compared with those that were read before."""
         if comparison_state(rows) != self._moment:
             raise SumsMoved
 
@@ -95,8 +92,7 @@ class StoredSums:
         self, rows: LedgerRows, starts: Sequence[int], day: int
     ) -> tuple[dict[Place, CheckedPeriod], bool]:
         """
-        Return the periods of a day, and whether the sums of the day are those of its hours. `starts` are the starts of
-        the periods.
+        Return the periods that begin at `starts`, and whether the sums of the day are those of its hours.
         """
         self.check_unmoved(rows)
         state = state_of(rows)
@@ -123,7 +119,6 @@ class StoredSums:
     def read_hours_and_day(
         self, rows: LedgerRows, day: int
     ) -> tuple[ComparedParts, list[CheckedSum], list[CheckedSum]]:
-        """Return the sums of the hours of a day, those of the day, and the view in which they agree."""
         self.check_unmoved(rows)
         joint = {number: view_level(values) for number, values in rows.joint_dimensions().items()}
         hours = _hour_places(rows, day)
@@ -150,7 +145,6 @@ class StoredSums:
         return period
 
     def views(self, rows: LedgerRows, place: Place, joint: Mapping[int, int]) -> Sequence[ComparedParts]:
-        """Return the views of a period."""
         width, start = place
         level = self._view_level(rows, place, joint)
         is_recalculated = self._recalculated.covers(width, start)
@@ -170,7 +164,7 @@ class StoredSums:
         )
 
     def cells(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
-        """Yield the stored sums of a period, with those of units of work."""
+        """Yield the stored sums of a period, including those of units of work."""
         yield from self._read_sums(rows, place)
         after = (-1, -1)
         while page := rows.work_page(place[1], after, PAGE):
@@ -199,8 +193,6 @@ class StoredSums:
 
 
 class RecountedSums:
-    """The sums of some records, to compare with stored ones."""
-
     def __init__(self, sums: HourlySums, read: Read, hourly: int) -> None:
         self.sums = sums
         self._read = read
@@ -208,7 +200,6 @@ class RecountedSums:
         self._sets: dict[Units, int] = {}
 
     async def find_sets(self) -> None:
-        """Find the stored sets of the units of the sums."""
         if len(self._sets) > _MEMO:
             self._sets.clear()
         rows = chain.from_iterable(by_key.values() for by_key in self.sums.work.values())
@@ -216,7 +207,7 @@ class RecountedSums:
             self._sets |= await self._read(lambda rows: rows.listed_sets(unknown))
 
     def cells(self) -> Iterator[tuple[Place, CheckedSum]]:
-        """Yield the sums with their periods. `find_sets` must have been called."""
+        """Yield the sums with their periods. Call `find_sets` first."""
         sums = self.sums
         for hour, rows in sums.hours.items():
             place = smallest_period(hour, self._hourly)
@@ -234,7 +225,7 @@ class RecountedSums:
 
 
 class PartialPrices:
-    """Finds the periods in which a recalculation had a price for some calls of a sum and not for others."""
+    """The periods in which a recalculation priced only some calls of a sum."""
 
     def __init__(self, hourly: int) -> None:
         self.places: set[Place] = set()
@@ -249,7 +240,7 @@ class PartialPrices:
 
 @dataclass(frozen=True, kw_only=True)
 class SumDifference:
-    """A sum that differs: its dimensions and units, and the name, stored and right amount of each such measure."""
+    """A sum that differs. `measures` has the name, stored and right amount of each such measure."""
 
     of: Mapping[str, str]
     measures: Sequence[tuple[str, str, str]]
@@ -266,7 +257,7 @@ class SumDifference:
 def sum_differences(
     rows: LedgerRows, view: ComparedParts, kept: Iterable[CheckedSum], counted: Iterable[CheckedSum]
 ) -> Sequence[SumDifference]:
-    """Return the first sums that differ between sums of records, or of hours, and stored sums."""
+    """Return at most MOST_SUMS_TOLD sums that differ from those of records, or of hours."""
     of_kept, of_counted = _add_up_amounts(view, kept), _add_up_amounts(view, counted)
     places = sorted(of_kept.keys() | of_counted.keys(), key=repr)
     found = (
@@ -280,9 +271,7 @@ def sum_differences(
     return [*islice(found, MOST_SUMS_TOLD)]
 
 
-Amounts = dict[
-    tuple[int | None, DimensionValues], Counter[str]
-]  # by number of the set of units and dimensions
+Amounts = dict[tuple[int | None, DimensionValues], Counter[str]]
 
 
 def _differing_measures(kept: Counter[str], counted: Counter[str]) -> Sequence[tuple[str, str, str]]:

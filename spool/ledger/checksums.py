@@ -1,9 +1,8 @@
 """
-Checksums of the sums of a period. If one measure of one set of dimensions, meter or set of units of work differs, so
-does the checksum. Pure.
+Checksums of the sums of a period: each measure, meter and set of units of work changes them. Pure.
 
-A checksum adds up all measures, each times a random number of its place. So records may be added in any order and
-grouping, and memory does not grow with their number.
+A checksum adds up all measures, each times a random number of its place. So records may be added in any order
+and grouping, and memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -31,14 +30,11 @@ _ESTIMATED = len(COUNTS) + MONEY.index("estimated")
 _NO_MEASURES: Measures = []
 _NO_METERS: MeterSums = {}
 _PRIME = (1 << 89) - 1
-_MEMO = 50_000  # random numbers of sets of dimensions that are kept in memory
+_MEMO = 50_000  # sets of dimensions in memory
 
 
 class CheckedSum(NamedTuple):
-    """
-    A sum: the measures of a set of dimensions, the meters of one, or its measures in a set of units of work, which is
-    given by its number.
-    """
+    """The measures or meters of a set of dimensions, or its measures in a set of units of work."""
 
     values: DimensionValues
     measures: Measures = _NO_MEASURES
@@ -60,7 +56,6 @@ class ComparedParts(NamedTuple):
     has_sets: bool = True
 
     def compared_dimensions(self, values: DimensionValues) -> DimensionValues:
-        """Return the dimensions of a sum, reduced to those that are compared."""
         reduced = stored_dimensions(values)
         if self.level:
             reduced = (without_owners, without_work)[self.level - 1](reduced)
@@ -72,21 +67,17 @@ class ComparedParts(NamedTuple):
         return Dimensions._make(texts)
 
     def compared_measures(self, cell: CheckedSum) -> Measures:
-        """Return the measures of a sum that are compared."""
         if self.has_estimates and (cell.units is None or self.has_unit_estimates):
             return cell.measures
         return [*cell.measures[:_ESTIMATED], 0, *cell.measures[_ESTIMATED + 1 :]]
 
 
 def view_level(values: DimensionValues) -> int:
-    """Return the level of a view on a period that has a sum with these dimensions."""
     of = Dimensions._make(values)
     return 2 if of.team == OTHER else 1 if of.user == OTHER else 0
 
 
 class Checksums:
-    """The random numbers of one comparison, and the checksums that they give."""
-
     def __init__(self) -> None:
         self._key = token_bytes(32)
         self._factors = defaultdict[ComparedParts, dict[DimensionValues, int]](dict)
@@ -95,7 +86,6 @@ class Checksums:
         self._slope, self._base = self._random("slope"), self._random("base")
 
     def checksum_of(self, view: ComparedParts, cell: CheckedSum) -> int:
-        """Return the checksum of one sum."""
         factor = self._factor(view, cell.values)
         if cell.units is not None:
             number = cell.units if view.has_sets else 0

@@ -1,8 +1,8 @@
 """
-The colour of each name in charts, as a number from 1 to COLOURS. The console decides how a number looks.
+The colour of each name in charts, as a number from 1 to COLOURS that the console styles.
 
-A colour is stored once per dimension and name, and never changes. So a name keeps it on every page, for
-every person and in every time range. Only a hash of the name is stored.
+It is stored once per dimension and name, and never changes, so a name keeps it on every page, for every
+person and in every time range. Only a hash of the name is stored.
 """
 
 from __future__ import annotations
@@ -14,23 +14,18 @@ from typing import Protocol
 from spool.sql.small import SmallTable
 
 COLOURS = 8
-# The names of one dimension whose colours are stored. The colour of every further name follows from its hash,
-# so it does not change either, but other names have it more often.
+# Names per dimension with a stored colour. A further name's colour follows from its hash: it does not change
+# either, but more names share it.
 MAX_NAMES = 1_000
 
 
 class Colours(Protocol):
-    """Storage of the colours of names."""
-
     async def known_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
-        """Return the stored colours of these names. Names without a stored colour are missing."""
+        """Names without a stored colour are missing."""
         ...
 
     async def find_or_assign_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
-        """
-        Return the colour of each name. New names get, in their order, the colour that the fewest names of the
-        dimension have.
-        """
+        """New names get, in their order, the colour that the fewest names of the dimension have."""
         ...
 
 
@@ -42,5 +37,5 @@ def hash_name(dimension: str, name: str) -> str:
 
 
 def overflow_colour(hashed_name: str) -> int:
-    """Return the colour of a name that is not stored, because its dimension has MAX_NAMES stored names."""
+    """The dimension already has MAX_NAMES stored names."""
     return 1 + int(hashed_name, 16) % COLOURS

@@ -1,8 +1,8 @@
 """
-Comparison of the totals with the log: stored records are counted again by hour or day and compared with the sums.
+Comparison of the totals with the log: stored records are counted again by hour or day.
 
-A period is compared only if all its counted records are still stored. A checksum finds the periods that differ, and a
-second pass the sums in them. Days whose hours are stored are compared with these hours.
+Only periods are compared whose counted records are all stored. A checksum finds the periods that differ, and
+a second pass the sums in them. Days whose hours are stored are compared with these hours.
 """
 
 from __future__ import annotations
@@ -54,27 +54,25 @@ from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import others_are_there, pause
 
 STEP = 512  # record numbers per read
-AT_ONCE = 100  # number of records that are added up without a pause
-AT_ONCE_BESIDE = 25  # number of records that are added up without a pause while other requests are running
-# if the comparison is not urgent, the pause after a slice of work lasts this many times as long as the slice
+AT_ONCE = 100  # records to add up without a pause
+AT_ONCE_BESIDE = 25  # the same while other requests are running
+# if not urgent, a pause lasts this many times as long as the slice of work before
 REST = 4
-TRIES = 3  # attempts to compare, if the totals change at the same time
-NAMES_AT_ONCE = 5000  # names and sets that are checked in one read
-MOST_TOLD = 10  # maximum number of periods that a message lists
+TRIES = 3  # attempts, if the totals change at the same time
+NAMES_AT_ONCE = 5000  # names and sets per read
+MOST_TOLD = 10  # periods in a message
 MEND = "run `tollhouse ledger rebuild` to count the stored records again"
 
 
 def at_once() -> int:
-    """Return the number of records to add up in one step of the event loop."""
     return AT_ONCE_BESIDE if others_are_there() else AT_ONCE
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeriodDifference:
     """
-    A period with different sums in the log and in the totals. `kept` and `counted` are its calls, which may agree.
-    `sums` are the first sums that differ, if they could be found. `is_of_hours` is True for a day that differs from its
-    hours.
+    A period with different sums in the log and in the totals. `kept` and `counted` are its calls, which may
+    agree. `sums` are the first that differ, if found. `is_of_hours`: a day differs from its hours.
     """
 
     place: Place
@@ -107,11 +105,11 @@ class LedgerComparison:
     """
     Result of a comparison of the totals with the log.
 
-    `missed` counts the record numbers that the totals left out. At most `gone` of them cannot be counted any
-    more. `damaged` counts unreadable records, and `damaged_below` is the end of the range with all of them. Numbers
-    below `end` were compared, or below those of `ends` in these periods. `numbers` has the lowest and highest stored
-    number of each compared period. `suspects` are periods to which left-out numbers belong. `unsure` are periods to
-    which damaged or deleted records may belong. `damaged_names` counts damaged names and sets of units and dimensions.
+    `missed`: record numbers that the totals left out; at most `gone` of them cannot be counted any more.
+    `damaged`: unreadable records, all of them below `damaged_below`. Numbers below `end` were compared, or
+    below those of `ends` in these periods. `numbers`: lowest and highest stored number by period. `suspects`:
+    periods to which left-out numbers belong. `unsure`: periods to which damaged or deleted records may
+    belong. `damaged_names`: damaged names and sets of units and dimensions.
     """
 
     differences: Sequence[PeriodDifference] = ()
@@ -119,7 +117,7 @@ class LedgerComparison:
     gone: int = 0
     damaged: int = 0
     damaged_below: int = 0
-    is_done: bool = True  # False if no comparison was made, because the totals are counted again
+    is_done: bool = True  # False while the totals are counted again
     end: int = 1
     ends: Mapping[Place, int] = field(default_factory=dict)
     hourly: int = 0
@@ -128,11 +126,10 @@ class LedgerComparison:
     suspects: Sequence[Place] = ()
     unsure: frozenset[Place] = frozenset()
     damaged_names: int = 0
-    rollups: int = 0  # number of rollups that differed from their days and will be rebuilt
+    rollups: int = 0  # rollups that differed from their days and will be rebuilt
 
     @property
     def is_incomplete(self) -> bool:
-        """Return True if stored records were left out."""
         return self.missed > self.gone
 
     def unexplained_differences(self) -> Sequence[PeriodDifference]:
@@ -147,12 +144,11 @@ class LedgerComparison:
         ]
 
     def _is_certain(self, place: Place) -> bool:
-        """Return True if no damaged record can explain that the sums of a period differ. It may be a correction."""
+        """Return True if no damaged record, which may be a correction, can explain different sums."""
         lowest, _ = self.numbers.get(place, (0, 0))
         return lowest >= self.damaged_below
 
     def problem_sentences(self) -> Sequence[str]:
-        """Return one sentence for each problem, with its remedy."""
         return list(self._yield_problem_sentences())
 
     def _yield_problem_sentences(self) -> Iterator[str]:
@@ -181,10 +177,7 @@ class LedgerComparison:
 
 @dataclass(kw_only=True)
 class _StoredCounts:
-    """
-    Counts of the stored records. `span` is the range of numbers in which the left-out numbers are; its
-    end is excluded.
-    """
+    """Counts of the stored records. `span`: range with the left-out numbers, its end excluded."""
 
     span: tuple[int, int]
     hourly: int
@@ -194,12 +187,11 @@ class _StoredCounts:
     in_span: Counter[Place] = field(default_factory=Counter)
     kept_in_span: int = 0
     damaged: int = 0
-    # numbers at which a gap begins, or that belong to a damaged record
+    # where a gap begins or a damaged record is
     unread: list[int] = field(default_factory=list)
     near_unread: set[Place] = field(default_factory=set)
 
     def note_entry(self, entry: Entry) -> None:
-        """Note the damaged records of an entry, and its records in `span`."""
         damaged = [number for number, record in enumerate(entry.records, entry.first) if record is None]
         if damaged:
             self.damaged += len(damaged)
@@ -218,7 +210,6 @@ class _StoredCounts:
                     ] += 1
 
     def uncertain_periods(self, places: Sequence[Place]) -> frozenset[Place]:
-        """Return the periods that an unreadable record may belong to."""
         return frozenset(
             period_key
             for period_key in places
@@ -241,10 +232,7 @@ async def compare(
     digests: Digests,
     at_ease: bool = False,
 ) -> LedgerComparison:
-    """
-    Compare all stored records with the totals, a few hundred at a time. While a rebuild runs, nothing is
-    compared, and the result has `is_done` False.
-    """
+    """Compare all stored records with the totals, a few hundred at a time."""
     for _ in range(TRIES):
         state, moment = await read(lambda rows: (state_of(rows), comparison_state(rows)))
         if state["rebuilding"]:
@@ -259,8 +247,6 @@ async def compare(
 
 
 class _Comparison:
-    """One pass over the stored sums and the log, and a second one over the periods that differ."""
-
     def __init__(
         self,
         log: ReadableLog,
@@ -304,7 +290,7 @@ class _Comparison:
         logged = _StoredCounts(span=span, hourly=self._hourly)
         await self._read_log(first, end, logged)
         await self._read(self._stored.check_unmoved)
-        # read again, because retention may have deleted older records during the comparison
+        # retention may have deleted records during the comparison
         removed_below = await oldest()
         places = [
             period_key
@@ -350,7 +336,7 @@ class _Comparison:
         )
 
     async def _read_stored(self) -> Sequence[int]:
-        """Read the stored sums. Return the days whose sums are not those of their hours."""
+        """Return the days whose sums are not those of their hours."""
         starts: dict[int, list[int]] = {}
         hours, days = await self._read(
             lambda rows: (rows.period_starts(HOUR_S, 0), rows.period_starts(DAY_S, 0))
@@ -428,7 +414,6 @@ class _Comparison:
         return self._periods.get(place, self._unknown)
 
     def _view_number(self, place: Place) -> int:
-        """Return the number of the view in which a period is compared."""
         return -1 if place in self._partly.places else 0
 
     def _is_different(self, place: Place, logged: _StoredCounts) -> bool:
@@ -440,8 +425,8 @@ class _Comparison:
         self, places: Sequence[Place], numbers: Mapping[Place, tuple[int, int]]
     ) -> Mapping[Place, Sequence[SumDifference]]:
         """
-        Return the sums of some periods that differ. Their records are read again. If the sums do not fit into memory,
-        those of the first period are returned, or none.
+        Read the records of some periods again to find the sums that differ. If they do not fit into memory,
+        return those of the first period, or none.
         """
         if not places:
             return {}
@@ -520,8 +505,8 @@ def _is_kept(
     period_key: Place, firsts: Mapping[Place, int], lowest: Mapping[Place, int], removed_below: int
 ) -> bool:
     """
-    Return True if all counted records of a period are still stored. If the totals never counted the period,
-    only the log has a number for it.
+    Return True if all counted records of a period are still stored. A period that the totals never counted
+    has a number only in the log.
     """
     known = [numbers[period_key] for numbers in (firsts, lowest) if period_key in numbers]
     return bool(known) and min(known) >= removed_below
@@ -530,19 +515,16 @@ def _is_kept(
 # -- repair: periods that lack records are counted again from the log ----------------------------------------
 
 
-LOOK_S = 60.0  # seconds between checks whether a comparison is due; a check reads one row
+LOOK_S = 60.0  # how often to check whether a comparison is due
 EVERY_S = DAY_S
-# maximum number of sums in a period that is counted again, because all of them are held in memory
+# per period that is counted again, because all are held in memory
 MOST_SUMS = 100_000
 
 _log = logging.getLogger(__name__)
 
 
 class PeriodRecount:
-    """
-    Sums of one period, counted again from the log. The records of the comparison are read first, then the
-    records that the totals have counted since.
-    """
+    """The records of the comparison are read first, then the records that the totals have counted since."""
 
     def __init__(
         self,
@@ -572,17 +554,14 @@ class PeriodRecount:
         return self._ranges[-1][1]
 
     async def read(self, log: ReadableLog) -> bool:
-        """
-        Read the records that were compared. Return False if some of them are deleted, or if they make
-        too many sums.
-        """
+        """Return False if compared records are deleted, or if they make too many sums."""
         first, end = self._ranges[0]
         await self._add_records(log, first, end)
         calls = sum(row[0] for rows in self.sums.hours.values() for row in rows.values())
         return self._is_whole and calls == self._kept
 
     async def read_until(self, log: ReadableLog, reach: int) -> bool:
-        """Read also the records that the totals have counted since the comparison."""
+        """Also read what the totals have counted since the comparison."""
         await self._add_records(log, self.reach, reach)
         self._ranges[-1] = (self._ranges[-1][0], max(self.reach, reach))
         return self._is_whole
@@ -603,17 +582,14 @@ class PeriodRecount:
 
 
 def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> bool:
-    """
-    Replace the sums of a period by the sums of a recount. If more records were counted in between, change
-    nothing and return False.
-    """
+    """Change nothing and return False if more records were counted in between."""
     state = state_of(rows)
     seen = recount.reach, 0, recount.hourly, *recount.marks
     if tuple(map(state.get, ("reach", "rebuilding", "hourly", TAGGED, RECALCULATED))) != seen:
         return False
     width, start = recount.place
     day = start // DAY_S * DAY_S
-    # the sum of the day was made from its hours, so it must be made again
+    # the sum of the day was made from its hours
     has_day = width == HOUR_S and day < state["daily"]
     for table_width, begin in [(width, start), *([(DAY_S, day)] if has_day else [])]:
         rows.remove(table_width, [(begin, number) for number in rows.numbers_in_period(table_width, begin)])
@@ -640,7 +616,7 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
 
 
 def sum_day_again(rows: LedgerRows, day: int) -> bool:
-    """Sum up a day again. Return False if its hours are no longer stored, or if it has no sum."""
+    """Return False if the hours of the day are deleted, or if it has no sum."""
     state = state_of(rows)
     if state["rebuilding"] or not state["hourly"] <= day < state["daily"]:
         return False
@@ -654,16 +630,15 @@ def settle(
     rows: LedgerRows, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
 ) -> int:
     """
-    Store the result of a comparison, and lower the number of missed records. Return that number.
+    Store the result of a comparison. Return the new number of missed records.
 
-    `gained` is the number of calls that the repair added. Numbers that were missed since the comparison are
-    searched the next time.
+    `gained`: calls that the repair added. Numbers missed since the comparison are searched the next time.
     """
     state = state_of(rows)
     since = state["missed"] - compared.missed
     missed = compared.missed
     if is_mended:
-        # The comparison does not show which of the missed numbers the repair has found.
+        # it is unknown which missed numbers the repair has found
         missed = min(
             missed, compared.gone if state["missed_first"] else min(compared.gone, max(0, missed - gained))
         )
@@ -675,8 +650,6 @@ def settle(
 
 
 class MendableLedger(Protocol):
-    """The part of the ledger that a repair uses."""
-
     async def comparison_is_due(self, now: float) -> bool: ...
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison: ...
@@ -693,8 +666,7 @@ class MendableLedger(Protocol):
 @dataclass(kw_only=True)
 class LedgerMender:
     """
-    Task that keeps the totals right. Start `run` in the process that counts. `changed` is called after sums
-    have been replaced.
+    Task that keeps the totals right, in the process that counts. Calls `changed` after it replaced sums.
     """
 
     ledger: MendableLedger
@@ -704,7 +676,7 @@ class LedgerMender:
     _logged_places: frozenset[Place] = field(default_factory=frozenset)
 
     async def run(self) -> None:
-        """Compare and repair whenever it is due, until cancelled. Failures are retried later."""
+        """Compare and repair whenever it is due, until cancelled."""
         while True:
             try:
                 if await self.ledger.comparison_is_due(self.clock.now()):
@@ -718,9 +690,7 @@ class LedgerMender:
             await asyncio.sleep(LOOK_S)
 
     async def compare_and_repair(self) -> None:
-        """
-        Compare the totals with the log. Count those periods again that lack calls or have left-out numbers.
-        """
+        """Count those periods again that lack calls or have left-out numbers."""
         compared = await self.ledger.compare(self.log, at_ease=True)
         if not compared.is_done:
             return
@@ -768,7 +738,7 @@ class LedgerMender:
         return is_known and await self.ledger.replace(self.log, compared, period_key)
 
     def _log_differences(self, unrepaired: Sequence[PeriodDifference]) -> None:
-        """Log the differences that remain. The same periods are logged only once."""
+        """Log the remaining differences, once for the same periods."""
         places = frozenset(difference.place for difference in unrepaired)
         if places - self._logged_places:
             message = "; ".join(difference.describe() for difference in unrepaired[:MOST_TOLD])

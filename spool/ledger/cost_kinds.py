@@ -1,8 +1,7 @@
 """
-The kinds of calls by what is known of their cost. Each call has exactly one kind, so the kinds of any calls add up to
-their number. Pure.
+The kinds of calls by what is known of their cost: each call has exactly one. Pure.
 
-Totals keep the kind as the value of the dimension `cost_source`, so every sum is of one kind.
+Totals keep the kind in the dimension `cost_source`, so every sum is of one kind.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from spool.ledger import money
 from spool.meters import quantity_in_millionths
 from spool.record import CORRECTED_COUNTS, Inference
 
-# Kinds, which are also fields of CostRow and measures of costs.
+# also fields of CostRow and measures of costs
 KINDS = PRICED, FREE, UNPRICED, WITHOUT_USAGE = "priced", "free", "unpriced", "without_usage"
-# Values of the dimension `cost_source`, with their kinds.
+# values of the dimension `cost_source`
 REPORTED, ESTIMATED, NONE = "reported", "estimated", "none"
 KIND_OF_SOURCE: Final[Mapping[str, str]] = {
     REPORTED: PRICED,
@@ -29,25 +28,20 @@ KIND_OF_SOURCE: Final[Mapping[str, str]] = {
 
 def kind_of(call: Inference) -> str:
     """
-    Return the kind of a call.
-
-    `priced`: its cost is known. `free`: a gateway's cache answered it, or it failed without usage. `unpriced`: it used
-    something without a known price. `without_usage`: it succeeded, and its source reported no usage.
+    `priced`: the cost is known. `free`: a gateway's cache answered, or the call failed without usage.
+    `unpriced`: it used something without a known price. `without_usage`: it succeeded, and no usage was
+    reported.
     """
     return KIND_OF_SOURCE[counted_source(call)]
 
 
 def counted_source(call: Inference) -> str:
-    """Return the `cost_source` under which totals count a call."""
     has_tokens = call.input_tokens or call.output_tokens
     return counted_cost_source(call.status, call.cost_source, is_empty=not has_tokens and _is_empty(call))
 
 
 def counted_cost_source(status: str, cost_source: str, *, is_empty: bool) -> str:
-    """
-    Return the `cost_source` under which totals count calls with this status and own cost source. `is_empty` is whether
-    the calls have neither usage nor a cost above 0.
-    """
+    """`is_empty`: the calls have neither usage nor a cost above 0."""
     if status == "cached":
         return FREE
     if not is_empty:
@@ -58,7 +52,6 @@ def counted_cost_source(status: str, cost_source: str, *, is_empty: bool) -> str
 
 
 def cost_source_after_pricing(status: str, cost_source: str, estimate: int) -> str:
-    """Return the `cost_source` of counted calls after they got an estimate."""
     is_now_estimated = cost_source == NONE or (estimate != 0 and cost_source != REPORTED)
     return ESTIMATED if is_now_estimated and status != "cached" else cost_source
 

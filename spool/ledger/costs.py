@@ -1,9 +1,8 @@
 """
 Costs by period and dimensions, added up from the sums of hours and days.
 
-A query may name the groups to keep, or ask for a number of largest groups. All remaining groups become one
-group. The kept groups are read by their values, and the remaining group is the total minus the kept groups.
-So the sums of the remaining groups are never read, no matter how many there are.
+A query may name groups to keep, or ask for the largest; all others become one group. That group is the total
+minus the kept groups, so its sums are never read, no matter how many there are.
 """
 
 from __future__ import annotations
@@ -47,14 +46,13 @@ from spool.turns.threads import sum_columns as column_sums
 if TYPE_CHECKING:
     from spool.currencies import Converter, Rates
 
-# a query never cuts periods of these granularities, because `spans.check` refuses a query that begins or ends
-# inside an hour
+# `spans.check` refuses a query that begins or ends inside an hour
 _NEVER_CUT = (TOTAL, "hourly")
-_FINE = 10**6  # parts of a billionth of a dollar, so that many approximate costs add up as integers
+_FINE = 10**6  # parts of a billionth of a dollar, so that approximate costs add up as integers
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DAY = timedelta(days=1)
-# positions of the two money columns in measures
+# positions of money in measures
 _REPORTED, _ESTIMATED = (len(COUNTS) + index for index in range(len(MONEY)))
 _MONEY = ("cost", "reported", "estimated", "saved", "converted")
 _ADDED_UP = (
@@ -72,14 +70,15 @@ _ADDED_UP = (
 )
 _COUNTED = ("_charges", "_unconverted", "_meters")
 
-# -- groups that may be among the largest, so that the sums of all other groups need not be read -------------
+# -- groups that may be among the largest
+# -----------------------------------------------------------------------
 
 
-# if more groups than this cost about as much as the smallest of the largest groups, all groups are read
+# if more groups cost about as much as the smallest of the largest, all groups are read
 ALIKE = 1000
-# at least MANY groups are requested, and there are at most MANY_OF_TOP times as many
+# groups to request: at least MANY, at most MANY_OF_TOP times the number
 MANY, MANY_OF_TOP = 100, 5
-MOST_SPANS = 100  # maximum periods in one statement; SQLite allows 500
+MOST_SPANS = 100  # per statement; SQLite allows 500
 
 
 def costs(
@@ -88,16 +87,16 @@ def costs(
     """
     Return the rows of a query by period, then by dimension values. Sums are exact.
 
-    A group without calls has no row, for example after corrections removed every call.
+    A group without calls has no row, for example after corrections removed all.
 
-    Raises ValueError for an unknown dimension. Raises NotKept if a period begins or ends within an hour or
-    day that is stored as one sum, and AskedTooMuch once the rows or the time exceed the limit.
+    Raises ValueError for an unknown dimension, NotKept if a period splits an hour or day that is stored as
+    one sum, and AskedTooMuch beyond the limit.
     """
     query = validated_query(rows, query)
     ask = partial(_totals, rows, limit=limit, rates=rates)
     is_folded = query.top is not None or query.kept is not None
     totals = _fold_groups(rows, query, limit, ask) if is_folded else ask(query)
-    if is_folded and query.aggregated:  # some ways to fold still have a group of all others
+    if is_folded and query.aggregated:  # some ways to fold keep a group of others
         for groups in totals.values():
             groups.pop((OTHER,) * len(query.group_by), None)
     return [
@@ -110,9 +109,8 @@ def costs(
 
 def validated_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
     """
-    Return the query without filters that every call passes, because then rollups that lack the filter's
-    dimensions can answer it. Raises ValueError for an unknown dimension, and NotKept for a unit of work whose calls
-    cannot be found.
+    Drop filters that every call passes, because rollups without their dimensions can answer then. Raises
+    ValueError for an unknown dimension, and NotKept for a unit of work whose calls cannot be found.
     """
     for name in query.used_dimensions:
         if name not in query.derived and name not in PRICED_BY:
@@ -139,15 +137,12 @@ def _check_listed(rows: LedgerRows, unit: str, values: Collection[str]) -> None:
 
 
 def _has_row(query: CostQuery, group: Group, total: _Total) -> bool:
-    """
-    Return False if a group has no calls left. A group of billed costs has a row even if its sum is 0, except
-    the group of all others.
-    """
+    """Return False for a group without calls, but True for billed costs of 0 except those of all others."""
     return not total.is_nothing or (query.arranged > 0 and OTHER not in group)
 
 
 def _is_filtered(query: CostQuery) -> bool:
-    """Return True if a query covers more than a day and filters by dimensions of calls."""
+    """Whether a query of more than a day filters by dimensions of calls."""
     filtered = {*query.include, *query.exclude}
     if not filtered or query.arranged or query.until - query.since <= _DAY:
         return False
@@ -172,15 +167,14 @@ def _read_totals(
     else:
         state = state_of(rows)
         questions = divide_periods(rows, query, time_ranges, state)
-        # amounts in other currencies have no sums by unit of work, and count as calls without a unit
+        # other currencies have no sums by unit of work, and count as calls without a unit
         has_charges = bool(state["charged"]) and query.unit is None
     is_converted = query.currency != CURRENCY
     converter = _build_converter(rates, query.currency) if has_charges or is_converted else None
     totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in time_ranges}
-    # keeps each text only once in memory, because an engine makes a new string for every row
+    # an engine makes a new string for every row, so keep each text once
     texts: dict[str | None, str | None] = {}
     row_count = 0
-    # billed costs and amounts to convert are read span by span
     at_once = 1 if query.arranged or is_converted else MOST_SPANS
     for group_of_spans in group_reads(questions, at_once):
         question = group_of_spans[0]
@@ -210,12 +204,10 @@ def _read_totals(
                 limit.check_time()
         charged_totals: dict[int, _Total] = {}
         for question in group_of_spans:
-            # rollups have no meters
             asked_of = (min(question.width, DAY_S), question.low, question.high, query)
             if query.meter and query.unit is None:
                 for metered in rows.meter_totals(*asked_of, by_start=by_start):
                     total = totals[question.period_of(metered.start)].get(query.shown_group(metered.group))
-                    # a sum with meters always has a sum of measures with the same dimensions
                     if total is not None:
                         total.add_meter(metered)
             if has_charges:
@@ -236,10 +228,10 @@ def _read_totals(
 def _group_sums(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, *, by_start: bool, by_day: bool
 ) -> Iterable[GroupSum]:
-    """Return the sums of spans by group. Those of a unit with `aggregated` are of one span."""
+    """With `aggregated`, the spans of a unit are one."""
     if not query.aggregated or query.unit is None:
         return rows.totals(spans, query, by_start=by_start)
-    from spool.ledger.run_trees import aggregate_sums, query_by_place  # imported when trees are first queried
+    from spool.ledger.run_trees import aggregate_sums, query_by_place
 
     [(_, since, until, _)] = spans
     tree = rows.run_tree(query, since, until)
@@ -254,8 +246,8 @@ def _totals(
     """
     Return totals by period and group.
 
-    The sums of units of work contain only calls that have a unit. So the totals of calls without any unit are the
-    difference between all calls and these sums.
+    Sums of units of work contain only calls with a unit. The totals of calls without any are all calls minus
+    these sums.
     """
     ask = partial(_read_totals, rows, limit=limit, rates=rates)
     totals = ask(query)
@@ -287,9 +279,7 @@ def _fold_groups(
 
 
 def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
-    """
-    Yield the periods of a query as pairs of moments. The query may cover only a part of the first and last period.
-    """
+    """The query may cover only a part of the first and last."""
     start = query.since.astimezone(query.zone)
     until = query.until.astimezone(query.zone)
     while start.astimezone(UTC) < until.astimezone(UTC):
@@ -301,12 +291,10 @@ def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
 
 
 def own_start(granularity: str, start: datetime) -> datetime:
-    """Return the start, in the same zone, of the period that contains `start`."""
     return start if granularity in _NEVER_CUT else beginning(start, granularity)
 
 
 def partial_period_starts(query: CostQuery) -> Sequence[datetime]:
-    """Return the starts of the periods that the query covers only in part."""
     if query.granularity in _NEVER_CUT:
         return ()
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
@@ -322,7 +310,7 @@ def partial_period_starts(query: CostQuery) -> Sequence[datetime]:
 
 
 def combine_rows(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | None, ...]) -> CostRow:
-    """Add up rows to one row. If there are no rows, the result has zero calls."""
+    """If there are no rows, the result has zero calls."""
     rows = list(rows)
     if len(rows) == 1:
         return msgspec.structs.replace(rows[0], start=start, group=group)
@@ -343,12 +331,9 @@ def combine_rows(rows: Iterable[CostRow], *, start: datetime, group: tuple[str |
 
 
 class _Total:
-    """
-    Sums of one group. The status and cost source of each added row decide to which sums its money is added.
-    """
+    """Sums of one group. The status and cost source of a row decide to which its money is added."""
 
-    # Defaults are class attributes to save memory: there may be as many groups as sums, and most groups
-    # set few fields.
+    # Class attributes as defaults save memory: there may be as many groups as sums, most with few fields set.
     _sums: Sequence[int] = ()
     _cost = _reported = _estimated = _saved = 0
     _errors = _cached = 0
@@ -356,7 +341,7 @@ class _Total:
     _cached_input = _cached_output = _metered = 0
     _is_multiplied = False
     _converted = 0
-    # limbs of amounts in other currencies by start of the period, until they are converted
+    # by start of the period, until they are converted
     _limbs: dict[int, Counter[str]] | None = None
     _charges: Counter[str] | None = None
     _unconverted: Counter[str] | None = None
@@ -385,9 +370,7 @@ class _Total:
             self._cost += estimated
 
     def include(self, parts: Collection[_Total], sign: int = 1) -> None:
-        """
-        Add totals, or subtract them if `sign` is -1. Their amounts in other currencies must be converted already.
-        """
+        """Add totals whose other currencies are converted, or subtract them if `sign` is -1."""
         for name in _ADDED_UP:
             setattr(self, name, getattr(self, name) + sign * sum([getattr(part, name) for part in parts]))
         sums = column_sums([part._sums for part in parts], len(self._sums))
@@ -402,7 +385,6 @@ class _Total:
 
     @property
     def is_nothing(self) -> bool:
-        """Return True if every sum is 0 and no amount in another currency was added."""
         if any(self._sums):
             return False
         amounts = [getattr(self, name) for name in _ADDED_UP]
@@ -410,7 +392,7 @@ class _Total:
         return not any(amounts) and not any(map(_has_some, counted))
 
     def size(self, name: str) -> int:
-        """Return a measure by its name in CostRow. Money is in units."""
+        """Return a measure by its name in CostRow, money in units."""
         if name == "cost":
             return self._rounded_units(self._cost)
         value = getattr(self.row(_EPOCH, ()), name)
@@ -423,7 +405,7 @@ class _Total:
             self._meters[metered.meter] += metered.quantity
 
     def multiply_dollars(self, converter: Converter, each: GroupSum) -> Measures:
-        """Return the measures with dollars multiplied by an exchange rate. `row` rounds the sums."""
+        """Return the measures with dollars multiplied by an exchange rate, not yet rounded."""
         self._is_multiplied = True
         measures = list(each.measures)
         for index, name in enumerate(MONEY, len(COUNTS)):
@@ -436,13 +418,11 @@ class _Total:
         return measures
 
     def add_limb(self, charged: MeterSum) -> None:
-        """Add a limb of an amount in another currency."""
         if charged.status != "cached":
             self._limbs = self._limbs or {}
             self._limbs.setdefault(charged.start, Counter())[charged.meter] += charged.quantity
 
     def convert(self, converter: Converter) -> None:
-        """Convert the limbs that were added, which are amounts in other currencies."""
         from spool.currencies import join_charges
 
         charges, unconverted = self._charges or Counter(), self._unconverted or Counter()
@@ -508,7 +488,7 @@ _ByPeriod = dict[datetime, dict[Group, _Total]]
 
 
 def _build_converter(rates: Rates | None, currency: str) -> Converter:
-    from spool.currencies import Converter, no_rates  # imported here because most queries convert nothing
+    from spool.currencies import Converter, no_rates  # most queries convert nothing
 
     return Converter(rates or no_rates, currency)
 
@@ -537,10 +517,10 @@ def largest_groups(
     limit: QuestionLimit | None,
 ) -> set[Group]:
     """
-    Return the largest groups of a query over its whole time, together with groups that may be among them.
+    Return the largest groups over the whole time, with those that may be among them.
 
-    Returns an empty set if finding them requires reading all groups, or if the result would contain all
-    groups anyway. Raises the same errors as `costs`.
+    Empty if finding them requires reading all groups, or if the result would contain all anyway. Raises the
+    errors of `costs`.
     """
     periods = list(time_ranges)
     if not periods or not _is_ordered(query) or (state := state_of(rows))["charged"]:
@@ -554,10 +534,10 @@ def largest_groups(
     find = partial(_largest_of_trees, rows) if query.aggregated else rows.largest_groups
     count, ranked = find(spans, query, top + ALIKE)
     if limit is not None:
-        if query.unit is None:  # there may be more units of work than rows of any answer
+        if query.unit is None:  # there may be more units of work than rows of an answer
             limit.check_rows(count)
         limit.check_time()
-    # calls without a unit, and those of unlisted units, would take the place of a unit
+    # calls without a unit and unlisted units would take a unit's place
     if (place := query.unit_place) is not None:
         ranked = [(group, cost) for group, cost in ranked if group[place] not in (None, OTHER)]
     if count <= top + 1 or len(ranked) < top:
@@ -571,7 +551,7 @@ def largest_groups(
 def _largest_of_trees(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, most: int
 ) -> tuple[int, Sequence[tuple[Group, float]]]:
-    """Do what `LedgerRows.largest_groups` does, for costs that include those of the runs below."""
+    """Do what `LedgerRows.largest_groups` does, with the costs of the runs below."""
     from spool.ledger.run_trees import aggregate_sums, query_by_place
 
     [(_, since, until, _)] = spans
@@ -584,37 +564,34 @@ def _largest_of_trees(
 
 
 def _is_ordered(query: CostQuery) -> bool:
-    """Return True if the stored sums in dollars decide the order of groups."""
+    """Whether stored dollars decide the order of groups."""
     return (
         has_many_groups(query) and is_plain(query) and query.top_by == "cost" and query.currency == CURRENCY
     )
 
 
 def is_plain(query: CostQuery) -> bool:
-    """Return True if the sums of calls answer a query."""
     return set(BILLED_DIMENSIONS).isdisjoint(query.used_dimensions) and not query.arranged
 
 
 def has_many_groups(query: CostQuery) -> bool:
     """
-    Return True if finding a few groups is faster than reading all groups.
+    Whether finding a few groups is faster than reading all.
 
-    A derived dimension has few groups. Finding one of its groups computes the value of every stored
-    set of dimensions.
+    Not for a derived dimension: it has few groups, and finding one computes the value of every stored set of
+    dimensions.
     """
     return bool(query.group_by) and not query.derived.keys() >= {*query.group_by}
 
 
-# -- the kept or the largest groups, and all other groups as one ---------------------------------------------
+# -- the kept or the largest groups, and all others as one ---------------------------------------------------
 
 
-MOST = 2000  # maximum number of groups that are read by their values
-_KEPT = "(kept)"  # name of an internal derived dimension, which no query can use
+MOST = 2000  # groups that are read by their values
+_KEPT = "(kept)"  # internal derived dimension that no query can use
 
 
 class GroupTotal(Protocol):
-    """The sums of one group in one period."""
-
     @property
     def is_nothing(self) -> bool: ...
 
@@ -629,7 +606,6 @@ Ask = Callable[[CostQuery], Totals[T]]
 
 
 def totals_of_kept_groups(query: CostQuery, ask: Ask[T]) -> Totals[T]:
-    """Return the totals of a query that names the groups to keep."""
     if not _is_divided(query):
         return ask(_fold_by_function(query))
     rest = (OTHER,) * len(query.group_by)
@@ -650,9 +626,9 @@ def totals_of_kept_groups(query: CostQuery, ask: Ask[T]) -> Totals[T]:
 
 def _folded_trees(query: CostQuery, kept_groups: frozenset[Group], ask: Ask[T]) -> Totals[T]:
     """
-    Return the totals of some groups with the runs below them. They overlap, so all other groups have no sum.
+    Return the totals of some groups with the runs below them. They overlap, so all others have no sum.
 
-    Calls without a unit have no runs below. They are read apart, because then the sums of few runs are looked up.
+    Calls without a unit have no runs below. They are read apart, so that the sums of few runs are looked up.
     """
     place = query.unit_place
     unknown = frozenset(group for group in kept_groups if place is not None and group[place] is None)
@@ -668,9 +644,7 @@ def _folded_trees(query: CostQuery, kept_groups: frozenset[Group], ask: Ask[T]) 
 
 
 def _fold_by_function(query: CostQuery) -> CostQuery:
-    """
-    Replace a single derived dimension by a dimension that maps all values except the kept ones to OTHER.
-    """
+    """Map all values of a single derived dimension to OTHER, except the kept ones."""
     [name, *more_names] = query.group_by or ("",)
     derived = query.derived.get(name)
     if derived is None or more_names:
@@ -687,7 +661,7 @@ def _fold_by_function(query: CostQuery) -> CostQuery:
 
 
 def _is_divided(query: CostQuery) -> bool:
-    """Return True if the group of others is computed as the total minus the kept groups."""
+    """Whether the group of others is the total minus the kept groups."""
     if not query.kept or not has_many_groups(query) or query.meter == EVERY_METER:
         return False
     return len(query.kept) <= MOST
@@ -701,16 +675,15 @@ def totals_of_largest(
     ask: Ask[T],
 ) -> Totals[T]:
     """
-    Return the totals of the groups that are largest over `time_ranges` together. All other groups are one group.
+    Return the totals of the groups that are largest over `time_ranges` together, and of all others as one.
 
-    For the other groups, at most the measure that decides the order is read. If the query requests no further
-    measure, these sums are already the result.
+    For the others, at most the measure that decides the order is read.
     """
     whole = replace(query, granularity=TOTAL)
     is_decided = query.granularity == TOTAL and {query.top_by} == {*query.measures}
     top = query.top or 0
     near = set[Group]()
-    # if the deciding measure is the result, and many of the groups are shown, all groups are read at once
+    # many groups are shown and the deciding measure is the result, so all groups are read at once
     is_long = is_decided and top >= MANY and has_many_groups(query) and is_plain(query)
     if not is_long or rows.has_more_groups(whole, MANY_OF_TOP * top):
         near = largest_groups(rows, whole, time_ranges, limit)
@@ -731,7 +704,6 @@ def totals_of_largest(
 def _add_group_of_others(
     groups: Mapping[Group, T], query: CostQuery, largest: Collection[Group]
 ) -> dict[Group, T]:
-    """Return the largest groups, the unknown group, and one group of all others."""
     rest = (OTHER,) * len(query.group_by)
     kept_groups = _and_unknown(query, largest) - {rest}
     shown_totals = {group: total for group, total in groups.items() if group in kept_groups}
@@ -747,8 +719,8 @@ def _and_unknown(query: CostQuery, largest: Collection[Group]) -> frozenset[Grou
 
 
 def _choose_largest(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
-    # Three groups would take the place of a unit of work: the calls without a unit, those of unlisted units, and a unit
-    # whose calls were all corrected.
+    # These would take a unit's place: calls without a unit, unlisted units, and a unit whose calls were all
+    # corrected.
     place = query.unit_place
     named = {
         group: total

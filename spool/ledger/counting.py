@@ -1,8 +1,8 @@
 """
-Changes of sums: add records, sum up days, delete old hours, and empty periods so that they are counted again.
+Changes of sums: add records, sum up days, delete old hours, and empty periods to count them again.
 
-Hours and days are stored side by side. A finished day is summed up, so that a query for a year does not read
-each hour. Old hours are deleted, and only the sum of their day stays.
+A finished day is summed up next to its hours, so that a query for a year does not read each hour. Later its
+hours are deleted.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from spool.ledger.tag_lists import TAGGED, apply_newest_from, store_list
 from spool.ledger.work import UNITS, Units, WorkLimits
 
 WIDTHS = (HOUR_S, DAY_S)
-# Dimensions that are dropped if a period has too many sums: first OWNERS and the tags, then WORK.
+# Dropped in periods with too many sums: first OWNERS and the tags, then WORK.
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
-CHANGED_BY = "changed_by"  # key in the state: mark of the process that made the last change
-# key in the state: mark of the billing connections' rows, because their tags are dimensions
+CHANGED_BY = "changed_by"  # state key: mark of the process that made the last change
+# state key: mark of the billing connections' rows, because their tags are dimensions
 ROW_TAGS = "row_tags"
-EVERY, EVERY_BILLED = "changed", "billed"  # keys in the state: marks of changes that may affect any month
-RECALCULATED = "recalculated"  # key in the state: mark of the stored recalculations, 0 without any
-MAX_TEXT = 256  # maximum characters of a dimension's value
-MOST_NUMBERS = 100_000  # maximum number of dimension numbers that are kept in memory
-# Maximum number of nearly full periods whose sets of dimensions are in memory: as a set of hashes, and as an
-# array. Reading one from the database takes 70 times as long as making a set of an array.
+EVERY, EVERY_BILLED = "changed", "billed"  # state keys: marks of changes that may affect any month
+RECALCULATED = "recalculated"  # state key: mark of the stored recalculations, 0 without any
+MAX_TEXT = 256  # characters of a dimension's value
+MOST_NUMBERS = 100_000  # dimension numbers in memory
+# Nearly full periods whose sets of dimensions are in memory, as a set of hashes and as an array. Reading one
+# from the database takes 70 times as long as making a set of an array.
 MOST_PRESENT, MOST_PACKED = 16, 512
-MOST_PERIODS = 10_000  # maximum number of periods for which an upper bound on their sums is kept in memory
+MOST_PERIODS = 10_000  # periods with a known upper bound on their sums
 
 _NO_METERS: Mapping[DimensionValues, MeterSums] = {}
 _NO_WORK: Mapping[DimensionValues, Mapping[Units, Measures]] = {}
 
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
-    """Return the state without the marks of changes. `reach` begins at 1, and every other value at 0."""
+    """Return the state without the marks of changes, with defaults."""
     values = {
         "reach": 1,
         "rebuilding": 0,
@@ -61,9 +61,8 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
         "damaged": 0,
         "absurd": 0,
         "whole": 0,
-        # Missed numbers that were not searched in the log yet: the first one and the end. `settled` counts
-        # missed numbers that were searched and have no record. Then the last comparison with the log: when it
-        # ran, and the number of periods that differed.
+        # Missed numbers that were not searched in the log yet. `settled`: searched numbers without a record.
+        # Then the last comparison with the log and the number of periods that differed.
         "missed_first": 0,
         "missed_end": 0,
         "settled": 0,
@@ -79,10 +78,7 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
 
 
 def new_marks(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dict[str, int]:
-    """
-    Return new marks for the months of the sums that begin at `starts`. Without `starts`, return the mark of a
-    change in any month.
-    """
+    """Return marks for the months of `starts`, or without them the mark of a change in any month."""
     if starts is None:
         return {every: new_mark()}
     names = {mark_name(datetime.fromtimestamp(start, UTC), every) for start in starts}
@@ -91,31 +87,30 @@ def new_marks(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dic
 
 def mark_name(at: datetime, every: str = EVERY) -> str:
     """
-    Return the name of the mark for a moment in UTC: the mark of its month.
+    Return the name of the mark for a moment in UTC.
 
-    The first day of a month has a separate mark. In time zones behind UTC, that day belongs partly to
-    the month before.
+    The first day of a month has its own, because it belongs partly to the month before in time zones behind
+    UTC.
     """
     return f"{every} {at:%Y-%m-01}" if at.day == 1 else f"{every} {at:%Y-%m}"
 
 
 def whole_since(arrival: float) -> int:
     """
-    Return the first hour to which no record that arrived before `arrival` can belong. Clocks that are ahead
-    of this one by 2 hours or more are not believed.
+    Return the first hour without records that arrived before `arrival`. Clocks ahead of this one by 2 hours
+    or more are not believed.
     """
     return int(arrival) // HOUR_S * HOUR_S + AHEAD_S
 
 
 class Placement:
     """
-    Assigns numbers to sets of dimensions, and limits how many a period has.
+    Numbers of sets of dimensions, and the limit of how many a period has.
 
-    Beyond `max_rows`, a new combination in a period first loses its owner, then the model and similar
-    dimensions. It is added to a row of `(other)`, so that every total stays right.
+    Beyond `max_rows`, a new combination first loses its owner, then the model and similar dimensions. It is
+    added to a row of `(other)`, so every total stays right.
 
-    The object remembers numbers in memory. After a failed transaction, call `forget`. `begin_transaction`
-    forgets them if another process changed the rows.
+    Numbers are kept in memory. After a failed transaction, call `forget`.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -123,18 +118,17 @@ class Placement:
         self._max_without_owners = max_rows * 11 // 10
         self._mark = new_mark()
         self._numbers: dict[DimensionValues, int] = {}
-        # Hashes of the sets of dimensions in the periods that are nearly full. If two sets ever have the same
-        # hash, one of them may lose its owner too early or exceed the limit; the sums stay right.
+        # Hashes of the sets in nearly full periods. If two are equal, one set may lose its owner too early or
+        # exceed the limit; the sums stay right.
         self._present: OrderedDict[tuple[int, int], set[int]] = OrderedDict()
-        self._packed: OrderedDict[tuple[int, int], array[int]] = OrderedDict()  # of periods not in `_present`
-        self._most: dict[tuple[int, int], int] = {}  # upper bound on the number of sums in other periods
+        self._packed: OrderedDict[tuple[int, int], array[int]] = OrderedDict()  # not in `_present`
+        self._most: dict[tuple[int, int], int] = {}  # upper bound of sums in other periods
 
     def begin_transaction(self, rows: LedgerRows) -> None:
         """
-        Begin a transaction. If the last stored change was not made by this object, forget the numbers in memory.
+        Forget the numbers in memory unless this object stored the last change.
 
-        Either another process made that change, or the database lost the last change of this object. In both
-        cases, numbers that this object remembers may be invalid.
+        Otherwise another process changed the rows, or the database lost this object's change.
         """
         if rows.state_values().get(CHANGED_BY) != self._mark:
             self.forget()
@@ -150,7 +144,6 @@ class Placement:
     def numbers(
         self, rows: LedgerRows, width: int, start: int, dimensions: Iterable[DimensionValues]
     ) -> Sequence[int]:
-        """Return the numbers under which these sets of dimensions are summed in a period."""
         placed = [stored_dimensions(values) for values in dimensions]
         present = self._present_in(rows, (width, start), len(placed))
         if present is not None:
@@ -158,7 +151,6 @@ class Placement:
         return self._assign_numbers(rows, placed)
 
     def _place_dimensions(self, values: DimensionValues, present: set[int]) -> DimensionValues:
-        """Return the dimensions under which a set of dimensions is summed."""
         for limit, reduced in ((self._max_rows, without_owners), (self._max_without_owners, without_work)):
             mark = hash(values)
             if mark in present:
@@ -166,7 +158,7 @@ class Placement:
             if len(present) < limit:
                 break
             values = reduced(values)
-        # few combinations remain after the last step, so it has no limit
+        # few combinations remain, so there is no limit
         present.add(hash(values))
         return values
 
@@ -181,8 +173,7 @@ class Placement:
 
     def _present_in(self, rows: LedgerRows, span: tuple[int, int], count: int) -> set[int] | None:
         """
-        Return the hashes of the sets of dimensions in a period, or None if the period is below the limit even
-        after `count` more.
+        Return the hashes of a period's sets of dimensions, or None if `count` more stay below the limit.
         """
         present = self._present.get(span)
         if present is not None:
@@ -213,37 +204,33 @@ class Placement:
 
 
 def stored_dimensions(dimensions: DimensionValues) -> DimensionValues:
-    """Return dimensions as they are stored: texts cut to the maximum length, without lone surrogates."""
+    """Cut texts to the maximum length and replace lone surrogates."""
     *texts, _, region, sender = dimensions
     text = "".join(texts) + region + sender
     if len(text) <= MAX_TEXT and text.isascii():
         return dimensions
     whole = Dimensions(*map(stored_value, dimensions))
-    # no further cut, because the values have been cut and the text must stay valid JSON
+    # already cut, and must stay valid JSON
     return whole._replace(tags=_replace_surrogates(Dimensions._make(dimensions).tags))
 
 
 def stored_value(value: Any) -> Any:
-    """Return one dimension value as it is stored."""
     return _replace_surrogates(value[:MAX_TEXT]) if isinstance(value, str) else value
 
 
 def _replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which cannot be stored."""
     if text.isascii():
         return text
     return text.encode("utf-8", "replace").decode()
 
 
 def without_owners(values: DimensionValues) -> DimensionValues:
-    """Return dimensions without OWNERS and tags."""
     kind, source, provider, model, asked, team, _, _, _, _, status, cost, mode, size, region, sender = values
     owners = (OTHER, OTHER, OTHER, "")
     return (kind, source, provider, model, asked, team, *owners, status, cost, mode, size, region, sender)
 
 
 def without_work(values: DimensionValues) -> DimensionValues:
-    """Return dimensions without OWNERS, tags and WORK."""
     kind, _, _, _, _, _, user, device, api_key, tags, status, cost, mode, size, _, _ = without_owners(values)
     work = (OTHER, OTHER, OTHER, OTHER, OTHER)
     return (kind, *work, user, device, api_key, tags, status, cost, mode, size, OTHER, OTHER)
@@ -251,10 +238,7 @@ def without_work(values: DimensionValues) -> DimensionValues:
 
 @dataclass(frozen=True, slots=True)
 class MissedNumbers:
-    """
-    Record numbers without a record: their number, the first number, and the end. Hours before `whole` may
-    lack calls because of them.
-    """
+    """Record numbers without a record. Hours before `whole` may lack calls because of them."""
 
     count: int = 0
     first: int = 0
@@ -263,7 +247,7 @@ class MissedNumbers:
 
 
 def note_charges(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
-    """Note that amounts in other currencies exist. Until then, queries skip the read of such amounts."""
+    """Until there are other currencies, queries skip their read."""
     if any(name.startswith("charge.") for amounts in meters for name in amounts):
         rows.set_state(charged=1)
 
@@ -279,11 +263,11 @@ def add(
     tags: TagList | None,
 ) -> int:
     """
-    Add the sums of the numbers from `first` until before `reach`, and store `reach`, in one transaction.
-    Return the stored reach. `tags` is the list by which the sums were counted, if it is new.
+    Add the sums of the numbers from `first` until before `reach` in one transaction. Return the stored reach.
+    `tags` is the list by which they were counted, if new.
 
-    Does nothing unless the stored reach is `first`, because the rows may have been lost and restarted since the
-    records were read. If `reach` then covered numbers that were never added, they would be left out forever.
+    Does nothing unless the stored reach is `first`: the rows may have been lost and restarted since the read,
+    and numbers below `reach` that were never added would be left out forever.
     """
     state = state_of(rows)
     if state["reach"] != first:
@@ -328,7 +312,7 @@ def add(
         [(*smallest_period(hour, state["hourly"]), first) for hour, first in sums.first.items()]
     )
     rows.set_state(reach=reach)
-    # the missed, damaged and implausible numbers that a rebuild reads again have been counted before
+    # a rebuild reads again what was counted as missed, damaged or implausible
     if state["rebuilding"]:
         if reach >= state["rebuilding"]:
             rows.freeze_periods(below=0)
@@ -349,14 +333,12 @@ def add(
 def work_sums(
     sums: HourlySums, hour: int, start: int, number_of: Mapping[DimensionValues, int]
 ) -> Iterator[WorkSum]:
-    """Yield the sums of the units of work of an hour, under the numbers of their dimensions."""
     for values, rows in sums.work.get(hour, _NO_WORK).items():
         for units, measures in rows.items():
             yield start, units, number_of[values], measures
 
 
 def _hours_by_start(sums: HourlySums, state: Mapping[str, int], width: int) -> Mapping[int, Sequence[int]]:
-    """Return the hours of the sums, in order, by the periods of a width that are stored and contain them."""
     hours_by_start: dict[int, list[int]] = {}
     for hour in sorted(sums.hours):
         if hour >= state["hourly"] if width == HOUR_S else hour < state["daily"]:
@@ -365,23 +347,20 @@ def _hours_by_start(sums: HourlySums, state: Mapping[str, int], width: int) -> M
 
 
 def add_measures(parts: Sequence[Measures]) -> Measures:
-    """Add up the measures of several rows."""
     return parts[0] if len(parts) == 1 else list(map(sum, zip(*parts, strict=True)))
 
 
 def smallest_period(hour: int, hourly: int) -> tuple[int, int]:
-    """Return width and start of the smallest stored period that contains an hour."""
     width = HOUR_S if hour >= hourly else DAY_S
     return width, hour // width * width
 
 
 def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
     """
-    Lower the reach after the log was replaced, because the new log assigns the same numbers to other records.
-    Return the reach.
+    Lower the reach after the log was replaced, because the new log reuses the numbers. Return it.
 
-    Existing sums stay, because their records cannot be counted again. Does nothing unless the reach is
-    `seen`, as in `add`.
+    Sums stay, because their records cannot be counted again. Does nothing unless the reach is `seen`, as in
+    `add`.
     """
     state = state_of(rows)
     if state["reach"] != seen:
@@ -398,7 +377,7 @@ def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
 
 
 def lower_missed(rows: LedgerRows, *, to: int) -> None:
-    """Note that the records of some missed numbers have been counted after all."""
+    """Note that some missed numbers have been counted after all."""
     state = state_of(rows)
     missed = max(0, min(state["missed"], to))
     rows.set_state(missed=missed, settled=min(state["settled"], missed))
@@ -408,11 +387,10 @@ def lower_missed(rows: LedgerRows, *, to: int) -> None:
 
 def begin_rebuild(rows: LedgerRows, oldest: int, tags: tuple[str, ...]) -> tuple[int, int, int]:
     """
-    Start a rebuild. Empty every period whose records are all stored (numbers from `oldest` on), and freeze
-    all other periods. The hours after the last frozen period are counted by `tags`.
+    Empty every period whose records are all stored (from `oldest` on), and freeze all others. Hours after the
+    last frozen period are counted by `tags`.
 
-    Returns the number of emptied periods, the number of frozen periods, and the end of the last frozen one
-    (0 if none).
+    Return the numbers of emptied and of frozen periods, and the end of the last frozen one or 0.
     """
     state = state_of(rows)
     drop_days_with_hours(rows)
@@ -422,24 +400,24 @@ def begin_rebuild(rows: LedgerRows, oldest: int, tags: tuple[str, ...]) -> tuple
     frozen = rows.frozen_periods()
     border = max((start + width for width, start in frozen), default=0)
     if oldest < state["reach"]:
-        # Numbers that are read again are no longer missed. Deleted numbers stay missed.
+        # Numbers to read again are not missed. Deleted numbers stay missed.
         rows.set_state(reach=oldest, rebuilding=state["reach"])
         store_list(rows, TagList(oldest, border, tags))
         lower_missed(rows, to=oldest - 1)
-    else:  # no counted record is stored any more, so there is nothing to rebuild
+    else:  # no counted record is stored
         rows.freeze_periods(below=0)
     return emptied, len(frozen), border
 
 
 def drop_days_with_hours(rows: LedgerRows) -> None:
-    """Delete the daily sums whose hours are still stored, because these hours are about to change."""
+    """Delete daily sums whose stored hours are about to change."""
     hourly = state_of(rows)["hourly"]
     rows.drop_days(hourly)
     rows.set_state(daily=hourly)
 
 
 def sum_up(rows: LedgerRows, before: int) -> bool:
-    """Sum up the next day that ended at or before `before`. Return False if there is no such day."""
+    """Sum up the next day that ended at or before `before`. Return False if there is none."""
     oldest = rows.first_start_since(HOUR_S, state_of(rows)["daily"])
     if oldest is None:
         return False
@@ -453,10 +431,10 @@ def sum_up(rows: LedgerRows, before: int) -> bool:
 
 def drop_hours(rows: LedgerRows, before: int) -> int | None:
     """
-    Delete the hours of the next day before `before`, a midnight. Return the number of deleted sums.
+    Delete the hours of the next day before `before`, a midnight. Return the number of deleted sums, or None
+    without such a day.
 
-    Returns None if there is no such day. Each call handles one day, so that a ledger that was idle for weeks
-    does not need one long transaction.
+    One day a call, so that a ledger that was idle for weeks needs no long transaction.
     """
     state = state_of(rows)
     before = min(before, state["daily"])
@@ -470,17 +448,17 @@ def drop_hours(rows: LedgerRows, before: int) -> int | None:
     return gone
 
 
-# -- units of work that are no longer listed -----------------------------------------------------------------
+# -- units of work that are no longer listed -------------------------------------------------------------
 
 
-# An unlisted unit without calls for its retention and this time is forgotten. A query by unit covers at most 92 days,
-# so it never shows new calls of the unit next to unlisted ones.
+# An unlisted unit is forgotten after its retention and this time without calls. Queries by unit cover at most
+# 92 days, so none shows its new calls next to unlisted ones.
 FORGET_S = 93 * DAY_S
-IDLE_S = 48 * HOUR_S  # units without calls for this time are unlisted before others
+IDLE_S = 48 * HOUR_S  # such units are unlisted first
 
 
 def months_to_check(now: int) -> Sequence[tuple[int, int]]:
-    """Return the start and end of last month and of this month, in epoch seconds."""
+    """Return start and end of last month and of this month, in epoch seconds."""
     this_month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     last_month = (this_month - timedelta(days=1)).replace(day=1)
     next_month = (this_month + timedelta(days=40)).replace(day=1)
@@ -492,11 +470,11 @@ def units_beyond(
     rows: LedgerRows, most: int, now: int, month: tuple[int, int]
 ) -> Sequence[tuple[str, Sequence[int]]]:
     """
-    Return the units of work to unlist, by kind. If more than `most` units of a kind are listed in a month of
-    `months_to_check`, nine tenths of the limit are left.
+    Return the units of work to unlist, by kind. Beyond `most` in a month of `months_to_check`, nine tenths of
+    the limit stay.
 
-    Units that are idle go first, and the cheapest of them. The dearest half of the limit always stays, so a sender of
-    many names cannot hide the units that cost most. The costs of both months decide.
+    Idle units go first, and the cheapest of them. The dearest half of the limit always stays, so a sender of
+    many names cannot hide what costs most. The costs of both months decide.
     """
     [(begin, _), (_, end)] = months_to_check(now)
     chosen = []
@@ -509,7 +487,7 @@ def units_beyond(
 
 
 def expire_units(rows: LedgerRows, limits: WorkLimits, now: int) -> None:
-    """Unlist the units whose retention is over, and forget those that were unlisted long ago."""
+    """Unlist units after their retention, and forget those unlisted long ago."""
     for name, unit in UNITS.items():
         before = int(now - limits.listed_s(unit))
         rows.expire_work(name, before)

@@ -1,8 +1,8 @@
 """
 Costs of groups of at least so many people, for people who may not see persons (`privacy.min_group`).
 
-A finished part of a month is cut once into cells, and each cell has the calls of enough people. Every answer is a sum
-of whole cells. So no filter, no group, no range and no difference of two answers has the figures of fewer people. Pure.
+A finished part of a month is cut once into cells with enough people each. Every answer is a sum of whole
+cells. So no filter, group, range or difference of answers shows the figures of fewer people. Pure.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from spool.ledger.queries import CostRow
 SPLIT_BY = ("team", "provider", "model", "source")  # in this order
 FIRST_DAYS = (1, 8, 15, 22)  # of the parts of a month, in UTC
 COUNTS = ("calls", "input_tokens", "output_tokens")
-GRACE = timedelta(days=2)  # time after a part for late reports; later calls are in no cell
+GRACE = timedelta(days=2)  # for late reports; later calls are in no cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCell:
-    """Figures of enough people. `names` are the values of SPLIT_BY, None for unknown, and `fewer` for joined values."""
+    """Figures of enough people. `names`: values of SPLIT_BY, None for unknown, `fewer` for joined values."""
 
     names: tuple[str | None, ...]
     cost: str
@@ -30,18 +30,17 @@ class GroupCell:
 
 
 def fewer(people: int) -> str:
-    """Return the value for values that have too few people each."""
+    """Name the joined values that have too few people each."""
     return f"(fewer than {people} people)"
 
 
 def part_of(when: datetime) -> datetime:
-    """Return the start of the part that contains a time."""
     day = max(day for day in FIRST_DAYS if day <= when.day)
     return datetime(when.year, when.month, day, tzinfo=UTC)
 
 
 def ends_of_finished_parts(start: datetime, now: datetime) -> Iterator[datetime]:
-    """Yield the ends of the parts after a start that were over GRACE ago."""
+    """Yield the ends of the parts that were over GRACE ago."""
     end = _next_part(start)
     while end + GRACE <= now:
         yield end
@@ -57,8 +56,8 @@ def _next_part(start: datetime) -> datetime:
 
 def cells(rows: Sequence[CostRow], people: int, label: str) -> Sequence[GroupCell]:
     """
-    Cut rows into cells of at least `people` people. Rows are grouped by SPLIT_BY and the user. Return no cell if all
-    rows together have fewer people. An unknown user counts as one person, and so do the users of a joint sum.
+    Cut rows by SPLIT_BY into cells of at least `people` people, or none if all together have fewer. An
+    unknown user counts as one person, and so do the users of a joint sum.
     """
     if len(_people(rows)) < people:
         return ()
@@ -81,7 +80,7 @@ def _split(
 def _joined(
     values: Mapping[str | None, list[CostRow]], people: int, label: str
 ) -> Mapping[str | None, list[CostRow]]:
-    """Return the values, with those of too few people as one. If these are too few, the smallest other value joins."""
+    """Join values with too few people. If even these are too few, the smallest other value joins."""
     people_of = {name: _people(rows) for name, rows in values.items()}
     joined: list[CostRow] = []
     joined_people: set[str | None] = set()

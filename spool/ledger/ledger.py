@@ -1,4 +1,4 @@
-"""The totals (ledger): reads the log, stores sums in an engine's rows, and returns costs."""
+"""The totals (ledger): reads the log, stores sums, and returns costs."""
 
 from __future__ import annotations
 
@@ -64,30 +64,28 @@ if TYPE_CHECKING:
     from spool.ledger.usages import Usages
 
 T = TypeVar("T")
-CHUNK = 8192  # record numbers per transaction, which takes a quarter of a second under full load
+CHUNK = 8192  # record numbers per transaction, a quarter of a second under full load
 STEP = 512  # record numbers per read
-PACKED_STEP = 4096  # record numbers per read if records stay packed
-# pause between transactions, so that an idle ledger writes to disk once a second, not once per commit
+PACKED_STEP = 4096  # if records stay packed
+# between transactions, so that an idle ledger writes once a second, not once per commit
 PAUSE_S = 1.0
 RETRY_S = 10.0
-# Pause after a run, as a multiple of the run's duration, and its maximum in seconds. Each run adds a flush
-# that delays commits.
+# Pause after a run, as a multiple of its duration, and at most in seconds. Each run's flush delays commits.
 REST, MOST_REST_S = 8.0, 0.03
-# Number of attempts, and the pause between them in seconds, to read records that other processes are
-# about to close.
+# Attempts, and seconds between them, to read records that other processes are about to close.
 TRIES, RETRY_CLOSED_S = 5, 0.05
-# seconds after the end of a day until it is summed up; most late records have arrived by then
+# after the end of a day, when most late records have arrived
 LATE_S = 6 * HOUR_S
-ROLL_REST = 4  # pause between rollups, as a multiple of the time that the last rollup took
-ROLL_WAIT_S = 30.0  # seconds until the next check if no rollup is missing
-# age in seconds at which hourly sums are deleted, so that only the sum of the day stays
+ROLL_REST = 4  # pause, as a multiple of the last rollup's duration
+ROLL_WAIT_S = 30.0  # until the next check if none is missing
+# after that, only the sum of the day stays
 HOURS_KEPT_S = 62 * DAY_S
-MOST_VALUES = 1000  # maximum number of values returned for one dimension
-# units of work that are unlisted in one transaction, which takes a few tenths of a second
+MOST_VALUES = 1000  # per dimension
+# per transaction, which takes a few tenths of a second
 MOST_UNLISTED = 5000
-_PERSON = "(person)"  # name of an internal derived dimension, which no query can use
-_YES = "yes"  # value of a derived dimension that filters by both names of a person
-MAX_ROWS = 5000  # maximum sets of dimensions in one period; calls beyond it are added to "(other)"
+_PERSON = "(person)"  # internal derived dimension, which no query can use
+_YES = "yes"  # value of one that filters by both names of a person
+MAX_ROWS = 5000  # sets of dimensions in one period; further calls are added to "(other)"
 
 _log = logging.getLogger(__name__)
 
@@ -95,26 +93,23 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState:
     """
-    How far the sums reach, and the numbers that could not be counted: records that were deleted before,
-    damaged, or implausibly large.
+    How far the sums reach, and how many records were not counted: deleted, damaged, or implausibly large.
     """
 
-    reach: int  # number of the next record to count
-    rebuilding: int  # 0, or the number at which a running rebuild ends
+    reach: int  # next record to count
+    rebuilding: int  # 0, or where a running rebuild ends
     missed: int
     damaged: int
     absurd: int
-    rows: int  # number of stored sums, 0 if `state` was called without counting them
-    # start of the hourly sums, because older sums are stored by day; None if all hours are stored
+    rows: int  # stored sums, 0 if they were not counted
+    # older sums are stored by day; None if all hours are stored
     hourly_since: datetime | None
-    whole_since: datetime | None  # hours before this time may lack the missed records; None if none is missed
+    whole_since: datetime | None  # hours before may lack missed records; None if none is missed
 
 
 @dataclass(slots=True, kw_only=True)
 class TagValues:
-    """
-    A tag that costs can be grouped by, with its values in calls and its values in rows of billing connections.
-    """
+    """A tag to group costs by, with its values in calls and in billing rows."""
 
     name: str
     values: list[str] = field(default_factory=list)
@@ -132,8 +127,8 @@ class Soundness:
     """
     State of the comparison with the log.
 
-    `missed` counts the numbers that were left out; for `looked_for` of them, the log is known to have no
-    record. `differing` counts the hours and days that did not match the log in the last comparison.
+    The log has no record for `looked_for` of the `missed` numbers. `differing`: hours and days that did not
+    match in the last comparison.
     """
 
     missed: int
@@ -143,15 +138,15 @@ class Soundness:
 
     @property
     def is_sound(self) -> bool:
-        """Return True if nothing is in doubt. Records that were deleted stay missed, and are no doubt."""
+        """Return True if nothing is in doubt. Deleted records stay missed, and are no doubt."""
         return self.missed == self.looked_for and not self.differing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
     """
-    Result of starting a rebuild. `periods` are counted again. `kept` periods stay, because some of their
-    records are deleted. `border` is the end of the last of the kept periods.
+    Result of starting a rebuild. `kept` periods, the last of them until `border`, stay because some of their
+    records are deleted.
     """
 
     periods: int
@@ -161,7 +156,7 @@ class Rebuilt:
 
 
 class Ledger:
-    """The totals. Call `load`, run `follow`, then query. `tags` are the tags that costs can be grouped by."""
+    """The totals. Call `load`, run `follow`, then query. `tags` are those to group costs by."""
 
     def __init__(
         self,
@@ -175,38 +170,34 @@ class Ledger:
         work: WorkLimits = WORK_LIMITS,
     ) -> None:
         self.tags = tuple(tags)
-        self.stored_tags = (*self.tags, USER_EMAIL)  # tags in the dimensions of stored sums
+        self.stored_tags = (*self.tags, USER_EMAIL)
         self._store = store
         self._clock = clock
         self._placement = Placement(max_rows)
-        self.rates: Rates | None = None  # exchange rates for amounts in other currencies
+        self.rates: Rates | None = None
         self.books = RecalculationBooks()
         self._recalculated = Recalculations()
         self._tag_lists = TagLists()
-        self.digests = Digests(b"")  # replaced by those of the installation when its storage is opened
-        self.people: People | None = None  # finds the known names of people in filter values
-        self._person: tuple[Mapping[str, str], Derived] | None = (
-            None  # links, and the dimension made from them
-        )
-        self.shows_layers = False  # whether people with restricted access see LAYERS of billed costs
+        self.digests = Digests(b"")  # replaced when the storage is opened
+        self.people: People | None = None  # known names of people in filters
+        self._person: tuple[Mapping[str, str], Derived] | None = None  # links, and their dimension
+        self.shows_layers = False  # whether restricted people see LAYERS of billed costs
         self._derived: DerivedDimensions = {}
         self._chunk = chunk
         self._packed = packed
         self._turn = asyncio.Lock()
         self._reach = 1
-        # whether all closed records were counted since the ledger was loaded or restarted
+        # whether all closed records were counted since the load or a restart
         self._is_caught_up = False
         self._work = work
         self._has_made_rollup = False
-        self._unchecked_work = (
-            work.ids_per_month
-        )  # sums of units that were added since their number was checked
-        self._not_before = 0.0  # monotonic time until which a party with heavy use pauses
-        # tags of billing rows, with the mark of the rows from which they were read
+        self._unchecked_work = work.ids_per_month  # sums of units since their number was checked
+        self._not_before = 0.0  # monotonic time until which a heavy user pauses
+        # tags of billing rows, with the rows' mark
         self._row_tags: tuple[int | None, Sequence[str]] = (None, ())
 
     async def load(self) -> Ledger:
-        """Read the stored reach and return the ledger. If that fails, close the store."""
+        """Read the stored reach. If that fails, close the store."""
         try:
             self._reach = (await self._read_state())["reach"]
         except BaseException:
@@ -216,25 +207,23 @@ class Ledger:
 
     @property
     def is_shared(self) -> bool:
-        """Return True if several processes share the totals. Only one of them counts at a time."""
+        """Whether several processes share the totals. Only one of them counts at a time."""
         return self._store.shares_log
 
     def needs(self, topic: str) -> int | None:
-        """
-        Return the lowest number of a topic whose record the ledger still needs (see spool.log.retention).
-        """
+        """Return the lowest number that the ledger still needs (see spool.log.retention)."""
         return self._reach if topic == AI_TELEMETRY else None
 
     async def follow(self, log: ReadableLog) -> None:
-        """Count closed records until cancelled. While the disk is full, counting is retried."""
+        """Count closed records until cancelled, also after a full disk."""
         async for _ in log.changes(AI_TELEMETRY):
-            # failed attempts are repeated even if no further commit arrives
+            # repeat failed attempts even without a further commit
             while not await self._has_counted(log):
                 pass
             await asyncio.sleep(PAUSE_S)
 
     async def _has_counted(self, log: ReadableLog) -> bool:
-        """Count closed records. After a failure, pause and return False."""
+        """Return False after a failure and a pause."""
         try:
             await self.catch_up(log)
             await self.tidy()
@@ -252,7 +241,7 @@ class Ledger:
         """Track how far other processes have counted, until cancelled."""
         async for _ in log.changes(AI_TELEMETRY):
             is_behind = True
-            while is_behind:  # other processes count further even while the log is idle
+            while is_behind:  # others count further even while the log is idle
                 try:
                     is_behind = await self._refresh_reach(log)
                 except SpoolUnavailable as error:
@@ -261,7 +250,7 @@ class Ledger:
                 await asyncio.sleep(PAUSE_S)
 
     async def _refresh_reach(self, log: ReadableLog) -> bool:
-        """Read the state again. Return True if there are records that no process has counted yet."""
+        """Return whether there are records that no process has counted yet."""
         async with self._turn:
             self._reach = (await self._read_state())["reach"]
             is_behind = self._reach < log.closed_below(AI_TELEMETRY)
@@ -272,14 +261,14 @@ class Ledger:
         """
         Count every record that is closed when this call gets its turn. Return the reach.
 
-        Records that close later are left for the next call, because under constant load the turn would never
-        end. If this caller has used far more than another active one, it pauses before its next call.
+        Records that close later wait, because under constant load the turn would never end. A caller that
+        used far more than another active one pauses before its next call.
         """
         await self._yield_to_lighter_work()
         async with self._turn:
             if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
-                # If one database holds the sums and the log, both have the same age, so another process has
-                # counted further. If they are separate files, the log was lost or restored.
+                # Sums and log in one database have the same age, so another process has counted further. If
+                # they are separate files, the log was lost or restored.
                 if self.is_shared:
                     self._reach = (await self._read_state())["reach"]
                 else:
@@ -288,7 +277,7 @@ class Ledger:
             while self._reach < (below := min(limit, log.closed_below(AI_TELEMETRY))):
                 try:
                     await self._count_records(log, below)
-                except NotClosed:  # the watermark has fallen, so `below` must be read again
+                except NotClosed:  # the watermark has fallen
                     if (tries := tries + 1) == TRIES:
                         raise
                     await asyncio.sleep(RETRY_CLOSED_S)
@@ -315,7 +304,7 @@ class Ledger:
     async def _count_records(self, log: ReadableLog, below: int) -> None:
         first = self._reach
         seen = state, frozen = await self._read(lambda rows: (state_of(rows), rows.frozen_periods()))
-        if state["reach"] != first:  # another process has counted these records or restarted the count
+        if state["reach"] != first:  # another process counted or restarted
             self._reach = state["reach"]
             return
         rebuilding = state["rebuilding"]
@@ -341,8 +330,7 @@ class Ledger:
         try:
             count, gaps, oldest = await self._add_up(log, sums, first, last, packed)
         except NativeFault:
-            # The sums may contain a part of these records, so discard them. The next attempt works without
-            # the module if needed.
+            # The sums may have a part of these records. The next attempt works without the module if needed.
             return
         missed = MissedNumbers()
         if gaps:
@@ -360,7 +348,7 @@ class Ledger:
             if (
                 state_of(rows),
                 rows.frozen_periods(),
-            ) != seen:  # the count was restarted meanwhile, so the records that were read may be outdated
+            ) != seen:  # the count was restarted, so the read records may be outdated
                 return state_of(rows)["reach"]
             return counting.add(
                 rows, sums, self._placement, first=first, reach=last + 1, missed=missed, tags=new_list
@@ -372,13 +360,11 @@ class Ledger:
         self._unchecked_work += sum(len(units) for hours in sums.work.values() for units in hours.values())
 
     async def _recalculations(self, state: Mapping[str, int]) -> Recalculations:
-        """Return the recalculations that are stored in a state."""
         if state[counting.RECALCULATED] != self._recalculated.mark:
             self._recalculated = await self._read(self.books.recalculations)
         return self._recalculated
 
     async def _stored_lists(self, state: Mapping[str, int]) -> TagLists:
-        """Return the lists of tags that are stored in a state."""
         if state[TAGGED] != self._tag_lists.mark:
             self._tag_lists = await self._read(read_lists)
         return self._tag_lists
@@ -386,13 +372,10 @@ class Ledger:
     async def _add_up(
         self, log: ReadableLog, sums: HourlySums, first: int, last: int, packed: Native | None
     ) -> tuple[int, list[tuple[int, int]], Entry | None]:
-        """
-        Add the records of these numbers to the sums. Return the number of records, the gaps between them, and
-        the first entry.
-        """
+        """Return the number of added records, the gaps between them, and the first entry."""
         adding = None
         if packed is not None:
-            from spool.packed.sums import PackedSums  # imported only if the compiled module is used
+            from spool.packed.sums import PackedSums  # only for the compiled module
 
             adding = PackedSums(packed, sums)
         step = STEP if packed is None else PACKED_STEP
@@ -418,21 +401,15 @@ class Ledger:
         return count, gaps, oldest
 
     async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
-        """
-        Return the arrival time of the oldest stored entry, which is `read` if given. Missed records
-        arrived before it.
-        """
+        """Missed records arrived before that time."""
         if read is None:
             oldest = await _lowest_number(log)
-            # if the log is empty, no entry has this number yet
+            # if the log is empty, no entry has this number
             read = next(iter(await log.read(AI_TELEMETRY, oldest, oldest)), None)
         return read.committed_at if read else self._clock.now()
 
     async def roll_up(self) -> None:
-        """
-        Make missing rollups one at a time, using at most a fifth of one core. Runs until cancelled. While the
-        disk is full, it retries.
-        """
+        """Make missing rollups until cancelled, also after a full disk, with at most a fifth of one core."""
         has_made, took = False, 0.0
         while True:
             await asyncio.sleep(ROLL_REST * took if has_made else ROLL_WAIT_S)
@@ -444,20 +421,20 @@ class Ledger:
             took = time.monotonic() - begun
 
     async def make_rollup(self) -> bool:
-        """Make the newest missing rollup. Return False if none is missing, or while a rebuild runs."""
-        from spool.ledger.days import rollups  # imported when the first rollup is made
+        """Return False if none is missing, or while a rebuild runs."""
+        from spool.ledger.days import rollups
 
         async with self._turn:
             state = await self._read(state_of)
             if state["rebuilding"]:
                 return False
             now = int(settled_now(self._clock))
-            # after a rollup, another one is usually missing, so only the write searches for it
+            # after one rollup another is usually missing, so only the write searches
             if not self._has_made_rollup and not await self._read(
                 lambda rows: rollups.next_missing_rollup(rows, state["daily"], now)
             ):
                 return False
-            # no daily sum changes here, so the dimension numbers that other processes remember stay valid
+            # no daily sum changes, so numbers that other processes remember stay valid
             self._has_made_rollup = await self._write(
                 lambda rows: rollups.make_next(rows, state_of(rows)["daily"], now)
             )
@@ -465,12 +442,11 @@ class Ledger:
 
     async def differing_rollups(self, *, at_ease: bool = False) -> int:
         """
-        Compare every rollup with its days. Unmark the rollups that differ, so that they are made again.
-        Return their number.
+        Unmark the rollups that differ from their days, so that they are made again. Return their number.
         """
         if not (places := await self._read(lambda rows: rows.marked_rollups(0, END_OF_TIME))):
             return 0
-        from spool.ledger.days import rollups  # imported only if there is a rollup
+        from spool.ledger.days import rollups
 
         wrong = []
         for rollup_place in sorted(places):
@@ -484,7 +460,7 @@ class Ledger:
             return await self._change(lambda rows: rollups.unmark_differing(rows, wrong))
 
     async def tidy(self) -> int:
-        """Sum up finished days and delete old hours. Return the number of deleted sums."""
+        """Sum up finished days. Return the number of deleted hourly sums."""
         async with self._turn:
             if (await self._read_state())["rebuilding"]:
                 return 0
@@ -495,21 +471,21 @@ class Ledger:
             removed = 0
             while (dropped := await self._change(lambda rows: counting.drop_hours(rows, old))) is not None:
                 removed += dropped
-            # cleanup follows only if hours were deleted, about once a day
+            # only if hours were deleted, about once a day
             if removed:
-                from spool.ledger.days.rollups import drop_old  # imported only where rollups are used
+                from spool.ledger.days.rollups import drop_old
 
                 self._placement.forget()
                 await self._change(lambda rows: counting.expire_units(rows, self._work, now))
-                await self._change(lambda rows: rows.drop_unused_numbers())  # those without sums
+                await self._change(lambda rows: rows.drop_unused_numbers())  # without sums
                 await self._change(lambda rows: drop_old(rows, state_of(rows)["daily"]))
         await self._unlist_beyond(now)
         return removed
 
     async def _unlist_beyond(self, now: int) -> None:
         """
-        Unlist the units of work beyond the limit. Counting and queries go on between the transactions, because a
-        transaction for all of them could take seconds.
+        Unlist units of work beyond the limit. Counting and queries go on in between, because one transaction
+        could take seconds.
         """
         if (unchecked := self._unchecked_work) <= self._work.ids_per_month // 10:
             return
@@ -526,8 +502,8 @@ class Ledger:
         self, renamed: Callable[[str], str], records: Callable[[], Awaitable[T]]
     ) -> tuple[int, T]:
         """
-        Rename people in all sums, and in the log by calling `records`. Nothing is counted meanwhile, so that no record
-        is counted under a name that it had before. Return the number of changed dimensions and the result of `records`.
+        Rename people in all sums, and in the log by `records`. Nothing is counted meanwhile under an old
+        name. Return the number of changed dimensions and the result of `records`.
         """
         async with self._turn:
             result = await records()
@@ -537,7 +513,7 @@ class Ledger:
             ), result
 
     async def devices_of(self, renamed: Callable[[str], str]) -> set[str]:
-        """Return the devices with calls of the people whom `rename` would rename."""
+        """Return the devices of the people whom `rename` would rename."""
         devices = set[str]()
 
         def look(dimensions: Dimensions) -> Dimensions:
@@ -555,10 +531,10 @@ class Ledger:
 
     async def rebuild(self, log: ReadableLog) -> Rebuilt:
         """
-        Start to count again every hour whose records are all stored. Other hours stay unchanged.
+        Start to count again every hour whose records are all stored; others stay.
 
-        Returns at once. `follow` or `catch_up` does the counting, even after restarts. Until it is done, these
-        hours show only the records that are counted so far. Raises NotAllowed while another rebuild runs.
+        Returns at once: `follow` or `catch_up` counts, even after restarts. Until then, these hours show only
+        what is counted. Raises NotAllowed while another rebuild runs.
         """
         async with self._turn:
             if (await self._read_state())["rebuilding"]:
@@ -572,15 +548,15 @@ class Ledger:
         return Rebuilt(periods=periods, kept=spans, border=_moment(border), first=first)
 
     async def use_links(self, links: UnitLinks) -> None:
-        """Count all calls under these links between units of work. Does nothing if they are in use."""
+        """Count all calls under these links between units of work, unless they are in use."""
         if (await self._read(lambda rows: rows.state_values())).get(LINKS_MARK, 0) != links.mark:
             async with self._turn:
                 await self._change(lambda rows: rows.replace_links(links))
 
     async def linked_targets(self) -> tuple[int, Collection[tuple[str, int]]] | None:
         """
-        Return the time before which pull requests and tickets expire, and those that have calls since then: kind and
-        number. None if the sums do not reach back to that time, or if they are incomplete.
+        Return when pull requests and tickets expire, and those with calls since: kind and number. None if the
+        sums do not reach back so far or are incomplete.
         """
         since = int(settled_now(self._clock) - self._work.retention_units_s)
         span = await self.known_span()
@@ -589,7 +565,6 @@ class Ledger:
         return since, await self._read(lambda rows: rows.linked_targets(since))
 
     async def has_unlisted(self) -> bool:
-        """Return True if some units of work may no longer be listed."""
         return bool(await self.unlistings())
 
     async def unlistings(self) -> int:
@@ -597,7 +572,7 @@ class Ledger:
         return (await self._read(lambda rows: rows.state_values())).get(UNLISTS, 0)
 
     async def count_work(self, since: datetime) -> dict[str, tuple[int, int]]:
-        """Return the number of units of work that are listed since a time, and of all unlisted units, by kind."""
+        """Return by kind the units of work listed since a time, and all unlisted ones."""
         start = int(since.timestamp())
 
         def count_units(rows: LedgerRows) -> dict[str, tuple[int, int]]:
@@ -609,11 +584,11 @@ class Ledger:
         return await self._read(count_units)
 
     async def is_unlisted(self, unit: str, id: int) -> bool:
-        """Return True if a unit of work is no longer listed, so that its calls cannot be found."""
+        """An unlisted unit's calls cannot be found."""
         return bool(await self._read(lambda rows: rows.unlisted_ids(unit, [id])))
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
-        """Compare the sums with the log, for all periods that both still contain. Reads the whole log."""
+        """Compare the sums with the log, for all periods that both have. Reads the whole log."""
         comparison = await compare(
             log,
             self._read,
@@ -630,9 +605,7 @@ class Ledger:
         return replace(comparison, rollups=await self.differing_rollups(at_ease=at_ease))
 
     async def comparison_is_due(self, now: float) -> bool:
-        """
-        Return True if the last comparison is old, or if a record was missed or a difference found since.
-        """
+        """Whether the last comparison is old, or a record was missed or a difference found since."""
         state = await self._read_state()
         if not self._is_caught_up or state["rebuilding"]:
             return False
@@ -641,8 +614,7 @@ class Ledger:
 
     async def replace(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool:
         """
-        Replace the sums of a period by a recount of the log. Return False if the log has changed
-        since the comparison.
+        Replace the sums of a period by a recount. Return False if the log has changed since the comparison.
         """
         state = await self._read_state()
         recalculated, lists = await self._recalculations(state), await self._stored_lists(state)
@@ -650,7 +622,7 @@ class Ledger:
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
         async with self._turn:
-            # read the state again, because another process may count between the reads
+            # another process may count between the reads
             for _ in range(TRIES):
                 reach = (await self._read_state())["reach"]
                 if reach < recount.reach or not await recount.read_until(log, reach):
@@ -660,14 +632,13 @@ class Ledger:
         return False
 
     async def sum_day_again(self, day: int) -> bool:
-        """Sum up a day again from its hours. Return False if these are no longer stored."""
+        """Return False if the hours are deleted."""
         async with self._turn:
             return await self._change(lambda rows: comparing.sum_day_again(rows, day))
 
     async def settle(
         self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
     ) -> int:
-        """Store the result of a comparison. Return the number of missed records."""
         async with self._turn:
             return await self._change(
                 lambda rows: comparing.settle(
@@ -676,11 +647,10 @@ class Ledger:
             )
 
     async def differing(self) -> int:
-        """Return the number of hours and days that differed from the log in the last comparison."""
+        """Return how many hours and days differed in the last comparison."""
         return (await self._read_state())["differing"]
 
     async def soundness(self) -> Soundness:
-        """Return which records and periods of the totals are in doubt."""
         state = await self._read_state()
         return Soundness(
             missed=state["missed"],
@@ -690,9 +660,7 @@ class Ledger:
         )
 
     async def reprice(self, pricer: Pricer, *, since: datetime) -> Repriced:
-        """
-        Estimate all calls since a time again, all or none. Raises NotKept if `since` splits a stored sum.
-        """
+        """Estimate all calls since a time again, all or none. Raises NotKept if `since` splits a sum."""
         start = since.timestamp()
 
         def reprice_and_store(rows: LedgerRows) -> Repriced:
@@ -708,14 +676,14 @@ class Ledger:
         """
         Return the exact sums of a query.
 
-        Raises ValueError for a dimension that does not exist, NotKept if a period splits a stored sum, and
-        AskedTooMuch beyond the limit that is set for the running request.
+        Raises ValueError for an unknown dimension, NotKept if a period splits a stored sum, and AskedTooMuch
+        beyond the limit of the running request.
         """
         [result] = await self.costs_of([query])
         return result
 
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
-        """Return the sums of several queries, as `costs` does. All of them show the same moment."""
+        """Return `costs` of several queries at the same moment."""
         limit, now = running_limit(), self._clock.now()
         prepared = self._prepare_queries(queries, now)
         own = {**self._derived, _PERSON: self.person}
@@ -723,7 +691,7 @@ class Ledger:
         def answer_query(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
             if all(dimension is own.get(name) for name, dimension in query.derived.items()):
                 return self._remembered.costs(rows, query, limit, self.rates, now)
-            # not cached, because the query defines a dimension of its own
+            # not cached: the query defines its own dimension
             return costs(rows, query, limit, self.rates)
 
         return await self._read(lambda rows: [answer_query(rows, query) for query in prepared])
@@ -731,13 +699,13 @@ class Ledger:
     async def lineage(
         self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
     ) -> Sequence[Lineage]:
-        """Return the runs of some sessions or runs (see `LedgerRows.lineage`)."""
+        """See `LedgerRows.lineage`."""
         asked = [self.digests.queried_digest(unit, name) for name in names] if unit in TREES else names
         return await self._read(lambda rows: rows.lineage(unit, asked, most, has_below=has_below, of=of))
 
     async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
-        """Return the groups of several queries that differ only in their times (see spool.ledger.usages)."""
-        from spool.ledger.usages import usages  # imported when times are first compared
+        """Return the groups of queries that differ only in their times (see spool.ledger.usages)."""
+        from spool.ledger.usages import usages
 
         limit = running_limit()
         prepared = self._prepare_queries(queries, self._clock.now())
@@ -745,12 +713,12 @@ class Ledger:
 
     def _prepare_queries(self, queries: Sequence[CostQuery], now: float) -> list[CostQuery]:
         """
-        Return the queries with known names of people, digests of sessions and runs, the running day of bills, and
-        derived dimensions.
+        Add known names of people, digests of sessions and runs, the running day of bills, and derived
+        dimensions.
         """
         prepared = []
         for query in queries:
-            if not query.stated_names:  # these go to files and rules, not to a page
+            if not query.stated_names:  # for files and rules, not for a page
                 note_people(query.include, query.group_by)
             if self.people is not None and (query.include or query.exclude):
                 matched = self.people.expand_filter
@@ -759,7 +727,7 @@ class Ledger:
                 digested = self.digests.filters_with_digests
                 query = replace(query, include=digested(query.include), exclude=digested(query.exclude))
             if query.arranged:
-                from spool.ledger.billed import with_running_day  # imported when bills are first queried
+                from spool.ledger.billed import with_running_day
 
                 query = with_running_day(query, now)
             self.check_people(query.used_dimensions)
@@ -771,7 +739,7 @@ class Ledger:
 
     @property
     def person(self) -> Derived | None:
-        """Return the dimension that shows linked names as one person, or None if no names are linked."""
+        """The dimension that shows linked names as one person, None without links."""
         if self.people is None or not (first := self.people.persons.first):
             return None
         if self._person is None or self._person[0] is not first:
@@ -779,7 +747,7 @@ class Ledger:
         return self._person[1]
 
     def _group_by_person(self, query: CostQuery) -> CostQuery:
-        """Return the query with one group for each person, and filters that find people by all names."""
+        """Group by person, and filter people by all their names."""
         query = _filter_by_both_names(query, str if self.people is None else self.people.shown_name)
         person = self.person
         if person is None or query.stated_names or USER not in query.group_by:
@@ -789,8 +757,8 @@ class Ledger:
 
     def check_people(self, named: Collection[str]) -> None:
         """
-        Raise Invalid if a query names sessions or runs together with people, and the settings forbid that. The device
-        of a call says who made it.
+        Raise Invalid if a query combines sessions or runs with people and the settings forbid that. The
+        device of a call says who made it.
         """
         if self._work.people or not any(name in TREES for name in named):
             return
@@ -802,45 +770,40 @@ class Ledger:
 
     @cached_property
     def _remembered(self) -> RememberedCosts:
-        from spool.ledger.days.remembered import RememberedCosts  # imported when costs are first queried
+        from spool.ledger.days.remembered import RememberedCosts
 
         return RememberedCosts()
 
     async def marks(self, since: datetime, until: datetime) -> Marks:
-        """Return the marks of a period. They differ after any process has changed a sum of the period."""
-        from spool.ledger.days.remembered import marks_of  # imported when costs are first queried
+        """Return marks that differ after any process has changed a sum of the period."""
+        from spool.ledger.days.remembered import marks_of
 
         return await self._read(lambda rows: marks_of(rows.state_values(), since, until))
 
     async def sums_of_day(
         self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[DaySum]:
-        """Return the priceable sums of the day that begins at `day` (epoch seconds), most expensive first."""
+        """Return the priceable sums of a day (epoch seconds), most expensive first."""
         return await self._read(lambda rows: sums_of_day(rows, day, most, chosen))
 
     async def sums_of_days(
         self, days: Sequence[int], *, most: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[Sequence[DaySum]]:
-        """
-        Return the sums of several days, all from the same moment. They are grouped by dimensions;
-        groups are unordered.
-        """
+        """Return the sums of several days at one moment, by dimensions, in no order."""
         return await self._read(lambda rows: sums_of_days(rows, days, most, chosen))
 
     async def usage_of_day(self, day: int) -> Sequence[UsageSum]:
-        """
-        Return all sums that a provider may have billed, for the day that begins at `day` (epoch seconds).
-        """
+        """Return what a provider may have billed for a day (epoch seconds)."""
         return await self._read(lambda rows: usage_of_day(rows, day))
 
     async def whole_sums_of_day(self, day: int) -> Sequence[UsageSum]:
-        """Return the sums of `usage_of_day`, with users, devices and tags as further dimensions."""
+        """Return `usage_of_day` with users, devices and tags."""
         return await self._read(lambda rows: usage_of_day(rows, day, whole=True))
 
     async def put_billed(self, made: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
         """
-        Replace the billed costs of days, in one transaction. Days whose stored mark is the same are skipped.
-        Return the number of replaced days.
+        Replace the billed costs of days in one transaction, except those with the same mark. Return the
+        number of replaced days.
         """
 
         def store_days(rows: LedgerRows) -> int:
@@ -850,51 +813,45 @@ class Ledger:
             return await self._change(store_days)
 
     async def drop_billed(self, day: int, provider: str) -> None:
-        """Delete a provider's billed costs of a day."""
         async with self._turn:
             await self._change(lambda rows: rows.drop_billed(day, provider))
 
     async def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
-        """Return the days with billed costs that begin in [since, until), in epoch seconds."""
+        """Return the days with billed costs in [since, until), in epoch seconds."""
         return await self._read(lambda rows: rows.billed_days(since, until))
 
     async def billed_corrections(self) -> Sequence[BilledDay]:
-        """Return the corrections of days in closed months, ordered by the day on which they count."""
+        """Return corrections of closed months, by the day on which they count."""
         days = await self._read(lambda rows: rows.billed_days(0, END_OF_TIME))
         return [day for day in days if day.corrects]
 
     async def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
-        """Return a provider's billed costs of a day, in a fixed order."""
+        """Return them in a fixed order."""
         return await self._read(lambda rows: rows.billed_sums(day, provider))
 
     async def is_complete(self) -> bool:
         """
-        Return False while the sums show only a part of the counted records.
+        Return False while the sums lack counted records: during a rebuild, and after a start or loss until
+        the ledger has caught up.
 
-        That is the case during a rebuild. It is also the case after a start or a loss of the sums, until
-        the ledger has caught up with the log. In that time, files that were exported from the sums must
-        not be replaced.
+        Then files that were exported from the sums must not be replaced.
         """
         return self._is_caught_up and not (await self._read_state())["rebuilding"]
 
     async def missed(self) -> int:
-        """Return the number of record numbers that were left out because their records were deleted."""
+        """Return how many records were deleted before they were counted."""
         return (await self._read_state())["missed"]
 
     async def whole_since(self) -> int:
-        """
-        Return the time (epoch seconds) before which hours may lack records that were deleted before
-        they were counted.
-        """
+        """Return the time (epoch seconds) before which hours may lack missed records."""
         return (await self._read_state())["whole"]
 
     async def since_hours(self, since: datetime) -> datetime:
-        """Return the later of `since` and the time from which hourly sums are stored."""
+        """Return the later of `since` and the start of hourly sums."""
         hourly = _moment((await self._read_state())["hourly"])
         return since if hourly is None else max(since, hourly)
 
     async def hours_since(self) -> datetime:
-        """Return the time from which hourly sums are stored."""
         return datetime.fromtimestamp((await self._read_state())["hourly"], UTC)
 
     async def check_hours(self, since: datetime) -> None:
@@ -902,9 +859,7 @@ class Ledger:
         spans.check_hours((await self._read_state())["hourly"], since.timestamp())
 
     async def known_span(self) -> tuple[datetime, datetime] | None:
-        """
-        Return the start of the first and of the last hour or day that has sums, or None if no sums exist.
-        """
+        """Return the start of the first and of the last hour or day with sums."""
 
         def read_bounds(rows: LedgerRows) -> list[int]:
             return [start for width in (DAY_S, HOUR_S) for start in rows.first_and_last_start(width)]
@@ -915,10 +870,7 @@ class Ledger:
         return datetime.fromtimestamp(min(starts), UTC), datetime.fromtimestamp(max(starts), UTC)
 
     async def known_since(self, dimension: str) -> datetime | None:
-        """
-        Return the start of the first hour or day with a known value of a dimension, or None if the value
-        is never known.
-        """
+        """Return the start of the first hour or day with a known value, or None."""
         check_dimension(dimension)
 
         def read_first_known(rows: LedgerRows) -> int | None:
@@ -929,7 +881,7 @@ class Ledger:
         return None if start is None else datetime.fromtimestamp(start, UTC)
 
     async def values(self, dimension: str | Derived, most: int = MOST_VALUES) -> Sequence[str]:
-        """Return the first `most` known values of a dimension. Raises ValueError if it does not exist."""
+        """Raises ValueError for an unknown dimension."""
         resolved: str | Derived = dimension
         if dimension == USER:
             resolved = self.person or USER
@@ -943,23 +895,20 @@ class Ledger:
         self, dimensions: Sequence[str], read: Callable[[Iterator[Sequence[tuple[str, ...]]]], T]
     ) -> T:
         """
-        Return what `read` makes of the combinations of values that calls have of these dimensions. It gets many at a
-        time, some of them repeatedly, and may be called from any thread.
+        Return what `read` makes of the combinations of values in calls. It gets many at a time, some
+        repeatedly, and may run in any thread.
         """
         for dimension in dimensions:
             check_dimension(dimension)
         return await self._read(lambda rows: read(rows.combinations(dimensions)))
 
     async def unit_names(self, text: str, most: int) -> Mapping[str, Sequence[str]]:
-        """
-        Return at most `most` names of units of work that contain a text, by kind. Sessions and runs have no names.
-        """
+        """Return at most `most` names that contain a text, by kind. Sessions and runs have none."""
         names = await self._read(lambda rows: rows.names_containing(text, most))
         named = [unit for unit in UNITS if UNITS[unit].is_named]
         return {unit: [name for id, name in names if id == number_of(unit, name)] for unit in named}
 
     async def tag_values(self) -> Sequence[TagValues]:
-        """Return the tags that costs can be grouped by, with their values in calls and in billing rows."""
         values_by_tag = {name: TagValues(name=f"{TAG}{name}") for name in self.tags}
         for name, value, of_calls, of_rows in await self._read(lambda rows: rows.tag_uses()):
             if of_rows and name not in values_by_tag:
@@ -969,7 +918,7 @@ class Ledger:
         return [values_by_tag[name] for name in (*self.tags, *sorted(values_by_tag.keys() - {*self.tags}))]
 
     async def row_tags(self) -> Sequence[str]:
-        """Return, as dimensions, the tags that only rows of billing connections have."""
+        """Return, as dimensions, the tags that only billing rows have."""
 
         def read_row_tags(rows: LedgerRows) -> tuple[int | None, Sequence[str]]:
             mark = rows.state_values().get(counting.ROW_TAGS)
@@ -992,32 +941,25 @@ class Ledger:
         return bool(await self.values(is_joint))
 
     def derive(self, dimensions: Sequence[Derived]) -> None:
-        """
-        Set the derived dimensions by which costs can be grouped and filtered. They replace the earlier ones.
-        """
+        """Replace the derived dimensions to group and filter by."""
         self._derived = {dimension.name: dimension for dimension in dimensions}
 
     def derived(self) -> Sequence[Derived]:
         return tuple(self._derived.values())
 
     def label(self, dimension: str) -> str:
-        """Return the display name of a dimension: the label of an organization's dimension, else its name."""
         derived = self._derived.get(dimension)
         return dimension if derived is None else derived.label
 
     def own_dimensions(self) -> Sequence[str]:
-        """Return the dimensions by which sums are stored."""
         return (*DIMENSIONS, *(f"{TAG}{name}" for name in self.tags))
 
     def dimensions(self) -> Sequence[str]:
-        """Return all dimensions to group and filter by: the stored ones and the derived ones."""
+        """Return the stored and the derived dimensions."""
         return (*self.own_dimensions(), *self._derived)
 
     async def state(self, *, counts_rows: bool = True) -> LedgerState:
-        """
-        Return the state of the totals. Pass `counts_rows` False if the row count is not needed, because
-        counting millions of rows takes a second.
-        """
+        """Without a need for the row count, pass False: counting millions of rows takes a second."""
         state, rows = await self._read(lambda rows: (state_of(rows), rows.count_rows() if counts_rows else 0))
         return LedgerState(
             reach=state["reach"],
@@ -1031,7 +973,7 @@ class Ledger:
         )
 
     async def close(self) -> None:
-        """Close the store. A running count ends first."""
+        """A running count ends first."""
         async with self._turn:
             await self._store.close()
 
@@ -1063,7 +1005,6 @@ class Ledger:
             raise
 
     def _begin_again(self) -> None:
-        """Start to count the log again from its beginning."""
         self._placement.forget()
         self._reach = 1
         self._is_caught_up = False
@@ -1071,8 +1012,8 @@ class Ledger:
 
 def _filter_by_both_names(query: CostQuery, shown: Callable[[str], str]) -> CostQuery:
     """
-    Return the query with filters that find people by the second name of a call as well. Filters by names that
-    cannot be second names stay, because these need no tags.
+    Filter by the second name of a call as well. Filters by names that cannot be second stay, because these
+    need no tags.
     """
     derived = dict(query.derived)
     filters: dict[str, Any] = {"include": query.include, "exclude": query.exclude}
@@ -1099,7 +1040,7 @@ def _wanted_person(name: str, wanted: frozenset[str], shown: Callable[[str], str
 
 
 def _rename_erased(dimensions: Dimensions, renamed: Callable[[str], str]) -> Dimensions:
-    """Return dimensions without the names of erased people, as `spool.erasure.rename_person` does for records."""
+    """Do for dimensions what `spool.erasure.rename_person` does for records."""
     tags = json.loads(dimensions.tags) if dimensions.tags else {}
     renamed_tags = rename_tags(tags, renamed)
     team, api_key = (
@@ -1118,7 +1059,7 @@ def _unlist(rows: LedgerRows, unit: str, ids: Sequence[int]) -> None:
 
 
 def _has_put_billed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum]) -> bool:
-    """Write the billed costs of a day unless its mark is already stored. Return True if they were written."""
+    """Return False if the day's mark is already stored."""
     before = next((e for e in rows.billed_days(day.day, day.day + 1) if e.provider == day.provider), None)
     if before is not None and before.mark == day.mark:
         return False
@@ -1127,9 +1068,7 @@ def _has_put_billed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum])
 
 
 async def _lowest_number(log: ReadableLog) -> int:
-    """
-    Return the lowest number in the log. Uses binary search, because records are deleted from the low end.
-    """
+    """Binary search, because records are deleted from the low end."""
     low, high = 1, log.closed_below(AI_TELEMETRY)
     while low < high:
         middle = (low + high) // 2

@@ -1,8 +1,8 @@
 """
 Exact money for sums: an int in units of 10 ** -27 dollars in memory, three SQLite integers on disk.
 
-A single 64-bit integer could hold less than a cent in such units. Three limbs of nine decimals hold billions
-of dollars. SQL can add them column by column, and they keep every decimal digit of a float.
+One 64-bit integer could hold less than a cent. Three limbs of nine decimals hold billions of dollars and
+every decimal digit of a float, and SQL can add them column by column.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _LIMB = 10**9
 
 
 def units(text: str) -> int:
-    """Convert plain decimal text to units. Digits after the 27th decimal are cut off."""
+    """Cut off digits after the 27th decimal."""
     whole, _, fraction = text.partition(".")
     return int(whole + fraction[:DECIMALS].ljust(DECIMALS, "0"))
 
 
 def scaled(amount: int, digits: int) -> int:
-    """Convert an amount in 10 ** -digits dollars to units, rounded down if it has more than 27 decimals."""
+    """Convert 10 ** -digits dollars to units, rounded down after 27 decimals."""
     whole: int = amount * UNIT // 10**digits
     return whole
 
 
 def text(units: int) -> str:
-    """Format units as plain decimal text without trailing zeros."""
+    """Return plain decimal text without trailing zeros."""
     digits = str(abs(units)).zfill(DECIMALS + 1)
     whole, fraction = digits[:-DECIMALS], digits[-DECIMALS:].rstrip("0")
     sign = "-" if units < 0 else ""
@@ -36,7 +36,7 @@ def text(units: int) -> str:
 
 
 def added(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Add amounts by currency, exactly. Currencies with a sum of zero are left out."""
+    """Leave out currencies with a sum of zero."""
     sums: Counter[str] = Counter()
     for row in rows:
         sums.update({currency: units(amount) for currency, amount in row.items()})
@@ -44,22 +44,18 @@ def added(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def unconverted_words(amounts: Mapping[str, str], currency: str) -> str:
-    """
-    Describe amounts, by currency, that could not be converted to `currency` and are therefore in no sum.
-    """
+    """Describe amounts that have no rate and are therefore in no sum."""
     amounts_text = ", ".join(f"{amount} {code}" for code, amount in amounts.items())
     return f"{amounts_text} are not in these sums: no rate to {currency} is known (docs/currencies.md)"
 
 
 def limbs(units: int) -> tuple[int, int, int]:
-    """
-    Split units into billionths of a dollar and two further limbs of nine decimals. Only the first can be negative.
-    """
+    """Return billionths of a dollar, which may be negative, and two further limbs of nine decimals."""
     upper, low = divmod(units, _LIMB)
     high, middle = divmod(upper, _LIMB)
     return high, middle, low
 
 
 def joined(high: int, middle: int, low: int) -> int:
-    """Return the units of three limbs. Limbs that are sums of other limbs are accepted."""
+    """Limbs may be sums of limbs."""
     return (high * _LIMB + middle) * _LIMB + low

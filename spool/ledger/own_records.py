@@ -1,9 +1,9 @@
 """
-The newest calls for people with restricted access, who see only some of the calls.
+The newest calls of a slice, which is the set of calls that a person with restricted access may see.
 
-The list is limited by the number of the person's own calls and by a fixed period. It is never limited by the
-number of other people's calls, because that would reveal their number. A slice is the set of calls that such a
-person may see. The search position of each slice is remembered, so that a call is checked only once per slice.
+The list is limited by the number of own calls and a fixed period, never by other people's calls, because that
+would reveal their number. Each slice's search position is remembered, so that a call is checked only once per
+slice.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, Record, pack, unpack
 
 LOOK_BACK_S = 6 * 3600.0
-STEP = 512  # records read between two turns of the event loop
-MOST_SLICES = 8  # maximum number of remembered slices; 10,000 calls take some 3 MiB
+STEP = 512  # between two turns of the event loop
+MOST_SLICES = 8  # 10,000 calls take some 3 MiB
 
 IsOwn = Callable[[Record], bool]
 
@@ -36,9 +36,9 @@ class OwnRecord(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Remembered:
-    """Newest calls of one slice with numbers below `below`, newest first."""
+    """Newest calls below `below`, newest first."""
 
-    dimensions: Hashable  # the organization's dimensions that were used in the search
+    dimensions: Hashable  # the organization's, as used in the search
     below: int = 1
     rows: list[OwnRecord] = field(default_factory=list)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -54,10 +54,9 @@ class OwnRecords:
         self, slice: Hashable, is_own: IsOwn, *, dimensions: Hashable, most: int
     ) -> Sequence[OwnRecord]:
         """
-        Return the newest closed calls of a slice, newest first: at most `most`, from the last LOOK_BACK_S seconds.
+        Return the newest closed calls, newest first: at most `most`, from the last LOOK_BACK_S seconds.
 
-        `dimensions` are the organization's own dimensions, which `is_own` may use. If they change, the
-        search starts again.
+        If `dimensions`, which `is_own` may use, change, the search starts again.
         """
         remembered = self._slices.get(slice)
         if remembered is None or remembered.dimensions != dimensions:
@@ -71,7 +70,7 @@ class OwnRecords:
 
     async def _follow(self, remembered: _Remembered, is_own: IsOwn, max_rows: int) -> None:
         below, since = self._log.closed_below(AI_TELEMETRY), self._clock.now() - LOOK_BACK_S
-        if below < remembered.below:  # the watermark has fallen, so the log was replaced
+        if below < remembered.below:  # the watermark has fallen: the log was replaced
             remembered.below, remembered.rows = 1, []
         floor = max(remembered.below, await first_after(self._log, AI_TELEMETRY, since, below))
         own_records: list[OwnRecord] = []
@@ -87,7 +86,7 @@ class OwnRecords:
 
 
 async def own_of(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecord]:
-    """Return the closed calls of a slice with numbers from `begin` until before `end`, newest first."""
+    """Newest first."""
     own_records = [
         OwnRecord(number, entry.committed_at, pack([record]))
         for entry in await log.read(AI_TELEMETRY, begin, end - 1)
@@ -98,9 +97,7 @@ async def own_of(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecor
 
 
 async def first_after(log: Log, topic: str, moment: float, below: int) -> int:
-    """
-    Return the first number that was committed after a moment, or `below` if there is none. Uses binary search.
-    """
+    """Return the first number committed after a moment, or `below`."""
     low, high = 1, below
     while low < high:
         middle = (low + high) // 2
@@ -108,6 +105,6 @@ async def first_after(log: Log, topic: str, moment: float, below: int) -> int:
         if entries and entries[0].committed_at > moment:
             high = middle
         else:
-            # the entry was committed before the moment, or it was deleted and so is older than every stored record
+            # committed before the moment, or deleted and so older than stored records
             low = middle + 1
     return low

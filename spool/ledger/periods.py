@@ -1,6 +1,4 @@
-"""
-Periods from hours to years by the wall clock of a time zone. A day with a clock change has 23 or 25 hours.
-"""
+"""Periods from hours to years by a time zone's wall clock. A day with a clock change has 23 or 25 hours."""
 
 from __future__ import annotations
 
@@ -14,10 +12,9 @@ _MONTHS = {"monthly": 1, "quarterly": 3, "yearly": 12}
 
 
 def beginning(when: datetime, granularity: str) -> datetime:
-    """Return the start of the period that contains `when`."""
     if granularity == "hourly":
         return when.replace(minute=0, second=0, microsecond=0)
-    # If midnight occurs twice, the day begins with the first one.
+    # if midnight occurs twice, the first one
     day = when.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
     if granularity == "daily":
         return day
@@ -27,12 +24,10 @@ def beginning(when: datetime, granularity: str) -> datetime:
 
 
 def next_beginning(start: datetime, granularity: str) -> datetime:
-    """Return the start of the next period."""
     if granularity == "hourly":
         after = (start.astimezone(UTC) + timedelta(hours=1)).astimezone(start.tzinfo)
         full = beginning(after, granularity)
-        # If a clock goes back by half an hour, the next full hour may not be later than the start of
-        # the current period.
+        # if a clock goes back by half an hour, the next full hour may not be later
         return full if full.timestamp() > start.timestamp() else after
     first = beginning(start, granularity)
     if granularity == "daily":
@@ -43,17 +38,15 @@ def next_beginning(start: datetime, granularity: str) -> datetime:
     return first.replace(year=first.year + month // 12, month=month % 12 + 1)
 
 
-# -- named time ranges, such as this month so far or the last 30 days ----------------------------------------
+# -- named time ranges
+# -----------------------------------------------------------------------------------------
 
 
 Span = tuple[datetime, datetime]
 
 
 def span(name: str, now: float, zone: tzinfo = UTC) -> Span:
-    """
-    Return the time range for a name of RANGES, by the calendar of a zone. An unfinished range ends with
-    the running hour.
-    """
+    """Return a range of RANGES by the zone's calendar. An unfinished one ends with the running hour."""
     since, until = _SPANS[name](beginning(datetime.fromtimestamp(now, zone), "daily"))
     return since, until or end_of_hour(now)
 
@@ -74,7 +67,7 @@ def _previous_period(granularity: str) -> Callable[[datetime], Span]:
     return previous_period
 
 
-# Each function gets the start of today. A range without an end includes today, until now.
+# Each gets the start of today. Without an end, the range includes today until now.
 _SPANS: Mapping[str, Callable[[datetime], tuple[datetime, datetime | None]]] = {
     "today": _period_until_now("daily"),
     "yesterday": _previous_period("daily"),
@@ -95,18 +88,17 @@ _DAYS_BACK = {"today": 1, "yesterday": 1, "this_week": 7, "last_week": 7}
 
 def preceding(query: CostQuery, named: str | None = None) -> CostQuery:
     """
-    Return the same query for the preceding period. `named` is the name of its range, if it has one.
+    Return the query for the preceding period. `named` is its range, if it has one.
 
-    For a day or a week of RANGES: the same part of the day or the week before. If the range begins at the
-    start of a month: the same part of the month before, or the whole month before for a whole month. If it
-    begins at midnight: the same hours, earlier by the number of days in the range. In all other cases: the time
-    directly before the range.
+    A day or week of RANGES: the same part of the one before. From the start of a month: the same part of the
+    month before, or all of it for a whole month. From midnight: the same hours, earlier by the days of the
+    range. Otherwise: the time directly before.
     """
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
     if named in _DAYS_BACK:
         back = timedelta(days=_DAYS_BACK[named])
         return replace(query, since=since - back, until=until - back)
-    length = until - since  # length by the wall clock of the zone
+    length = until - since  # by the wall clock
     day = since.replace(hour=0, minute=0, second=0, microsecond=0)
     next_month = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
     if since == day.replace(day=1) and until <= next_month:
@@ -119,8 +111,8 @@ def preceding(query: CostQuery, named: str | None = None) -> CostQuery:
 
 def on_whole_days(query: CostQuery, hours_since: datetime) -> CostQuery:
     """
-    Return the query with each end before `hours_since` at the nearest midnight UTC, because no shorter sums
-    than whole days are stored there. A time range of less than a day stays as it is.
+    Move ends before `hours_since` to the nearest midnight UTC, because only whole days are stored there.
+    Ranges of less than a day stay.
     """
     if query.until - query.since < timedelta(days=1):
         return query
@@ -133,8 +125,7 @@ def on_whole_days(query: CostQuery, hours_since: datetime) -> CostQuery:
 
 def same_weekdays(query: CostQuery, named: str | None = None) -> CostQuery:
     """
-    Return the same query for the same weekdays before. Months, quarters and parts of them are handled
-    as in `preceding`.
+    Return the query for the same weekdays before. Months, quarters and parts of them are as in `preceding`.
     """
     before = preceding(query)
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)

@@ -1,4 +1,4 @@
-"""Queries for costs, and their results: costs by period and dimensions."""
+"""Queries for costs, and their results."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from spool.ledger import work
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, OTHER
 from spool.record import CURRENCY
 
-# -- dimensions that are computed from stored dimensions -----------------------------------------------------
+# -- computed dimensions
+# --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
     """
-    A dimension that is computed from other dimensions. "" means unknown, in the sources and in the result.
+    A dimension computed from others. "" means unknown, in the sources and in the result.
 
-    `value` gets the values of the `sources` in order. It must be pure, callable from any thread, and
-    must not raise.
+    `value` gets the values of the `sources` in order. It must be pure, callable from any thread, and must not
+    raise.
 
-    The value of a source is `OTHER` if a sum no longer keeps that source's values apart. A built-in dimension
-    then returns `OTHER` if that source decides its value. Definitions of an organization treat `OTHER` like
-    any other value.
+    A source is `OTHER` if a sum does not keep its values apart. A built-in dimension then returns `OTHER` if
+    that source decides. Definitions of an organization treat `OTHER` like any value.
     """
 
     name: str
-    label: str  # display name of the dimension
+    label: str  # display name
     sources: tuple[str, ...]
     value: Callable[[tuple[str, ...]], str]
 
 
-DerivedDimensions: TypeAlias = Mapping[str, Derived]  # derived dimensions by name
+DerivedDimensions: TypeAlias = Mapping[str, Derived]  # by name
 
 # -- queries -------------------------------------------------------------------------------------------------
 
 
-# Dimensions by which costs can be grouped and filtered, with their meanings.
+# To group and filter by, with their meanings.
 DIMENSIONS: Mapping[str, str] = {
     "model": "the model that answered",
     "request_model": "the model that the caller requested",
@@ -71,18 +71,18 @@ PROVIDER_FAMILY = "provider_family"
 
 
 class BuiltIn(NamedTuple):
-    """A computed dimension that every installation has."""
+    """A computed dimension of every installation."""
 
     meaning: str
     label: str
     sources: tuple[str, ...]
-    # short column title in command tables; not used if the table also has the dimension of that name
+    # column title in command tables without the dimension of that name
     title: str
 
 
-# gateway/intake/rate_cards/names.py computes the values. People with restricted access may group by each of
-# these dimensions, so a value must not reveal more than its sources. They may group by an organization's
-# dimension only if a role or a view names it (CostReader.derived).
+# gateway/intake/rate_cards/names.py computes them. Restricted people may group by each, so a value must not
+# reveal more than its sources. Of an organization's dimensions, they may use those of a role or view
+# (CostReader.derived).
 BUILT_IN_DIMENSIONS: Mapping[str, BuiltIn] = {
     MODEL_FAMILY: BuiltIn(
         "the model without region prefix, seller prefix and date",
@@ -97,16 +97,15 @@ BUILT_IN_DIMENSIONS: Mapping[str, BuiltIn] = {
         title="provider",
     ),
 }
-# Dimensions that decide prices, in addition to provider and models. No public query uses them.
+# They decide prices, besides provider and models. No public query uses them.
 PRICED_BY = ("mode", "size")
-BILLED = "billed"  # kind of the dimensions of amounts on bills that belong to no call
-# Dimensions of billed costs.
+BILLED = "billed"  # kind of the dimensions of billed amounts without a call
 OF_BILLS: Mapping[str, str] = {
     "charge": "the purpose of the billed amount: usage, discount, tax, credit, commitment, ...",
     "basis": "how the amount was assigned to calls: exact, value, pooled, shared, or unallocated",
     "corrects": "the day of a closed month that the entry corrects",
 }
-# Columns of the rows of billing connections.
+# columns of billing rows
 ROW_DIMENSIONS: Mapping[str, str] = {
     "origin": (
         "the origin of the amount: calls, billing (rows of a billing connection), or containers (usage "
@@ -122,23 +121,22 @@ ROW_DIMENSIONS: Mapping[str, str] = {
     "namespace": "the Kubernetes namespace of the row",
     "workload": "the Kubernetes deployment of the row",
 }
-ORIGINS = ("calls", "billing", "containers")  # values of the dimension `origin`
-ROW_TAG = "row:"  # prefix of the names of tags that come from such a row
+ORIGINS = ("calls", "billing", "containers")
+ROW_TAG = "row:"  # prefix of tags from such a row
 BILLED_DIMENSIONS = {**OF_BILLS, **ROW_DIMENSIONS}
-CHARGE, PLAN = PAID_DIMENSIONS = ("charge", "plan")  # dimensions of PAID_COST
-SEAT_FEE, OVERAGE = "seat_fee", "overage"  # values of CHARGE, in addition to usage
-TAG = "tag:"  # prefix of dimensions that are tags
+CHARGE, PLAN = PAID_DIMENSIONS = ("charge", "plan")
+SEAT_FEE, OVERAGE = "seat_fee", "overage"  # values of CHARGE, besides usage
+TAG = "tag:"
 GRANULARITIES = ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")
-TOTAL = "total"  # granularity in which the whole time range is one period
+TOTAL = "total"  # the whole time range as one period
 
 
 class CostType(NamedTuple):
     """
-    The amounts that a query sums. `meaning` explains the type to assistants, which cannot use a type without it.
+    The amounts that a query sums. `meaning` explains the type to assistants, which cannot use it without.
 
-    A counted cost is a `field` of a CostRow. A billed cost is an arrangement of a bill, which is a bit of
-    `CostQuery.arranged`. The remaining types are the parts of real_cost that assistants' plans cover or
-    do not cover, and the latter with the fees and the overage of the plans.
+    A counted cost is a `field` of CostRow, a billed cost a bit of `CostQuery.arranged`. The other types are
+    the parts of real_cost that plans cover or do not cover, and the latter with the plans' fees and overage.
     """
 
     meaning: str = ""
@@ -146,7 +144,6 @@ class CostType(NamedTuple):
     arranged: int = 0
 
 
-# real_cost is the reported cost, or else the estimate at list prices.
 _COST_TYPES = {
     "real_cost": CostType(
         "the cost that counts: reported if the source states it, else estimated at list prices", field="cost"
@@ -189,28 +186,27 @@ METERED_COST, COVERED_COST, PAID_COST = PLAN_TYPES = tuple(
 EXPLAINED_TYPES = {name: kind.meaning for name, kind in _COST_TYPES.items() if kind.meaning}
 MISSING_IS_OF_BILLS = f"missing applies only to billed costs: add cost_type={', '.join(BILLED_TYPES)}"
 
-Group = tuple[str | None, ...]  # values of the dimensions that a query groups by, in order; None for unknown
-Wanted = Mapping[str, tuple[str, ...]]  # wanted values by dimension
+Group = tuple[str | None, ...]  # values of `group_by` in order, None for unknown
+Wanted = Mapping[str, tuple[str, ...]]  # by dimension
 
 
-SLICE = "(slice)"  # derived dimension of the calls that a person may see; no list of dimensions has it
+SLICE = "(slice)"  # the calls that a person may see; no list of dimensions has it
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostQuery:
     """
-    Query for costs from `since` until before `until`, in periods of `zone`.
+    Query for costs in [since, until), in periods of `zone`.
 
-    `include` and `exclude` are filters by dimension; "" means unknown. If `since` is inside a period,
-    that period begins at `since`. No period may begin or end within an hour or day that is stored as one
-    sum (see `costs`).
+    In the filters `include` and `exclude`, "" means unknown. A period may begin at a `since` inside it. No
+    period may split an hour or day that is stored as one sum (see `costs`).
 
-    `measures` are the fields of CostRow to return, all if empty. Money and calls are always returned. Other
-    fields may then be 0, which saves work.
+    `measures` are fields of CostRow, all if empty. Money and calls are always returned; other fields may be
+    0, which saves work.
 
-    `derived` are additional dimensions of this query. `only`, which must not be empty, returns only these
-    groups. `kept` returns these groups, and all other groups as one with the value OTHER. `top` returns that
-    number of groups with the largest `top_by` over all periods, in addition to the unknown group.
+    `derived` are further dimensions. `only`, not empty, returns only these groups. `kept` returns these, and
+    all others as one with the value OTHER. `top` returns that number of groups with the largest `top_by` over
+    all periods, and the unknown group.
     """
 
     since: datetime
@@ -221,56 +217,51 @@ class CostQuery:
     exclude: Wanted = field(default_factory=dict)
     zone: tzinfo = UTC
     measures: Sequence[str] = ()
-    # name of the meter to return in CostRow.metered; EVERY_METER fills CostRow.meters instead
+    # returned in CostRow.metered; EVERY_METER fills CostRow.meters instead
     meter: str = ""
-    currency: str = CURRENCY  # currency of the result; each day is converted at its own exchange rate
+    currency: str = CURRENCY  # each day is converted at its own rate
     derived: DerivedDimensions = field(default_factory=dict)
     only: frozenset[Group] | None = None
     kept: frozenset[Group] | None = None
     top: int | None = None
-    top_by: str = "cost"  # the field of CostRow that decides which groups are the largest
-    # arrangement of a bill (spool.ledger.billed) whose amounts `cost` contains; 0 for counted costs
+    top_by: str = "cost"  # field of CostRow that orders groups
+    # arrangement of a bill (spool.ledger.billed) for `cost`; 0 for counted costs
     arranged: int = 0
-    # True if the costs of a run or session include those of the runs that it started. Such costs overlap.
+    # whether costs of a run or session, which then overlap, include those of the runs that it started
     aggregated: bool = False
-    # If given, trees of runs consist only of calls that have a value of this dimension, of the time of the query and
-    # the days before and after it.
+    # build trees of runs only from calls with a value of this dimension, around the query's time
     trees_of: Derived | None = None
-    # True to group users by the names in records, for what leaves the installation: a link must not change it
+    # group users as records name them, for what leaves the installation: a link must not change it
     stated_names: bool = False
 
     def shown_group(self, group: Group) -> Group:
-        """Return the group under which the query shows a stored group."""
         return group if self.kept is None or group in self.kept else (OTHER,) * len(group)
 
     @cached_property
     def used_dimensions(self) -> Sequence[str]:
-        """All dimensions that the query uses."""
         return tuple(dict.fromkeys((*self.group_by, *self.include, *self.exclude)))
 
     @cached_property
     def unit(self) -> str | None:
-        """A unit of work that the query uses, None for sums without units (see `spool.ledger.work`)."""
+        """A unit of work in the query, None for sums without units (see `spool.ledger.work`)."""
         return work.queried_unit(self.group_by, self.used_dimensions)
 
     @cached_property
     def unit_place(self) -> int | None:
-        """The position of the unit of work among the dimensions that the query groups by, or None."""
+        """The position of the unit of work in `group_by`."""
         return next((place for place, name in enumerate(self.group_by) if name in work.UNITS), None)
 
     @cached_property
     def has_unit_filters(self) -> bool:
-        """Whether the query filters by units of work."""
         is_filtered = any(values for name, values in self.exclude.items() if name in work.UNITS)
         return is_filtered or not self.include.keys().isdisjoint(work.UNITS)
 
     @property
     def is_limited(self) -> bool:
-        """Whether the query is limited to the calls that a person may see."""
+        """Whether only calls that a person may see count."""
         return SLICE in self.include
 
     def without_unit(self) -> CostQuery:
-        """Return the query without units of work, and without filters that use them."""
         return replace(
             self,
             aggregated=False,
@@ -285,17 +276,17 @@ EVERY_METER = "*"
 
 
 class AnswersCosts(Protocol):
-    """Reader of costs. It is the ledger, or the part of the ledger that a person may see."""
+    """The ledger, or the part that a person may see."""
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 
 
 class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Costs of one period and one set of dimensions. Money is decimal text.
+    Costs of one period and group. Money is decimal text.
 
-    `cost` is the reported cost, or else the estimate. `reported` and `estimated` are sums over the same
-    calls. `saved` is the estimate for calls that a gateway's own cache answered.
+    `cost` is reported, or else estimated. `reported` and `estimated` are sums over the same calls. `saved` is
+    the estimate of calls that a gateway's cache answered.
     """
 
     start: datetime
@@ -307,7 +298,7 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     errors: int
     cached: int
-    # the kinds of calls (spool.ledger.cost_kinds), which add up to `calls`
+    # kinds of calls (spool.ledger.cost_kinds), which add up to `calls`
     priced: int
     free: int
     unpriced: int
@@ -317,31 +308,27 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     cache_read_tokens: int
     cache_write_tokens: int
     reasoning_tokens: int
-    # the part of cache_write_tokens that providers cache for an hour, if sources report it
+    # part of cache_write_tokens cached for an hour, if reported
     cache_write_1h_tokens: int
-    # input of calls that a gateway's own cache answered; the token counts above include it, but no
-    # provider bills it
+    # of calls from a gateway's cache: included above, but no provider bills it
     cached_input_tokens: int
     cached_output_tokens: int
     latency_ms: int
-    # number of calls per bucket of LATENCY_EDGES_MS; the last bucket has the slowest calls
+    # calls per bucket of LATENCY_EDGES_MS, slowest last
     latency: tuple[int, ...]
-    # quantity of the queried meter, in millionths, without calls that a gateway cache answered
+    # of the queried meter, in millionths, without calls from a gateway's cache
     metered: int = 0
-    # Decimal amounts by currency, without dollars. `charges` has all charged amounts. `unconverted` has those
-    # among them that could not be converted, which `cost` and `reported` do not include.
+    # Decimal amounts by currency, without dollars: all charged ones, and those that could not be converted
+    # and are not in `cost` and `reported`.
     charges: Mapping[str, str] = msgspec.field(default_factory=dict)
-    # quantities by meter, in millionths, only for queries with EVERY_METER
+    # in millionths, only with EVERY_METER
     meters: Mapping[str, int] = msgspec.field(default_factory=dict)
-    converted: str = "0"  # the part of `cost` that was converted from other currencies
+    converted: str = "0"  # part of `cost` from other currencies
     unconverted: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def narrow_query(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
-    """
-    Return the query with a further filter. If both filters include values of a dimension, only their
-    common values pass.
-    """
+    """If both filters include values of a dimension, only common values pass."""
     combined = {name: tuple(values) for name, values in query.include.items()}
     for name, values in include.items():
         combined[name] = tuple(value for value in combined.get(name, values) if value in values)
@@ -352,14 +339,12 @@ def narrow_query(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQ
 
 
 def end_of_hour(now: float) -> datetime:
-    """
-    Return the end of the running hour. A query until now includes this whole hour, because hours are never split.
-    """
+    """A query until now includes this whole hour, because hours are never split."""
     return datetime.fromtimestamp(now, UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
 
 
 def needed_sums(measures: Sequence[str]) -> frozenset[str]:
-    """Return the stored sums (COUNTS, MONEY, LATENCY) that a query for these measures needs."""
+    """Return the stored sums (COUNTS, MONEY, LATENCY) for these measures."""
     if not measures:
         return frozenset((*COUNTS, *MONEY, *LATENCY))
     needed = {COUNTS[0], *MONEY, *(name.removeprefix("cached_") for name in measures)}
@@ -369,17 +354,17 @@ def needed_sums(measures: Sequence[str]) -> frozenset[str]:
 
 
 def check_dimension(name: str) -> None:
-    """Raise ValueError if costs cannot be grouped and filtered by a dimension."""
     known = (*DIMENSIONS, *BILLED_DIMENSIONS, *work.UNITS)
     is_tag = name.startswith(TAG) and name != TAG
     if name not in known and not is_tag:
         raise ValueError(f"{name} is not a dimension")
 
 
-# -- limits per query ----------------------------------------------------------------------------------------
+# -- limits per query
+# -----------------------------------------------------------------------------------------
 
 
-CHECK_EVERY = 1000  # number of sums between two checks of the time limit
+CHECK_EVERY = 1000  # sums between two checks of the time
 
 _INSTEAD = (
     "Choose a shorter time range, longer periods or fewer dimensions to group by, or filter by one of them"
@@ -388,23 +373,19 @@ _INSTEAD = (
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionLimit:
-    """
-    Limits of a query. `until` is a time of `time.monotonic`. Messages state the seconds of `max_time_s`.
-    """
+    """`until` is a time of `time.monotonic`; messages state `max_time_s`."""
 
     max_rows: int
     until: float
     max_time_s: float
 
     def check_rows(self, rows: int) -> None:
-        """Raise AskedTooMuch if the result has too many rows."""
         if rows > self.max_rows:
             raise AskedTooMuch(
                 f"this query has more than {self.max_rows} rows (answers.max_summed_rows). {_INSTEAD}"
             )
 
     def check_time(self) -> None:
-        """Raise AskedTooMuch if the time limit has passed."""
         if time.monotonic() > self.until:
             raise too_long_error(self.max_time_s)
 
@@ -417,13 +398,13 @@ _limit: ContextVar[QuestionLimit | None] = ContextVar("question_limit", default=
 
 
 def running_limit() -> QuestionLimit | None:
-    """Return the limit of the running query. Return None if Tollhouse itself runs the query."""
+    """Return None if Tollhouse itself runs the query."""
     return _limit.get()
 
 
 @contextmanager
 def apply_limit(limit: QuestionLimit | None) -> Iterator[None]:
-    """Apply a limit to all queries to the ledger within the block. None is for work that is not for one query."""
+    """Limit all queries in the block. None is for work that is not for one query."""
     token = _limit.set(limit)
     try:
         yield

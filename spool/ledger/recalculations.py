@@ -1,9 +1,9 @@
 """
-The recalculations that were made, and the estimate of each call as they leave it.
+The recalculations, and the estimate of each call as they leave it.
 
-The estimate of a call is that of the newest recalculation that covers the call, was made after the call was counted,
-and has a price for it. Without one, it is the estimate of the record. All records of a call follow this rule with their
-own tokens: late reports, corrections and rebuilds. So their order does not matter.
+The newest recalculation decides that covers the call, was made after it was counted, and has a price; else
+the record's estimate. All records of a call follow this rule with their own tokens, so the order of late
+reports, corrections and rebuilds does not matter.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from spool.ledger.sums import Dimensions, row_of
 from spool.log.amendments import replace_fields
 from spool.record import Inference
 
-# function that opens a price book from the two texts of `Pricer.texts`
+# opens a price book from `Pricer.texts`
 OpenBook = Callable[[bytes, bytes], Pricer]
 BookOf = Callable[[], Pricer]
-# function that is told a recalculation, the start of a period, the dimensions of a call, and whether it has a price
+# gets a recalculation, the start of a period, a call's dimensions, and whether it has a price
 NotePriced = Callable[[int, int, Dimensions, bool], None]
-_OPEN_BOOKS = 64  # price books in memory; those of one price list share it
+_OPEN_BOOKS = 64  # those of one price list share it
 
 
 class Recalculations:
-    """
-    The recalculations that were stored at one moment, each with its price book. `mark` is their mark in the state.
-    """
+    """The recalculations at one moment, with price books. `mark` is theirs in the state."""
 
     def __init__(self, mark: int = 0, made: Sequence[tuple[Recalculation, BookOf]] = ()) -> None:
         self.mark = mark
@@ -40,16 +38,14 @@ class Recalculations:
         self._newest_first = made[::-1]
 
     def covers(self, width: int, start: int) -> bool:
-        """Return True if a recalculation may have priced the sums of a period."""
         return any(start + width > made.since for made, _ in self._newest_first)
 
     def restated(
         self, call: Inference, number: int | None, hour: int, *, note: NotePriced | None = None
     ) -> Inference:
         """
-        Return a call with the estimate that its sums have. `number` is that of its record, or None if it is unknown;
-        the call then has its own estimate. `note` is told each recalculation that covers the call, until one has a
-        price for it.
+        Return a call with the estimate of its sums, or its own if the record's number is unknown. `note` gets
+        each recalculation that covers the call, until one has a price.
         """
         if number is None or number >= self.reach or (row := row_of(call)) is None:
             return call
@@ -67,24 +63,23 @@ class Recalculations:
 
 
 class RecalculationBooks:
-    """The price books of recalculations. `open` is set where the storage is opened. A few books stay in memory."""
+    """Price books of recalculations, a few of them in memory. `open` is set where the storage is opened."""
 
     def __init__(self) -> None:
         self.open: OpenBook | None = None
         self._opened: dict[tuple[str, bytes], Pricer] = {}
 
     def recalculations(self, rows: LedgerRows) -> Recalculations:
-        """Return the recalculations that are stored."""
         lists = rows.price_lists()
         made = [(each, partial(self._book, each, lists[each.list])) for each in rows.recalculations()]
         return Recalculations(rows.state_values().get(RECALCULATED, 0), made)
 
     def store(self, rows: LedgerRows, book: Pricer, *, since: int) -> None:
-        """Store a recalculation, in the transaction that makes it."""
+        """Store it in the transaction that makes it."""
         state = state_of(rows)
         text, own = book.texts()
         digest = blake2b(text, digest_size=16).hexdigest()
-        # the records of a running rebuild were counted before
+        # a running rebuild's records were counted before
         reach = max(state["reach"], state["rebuilding"])
         made = Recalculation(since, reach, state["hourly"], digest, own)
         rows.add_price_list(digest, compress(text))

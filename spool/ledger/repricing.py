@@ -1,9 +1,8 @@
 """
-Recalculation of sums after a price was wrong or missing. A sum of tokens can be priced like one call, because
-calls of different price tiers, modes and models are summed separately.
+Recalculation of sums after a price was wrong or missing. A sum of tokens is priced like one call, because
+price tiers, modes and models are summed separately.
 
-Only estimates change. Reported costs stay, and so does a sum for which the pricer has no price, or whose price changes
-within its hour or day.
+Reported costs stay, and so does a sum without a price or whose price changes within its hour or day.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     Calls of one hour, model, mode and price tier.
 
-    `beyond` is the largest value of SIZES that every input exceeds, or -1 if the inputs are unknown.
+    `beyond` is the largest of SIZES that every input exceeds, or -1 if unknown.
     """
 
     provider: str | None
@@ -45,45 +44,37 @@ class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cache_write_tokens: int
     reasoning_tokens: int
     cache_write_1h_tokens: int
-    meters: Mapping[str, int] = msgspec.field(default_factory=dict)  # quantities by meter, in millionths
+    meters: Mapping[str, int] = msgspec.field(default_factory=dict)  # in millionths
     # end of the calls' times in nanoseconds, if all of them must have one price; else 0
     until: int = 0
 
 
 class Pricer(Protocol):
-    """A price book, as far as the ledger uses it."""
-
     def estimate_sum(self, total: TokenSum) -> str | None:
-        """
-        Return the exact total cost of the calls, or None if it is unknown. It is unknown if prices change before
-        `total.until`.
-        """
+        """Return the exact cost, or None if it is unknown or if prices change before `total.until`."""
         ...
 
     def texts(self) -> tuple[bytes, bytes]:
-        """Return two texts from which the book can be opened again: a price list, and the prices on top of it."""
+        """Return two texts to open the book again: a price list, and the prices on top of it."""
         ...
 
 
 class SumLine(NamedTuple):
-    """A quantity of summed calls at one price. The quantity is in millionths, the amount in units."""
+    """Summed calls at one price, the quantity in millionths, the amount in units."""
 
-    meter: str  # name of a meter in spool.meters, name of a token count of a record, or REQUESTS
+    meter: str  # of spool.meters, a token count, or REQUESTS
     quantity: int
     amount: int
 
 
 REQUESTS = "requests"
-# function that returns the lines of an estimate, or no lines if they are unknown
+# lines of an estimate, none if unknown
 LinesOf = Callable[[TokenSum], Sequence[SumLine]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repriced:
-    """
-    Result of a recalculation: rows with a new estimate, rows without a price, and the sum of estimates
-    before and after.
-    """
+    """Rows with a new estimate, rows without a price, and the estimates before and after."""
 
     rows: int
     unpriced: int
@@ -93,8 +84,8 @@ class Repriced:
 
 def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) -> Repriced:
     """
-    Estimate again every sum that begins at or after `since` (epoch seconds). Sums of days are made
-    again from hours. `spool.ledger.recalculations` gives each call of a sum the same estimate.
+    Estimate again every sum from `since` on (epoch seconds). Sums of days are made again from hours.
+    `spool.ledger.recalculations` does the same for each call.
     """
     drop_days_with_hours(rows)
     changed = unpriced = before = after = 0
@@ -125,8 +116,7 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
                 for number, (_, old) in zip(numbers, removed, strict=True)
                 if old in meters
             ]
-            # Remove all old sums before adding new ones, because a sum that had no price may now belong to
-            # the same row as a sum that had one.
+            # first remove all, because a sum that had no price may now belong to the row of another
             rows.remove(width, removed)
             rows.add(width, new)
             if new:
@@ -151,7 +141,7 @@ def estimate_of(
     measures: Measures,
     meters: Mapping[str, int],
 ) -> str | None:
-    """Return the estimate of calls in a sum of a period, or None if they keep the one that they have."""
+    """Return None if the calls keep their estimate."""
     total = token_sum(start, dimensions, measures, meters, width)
     return pricer.estimate_sum(total) if _is_priceable(total) else None
 
@@ -161,7 +151,7 @@ def _is_priceable(total: TokenSum) -> bool:
 
 
 class MovedSum(NamedTuple):
-    """A repriced sum: the new number of its dimensions, its estimate before and after, and whether it has meters."""
+    """A repriced sum: new number of its dimensions, estimates, and whether it has meters."""
 
     number: int
     before: int
@@ -173,9 +163,9 @@ def _reprice_units(
     rows: LedgerRows, pricer: Pricer, width: int, start: int, moves: Mapping[int, MovedSum]
 ) -> None:
     """
-    Reprice the sums of units of work that are parts of repriced sums.
+    Reprice the units of work in repriced sums.
 
-    Units have no meters. So if a sum has meters, each part gets the same share of the new estimate as of the old one.
+    Units have no meters. So if a sum has meters, each part keeps its share of the estimate.
     """
     parts = [part for part in rows.work_sums(start) if part[1] in moves]
     repriced = []
@@ -197,8 +187,7 @@ def token_sum(
     width: int = 0,
 ) -> TokenSum:
     """
-    Convert a sum that begins at `start` (epoch seconds) for a pricer. With `width`, it has an estimate only if all
-    times within this number of seconds have one price.
+    Convert a sum for a pricer. With `width`, it has an estimate only if one price holds for these seconds.
     """
     beyond, output_known = sized(dimensions.size)
     calls, input_tokens, output, read, written, thought, written_1h = measures[: len(COUNTS)]
@@ -224,7 +213,7 @@ def token_sum(
 def lines_of_row(
     price_lines: LinesOf, start: int, key: Dimensions, row: Measures, meters: Mapping[str, int]
 ) -> tuple[SumLine, ...]:
-    """Return the lines of an estimated sum. Return none if they do not add up to the stored estimate."""
+    """Return none if the lines do not add up to the stored estimate."""
     if key.cost_source != "estimated" or key.status == "cached":
         return ()
     lines = price_lines(token_sum(start, key, row, meters))
@@ -233,7 +222,7 @@ def lines_of_row(
 
 
 def joined(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, ...]:
-    """Join two lists of lines, and add the lines of the same meter."""
+    """Join lines, and add those of the same meter."""
     sums: dict[str, SumLine] = {}
     for line in (*one, *other):
         before = sums.get(line.meter, SumLine(line.meter, 0, 0))
@@ -244,6 +233,6 @@ def joined(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, .
 
 
 def _priced(meters: Mapping[str, int]) -> Mapping[str, int]:
-    from spool.currencies import drop_charges  # imported only if there are meters
+    from spool.currencies import drop_charges  # only if there are meters
 
     return drop_charges(meters)

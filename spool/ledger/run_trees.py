@@ -1,8 +1,8 @@
 """
-Aggregated costs of runs and sessions: the sums of a run also count in the runs above it. Pure.
+Aggregated costs: the sums of a run also count in the runs above it. Pure.
 
-An engine adds up the own calls of each place (a run in a session). One pass from the leaves then adds the sums of each
-run to the run that started it. So the time grows with the number of runs, and not with the depth of their trees.
+An engine adds up the own calls of each place (a run in a session). One pass from the leaves then adds each
+run to the run that started it, so the time does not depend on the depth of trees.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S, Measures
 from spool.ledger.work import NONE, OTHER, REST, RUN, RunTree, digest_text, numbers_of
 
-Key = tuple[object, ...]  # the start, the outcome and the further groups of sums
+Key = tuple[object, ...]  # start, outcome and further groups
 Sums = dict[Key, Measures]
 
 
 class _Place(NamedTuple):
-    """Own calls. A run that is no longer listed has the run that started it as its parent."""
+    """Own calls. An unlisted run has its starter as `parent`."""
 
     run: int
     session: int
@@ -33,14 +33,14 @@ class _Place(NamedTuple):
     @property
     def node(self) -> int:
         """
-        The place in the tree, 0 for calls without a run. The runs that are no longer listed are one leaf below each
-        parent, whose number is negative.
+        Place in the tree, 0 for calls without a run. Unlisted runs are one leaf, a negative number, below
+        each parent.
         """
         return self.run if self.run > REST else -max(self.parent, 0) if self.run == REST else 0
 
 
 def query_by_place(query: CostQuery) -> CostQuery:
-    """Return the query whose groups have places instead of units. `LedgerRows.totals` adds up such groups."""
+    """Return the query with places as groups, for `LedgerRows.totals`."""
     if query.unit is None or query.unit_place is not None:
         return query
     return replace(query, group_by=(query.unit, *query.group_by))
@@ -50,8 +50,8 @@ def aggregate_sums(
     tree: RunTree, query: CostQuery, places: Iterable[GroupSum], *, by_day: bool
 ) -> Iterator[GroupSum]:
     """
-    Yield the sums of each unit with those of the runs below it. A group may be yielded several times. With `by_day`,
-    the starts of sums are those of their days (UTC).
+    Yield the sums of each unit with the runs below it, some groups several times. With `by_day`, sums start
+    at their day (UTC).
     """
     unit, place = query.unit or RUN, query.unit_place or 0
     own = ((_place_of(each, place), _sums_key(each, place, by_day=by_day), each.measures) for each in places)
@@ -77,7 +77,6 @@ def _sums_key(sums: GroupSum, place: int, *, by_day: bool) -> Key:
 
 
 def _unit_filter(query: CostQuery, unit: str) -> Callable[[int], bool]:
-    """Return the filter of a query for the numbers of units."""
     excluded = {*numbers_of(unit, query.exclude.get(unit, ()))}
     included = [{*numbers_of(unit, query.include[unit])}] if unit in query.include else []
     if query.only is not None and (place := query.unit_place) is not None:
@@ -107,11 +106,11 @@ def _sums_by_run(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, 
 
 def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, Measures]]:
     """
-    Yield the sums of each session: of its own calls, of all runs below its runs, and of sessions that are linked to it.
-    Each call counts once, although several runs of a session may be above it.
+    Yield the sums of each session: own calls, all runs below its runs, and linked sessions. Each call counts
+    once, although several runs of a session may be above it.
     """
     places = defaultdict[int, dict[int, Sums]](dict)  # own sums by run and session
-    sessions = defaultdict[int, Sums](dict)  # sums that do not yet count in the sessions above by links
+    sessions = defaultdict[int, Sums](dict)  # not yet counted in the sessions above by links
     for place, key, measures in own:
         if place.session <= REST:
             yield place.session, key, measures
@@ -143,8 +142,8 @@ def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, K
 
 class _Entered(NamedTuple):
     """
-    A session of a run that is not above the run. `own_end` is the nearest session above it by links in which the own
-    calls of the run count already, and `end` the nearest one in which those below the run do.
+    A session of a run that is not above the run. `own_end` is the nearest session above by links in which the
+    run's own calls count already, `end` the nearest for the calls below the run.
     """
 
     session: int
@@ -154,16 +153,15 @@ class _Entered(NamedTuple):
 
 class _SessionsAbove:
     """
-    The sessions of the runs above a run, and those above them by links.
+    The sessions of the runs above a run, and those above by links.
 
-    Links may make a chain as long as their number. So the nearest session is found by jumps, in a time that grows with
-    the logarithm of the chain.
+    Links may make a long chain. So the nearest session is found by jumps, in logarithmic time.
     """
 
     def __init__(self, forks: Mapping[int, int]) -> None:
         self._forks = forks
         self._unlinked = set[int]()
-        self._linked: list[int] = []  # positions of sessions with links, sorted
+        self._linked: list[int] = []  # positions with links, sorted
         self._spans = dict[int, list[int]]()  # positions of a session and the last one below it
         self._jumps = dict[int, int]()
         depths = dict[int, int]()
@@ -179,7 +177,7 @@ class _SessionsAbove:
             self._jumps[session] = far if is_even else parent
 
     def enter(self, sessions: Iterable[int]) -> Sequence[_Entered]:
-        """Add the sessions of a run. Return those that were not there."""
+        """Add the sessions of a run. Return the new ones."""
         ends = {session: self._nearest_present(session) for session in sessions if session > REST}
         entered = []
         for session, own_end in ends.items():
@@ -203,7 +201,7 @@ class _SessionsAbove:
                 self._unlinked.discard(session)
 
     def _nearest_present(self, session: int) -> int | None:
-        """Return the nearest session that is there, from `session` upwards, or None."""
+        """Search from `session` upwards."""
         if session not in self._spans:
             return session if session in self._unlinked else None
         while not self._is_there(session):
@@ -220,7 +218,7 @@ class _SessionsAbove:
 
 
 def _walk(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tuple[int, bool]]:
-    """Yield each node before all nodes below it (True), and once more after them (False)."""
+    """Yield each node before all below it (True), and after them (False)."""
     children = defaultdict[int, list[int]](list)
     for child, parent in parents.items():
         children[parent].append(child)
@@ -234,7 +232,7 @@ def _walk(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tuple[in
 
 
 def _add_up_from_leaves(own: dict[int, Sums], parents: Mapping[int, int]) -> Iterator[tuple[int, Sums]]:
-    """Yield each node with the sums of all nodes below it. This empties `own`."""
+    """Yield each node with all below it. This empties `own`."""
     for node, is_first in _walk([*own], parents):
         if not is_first:
             sums = own.pop(node, {})
@@ -244,7 +242,7 @@ def _add_up_from_leaves(own: dict[int, Sums], parents: Mapping[int, int]) -> Ite
 
 
 def _merge_into_larger(one: Sums, other: Sums) -> Sums:
-    """Return the sums of both. The larger one is changed, so that a chain of runs copies nothing."""
+    """Change the larger one, so that a chain of runs copies nothing."""
     few, many = sorted((one, other), key=len)
     for key, measures in few.items():
         _add_measures(many, key, measures)
@@ -257,7 +255,7 @@ def _add_measures(sums: Sums, key: Key, measures: Measures) -> None:
 
 
 def _add_between(sessions: defaultdict[int, Sums], session: int, end: int | None, sums: Sums) -> None:
-    """Add sums that count in a session and those above it by links, until before `end`."""
+    """Add sums of a session, subtracted again at `end` above it."""
     for key, measures in sums.items():
         _add_measures(sessions[session], key, measures)
         if end is not None:

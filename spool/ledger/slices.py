@@ -1,9 +1,9 @@
 """
-The totals as a person with restricted access sees them: only sums of the calls in their slice. A slice is the
-set of calls that match the filters of the person's roles.
+The totals as a person with restricted access sees them: only calls that match the filters of the person's
+roles (a slice).
 
-If a period has too many combinations of values, several calls share a joint sum (see
-`spool.ledger.counting`). A joint sum with only some calls in the slice is not included.
+In periods with too many combinations, calls share joint sums (see `spool.ledger.counting`). A joint sum with
+only some calls in the slice is not included.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from spool.registry.roles import IS, LedgerSlice, RoleFilter
 
 _YES = "yes"
 _MEMO = 10_000
-# maximum combinations of included values for which the values of a derived dimension are computed
+# of included values, for which derived values are computed
 _MOST_COMBINATIONS = 1000
-_MOST_FOUND = 10_000  # values of a dimension that a search returns
+_MOST_FOUND = 10_000  # values in a search result
 
 
 class SlicedLedger:
     """
-    Ledger that shows only the calls of a slice. If a filter uses a dimension that no longer exists,
-    nothing is shown. `person` is the e-mail address of the person who sees the slice.
+    Ledger with only the calls of a slice. A filter by a deleted dimension shows nothing. `person` is the
+    e-mail address of who sees the slice.
     """
 
     def __init__(self, ledger: Ledger, slice: LedgerSlice, *, person: str = "") -> None:
@@ -61,12 +61,11 @@ class SlicedLedger:
 
     @property
     def has_every_call(self) -> bool:
-        """Whether all calls are visible, though maybe not in every cost type."""
+        """All calls may be visible, though not in every cost type."""
         return self._slice.has_every_call
 
     @property
     def limiting_dimensions(self) -> Sequence[str]:
-        """The dimensions that decide which calls are in the slice."""
         return self._slice.dimensions
 
     @property
@@ -78,16 +77,13 @@ class SlicedLedger:
         return await self._ledger.catch_up(log)
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
-        """Return costs as `Ledger.costs` does, but only of calls in the slice."""
         [result] = await self.costs_of([query])
         return result
 
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
-        """Return the result of `Ledger.costs_of`, with only the calls in the slice."""
         return await self._ledger.costs_of(list(map(self._limit_to_slice, queries)))
 
     async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
-        """Return the result of `Ledger.usages_of`, with only the calls in the slice."""
         return await self._ledger.usages_of(list(map(self._limit_to_slice, queries)))
 
     def _limit_to_slice(self, query: CostQuery) -> CostQuery:
@@ -97,10 +93,10 @@ class SlicedLedger:
             self._ledger.check_people((*query.used_dimensions, "user"))
         if SLICE in query.used_dimensions:
             check_dimension(SLICE)
-        # The slice is the first filter, so that engines apply further filters only to visible calls. Otherwise, the
-        # time would reveal whether a hidden value exists.
+        # The slice is the first filter, so engines apply others only to visible calls. Otherwise, the time
+        # would reveal whether a hidden value exists.
         cut = replace(query, include={SLICE: (_YES,), **query.include})
-        if query.arranged:  # bill amounts that belong to no call are in no slice
+        if query.arranged:  # bill amounts without a call are in no slice
             from spool.ledger.billed import LAYERS, SLICED_CHARGES, UNALLOCATED
 
             charges = (*SLICED_CHARGES, *(LAYERS if self._ledger.shows_layers else ()))
@@ -111,12 +107,11 @@ class SlicedLedger:
     async def lineage(
         self, query: CostQuery, unit: str, names: Sequence[str], most: int, *, has_below: bool
     ) -> Sequence[Lineage]:
-        """Return the runs that `Ledger.lineage` returns, as calls in the slice state them at the time of a query."""
+        """Return `Ledger.lineage` as calls in the slice state it at the time of a query."""
         of = self._limit_to_slice(replace(query, aggregated=True))
         return await self._ledger.lineage(unit, names, most, has_below=has_below, of=of)
 
     async def values(self, dimension: str) -> Sequence[str]:
-        """Return values as `Ledger.values` does, but only of calls in the slice."""
         if self._slice.has_every_call:
             return await self._ledger.values(dimension)
         derived = self._ledger.person if dimension == USER else self._derived.get(dimension)
@@ -134,7 +129,7 @@ class SlicedLedger:
         return await self._ledger.values(replace(inside, sources=(*own, *inside.sources), value=value))
 
     async def values_containing(self, dimensions: Sequence[str], text: str) -> Mapping[str, Sequence[str]]:
-        """Return the values of each dimension, of calls in the slice, that contain a text in lower case."""
+        """Return values of visible calls that contain a text in lower case."""
         inside = self._membership
         derived = {
             name: self._ledger.person if name == USER else self._derived.get(name) for name in dimensions
@@ -168,10 +163,7 @@ class SlicedLedger:
         return await self._ledger.combinations(sources, read)
 
     async def row_tags(self) -> Sequence[str]:
-        """
-        Return the result of `Ledger.row_tags` if the person may see every call. Otherwise return none,
-        because tag names would reveal hidden rows.
-        """
+        """Return none to people who do not see every call, because tag names would reveal hidden rows."""
         return await self._ledger.row_tags() if self._slice.has_every_call else ()
 
     async def whole_since(self) -> int:
@@ -190,7 +182,7 @@ class SlicedLedger:
         return self._ledger.dimensions()
 
     def has_call(self, value_of: Callable[[str], str]) -> bool:
-        """Return True if a call or sum with these values of the ledger's own dimensions is in the slice."""
+        """Return True if a call or sum with these own dimensions is in the slice."""
 
         def value(name: str) -> str:
             derived = self._derived.get(name)
@@ -200,10 +192,8 @@ class SlicedLedger:
 
     async def containment_test(self) -> Callable[[Wanted, Wanted], bool]:
         """
-        Return a test of a filter, which gets included and excluded values. The test returns True if the slice
-        contains every sum that passes the filter.
-
-        If that cannot be determined, the test returns False.
+        Return a test whether the slice contains every sum that passes included and excluded values. If that
+        is unknown, it returns False.
         """
         if self._slice.has_every_call or not self._slice.parts:
             return lambda *_: self._slice.has_every_call
@@ -217,8 +207,7 @@ class SlicedLedger:
 
     def _derived_values(self, include: Wanted) -> Wanted:
         """
-        Return the values of derived dimensions that result from the included source values. Dimensions with
-        too many combinations are omitted.
+        Return derived values that the included sources give, without dimensions of too many combinations.
         """
         derived_values = {}
         for name in set(self._slice.dimensions) & set(self._derived):
@@ -231,11 +220,11 @@ class SlicedLedger:
 
     @cached_property
     def _membership(self) -> Derived:
-        """Derived dimension that has the value _YES for calls in the slice."""
+        """_YES for calls in the slice."""
         sources = (*sorted({"source", "user"}.union(*(part.sources for part in self._parts))),)
         places = {name: index for index, name in enumerate(sources)}
 
-        @lru_cache(_MEMO)  # caches the result, because few distinct values occur
+        @lru_cache(_MEMO)  # few distinct values occur
         def value(values: tuple[str, ...]) -> str:
             return _YES if self.has_call(lambda name: values[places[name]]) else ""
 
@@ -243,7 +232,7 @@ class SlicedLedger:
 
     @cached_property
     def _selects_others(self) -> bool:
-        """Whether filters by user or device show calls of other people."""
+        """Whether filters by user or device show other people's calls."""
         people = self._ledger.people
 
         def is_own(condition: RoleFilter) -> bool:
@@ -260,7 +249,6 @@ class SlicedLedger:
         )
 
     def _stored_dimensions(self, part: Collection[RoleFilter]) -> Iterator[str]:
-        """Yield the stored dimensions that decide which calls are in a part of the slice."""
         for condition in part:
             derived = self._derived.get(condition.dimension)
             yield from (condition.dimension,) if derived is None else derived.sources
@@ -268,9 +256,7 @@ class SlicedLedger:
                 yield SECOND_NAME
 
     def _leaves_joint_out(self, include: Wanted) -> bool:
-        """
-        Return True if no joint sum that passes the filter would have to be split for a part of the slice.
-        """
+        """Return True if no joint sum that passes would have to be split for a part of the slice."""
         asks_owner = any(part.asks_owner for part in self._parts)
         for name, values in include.items():
             divides = _is_owner(name) or (name in WORK and not asks_owner)
@@ -281,19 +267,16 @@ class SlicedLedger:
 
 
 class _Part:
-    """One part of a slice: filters that a call must all match."""
+    """Filters that a call must all match."""
 
     def __init__(self, filters: Collection[RoleFilter], sources: frozenset[str]) -> None:
         self._filters = filters
-        self.sources = sources  # the stored dimensions that decide which calls are in this part
+        self.sources = sources
         self.asks_owner = any(map(_is_owner, sources))
         self._asks_work = not sources.isdisjoint(WORK)
 
     def has_needed_values(self, value_of: Callable[[str], str]) -> bool:
-        """
-        Return True if the values that the filters need are known. A single call has them; a joint sum
-        may lack them.
-        """
+        """Return True if the needed values are known. A joint sum may lack them."""
         if self.asks_owner:
             return value_of("user") != OTHER
         return value_of("source") != OTHER or not self._asks_work
@@ -306,5 +289,5 @@ class _Part:
 
 
 def _is_owner(name: str) -> bool:
-    """Return True if joint sums lose this dimension before others."""
+    """Joint sums lose these first."""
     return name in OWNERS or name.startswith(TAG)

@@ -1,10 +1,10 @@
 """
-Summation of records in memory: one row of measures per hour and distinct set of dimensions. Pure.
+Summation of records in memory: measures per hour and set of dimensions. Pure.
 
 A duplicate kept for reference never counts. A cached call counts as a call and as saved money, never as
-spend. A usage metric adds to the same token and money measures, but not to the number of calls. A negative
-usage metric subtracts what another metric added. A correction subtracts its call as counted before, and adds
-its new state. Records count in the hour of the call, not of their arrival.
+spend. A usage metric adds to tokens and money, but not to calls; a negative one subtracts what another added.
+A correction subtracts its call as counted before, and adds its new state. Records count in the hour of the
+call, not of their arrival.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spool.ledger import money
 from spool.ledger.cost_kinds import KIND_OF_SOURCE, NONE, counted_cost_source, counted_source
 from spool.ledger.work import MAX_LEVELS, Digests, Units, names_to_store
 from spool.ledger.work import NONE as NO_UNIT
-from spool.ledger.work import OTHER as OTHER  # a value that stands for many values
+from spool.ledger.work import OTHER as OTHER  # stands for many values
 from spool.ledger.work import TAGS as UNIT_TAGS
 from spool.log.values import Entry
 from spool.meters import quantity_in_millionths
@@ -35,21 +35,20 @@ HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 END_OF_TIME = 1 << 62
 WEEK_S, FOUR_WEEKS_S = 7 * DAY_S, 28 * DAY_S
-BILLED_ROLLUPS = 100  # rollups of billed costs are numbered from this number on
-ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # widths of the rollups in spool.ledger.days.rollups
-# the first Monday after the epoch, so that weeks in rollups begin on the same day as weeks in queries
+BILLED_ROLLUPS = 100  # their first number
+ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # of spool.ledger.days.rollups
+# first Monday after the epoch: weeks of rollups and queries begin on the same day
 MONDAY_S = 4 * DAY_S
 _HOUR_NS = HOUR_S * NS
-AHEAD_S = 2 * HOUR_S  # seconds; a start time that is further after the hour of arrival is not believed
+AHEAD_S = 2 * HOUR_S  # start times further after the hour of arrival are not believed
 MS = 1_000_000
 
-# Input sizes, in tokens, at which prices change. Calls are summed separately for each of these sizes, so that
-# the sums can be priced again.
+# Input tokens at which prices change. Each size has its own sums, so that these can be priced again.
 SIZES = (0, 100_000, 128_000, 200_000, 256_000, 272_000, 512_000)
 INPUT_UNKNOWN = -1
-_OUTPUT_UNKNOWN = -2  # a size with unknown output is stored as -2 minus that size
+_OUTPUT_UNKNOWN = -2  # minus the size, if the output is unknown
 
-# upper edges of the latency buckets; one more bucket counts calls above the last edge
+# upper edges; one more bucket is above the last
 LATENCY_EDGES_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000)
 
 COUNTS = (
@@ -67,26 +66,26 @@ _REPORTED, _ESTIMATED = len(COUNTS), len(COUNTS) + 1
 _LATENCY_MS = _ESTIMATED + 1
 WIDTH = _LATENCY_MS + len(LATENCY)
 
-# Larger token counts are ignored. This is far above any call and far below the limit of 64-bit sums, so one
-# broken sender cannot make a sum overflow.
+# Larger counts are ignored. This is far above any call and far below 64-bit sums, so one broken sender cannot
+# make a sum overflow.
 MAX_TOKENS = 10**12
 MAX_MONEY = 10**7 * money.UNIT
 
-# Prefixes of counters whose input excludes the cache, or whose output excludes reasoning. Tollhouse includes both.
+# Counters whose input excludes the cache, or whose output excludes reasoning. Tollhouse includes both.
 _CACHE_APART = ("claude_code.", "cline.", "coder_", "cursor.", "opencode.")
 _REASONING_APART = ("gemini_cli.", "opencode.")
 _INPUT_TYPES = frozenset({"input", "input_uncached", "tool_input"})
 _OUTPUT_TYPES = frozenset({"output", "output_visible"})
 _MEMO = 10_000
-# Maximum characters of a tag value. Each value is cut separately, so that the tags together remain valid JSON.
+# Each value is cut by itself, so that the tags remain valid JSON.
 MAX_TAG = 256
-OUTCOME_TAGS = "correction_status", "correction_cost_source"  # tags of another Tollhouse's corrections
+OUTCOME_TAGS = "correction_status", "correction_cost_source"  # of another Tollhouse's corrections
 
 
 class Dimensions(NamedTuple):
     """
-    Dimensions of a row. `model` is the model that answered, if known, else the requested one. "" means unknown.
-    `cost_source` of calls is that of `spool.ledger.cost_kinds`.
+    `model` is the one that answered, else the requested one. "" means unknown. `cost_source` is that of
+    `spool.ledger.cost_kinds`.
     """
 
     kind: str
@@ -98,20 +97,17 @@ class Dimensions(NamedTuple):
     user: str
     device: str
     api_key: str
-    tags: str  # chosen tags as JSON, "" for none
+    tags: str  # as JSON, "" for none
     status: str
     cost_source: str
     mode: str
     size: int
     region: str = ""
-    sender: str = ""  # the record's `sender_key`
+    sender: str = ""  # `sender_key` of the record
 
 
 class CountedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """
-    The fields of a call that decide its dimensions and units of work, in the order in which the compiled module
-    packs them.
-    """
+    """What decides a call's dimensions and units of work, in the order of the compiled module."""
 
     source: str
     provider: str | None
@@ -136,10 +132,10 @@ class CountedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 Restated = Callable[[Inference, int | None, int], Inference]
 TagsOf = Callable[[int, int], tuple[str, ...]]
-Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
-# quantity by meter, in millionths of the meter's unit; also limbs of amounts (spool.currencies)
+Measures = list[int]  # COUNTS, MONEY in units, LATENCY
+# in millionths of the meter's unit; also limbs of amounts (spool.currencies)
 MeterSums = dict[str, int]
-# The values of Dimensions as a plain tuple, which is faster to make and to read.
+# a plain tuple is faster than Dimensions
 DimensionValues = tuple[
     str,
     str,
@@ -162,9 +158,7 @@ DimensionValues = tuple[
 
 def hour_of(start_time: int | None, committed_at: float) -> int:
     """
-    Return the hour in which a record counts: the hour of its start time, or else of its arrival.
-
-    A start time that is more than AHEAD_S ahead is not believed.
+    Return the hour of the start time, unless it is missing or more than AHEAD_S ahead; else of the arrival.
     """
     arrival = int(committed_at) // HOUR_S * HOUR_S
     if start_time is None or not 0 < start_time < (arrival + AHEAD_S) * NS:
@@ -174,9 +168,9 @@ def hour_of(start_time: int | None, committed_at: float) -> int:
 
 class HourlySums:
     """
-    Sums of entries. `skip` returns True for a number and hour that have already been counted. Without `digests`, units
-    of work are not counted. `restated` returns the call of a number and hour with its estimate after recalculations.
-    `tags_of` returns the tags by which the call of a number and hour counts, if these are not always `tags`.
+    Sums of entries. `skip` is True for counted numbers and hours. Without `digests`, units of work are not
+    counted. `restated` returns a call with its estimate after recalculations. `tags_of` returns a call's tags
+    if not always `tags`.
     """
 
     def __init__(
@@ -189,13 +183,13 @@ class HourlySums:
         tags_of: TagsOf | None = None,
     ) -> None:
         self.hours: dict[int, dict[DimensionValues, Measures]] = {}
-        # meters by hour and dimensions, only of rows that have meters
+        # only of rows with meters
         self.meters: dict[int, dict[DimensionValues, MeterSums]] = {}
-        # sums of calls that have units of work, by hour, dimensions and units
+        # by hour, dimensions and units
         self.work: dict[int, dict[DimensionValues, dict[Units, Measures]]] = {}
-        self.work_names: dict[int, str] = {}  # names of units, by the numbers of the units
-        self.work_edges: set[Units] = set()  # runs above the calls, each with the run that started it
-        self.first: dict[int, int] = {}  # the lowest record number in each hour
+        self.work_names: dict[int, str] = {}  # by the units' numbers
+        self.work_edges: set[Units] = set()  # runs above the calls, each with its starter
+        self.first: dict[int, int] = {}  # lowest record number in each hour
         self.damaged = 0
         self.absurd = 0
         self.tags = tuple(tags)
@@ -206,10 +200,10 @@ class HourlySums:
         self._texts_of = defaultdict[tuple[str, ...], dict[tuple[str | None, ...], str]](dict)
         self._choose(self.tags)
         self._units: dict[tuple[str | None, ...], Units] = {}
-        self._chains: set[tuple[str | None, str | None, str]] = set()  # the chains in `work_edges`
+        self._chains: set[tuple[str | None, str | None, str]] = set()  # those in `work_edges`
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Count every record of the entries. Records for which `skip` returns True are left out."""
+        """Count every record, except those to `skip`."""
         first, skip = self.first, self._skip
         for entry in entries:
             arrival = hour_of(None, entry.committed_at)
@@ -226,16 +220,15 @@ class HourlySums:
                     continue
                 if not self._counted(hour, record, number):
                     self.absurd += 1
-                elif hour not in first or number < first[hour]:  # `note_first`, inlined for speed
+                elif hour not in first or number < first[hour]:  # `note_first`, inlined
                     first[hour] = number
 
     def count(self) -> int:
-        """Return the number of sums, with those of units of work."""
+        """Include the sums of units of work."""
         of_units = sum(map(len, chain.from_iterable(work.values() for work in self.work.values())))
         return of_units + sum(map(len, self.hours.values()))
 
     def clear(self) -> None:
-        """Discard the sums."""
         for sums in (self.hours, self.meters, self.work, self.work_names, self.first):
             sums.clear()
         self.work_edges.clear()
@@ -244,9 +237,8 @@ class HourlySums:
 
     def merge(self, hour: int, call: CountedFields, measures: Measures) -> None:
         """
-        Add measures to the row with the dimensions of `call`, by `tags`. The measures are sums over calls with
-        the same dimensions, which are either all empty or all not empty (`spool.ledger.cost_kinds`). The row may become
-        the same object as `measures`.
+        Add sums of calls with the dimensions of `call`, by `tags`. All calls are empty, or none is
+        (`spool.ledger.cost_kinds`). The row may become the same object as `measures`.
         """
         is_empty = not any(measures[1:_LATENCY_MS])
         self._choose(self.tags)
@@ -260,7 +252,6 @@ class HourlySums:
     def _unit_row(
         self, hour: int, key: DimensionValues, call: Inference | UsageMetric | CountedFields
     ) -> Measures | None:
-        """Return the row for the units of work of a call, or None if it has none."""
         if (digests := self._digests) is None:
             return None
         tags, run, parent = call.tags, None, None
@@ -300,7 +291,6 @@ class HourlySums:
         self.work_edges.update([digests.start_edge(session, run, above) for run, above in pairwise(runs)])
 
     def note_first(self, hour: int, number: int) -> None:
-        """Note that an hour has a record with this number."""
         self.first[hour] = min(number, self.first.get(hour, number))
 
     def _counted(self, hour: int, record: Record, number: int) -> bool:
@@ -314,10 +304,7 @@ class HourlySums:
         return isinstance(record, UsageMetric) and self._metric(hour, record)
 
     def _correction(self, hour: int, record: Correction) -> bool:
-        """
-        Replace the call as counted before by its new state. The sums are then the same as if all reports had
-        arrived in time.
-        """
+        """The sums are then the same as if all reports had arrived in time."""
         before, after = record.before, record.after
         if self._restated is not None:
             before = self._restated(before, record.corrects_number, hour)
@@ -329,7 +316,7 @@ class HourlySums:
 
     def _take_back(self, hour: int, call: Inference) -> None:
         alone = HourlySums(self._chosen_tags)
-        alone._call(hour, call)  # a call that was too large to count has no row
+        alone._call(hour, call)  # a call too large to count has no row
         for _, key, measures in alone.rows():
             row = self._row(hour, key)
             for index, amount in enumerate(measures):
@@ -368,7 +355,6 @@ class HourlySums:
         return True
 
     def dimensions_of(self, call: Inference) -> DimensionValues:
-        """Return the values of Dimensions under which a call is counted."""
         return self._key(call, counted_source(call))
 
     def _key(self, call: Inference | CountedFields, cost_source: str) -> DimensionValues:
@@ -441,13 +427,12 @@ class HourlySums:
         return True
 
     def rows(self) -> Iterator[tuple[int, Dimensions, Measures]]:
-        """Yield the sums by hour and dimensions."""
         for hour in sorted(self.hours):
             for values, row in self.hours[hour].items():
                 yield hour, Dimensions._make(values), row
 
     def meter_rows(self) -> Iterator[tuple[int, Dimensions, MeterSums]]:
-        """Yield the meters that were added up, in millionths."""
+        """In millionths."""
         for hour, rows in self.meters.items():
             for values, meter_sums in rows.items():
                 yield hour, Dimensions._make(values), meter_sums
@@ -459,10 +444,8 @@ class HourlySums:
                 meter_sums[name] = meter_sums.get(name, 0) + units
 
     def _add_charges(self, hour: int, key: DimensionValues, charges: Mapping[str, str]) -> bool:
-        """
-        Add amounts in other currencies. Returns False and adds nothing if an amount is implausibly large.
-        """
-        from spool.currencies import MAX_CHARGE, split_charges  # imported only if a record has such an amount
+        """Return False and add nothing if an amount is implausibly large."""
+        from spool.currencies import MAX_CHARGE, split_charges  # only if a record has such an amount
 
         if any(abs(money.units(amount)) > MAX_CHARGE for amount in charges.values()):
             return False
@@ -481,7 +464,6 @@ class HourlySums:
         return row
 
     def _choose(self, tags: tuple[str, ...]) -> None:
-        """Use these tags for the next record."""
         self._chosen_tags, self._tag_texts = tags, self._texts_of[tags]
 
     def _chosen(self, tags: Mapping[str, str]) -> str:
@@ -501,12 +483,11 @@ class HourlySums:
 
 
 def tags_text(tags: Mapping[str, str]) -> str:
-    """Return tags as dimensions have them."""
     return json.dumps(tags, sort_keys=True, ensure_ascii=False) if tags else ""
 
 
 def counts_as(record: Record, number: int) -> int:
-    """Return the number of the record by whose tags a record counts: the one that it corrects, else itself."""
+    """Return the record by whose tags a record counts: the one that it corrects, else itself."""
     corrected = None
     if isinstance(record, Correction):
         corrected = record.corrects_number
@@ -520,7 +501,7 @@ def _without_other(key: DimensionValues) -> DimensionValues:
 
 
 def row_of(call: Inference) -> tuple[Dimensions, Measures, MeterSums] | None:
-    """Return the sum of one call without its tags, or None if the call is too large to count."""
+    """Return one call's sum without tags, or None if it is too large to count."""
     sums = HourlySums()
     sums._call(0, call)
     meters = {key: amounts for _, key, amounts in sums.meter_rows()}
@@ -528,7 +509,7 @@ def row_of(call: Inference) -> tuple[Dimensions, Measures, MeterSums] | None:
 
 
 def _add_call(row: Measures, call: Inference, reported: int, estimated: int) -> None:
-    """Add a call to a row. `reported` and `estimated` are its amounts in units."""
+    """Amounts are in units."""
     row[0] += 1
     row[1] += call.input_tokens or 0
     row[2] += call.output_tokens or 0
@@ -547,8 +528,8 @@ def _add_call(row: Measures, call: Inference, reported: int, estimated: int) -> 
 
 def outcome_of(metric: UsageMetric) -> tuple[str, str]:
     """
-    Return the status and cost source for the sums of a counter, because a counter has none of its own. Only
-    corrections of another Tollhouse name them, as tags.
+    Return status and cost source of a counter's sums. Only corrections of another Tollhouse name them, as
+    tags.
     """
     if metric.unit == CURRENCY and metric.tags.get(OUTCOME_TAGS[1]) == "estimated":
         return "ok", "estimated"
@@ -559,9 +540,7 @@ def outcome_of(metric: UsageMetric) -> tuple[str, str]:
 
 
 def size(given: int | None, made: int | None) -> int:
-    """
-    Encode two facts in one number: the highest of SIZES that the input exceeds, and whether the output is known.
-    """
+    """Encode the highest of SIZES that the input exceeds, and whether the output is known."""
     if given is None:
         return INPUT_UNKNOWN
     beyond = SIZES[bisect_left(SIZES, given) - 1] if given else 0
@@ -569,16 +548,12 @@ def size(given: int | None, made: int | None) -> int:
 
 
 def sized(size: int) -> tuple[int, bool]:
-    """
-    Decode a number of `size` other than INPUT_UNKNOWN: the exceeded size, and whether the output is known.
-    """
+    """Decode a `size` other than INPUT_UNKNOWN."""
     return (size, True) if size >= 0 else (_OUTPUT_UNKNOWN - size, False)
 
 
 def token_places(name: str, token_type: str | None) -> tuple[int, ...]:
-    """
-    Return the positions in a row to which a counter's tokens are added. Each token is added to a total only once.
-    """
+    """Return where a counter's tokens are added in a row. A total gets each token only once."""
     if token_type in _INPUT_TYPES:
         return (1,)
     if token_type in _OUTPUT_TYPES:
@@ -592,21 +567,20 @@ def token_places(name: str, token_type: str | None) -> tuple[int, ...]:
 
 
 def begin(width: int, moment: int) -> int:
-    """Return the start of the hour, day or weeks that contain a moment."""
+    """Return the start of the hour, day or weeks."""
     first = MONDAY_S if width > DAY_S else 0
     return (moment - first) // width * width + first
 
 
-# -- latency percentiles, estimated from the counts by LATENCY_EDGES_MS --------------------------------------
+# -- latency percentiles from the counts by LATENCY_EDGES_MS -------------------------------------------------
 
 
 def percentile_ms(counts: Sequence[int], percent: int) -> int | None:
     """
-    Estimate a percentile. The result lies in the same bucket as the true percentile.
+    Estimate a percentile, in the bucket of the true one.
 
-    Returns None if no call has a latency, or if the percentile is above the last edge. Within a bucket, each
-    doubling of the time is assumed to leave the same share of slower calls. Assuming evenly spread times
-    would overestimate the percentiles of a long tail.
+    None without latencies or above the last edge. Within a bucket, each doubling of the time is assumed to
+    leave the same share of slower calls, because evenly spread times would overestimate a long tail.
     """
     total = sum(counts)
     rank = -(-percent * total // 100)

@@ -1,8 +1,7 @@
 """
-The lists of tags by which the totals were counted: `[ledger] tags`, and its earlier values.
+The lists of tags by which the totals were counted: `[ledger] tags`, and earlier values.
 
-All reports of a call count by the list with which the call itself was counted. So a correction subtracts from the sum
-that has the call.
+All reports of a call count by the call's list, so that a correction subtracts from the sum that has the call.
 """
 
 from __future__ import annotations
@@ -11,33 +10,32 @@ from collections.abc import Sequence
 
 from spool.ledger.ledger_rows import LedgerRows, TagList, new_mark
 
-TAGGED = "tagged"  # key in the state: mark of the stored lists, 0 without any
+TAGGED = "tagged"  # state key: mark of the lists, 0 without any
 
-# maximum number of stored lists; gateways with different settings may add one at each turn
+# gateways with different settings may add one at each turn
 MOST_LISTS = 100
 
 
 class TagLists:
-    """The lists that were stored at one moment, oldest first. `mark` is their mark in the state."""
+    """The lists at one moment, oldest first. `mark` is theirs in the state."""
 
     def __init__(self, mark: int = 0, lists: Sequence[TagList] = ()) -> None:
         self.mark = mark
         self.lists = lists
 
     def tags_at(self, number: int, hour: int) -> tuple[str, ...]:
-        """Return the tags by which the call of a record number and hour is counted."""
         for each in reversed(self.lists):
             if number >= each.first and hour >= each.since:
                 return each.tags
         return self.lists[0].tags if self.lists else ()
 
     def list_to_add(self, tags: tuple[str, ...], *, first: int) -> TagList | None:
-        """Return the list to add if `tags` are those of the numbers from `first` on. None if the newest has them."""
+        """Return the list if `tags` begin at `first`, or None if the newest has them."""
         newest = self.lists[-1] if self.lists else TagList(first, 0, ())
         return None if self.lists and newest.tags == tags else TagList(first, newest.since, tags)
 
     def append_list(self, made: TagList) -> TagLists:
-        """Return the lists with a newer one, and without those that no longer decide."""
+        """Add a newer list, and drop those that no longer decide."""
         if not made.since and self.lists and all(each.tags == made.tags for each in self.lists):
             return TagLists(self.mark, [made._replace(first=0)])
         older = [each for each in self.lists if each.first < made.first or each.since < made.since]
@@ -49,12 +47,12 @@ def read_lists(rows: LedgerRows) -> TagLists:
 
 
 def store_list(rows: LedgerRows, made: TagList) -> None:
-    """Store a list that is newer than all stored ones."""
+    """Store a list that is newer than all."""
     rows.replace_tag_lists(read_lists(rows).append_list(made).lists)
     rows.set_state(**{TAGGED: new_mark()})
 
 
 def apply_newest_from(rows: LedgerRows, first: int) -> None:
-    """Apply the newest list to all record numbers from `first` on, in every hour."""
+    """Apply the newest list from `first` on, in every hour."""
     if lists := rows.tag_lists():
         store_list(rows, TagList(first, 0, lists[-1].tags))

@@ -1,6 +1,6 @@
 """
-The sums of groups that a comparison of two times needs. There may be tens of thousands of groups, so a group
-is one small object, and its dimensions are read once per set of dimensions.
+Sums of groups for a comparison of two times. There may be tens of thousands, so a group is a small object,
+and dimensions are read once per set.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEASURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_t
 
 
 class GroupUsage(msgspec.Struct, kw_only=True, gc=False):
-    """Sums of a group, with the same fields as a CostRow. Money is in units (spool.ledger.money)."""
+    """Fields of a CostRow, money in units (spool.ledger.money)."""
 
     cost: int = 0
     reported: int = 0
@@ -43,7 +43,7 @@ class GroupUsage(msgspec.Struct, kw_only=True, gc=False):
 
 _FIELDS = GroupUsage.__struct_fields__
 Usages = dict[Group, GroupUsage]
-_Known = tuple[Group, str, str]  # group, status and cost source of a set of dimensions
+_Known = tuple[Group, str, str]  # group, status and cost source
 
 
 def usage_of(row: CostRow) -> GroupUsage:
@@ -55,12 +55,9 @@ def usage_of(row: CostRow) -> GroupUsage:
 def usages(
     rows: LedgerRows, queries: Sequence[CostQuery], limit: QuestionLimit | None, rates: Rates | None = None
 ) -> Iterator[Usages]:
-    """
-    Yield the groups of each query with their sums over its whole time, as `costs` does. The queries differ only in
-    their times. Raises the same errors as `costs`.
-    """
+    """Yield the groups of queries that differ only in time, as `costs` does, with the same errors."""
     known: dict[int, _Known] = {}
-    texts: dict[str | None, str | None] = {}  # keeps each text only once in memory
+    texts: dict[str | None, str | None] = {}  # each text only once
     state = state_of(rows)
     for query in queries:
         query = validated_query(rows, replace(query, granularity=TOTAL, measures=MEASURES))

@@ -1,8 +1,7 @@
 """
-The amounts that one record adds to the totals, for data lakes and databases that receive records. Pure.
+What one record adds to the totals, for data lakes and databases. Pure.
 
-The rules are those of `spool.ledger.sums`. A test adds up the same records with both modules and
-compares the sums.
+The rules are those of `spool.ledger.sums`; a test compares the sums of both modules.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from spool.record import CALL_UNIT, CURRENCY, NS, TOKEN_UNIT, Correction, Infere
 
 _MICROSECOND_NS: Final = 1000
 _HOUR_NS: Final = HOUR_S * NS
-# Positions in `token_places` in the order of Verdict.tokens: input, output, cache read, cache write, reasoning.
+# `token_places` in the order of Verdict.tokens
 _PLACES: Final = (1, 2, 3, 4, 5)
 
 Tokens = tuple[int | None, int | None, int | None, int | None, int | None, int | None]
@@ -23,10 +22,8 @@ Tokens = tuple[int | None, int | None, int | None, int | None, int | None, int |
 
 class Verdict(NamedTuple):
     """
-    Amounts that a record adds to the totals.
-
-    `spend` is in units of `spool.ledger.money`, None if the record has no cost that counts. `tokens` are
-    input, output, cache read, cache write, reasoning, and cache write for an hour.
+    `spend` is in units of `spool.ledger.money`, None without a cost that counts. `tokens`: input, output,
+    cache read, cache write, reasoning, cache write for an hour.
     """
 
     counted: bool
@@ -40,8 +37,7 @@ NOT_COUNTED: Final[Tokens] = (None, None, None, None, None, None)
 
 def counted_time_us(record: Record, committed_at: float) -> int:
     """
-    Return the time at which the totals count a record, in microseconds: the start time if it is believed,
-    else the commit time.
+    Return when the totals count a record, in microseconds: the believed start time, else the commit time.
     """
     start = record.start_time
     if start is not None and start // _HOUR_NS * HOUR_S == hour_of(start, committed_at) and start > 0:
@@ -50,10 +46,7 @@ def counted_time_us(record: Record, committed_at: float) -> int:
 
 
 def verdict_of(record: Record) -> Verdict:
-    """
-    Return the amounts that the totals add for a record of AI telemetry. A duplicate kept for
-    reference adds nothing.
-    """
+    """A duplicate kept for reference adds nothing."""
     if isinstance(record, Inference):
         verdict = _call_verdict(record)
     elif isinstance(record, UsageMetric):
@@ -102,8 +95,8 @@ def _metric_verdict(metric: UsageMetric) -> Verdict:
     if metric.unit == CALL_UNIT:
         amount = int(metric.value)
         return Verdict(abs(amount) <= MAX_TOKENS, amount, None, NOT_COUNTED)
-    if metric.unit != TOKEN_UNIT:  # the metric is money in another currency, which no sum of dollars includes
-        from spool.currencies import MAX_CHARGE  # imported only if an amount has one
+    if metric.unit != TOKEN_UNIT:  # money in another currency, which no sum of dollars includes
+        from spool.currencies import MAX_CHARGE  # only if an amount has one
 
         return Verdict(abs(money.units(str(metric.value))) <= MAX_CHARGE, 0, None, NOT_COUNTED)
     amount = int(metric.value)
@@ -114,15 +107,15 @@ def _metric_verdict(metric: UsageMetric) -> Verdict:
 
 
 def _correction_verdict(record: Correction) -> Verdict:
-    """Return the change that a correction makes: the call after the correction, minus the call before it."""
+    """Return the call after the correction, minus the call before it."""
     after, before = _call_verdict(record.after), _call_verdict(record.before)
-    if record.after.shadow:  # the record no longer counts
+    if record.after.shadow:
         counted = tuple(-(count or 0) for count in before.tokens)
         return Verdict(before.counted, -int(before.counted), -(before.spend or 0), counted)  # type: ignore[arg-type]
     pairs = zip(after.tokens, before.tokens, strict=True)
     if not after.counted:
         return Verdict(False, 0, None, tuple((now or 0) - (before or 0) for now, before in pairs))  # type: ignore[arg-type]
-    # before the correction, the call was too large to be counted, so now all of it counts
+    # it was too large to be counted, so now all of it counts
     if not before.counted:
         return Verdict(True, 1, after.spend or 0, after.tokens)
     spend = (after.spend or 0) - (before.spend or 0)

@@ -1,10 +1,9 @@
 """
 Units of work: the session, agent run, repository, branch, commit, pull request or ticket of a call. Pure.
 
-There are too many of them for dimensions, so calls with units have sums of their own beside the hours (table `work`),
-one for each set of units and dimensions. A unit is stored as a number: the digest of its name. Ids of sessions and
-runs are personal data, so only the digest is stored, and it is computed with the installation's secret. The names of
-the other units are stored once (table `work_names`).
+There are too many for dimensions, so calls with units have further sums (table `work`), one for each set of
+units and dimensions. A unit is stored as a digest of its name. Ids of sessions and runs are personal data, so
+their digest needs the installation's secret, and only other names are stored (table `work_names`).
 """
 
 from __future__ import annotations
@@ -19,31 +18,28 @@ from typing import Any, NamedTuple, TypeVar
 from spool.identity import is_unique
 from spool.installation import derive_secret
 
-REST, NONE = 0, -1  # stand for all units of a kind that are no longer listed, and for no unit
-EDGE = -2  # stands for the ticket in a set of units without sums, which only states who started a run
-OTHER = "(other)"  # value of REST in results
-_BITS = 63  # both engines store signed integers of 64 bits
+REST, NONE = 0, -1  # all unlisted units of a kind, and no unit
+EDGE = -2  # in place of the ticket, in a set without sums that only states who started a run
+OTHER = "(other)"  # REST in results
+_BITS = 63  # engines store signed 64-bit integers
 
 
-UNLISTS = "unlists"  # key in the state of the totals: how often units were unlisted
-# key in the state of the totals: time before which units had calls that were unlisted and are listed again
+UNLISTS = "unlists"  # state key: how often units were unlisted
+# state key: time before which units with calls were unlisted and are listed again
 FORGOTTEN = "forgotten"
-ROLLUP = 1000  # the number of the sums by units of work among the rollups
+ROLLUP = 1000  # of the sums by units, among rollups
 
 
-T = TypeVar("T", bound=Any)  # a run, by its number or its digest
+T = TypeVar("T", bound=Any)  # number or digest of a run
 
 
 def countable_name(name: str) -> str:
-    """
-    Return a name that a sender states, as it is counted. OTHER is none, because it stands for names that are no longer
-    kept apart.
-    """
+    """Return a sender's name as it is counted. OTHER is no name, because it stands for several."""
     return "" if name == OTHER else name
 
 
 class Lineage(NamedTuple):
-    """A run with the run that started it and its session, all as digests."""
+    """A run, its starter and its session, all as digests."""
 
     run: str
     parent: str | None
@@ -53,8 +49,8 @@ class Lineage(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class RunTree:
     """
-    The runs above those of a query. `parents` has the run that started each run, without circles, and `sessions` the
-    sessions of each run. `forks` has the session to which a session is linked. Results have no `hidden` units.
+    The runs above those of a query. `parents` has each run's starter, without circles, `sessions` each run's
+    sessions, `forks` the session to which one is linked. Results have no `hidden` units.
     """
 
     parents: Mapping[int, int]
@@ -64,7 +60,7 @@ class RunTree:
 
 
 class WorkUnit(NamedTuple):
-    """A kind of unit. `number` is stored. If `is_named`, the names of its units are stored."""
+    """A kind of unit. `number` is stored, and if `is_named` also the names."""
 
     number: int
     meaning: str
@@ -74,9 +70,8 @@ class WorkUnit(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkLimits:
     """
-    Limits of the listed units: the number of each kind in a month, and the seconds after the last call for which
-    sessions and runs, and all other units, are listed. If `people` is False, no query combines sessions or runs with
-    users or devices.
+    Limits of listed units: how many of each kind in a month, and how long after the last call (sessions and
+    runs, others). Unless `people`, no query combines sessions or runs with users or devices.
     """
 
     ids_per_month: int = 100_000
@@ -101,25 +96,25 @@ UNITS: Mapping[str, WorkUnit] = {
     "pull_request": WorkUnit(6, "the pull request that the call worked on"),
     "ticket": WorkUnit(7, "the ticket that the call worked on"),
 }
-TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # units that a call has as a tag
-# units with names that people choose, so that views may name them
+TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # a call has them as tags
+# people choose the names, so views may use them
 BOUNDED = ("repository", "pull_request", "ticket")
-TREES = (SESSION, RUN)  # units whose runs start further runs, so they have an aggregated cost
-OF_PEOPLE = ("user", "device")  # dimensions that WorkLimits.people keeps apart from TREES
-MAX_LEVELS = 100  # runs above a call that its record states and that are counted
-# number of the unit of each kind, in the order of UNITS, and at the end that of the run that started the call's run
+TREES = (SESSION, RUN)  # their runs start runs, so they have an aggregated cost
+OF_PEOPLE = ("user", "device")  # kept apart from TREES by WorkLimits.people
+MAX_LEVELS = 100  # counted runs above a call
+# units of each kind, in the order of UNITS, and the run that started the call's run
 Units = tuple[int, ...]
-KINDS = (*(unit.number for unit in UNITS.values()), UNITS[RUN].number)  # the kind of each of Units
+KINDS = (*(unit.number for unit in UNITS.values()), UNITS[RUN].number)  # kind of each of Units
 
 
-# the form of digests in queries and results
+# in queries and results
 _DIGESTS = {unit: re.compile(f"{unit}:(?!0{{16}})[0-7][0-9a-f]{{15}}", re.ASCII) for unit in TREES}
 
 
 class Digests:
     """
-    The digests of the sessions and runs of an installation. The secret is part of them, because without it anyone
-    could compute the digest of a name.
+    Digests of sessions and runs. Without the installation's secret, anyone could compute the digest of a
+    name.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -132,7 +127,6 @@ class Digests:
     def units_of(
         self, session: str | None, run: str | None, parent: str | None, tags: Mapping[str, str]
     ) -> Units:
-        """Return the units of a call."""
         runs = [
             _run_name(session, each) if each else None for each in (run, parent if run != parent else None)
         ]
@@ -142,22 +136,20 @@ class Digests:
         return tuple([_hash_name(hash, name) if name else NONE for hash, name in hashed])
 
     def start_edge(self, session: str | None, run: str, parent: str) -> Units:
-        """Return the set of units that states who started a run, for a run whose own calls do not state it."""
+        """State who started a run, for a run whose own calls do not state it."""
         *units, _, above = self.units_of(session, run, parent, {})
         return (*units, EDGE, above)
 
     def shown_digest(self, unit: str, id: str, *, session: str | None = None) -> str:
-        """Return the digest under which results show the session or run of a call."""
         return digest_text(
             unit, _hash_name(self._hashes[UNITS[unit].number], _run_name(session, id) if unit == RUN else id)
         )
 
     def queried_digest(self, unit: str, text: str) -> str:
-        """Return the digest of the session or run that a query names by its digest or its id."""
         return text if is_digest(unit, text) else self.shown_digest(unit, text)
 
     def filters_with_digests(self, filters: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-        """Return filters with digests instead of the ids of sessions and runs."""
+        """Replace ids of sessions and runs by digests."""
         digests = {
             unit: tuple(
                 [text if text in ("", OTHER) else self.queried_digest(unit, text) for text in filters[unit]]
@@ -178,8 +170,8 @@ def _hash_name(hash: blake2b, name: str) -> int:
 
 def number_of(unit: str, name: str) -> int:
     """
-    Return the number of a unit by its name, or of a session or run by its digest. It is neither REST nor NONE.
-    Raises ValueError for the id of a session or run.
+    Return the number of a named unit, or of a digest, never REST or NONE. Raises ValueError for the id of a
+    session or run.
     """
     if UNITS[unit].is_named:
         return _hash_name(_new_hash(UNITS[unit].number), name)
@@ -189,7 +181,6 @@ def number_of(unit: str, name: str) -> int:
 
 
 def number_of_set(units: Units) -> int:
-    """Return the number of a set of units."""
     return _hash_bytes(_new_hash(0), pack(f">{len(units)}q", *units))
 
 
@@ -200,31 +191,27 @@ def _hash_bytes(hash: blake2b, data: bytes) -> int:
 
 
 def digest_text(unit: str, number: int) -> str:
-    """Return the digest under which results show a session or run."""
     return f"{unit}:{number:016x}"
 
 
 def is_digest(unit: str, text: str) -> bool:
-    """Return True if a text is read as the digest of a session or run, and not as its id."""
+    """Return True for a digest, not an id."""
     return _DIGESTS[unit].fullmatch(text) is not None
 
 
 def _run_name(session: str | None, run: str) -> str:
-    """Return the name of a run among all runs."""
+    """Return a name that is unique among runs."""
     return run if is_unique(run) else f"{session or ''}\0{run}"
 
 
 def names_to_store(units: Units, tags: Mapping[str, str]) -> dict[int, str]:
-    """Return the names of the units of a call by their numbers, without names that are not stored."""
+    """Leave out names that are not stored."""
     numbers = units[len(TREES) : len(UNITS)]
     return {number: tags[tag] for number, tag in zip(numbers, TAGS, strict=True) if number != NONE}
 
 
 def queried_unit(group_by: Sequence[str], named: Iterable[str]) -> str | None:
-    """
-    Return the unit of work that a query groups by, or else one that it filters by, or None. Raises ValueError if it
-    groups by several.
-    """
+    """Return the unit to group by, or else one to filter by. Raises ValueError if it groups by several."""
     units = [name for name in group_by if name in UNITS]
     if len(units) > 1:
         raise ValueError(f"a query can group by one unit of work, but has {' and '.join(units)}")
@@ -233,20 +220,19 @@ def queried_unit(group_by: Sequence[str], named: Iterable[str]) -> str | None:
 
 def numbers_of(unit: str, values: Iterable[str | None]) -> list[int]:
     """
-    Return the numbers of units by the values in a query, in which sessions and runs are digests. "" and None mean no
-    unit.
+    Return numbers of units in a query, where sessions and runs are digests, and "" and None are no unit.
     """
     return [NONE if not value else REST if value == OTHER else number_of(unit, value) for value in values]
 
 
 def can_match_unknown(include: Mapping[str, Sequence[str]], exclude: Mapping[str, Sequence[str]]) -> bool:
-    """Return True if calls without any unit pass the filters of a query."""
+    """Return True if calls without any unit pass."""
     included = all("" in values for name, values in include.items() if name in UNITS)
     return included and not any("" in values for name, values in exclude.items() if name in UNITS)
 
 
 def cut_circles(parents: Mapping[T, T]) -> dict[T, T]:
-    """Return the run that started each run. In a circle of runs, the smallest has no parent."""
+    """Return each run's starter. In a circle, the smallest run has none."""
     cut, seen = dict(parents), set[T]()
     for run in parents:
         path = dict[T, None]()

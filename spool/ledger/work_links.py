@@ -1,9 +1,9 @@
 """
-Links between units of work: a session, a branch or a commit belongs to a pull request or a ticket, and a session or run
-was started by another one. Pure.
+Links between units of work: a session, branch or commit belongs to a pull request or ticket, and a session or
+run was started by another. Pure.
 
-A link acts on calls that state no pull request (or no ticket, or no parent) themselves. It changes no sum. Each query
-resolves the links, so an added link acts on past calls, and a deleted link leaves nothing behind.
+A link acts on calls that state no pull request (or ticket, or parent). It changes no sum: each query resolves
+the links, so a new one acts on past calls, and a deleted one leaves nothing.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from spool.ledger.work import NONE, SESSION, TREES, number_of
 
 BRANCH: Final = "branch"
 REPOSITORY: Final = "repository"
-# Units that can be linked to TARGETS, the narrowest first. If several units of a call are linked, the first decides.
+# Narrowest first. The first linked unit of a call decides.
 LINKED: Final = ("commit", SESSION, BRANCH)
 TARGETS: Final = ("pull_request", "ticket")
-LINKS_MARK: Final = "links"  # key in the state of the totals: the mark of the links in use
-BEGINNING, END = 0, 1 << 40  # bounds in epoch seconds of a link that is not limited in time
+LINKS_MARK: Final = "links"  # state key: mark of the links in use
+BEGINNING, END = 0, 1 << 40  # bounds of an unlimited link
 
 
 class UnitLink(NamedTuple):
     """
-    A link as the totals store it. `id` and `repository` are numbers of units (`spool.ledger.work`).
+    A link as stored. `id` and `repository` are numbers of units (`spool.ledger.work`).
 
-    `name` is the pull request or ticket, or the digest of the session or run that started this one. Only a link of a
-    branch has a repository and bounds. The bounds are midnights in UTC, because the sums of old calls are days.
+    `name` is the pull request or ticket, or the digest of the starter. Only a branch has a repository and
+    bounds, at midnights in UTC because sums of old calls are days.
     """
 
     unit: str
@@ -43,12 +43,11 @@ class UnitLink(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The number of the unit to which this one is linked."""
         return number_of(self.target, self.name)
 
     @property
     def place(self) -> tuple[str, str, int, int]:
-        """What is linked to a kind of target. Two links of one place must not overlap in time."""
+        """What is linked to a kind of target. Links of one place must not overlap in time."""
         return (self.target, self.unit, self.id, self.repository)
 
     def overlaps(self, other: UnitLink) -> bool:
@@ -57,10 +56,10 @@ class UnitLink(NamedTuple):
 
 class UnitLinks:
     """
-    Links that neither overlap nor make a circle. Of links that would, the first ones are used. Two gateways can add
-    such links at the same moment.
+    Links that neither overlap nor make a circle: the first ones win, because two gateways can add such links
+    at the same moment.
 
-    `kept` are further units that stay listed, by kind and number.
+    `kept` are further units that stay listed.
     """
 
     def __init__(self, links: Iterable[UnitLink] = (), kept: Iterable[tuple[str, int]] = ()) -> None:
@@ -80,18 +79,17 @@ class UnitLinks:
                     tops[child] = (link.target, link.number)
 
     def makes_circle(self, link: UnitLink) -> bool:
-        """Return True if a session or run would then be above itself."""
+        """Return True if a session or run would be above itself."""
         above: int | None = link.number if link.target in TREES else None
         while above is not None and above != link.id:
             above = self.parent_of(link.target, above)
         return above is not None
 
     def parent_of(self, unit: str, id: int) -> int | None:
-        """Return the session or run to which one is linked as started by it, or None."""
+        """Return the linked starter."""
         return self._parents.get((unit, id))
 
     def children_of(self, unit: str, id: int) -> Sequence[int]:
-        """Return the sessions or runs that are linked to one as started by it."""
         return self._children.get((unit, id), ())
 
     @cached_property
@@ -107,7 +105,7 @@ class UnitLinks:
 
     @cached_property
     def mark(self) -> int:
-        """A number that is the same for the same links and kept units. It is 0 if there are none."""
+        """The same for the same links and kept units, 0 without any."""
         if not self._by_place and not self.kept:
             return 0
         text = repr((sorted(self.links), sorted(self.kept)))
@@ -116,8 +114,8 @@ class UnitLinks:
 
     def target_of(self, target: str, name_of: Callable[[str], str | None], hour: int) -> str | None:
         """
-        Return the pull request or ticket to which the units of a call are linked, or None. `name_of` returns the name
-        of a unit of the call, and the digest of its session.
+        Return the linked pull request or ticket of a call. `name_of` returns the names of its units, and the
+        digest of its session.
         """
         for unit in LINKED:
             name = name_of(unit)
@@ -131,7 +129,7 @@ class UnitLinks:
 
 
 def _topmost_unit(tops: dict[tuple[str, int], tuple[str, int]], unit: tuple[str, int]) -> tuple[str, int]:
-    """Return the highest session or run above one. Each search halves its way, so a long chain costs little."""
+    """Each search halves its way, so a long chain costs little."""
     while (above := tops.get(unit)) is not None:
         tops[unit] = unit = tops.get(above, above)
     return unit

@@ -1,1 +1,1 @@
-"""Sums of days: sums that can be priced, sums that a provider bills, and rollups of several days."""
+"""Sums of days: what can be priced, what a provider bills, and rollups."""

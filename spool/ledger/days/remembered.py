@@ -1,8 +1,8 @@
 """
-Cache of query results about past months. A result is valid until the sums of these months change.
+Cache of query results about past months.
 
-The database stores a random mark for each month. Every transaction that changes sums of a month replaces its
-mark. So a cached result is valid if its marks equal the stored ones, whichever process changed the sums.
+Every transaction that changes sums of a month replaces the month's stored random mark. A result is valid if
+its marks equal the stored ones, whichever process changed the sums.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from spool.ledger.ledger_rows import LedgerRows
     from spool.ledger.queries import QuestionLimit
 
-MOST_ROWS = 20_000  # maximum rows of all cached results together, some 20 MB
+MOST_ROWS = 20_000  # all results together, some 20 MB
 MOST_OF_ONE = 5_000
-MOST_YEARS = 10  # maximum number of years that a cached query covers
-# keys of the state that a result depends on, in addition to the marks of months
+MOST_YEARS = 10  # of a cached query
+# state that results depend on, besides the marks of months
 _OF_STATE = ("hourly", "rebuilding", EVERY)
-# keys that a result about billed costs depends on, in addition to the marks of months
+# the same for billed costs
 _OF_BILLED = (EVERY_BILLED,)
 _DAY = timedelta(days=1)
 
@@ -39,7 +39,7 @@ Answer = list[CostRow]
 
 
 class RememberedCosts:
-    """Least-recently-used cache of query results, for use by several threads."""
+    """Least-recently-used cache, for several threads."""
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
         self._most_rows = most_rows
@@ -50,9 +50,6 @@ class RememberedCosts:
     def costs(
         self, rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None, now: float
     ) -> Answer:
-        """
-        Return the result of `costs`. It comes from the cache if nothing has changed since it was stored.
-        """
         if not _is_over(query, now):
             return costs(rows, query, limit, rates)
         marks = marks_of(rows.state_values(), query.since, query.until, is_billed=bool(query.arranged))
@@ -60,7 +57,7 @@ class RememberedCosts:
         cost_rows = self._find_answer(key, marks)
         if cost_rows is None:
             cost_rows = costs(rows, query, limit, rates)
-            # amounts in other currencies also depend on exchange rates, which have no mark
+            # exchange rates have no mark
             if not any(row.charges or row.unconverted for row in cost_rows):
                 self._store_answer(key, marks, cost_rows)
         return cost_rows
@@ -87,7 +84,7 @@ class RememberedCosts:
 
 
 def _is_over(query: CostQuery, now: float) -> bool:
-    """Return True for queries in dollars whose period ended before the running month, in any time zone."""
+    """Whether a query in dollars ended before the running month, in any time zone."""
     if query.currency != CURRENCY:
         return False
     month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
@@ -96,14 +93,12 @@ def _is_over(query: CostQuery, now: float) -> bool:
 
 
 def marks_of(state: Mapping[str, int], since: datetime, until: datetime, *, is_billed: bool = False) -> Marks:
-    """Return the current marks of the sums of a period, or of its billed costs."""
     of_state, every = (_OF_BILLED, EVERY_BILLED) if is_billed else (_OF_STATE, EVERY)
     names = (*of_state, *_mark_names(since, until, every))
     return tuple(map(state.get, names))
 
 
 def _mark_names(since: datetime, until: datetime, every: str) -> Iterator[str]:
-    """Yield the names of the marks of a period."""
     at, end = since.astimezone(UTC), until.astimezone(UTC)
     while at < end:
         yield mark_name(at, every)
@@ -119,4 +114,4 @@ def _as_hashable(value: object) -> Hashable:
         return tuple((name, _as_hashable(item)) for name, item in value.items())
     if isinstance(value, list):
         return tuple(value)
-    return value  # all other fields of a query are immutable
+    return value  # other fields are immutable

@@ -1,11 +1,10 @@
 """
-Rollups: sums of days with fewer dimensions, or sums over several weeks, so that a query reads fewer rows.
+Rollups: sums of days with fewer dimensions, or of several weeks, so that a query reads fewer rows.
 
-A background task makes rollups from the sums of days. Any change of a day removes the marks of the
-rollups that include it. A query uses only marked rollups and reads days for the rest, so its result does
-not depend on rollups.
+A background task makes them. Any change of a day unmarks its rollups. A query uses only marked rollups and
+days for the rest, so results do not depend on them.
 
-Billed costs have rollups of the same kinds, made from their own days. Their numbers begin at BILLED_ROLLUPS.
+Billed costs have the same kinds, made from their own days and numbered from BILLED_ROLLUPS.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from spool.ledger.ledger_rows import LedgerRows, Span
 from spool.ledger.queries import OF_BILLS, CostQuery
 from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, FOUR_WEEKS_S, ROLLUP_WIDTHS, WEEK_S, begin
 
-Made = tuple[int, int, int]  # number of the rollup, width, start
+Made = tuple[int, int, int]  # number, width, start
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollup:
     """
-    A kind of rollup. It keeps `dimensions` in addition to status and cost source. If `dimensions` is empty,
-    it keeps all dimensions and tags. Rollups of the width `recent` are made only of the last RECENT_S.
+    A kind of rollup: `dimensions`, status and cost source. Without `dimensions`, it keeps all and tags. The
+    width `recent` is made only of the last RECENT_S.
     """
 
     number: int
     dimensions: tuple[str, ...]
-    widths: tuple[int, ...]  # widths of the rollup, longest first
+    widths: tuple[int, ...]  # longest first
     recent: int = 0
 
     def covers(self, names: Collection[str]) -> bool:
@@ -38,10 +37,10 @@ class Rollup:
 
 
 ALWAYS = ("status", "cost_source")
-# Age of the days with further rollups. They cover the last 30 days and the same weekdays before.
+# The last 30 days and the same weekdays before.
 RECENT_S = 10 * WEEK_S
-# Smallest first. Days by user have a third of the rows of the days themselves, and weeks by all dimensions have
-# a third of the rows of their days, so of all days they would take too much space.
+# Smallest first. Of all days, those by user (a third of the days' rows) and weeks by all dimensions (a third
+# of their days) would take too much space.
 ROLLUPS = (
     Rollup(
         number=1,
@@ -53,15 +52,15 @@ ROLLUPS = (
     Rollup(number=4, dimensions=(), widths=(FOUR_WEEKS_S,), recent=WEEK_S),
 )
 OF_BILLED = tuple(replace(rollup, number=BILLED_ROLLUPS + rollup.number, recent=0) for rollup in ROLLUPS)
-# dimensions that exist only in rollups of billed costs, and one that these rollups lack
+# only in rollups of billed costs, and missing there
 _KEPT_APART, _CORRECTS = ("charge", "basis"), "corrects"
 
 
 class Division:
     """
-    Division of a query's time range into rollups and days, so that the fewest rows are read.
+    Division of a time range into rollups and days that reads the fewest rows.
 
-    `longest`: the longest width to use, DAY_S if each day needs its own exchange rate.
+    `longest` width is DAY_S if each day needs its own exchange rate.
     """
 
     def __init__(self, rows: LedgerRows, query: CostQuery, since: int, until: int, *, longest: int) -> None:
@@ -76,7 +75,7 @@ class Division:
             self._made = rows.marked_rollups(since, until)
 
     def divide_days(self, low: int, high: int) -> Iterator[Span]:
-        """Divide a range of whole days. The last day may be cut if it has no sums after the cut."""
+        """The last day may be cut if it has no sums after the cut."""
         run_start, current = low, (0, 0)
         at = low
         while at < high:
@@ -89,10 +88,7 @@ class Division:
         yield current[0], run_start, high, current[1]
 
     def _widest_rollup_at(self, at: int, high: int) -> tuple[int, int]:
-        """
-        Return width and number of the rollup to use from `at` on. If none fits, return the width of a day
-        and number 0.
-        """
+        """If none fits, return the width of a day and number 0."""
         for width, number in self._choices if self._made else ():
             if (number, width, at) in self._made and at + width <= high:
                 return width, number
@@ -100,7 +96,6 @@ class Division:
 
 
 def _usable_rollups(named: Collection[str]) -> list[tuple[int, int]]:
-    """Return widths and numbers of the rollups that have these dimensions, best first."""
     return [
         (width, rollup.number)
         for rollup in ROLLUPS
@@ -110,11 +105,7 @@ def _usable_rollups(named: Collection[str]) -> list[tuple[int, int]]:
 
 
 def _usable_billed_rollups(named: frozenset[str]) -> list[tuple[int, int]]:
-    """
-    Return widths and numbers of billed rollups that have these dimensions, best first.
-
-    If no dimension of calls is named, rollups of single days are left out, because the day itself has fewer rows.
-    """
+    """If no dimension of calls is named, the day itself has fewer rows than a rollup of it."""
     shortest = WEEK_S if named <= {*OF_BILLS} else DAY_S
     named -= {*_KEPT_APART}
     usable = [rollup for rollup in OF_BILLED if rollup.covers(named) and _CORRECTS not in named]
@@ -122,7 +113,6 @@ def _usable_billed_rollups(named: frozenset[str]) -> list[tuple[int, int]]:
 
 
 def stored_sources(query: CostQuery) -> frozenset[str]:
-    """Return the stored dimensions and tags that a query needs."""
     source_names = set[str]()
     for name in query.used_dimensions:
         source_names.update(query.derived[name].sources if name in query.derived else (name,))
@@ -131,9 +121,7 @@ def stored_sources(query: CostQuery) -> frozenset[str]:
 
 def next_missing_rollup(rows: LedgerRows, daily: int, now: int) -> Made | None:
     """
-    Return the newest rollup that is not made yet, or None if all are made.
-
-    It covers days before `daily`. For billed costs, it covers finished days and weeks.
+    Return the newest rollup to make: of days before `daily`, or of finished days and weeks of billed costs.
     """
     missing_rollup = None
     first = rows.first_start_since(DAY_S, 0)
@@ -146,7 +134,7 @@ def next_missing_rollup(rows: LedgerRows, daily: int, now: int) -> Made | None:
 
 
 def drop_old(rows: LedgerRows, daily: int) -> None:
-    """Delete the rollups of recent days that are no longer recent."""
+    """Delete rollups of the width `recent` that are not recent."""
     for rollup in ROLLUPS:
         if rollup.recent:
             rows.drop_rollups(rollup.number, rollup.recent, daily - RECENT_S)
@@ -180,7 +168,7 @@ def _missing_billed(rows: LedgerRows, now: int) -> Made | None:
 
 
 def make_next(rows: LedgerRows, daily: int, now: int) -> bool:
-    """Make one missing rollup. Return False if none is missing."""
+    """Return False if none is missing."""
     next_rollup = next_missing_rollup(rows, daily, now)
     if next_rollup is None:
         return False
@@ -190,13 +178,12 @@ def make_next(rows: LedgerRows, daily: int, now: int) -> bool:
 
 
 def rollup_dimensions(number: int) -> tuple[str, ...]:
-    """Return the dimensions that a rollup keeps, empty if all."""
+    """Empty if it keeps all."""
     [dimensions] = [rollup.dimensions for rollup in (*ROLLUPS, *OF_BILLED) if rollup.number == number]
     return (*dimensions, *ALWAYS) if dimensions else ()
 
 
 def is_wrong_rollup(rows: LedgerRows, place: Made) -> bool:
-    """Return True if a rollup is marked as valid but differs from the sums of its days."""
     number, width, start = place
     if place not in rows.marked_rollups(start, start + 1):
         return False
@@ -204,7 +191,7 @@ def is_wrong_rollup(rows: LedgerRows, place: Made) -> bool:
 
 
 def unmark_differing(rows: LedgerRows, places: Collection[Made]) -> int:
-    """Remove the marks of rollups that differ from their days. Return their number."""
+    """Return the number of rollups that differed from their days."""
     wrong = [rollup_place for rollup_place in places if is_wrong_rollup(rows, rollup_place)]
     for billed in (False, True):
         rows.unmark_rollups(

@@ -1,6 +1,4 @@
-"""
-Choice of the stored sums (hours, days and rollups) that cover the periods of a query, and the reads of these sums.
-"""
+"""Choice and reads of the stored sums (hours, days and rollups) that cover a query's periods."""
 
 from __future__ import annotations
 
@@ -20,16 +18,13 @@ if TYPE_CHECKING:
     from spool.ledger.days.rollups import Division
     from spool.ledger.queries import CostQuery
 
-# -- resolution of the stored sums: hours, but only whole days before a border -------------------------------
+# -- resolution of the stored sums: hours, or whole days before a border ------------------------------------
 
-PER_DAY = "costs are stored per whole day in UTC only"  # part of the message of NotKept for such days
+PER_DAY = "costs are stored per whole day in UTC only"  # start of NotKept's message
 
 
 def check_not_split(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
-    """
-    Raise NotKept if one of the moments (epoch seconds) splits an hour that has sums, or splits a
-    day before `hourly`.
-    """
+    """Raise NotKept if a moment (epoch seconds) splits an hour with sums or a day before `hourly`."""
     for instant in instants:
         width = HOUR_S if instant >= hourly else DAY_S
         start = int(instant // width) * width
@@ -41,7 +36,7 @@ def check_not_split(rows: LedgerRows, hourly: int, instants: Iterable[float]) ->
 
 
 def check_hours(hourly: int, since: float) -> None:
-    """Raise NotKept if hours from `since` on (epoch seconds) are no longer stored."""
+    """Raise NotKept if hours from `since` on (epoch seconds) are deleted."""
     if since < hourly:
         raise NotKept(_border_hint(hourly))
 
@@ -62,37 +57,34 @@ def _hours_hint() -> str:
     )
 
 
-# -- which sums cover a period -------------------------------------------------------------------------------
-
-
-Spans = Callable[[int, int], Iterable[Span]]  # function that yields the sums which cover a period
+Spans = Callable[[int, int], Iterable[Span]]  # yields the sums that cover a period
 
 
 @dataclass(slots=True, kw_only=True)
 class SpanQuestion:
-    """One read of stored sums. It serves one period, or several adjacent periods that have one sum each."""
+    """One read of stored sums, for one period or adjacent periods with one sum each."""
 
     width: int
     low: int
     high: int
-    rollup: int  # number of the rollup, or 0
-    periods: list[datetime]  # start times of the periods, ascending
+    rollup: int  # number, or 0
+    periods: list[datetime]  # starts, ascending
 
     @property
     def span(self) -> Span:
         return self.width, self.low, self.high, self.rollup
 
     def period_of(self, start: int) -> datetime:
-        """Return the start of the period that contains the sum which begins at `start`."""
+        """Return the period with the sum that begins at `start`."""
         return self.periods[(start - self.low) // self.width if len(self.periods) > 1 else 0]
 
 
 def plan_reads(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -> Iterator[SpanQuestion]:
     """
-    Yield the reads for all periods, in order. `spans` divides a period into the sums that cover it.
+    Yield the reads for all periods, in order.
 
-    Adjacent periods of exactly one hour or one day share a read. Without that, a query for two weeks by hour
-    would need 336 statements.
+    Adjacent periods of exactly one hour or day share a read. Without that, two weeks by hour would need 336
+    statements.
     """
     open_run: SpanQuestion | None = None
     for start, end in time_ranges:
@@ -114,9 +106,7 @@ def plan_reads(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -
 
 
 def group_reads(span_questions: Iterable[SpanQuestion], most: int) -> Iterator[list[SpanQuestion]]:
-    """
-    Group adjacent reads of one period, at most `most` in each group. A read of several periods is alone.
-    """
+    """Group adjacent reads of one period, at most `most` each."""
     group: list[SpanQuestion] = []
     for question in span_questions:
         if group and (question.periods != group[0].periods or len(group) == most):
@@ -134,14 +124,14 @@ def divide_periods(
     state: Mapping[str, int],
 ) -> Iterator[SpanQuestion]:
     """
-    Divide the periods of a query into the fewest sums that cover them. `state` is the state of the rows.
+    Divide the periods of a query into the fewest sums.
 
-    Raises NotKept if a period begins or ends within an hour or day that is stored as one sum.
+    Raises NotKept if a period splits an hour or day that is stored as one sum.
     """
     moments = distinct_moments(time_ranges)
     check_not_split(rows, state["hourly"], moments)
     if query.unit is not None:
-        # one span for the rows of hours and of days, because no call is in both
+        # one span for hours and days, because no call is in both
         return plan_reads(time_ranges, lambda start, end: [(HOUR_S, start, end, ROLLUP)])
     spans: Spans = partial(divide_into_sums, daily=state["daily"], hourly=state["hourly"])
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
@@ -153,10 +143,7 @@ def divide_periods(
 def divide_billed_periods(
     rows: LedgerRows, query: CostQuery, time_ranges: Sequence[tuple[datetime, datetime]], spans: Spans
 ) -> Iterator[SpanQuestion]:
-    """
-    Divide the periods of a query about billed costs into the fewest sums. `spans` yields the whole days
-    of a period.
-    """
+    """Divide the periods of a query about billed costs. `spans` yields their whole days."""
     moments = distinct_moments(time_ranges)
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= high:
@@ -165,7 +152,7 @@ def divide_billed_periods(
 
 
 def _with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans) -> Spans:
-    from spool.ledger.days.rollups import Division  # imported only for queries that need days
+    from spool.ledger.days.rollups import Division  # only for queries that need days
 
     longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S
     return partial(
@@ -174,12 +161,11 @@ def _with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans
 
 
 def distinct_moments(time_ranges: Iterable[tuple[datetime, datetime]]) -> Sequence[float]:
-    """Return the distinct start and end times of periods. Most periods begin where the one before ends."""
+    """Most periods begin where the one before ends."""
     return list(dict.fromkeys(moment.timestamp() for period in time_ranges for moment in period))
 
 
 def replace_by_rollups(start: int, end: int, *, division: Division, spans: Spans) -> Iterator[Span]:
-    """Replace days of a period by rollups that have the dimensions of the query."""
     for span in spans(start, end):
         if span[0] == DAY_S:
             yield from division.divide_days(span[1], span[2])
@@ -189,9 +175,9 @@ def replace_by_rollups(start: int, end: int, *, division: Division, spans: Spans
 
 def divide_into_sums(start: int, end: int, *, daily: int, hourly: int) -> Iterator[Span]:
     """
-    Divide a period into the sums that cover it: whole days where they are summed up, and hours elsewhere.
+    Yield whole days where they are summed up, and hours elsewhere.
 
-    A period may split an hour or day only if it has no sums, because `check_not_split` refuses all other queries.
+    `check_not_split` has refused queries that split an hour or day with sums.
     """
     first_day = -(-start // DAY_S) * DAY_S
     last_day = max(min(end, daily) // DAY_S * DAY_S, min(end, hourly))

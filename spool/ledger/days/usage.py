@@ -1,7 +1,4 @@
-"""
-Sums of a day, for comparison with provider bills. They include every call that the provider answered, with or
-without a price or a count.
-"""
+"""Sums of a day to compare with provider bills, with every call that the provider answered."""
 
 from __future__ import annotations
 
@@ -18,21 +15,21 @@ from spool.ledger.repricing import TokenSum, token_sum
 from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, sized
 from spool.turns.threads import sort_in_steps
 
-# -- sums that can be priced: the dimensions that decide their price, and their cost -------------------------
+# -- sums that can be priced, and their cost ----------------------------------------------------------------
 
 
 _REPORTED, _ESTIMATED = (len(COUNTS) + MONEY.index(name) for name in ("reported", "estimated"))
 
-_Named = tuple[int, int, Dimensions]  # negative cost, number of the set of dimensions, and the dimensions
+_Named = tuple[int, int, Dimensions]  # negative cost, number and dimensions
 
 
 class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
-    Calls of one day with the same dimensions. `cost` is the reported or else the estimated cost, in
-    units of `spool.ledger.money`. `tokens` has an estimate only if the price holds for the whole day.
+    Calls of one day with the same dimensions. `cost` is reported or else estimated, in units of
+    `spool.ledger.money`. `tokens` has an estimate only if the price holds for the whole day.
     """
 
-    day: int  # start of the day, in epoch seconds
+    day: int  # epoch seconds
     dimensions: Dimensions
     tokens: TokenSum
     cost: int
@@ -41,11 +38,7 @@ class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def sums_of_day(
     rows: LedgerRows, day: int, most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[DaySum]:
-    """
-    Return at most `most` sums of a UTC day that have a cost, most expensive first.
-
-    `chosen` selects sums by their dimensions; None selects all.
-    """
+    """Return at most `most` sums of a UTC day with a cost, most expensive first."""
     day_sums = [day_sum for sums in sums_of_days(rows, (day,), most, chosen) for day_sum in sums]
     return sort_in_steps(day_sums, key=lambda day_sum: (-day_sum.cost, day_sum.dimensions))
 
@@ -53,17 +46,13 @@ def sums_of_day(
 def sums_of_days(
     rows: LedgerRows, days: Iterable[int], most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[list[DaySum]]:
-    """
-    Return the result of `sums_of_day` for several days, grouped by dimensions.
-
-    The sums of a group are in the order of the days. The groups are in no particular order.
-    """
-    sums_by_number: dict[int, list[DaySum]] = {}  # sums by number of their set of dimensions
-    # dimensions by their number; None if `chosen` does not select them
+    """Return `sums_of_day` of several days by dimensions, in no order, each in the order of the days."""
+    sums_by_number: dict[int, list[DaySum]] = {}  # by number of their dimensions
+    # None if `chosen` does not select them
     known: dict[int, Dimensions | None] = {}
     for day in days:
         width = width_of_day(rows, day)
-        # one hour does not show which sums are the most expensive of the day, so hours are read completely
+        # one hour does not show the day's most expensive sums, so read hours completely
         dearest = most if width == DAY_S and chosen is None else 0
         summed, meters = _sum_tokens(rows, day, width, dearest)
         places = [(-measures[-1], number) for number, measures in summed.items() if measures[-1] > 0]
@@ -87,7 +76,7 @@ def sums_of_days(
 def _sum_tokens(
     rows: LedgerRows, day: int, width: int, dearest: int
 ) -> tuple[Mapping[int, Measures], Mapping[int, Counter[str]]]:
-    """Return the result of `token_sums` for a day, and the meters of the day."""
+    """Return `token_sums` and meters of a day."""
     summed: dict[int, Measures] = {}
     meters: dict[int, Counter[str]] = {}
     for start in range(day, day + DAY_S, width):
@@ -100,7 +89,7 @@ def _sum_tokens(
 
 
 def _most_expensive_places(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
-    """Return the `most` most expensive of `places`, and all others with the same cost as the last of them."""
+    """Return the `most` most expensive, and others with the same cost as the last."""
     if len(places) <= most:
         return places
     last, _ = sort_in_steps(places, key=itemgetter(0))[most - 1]
@@ -108,7 +97,7 @@ def _most_expensive_places(places: list[tuple[int, int]], most: int) -> list[tup
 
 
 def _most_expensive_sums(named_sums: list[_Named], most: int) -> list[_Named]:
-    """Return the `most` most expensive sums. Sums with equal cost are ordered by their dimensions."""
+    """At equal cost, order by dimensions."""
     named_sums = sort_in_steps(named_sums, key=itemgetter(0))
     last = named_sums[most - 1][0]
     dearer = [entry for entry in named_sums if entry[0] < last]
@@ -117,33 +106,34 @@ def _most_expensive_sums(named_sums: list[_Named], most: int) -> list[_Named]:
 
 
 def width_of_day(rows: LedgerRows, day: int) -> int:
-    """Return the width of the sums to read for a day: DAY_S if the day is summed up, else HOUR_S."""
+    """DAY_S if the day is summed up, else HOUR_S."""
     state = state_of(rows)
     return DAY_S if day < state["daily"] else smallest_period(day, state["hourly"])[0]
 
 
 def cost_of(dimensions: Dimensions, measures: Measures) -> int:
-    """Return the reported cost, else the estimate. Calls that a gateway's own cache answered cost 0."""
+    """Return the reported cost, else the estimate. Calls from a gateway's cache cost 0."""
     if dimensions.status == "cached":
         return 0
     return {"reported": measures[_REPORTED], "estimated": measures[_ESTIMATED]}.get(dimensions.cost_source, 0)
 
 
-# -- sums as a provider bills them, with calls that lack a price or a count ----------------------------------
+# -- sums as a provider bills them, with calls that lack a price or a count
+# -----------------------------------
 
 
-_NOBODY = {"user": None, "device": None, "tags": ""}  # dimensions that a provider does not know
+_NOBODY = {"user": None, "device": None, "tags": ""}  # unknown to a provider
 
 
 class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     """
     Calls of one day with the same dimensions, usually without users, devices and tags.
 
-    `sized` is True if the input and output tokens of each call are known. `tokens` has a price only if that holds for
-    the whole day. `cost` is the reported or else the estimated cost, in units of `spool.ledger.money`.
+    `sized`: input and output tokens of each call are known. Only then is the price in `tokens` right, if it
+    holds all day. `cost` is reported or else estimated, in units of `spool.ledger.money`.
     """
 
-    day: int  # start of the day, in epoch seconds
+    day: int  # epoch seconds
     dimensions: Dimensions
     tokens: TokenSum
     sized: bool
@@ -151,11 +141,7 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usage_of_day(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageSum]:
-    """
-    Return the sums of a UTC day, without calls that a gateway's own cache answered.
-
-    `whole` keeps users, devices and tags as dimensions.
-    """
+    """Leave out calls from a gateway's cache. `whole` keeps users, devices and tags."""
     nobody: Mapping[str, Any] = {} if whole else _NOBODY
     summed: dict[Dimensions, Measures] = {}
     meters: dict[Dimensions, Counter[str]] = {}
