@@ -1,12 +1,12 @@
 """
-Search for records that were accepted although their ids were already known. Calls with such records count twice.
+Search for records that were accepted although their ids were known, so that their calls count twice.
 
-A recount of the entries searches in two steps, because ids rarely repeat. The first step finds ids that occur
-more than once. It stores eight bytes per record, for at most as many records as the index of known ids may
-store. The second step reads the topics with such ids again, and judges each pair by the rule of a lookup.
+A recount searches in two steps, because ids rarely repeat. The first finds repeated ids, with eight bytes per
+record, for at most as many as the index of known ids may store. The second reads the topics with such ids
+again, and judges each pair by the rule of a lookup.
 
-A repeated id was accepted correctly if the index had dropped the id, or if the two start times are too far
-apart. A record without a dedup key has a random id, so it never repeats.
+A repeated id is right if the index had dropped it, or if the start times are too far apart. A record without
+a dedup key has a random id, so it never repeats.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from spool.log.runs import repeated_ids
 from spool.log.values import AcceptedTwice, Entry
 from spool.record import NS
 
-CHUNK = 16_384  # number of ids that are sorted at a time, which takes a few milliseconds
-SHOWN = 10  # maximum number of record numbers that are reported per topic
-MAX_SUSPECTS = 100_000  # maximum number of repeated ids per topic; further ids are not judged
-NUMBERS = 4096  # number of records that the second step reads at a time
+CHUNK = 16_384  # ids to sort at a time, a few milliseconds
+SHOWN = 10  # record numbers in the report of a topic
+MAX_SUSPECTS = 100_000  # repeated ids per topic; others are not judged
+NUMBERS = 4096  # records per read of the second step
 
 ReadEntries = Callable[[str, int, int], Awaitable[Sequence[Entry]]]
 
 
 class RepeatedAcceptances:
     """
-    Ids that occur more than once in one recount.
+    Repeated ids of one recount.
 
-    The entries must arrive by topic, in ascending order. At most `max_ids` ids are stored. If there are more,
-    each id is compared with at least half as many earlier ids.
+    Entries must arrive by topic, ascending. Beyond `max_ids`, each id is compared with at least half as many
+    earlier ids.
     """
 
     def __init__(self, index: DuplicateIndex, *, window_s: float, max_ids: int) -> None:
@@ -45,11 +45,10 @@ class RepeatedAcceptances:
         self._chunks: list[array[int]] = []
         self._latest = array("Q")
         self._topic = ""
-        self._ends: dict[str, tuple[int, int]] = {}  # first and last number of each topic
+        self._ends: dict[str, tuple[int, int]] = {}  # first and last number
         self._suspects: defaultdict[str, set[int]] = defaultdict(set)
 
     def collect_ids(self, entry: Entry) -> None:
-        """Collect the ids of an entry for the next comparison."""
         self._topic = entry.topic
         first, _ = self._ends.get(entry.topic, (entry.first, 0))
         self._ends[entry.topic] = first, entry.last
@@ -63,10 +62,7 @@ class RepeatedAcceptances:
         return len(self._chunks) >= self._max_chunks
 
     def compare(self, *, is_last: bool) -> None:
-        """
-        Find ids that occur twice. Then drop the older half of the ids, or all ids if `is_last`. May run
-        on any thread.
-        """
+        """Find ids that occur twice. Then drop the older half, or all if `is_last`. Any thread."""
         suspects = self._suspects[self._topic]
         chunks = [*self._chunks, array("Q", sorted(self._latest))] if is_last else self._chunks
         suspects.update(islice(repeated_ids(chunks), MAX_SUSPECTS - len(suspects)))
@@ -75,10 +71,7 @@ class RepeatedAcceptances:
             self._latest = array("Q")
 
     async def find_accepted_twice(self, read: ReadEntries) -> dict[str, AcceptedTwice]:
-        """
-        Read the topics with repeated ids again. Return the records that were accepted although their
-        ids were known.
-        """
+        """Read the topics with repeated ids again. Return records whose ids were known."""
         by_topic = {}
         for topic, suspects in self._suspects.items():
             if suspects:
@@ -91,7 +84,7 @@ class RepeatedAcceptances:
     async def _repeated_numbers(
         self, topic: str, suspects: set[int], first: int, last: int, read: ReadEntries
     ) -> array[int]:
-        # id -> hour under which the id is filed, and commit time
+        # hour of filing and commit time by id
         earlier: dict[int, list[tuple[int, float]]] = {}
         numbers = array("q")
         while first <= last:

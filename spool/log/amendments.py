@@ -1,13 +1,10 @@
 """
-Comparison of two reports of one call: the gaps that the later report fills, and the fields in which
-they disagree. Pure.
+Comparison of two reports of one call: the gaps that the later one fills, and where they disagree. Pure.
 
-A fact comes from the report that states it first, together with its details, such as the source of a cost. If
-reports do not contradict each other, every order of arrival makes the same record, because each report fills
-the gaps of the others.
+The first report with a fact gives it and its details, such as the source of a cost. Without contradictions,
+every order of arrival makes the same record.
 
-Two kinds of values are weak. A part of 0 is replaced by a count that fits the total, and the status `ok` is
-replaced by any other status.
+Two values are weak: a part of 0 is replaced by a count that fits the total, and the status `ok` by any other.
 """
 
 from __future__ import annotations
@@ -25,8 +22,8 @@ from spool.people import USER_EMAIL
 from spool.processing import processing_mode
 from spool.record import AMENDABLE, MAX_TAGS, RUNS, Inference
 
-# Each total with its parts. If two reports contradict each other in a total, the parts in one report may not
-# belong to the total in the other report.
+# Totals with their parts. If reports contradict each other in a total, one's parts may not belong to the
+# other's total.
 SIDES = (
     ("input_tokens", "cache_read_tokens", "cache_write_tokens"),
     ("output_tokens", "reasoning_tokens"),
@@ -34,28 +31,28 @@ SIDES = (
 )
 TOKENS = tuple(dict.fromkeys(name for side in SIDES for name in side))
 PARTS = frozenset(part for _, *parts in SIDES for part in parts)
-# Fields that determine an estimate. If a later report fills one of these fields, the cost is estimated again.
+# If a later report fills one of these, the cost is estimated again.
 PRICED_BY = frozenset({*TOKENS, "meters", "provider", "request_model", "response_model", "start_time"})
-SAME_COST = Decimal("0.000001")  # relative tolerance, because sources round money differently
+SAME_COST = Decimal("0.000001")  # relative, because sources round money differently
 
 
 def changes_mode(known: Inference, fields: Mapping[str, Any]) -> bool:
-    """Return True if new tags change how the provider processed the call, which decides its price."""
+    """The processing mode decides the price."""
     tags = fields.get("tags")
     return tags is not None and processing_mode(tags) != processing_mode(known.tags)
 
 
 def names_person(known: Inference, fields: Mapping[str, Any]) -> bool:
-    """Return True if new tags state the address of the person who made the call."""
+    """Return True if new tags state who made the call."""
     tags = fields.get("tags")
     return tags is not None and tags.get(USER_EMAIL) != known.tags.get(USER_EMAIL)
 
 
 def missing_fields(first: Inference, later: Inference) -> dict[str, Any]:
     """
-    Return the fields that the first report left null and the later one states, if the two are consistent.
+    Return what only the later report states, if the two are consistent.
 
-    If the first report's input excludes cached tokens that the later report includes, the input changes as well.
+    If the first input excludes cached tokens that the later one includes, it changes.
     """
     fields: dict[str, Any] = _cached_input(first, later)
     completes_input = bool(fields)
@@ -75,14 +72,14 @@ def missing_fields(first: Inference, later: Inference) -> dict[str, Any]:
             fields[name] = getattr(later, name)
     if first.status == "ok" != later.status:
         fields["status"] = later.status
-    if fields:  # a repeated report fills no field, so nothing has to fit
+    if fields:  # a repeated report fills nothing
         _leave_out_what_does_not_fit(fields, first, later)
     if later.meters and later.meters != first.meters and (filled := _merged_meters(first, later, fields)):
         fields["meters"] = filled
     room = max(0, MAX_TAGS - len(first.tags))
     added_tags = [name for name in later.tags if name not in first.tags][:room]
     if USER_EMAIL in added_tags and first.user not in (None, later.user):
-        added_tags.remove(USER_EMAIL)  # it is the address of another person
+        added_tags.remove(USER_EMAIL)  # another person's address
     if added_tags:
         fields["tags"] = {**first.tags, **{name: later.tags[name] for name in added_tags}}
     counts_more = completes_input or _counts_more(first, later)
@@ -105,10 +102,10 @@ _CACHED = (
 
 def _cached_input(report: Inference, other: Inference) -> dict[str, int]:
     """
-    Return the input of a report with its cached parts, if another report shows that the report excludes them.
+    Return a report's input with cached parts, if another report shows that it excludes them.
 
-    That is so if the other report's cached parts are exactly the difference of the two inputs, and the report
-    states the same parts or none.
+    That is so if the other's cached parts are exactly the difference of the inputs, and the report states the
+    same parts or none.
     """
     input_tokens, whole = report.input_tokens, other.input_tokens
     if input_tokens is None or whole is None or input_tokens >= whole:
@@ -122,7 +119,7 @@ def _cached_input(report: Inference, other: Inference) -> dict[str, int]:
 
 
 def _with_cached_input(first: Inference, later: Inference) -> tuple[Inference, Inference]:
-    """Return both reports. If one of them excludes cached tokens from the input, they are added."""
+    """Add cached tokens to a report that excludes them."""
     if cached := _cached_input(first, later):
         return replace_fields(first, cached), later
     cached = _cached_input(later, first)
@@ -130,7 +127,7 @@ def _with_cached_input(first: Inference, later: Inference) -> tuple[Inference, I
 
 
 def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) -> None:
-    """Keep the amount of the first report, in any currency."""
+    """Keep the first amount, in any currency."""
     if first.charges:
         fields.pop("cost", None)
     elif first.cost is None and later.cost is None:
@@ -139,10 +136,10 @@ def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) ->
 
 def _merged_meters(first: Inference, later: Inference, fields: dict[str, Any]) -> dict[str, int | str] | None:
     """
-    Return the meters of both reports, or None if the later report adds no meter.
+    Return the meters of both, or None if the later report adds none.
 
-    If both report the same meter, the first quantity counts. If the first quantity is a part of 0, the second
-    counts, because the first report may be unable to measure that part.
+    The first quantity of a meter counts. If it is a part of 0, the second counts, because the first report
+    may be unable to measure it.
     """
     known = first.meters
     added = {
@@ -162,7 +159,6 @@ def _is_zero_part(name: str, quantity: int | str) -> bool:
 
 
 def _meters_differ(first: Inference, later: Inference) -> bool:
-    """Return True if both reports state the same meter with different quantities."""
     return any(
         name in later.meters
         and quantity_in_millionths(quantity) != quantity_in_millionths(later.meters[name])
@@ -180,17 +176,17 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
             for name in (total, *parts):
                 fields.pop(name, None)
     written = fields.get("cache_write_tokens", first.cache_write_tokens)
-    # a part must not exceed its total, and the total of cache writes may have been left out above
+    # a part must not exceed its total, and cache writes may have been left out above
     if fields.get("cache_write_1h_tokens", 0) > (written or 0):
         del fields["cache_write_1h_tokens"]
     start, end = (fields.get(name, getattr(first, name)) for name in ("start_time", "end_time"))
-    # the start and the end come from different clocks
+    # they come from different clocks
     if start is not None and end is not None and end < start:
         fields.pop("start_time", None)
         fields.pop("end_time", None)
     if fields.get("status", first.status) != "error":
         fields.pop("error_type", None)
-    # a report that names another run says nothing about the runs above this one
+    # a report of another run says nothing about the runs above this one
     for run, above in pairwise(RUNS):
         if above in fields and getattr(first, run) not in (None, getattr(later, run)):
             del fields[above]
@@ -198,8 +194,8 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
 
 def _has_contradiction(first: Inference, later: Inference, names: Iterable[str]) -> bool:
     """
-    Return True if both reports state one of these counts and the counts differ. A part of 0 does not differ
-    from another count, because a report may be unable to measure it.
+    Return True if one of these counts differs. A part of 0 does not, because a report may be unable to
+    measure it.
     """
     for name in names:
         first_value = getattr(first, name)
@@ -215,14 +211,14 @@ def _has_contradiction(first: Inference, later: Inference, names: Iterable[str])
 
 
 def _is_hidden(first: Inference, later: Inference, name: str) -> bool:
-    """Return True if one report states 0 and the other report states a count."""
+    """Whether one report states 0 and the other a count."""
     first_value = getattr(first, name)
     later_value = getattr(later, name)
     return first_value is not None and later_value is not None and bool(first_value) != bool(later_value)
 
 
 def _is_within_total(first: Inference, later: Inference, total: str, parts: Iterable[str]) -> bool:
-    """Return True if the parts that either report states add up to no more than the total."""
+    """Whether the parts of either report fit into the total."""
     whole = _stated_count(first, later, total)
     counts = [_stated_count(first, later, part) or 0 for part in parts]
     return whole is None or sum(counts) <= whole
@@ -237,10 +233,7 @@ def _stated_count(first: Inference, later: Inference, name: str) -> int | None:
 
 
 def _counts_more(first: Inference, later: Inference) -> bool:
-    """
-    Return True if the later report states every token count that the first states, and more counts. Its
-    estimate is then better.
-    """
+    """Whether the later report has all token counts of the first, and more. Its estimate is then better."""
     return (
         _stated_counts(first) < _stated_counts(later)
         and not _has_contradiction(first, later, TOKENS)
@@ -249,7 +242,7 @@ def _counts_more(first: Inference, later: Inference) -> bool:
 
 
 def _stated_counts(report: Inference) -> set[str]:
-    """Return the counts that a report states, without parts of 0, because they cost nothing."""
+    """Leave out parts of 0, because they cost nothing."""
     names = {
         name
         for name in TOKENS
@@ -259,7 +252,7 @@ def _stated_counts(report: Inference) -> set[str]:
 
 
 def has_disagreement(first: Inference, later: Inference) -> bool:
-    """Return True if both reports state a token count or a cost, and the two values differ."""
+    """Whether both state a token count or a cost, and they differ."""
     first, later = _with_cached_input(first, later)
     if _has_contradiction(first, later, TOKENS) or (first.meters and _meters_differ(first, later)):
         return True
@@ -277,7 +270,7 @@ def has_disagreement(first: Inference, later: Inference) -> bool:
 
 
 def are_of_two_calls(first: Inference, later: Inference) -> bool:
-    """Return True if both reports count input or output, and the counts cannot be those of one call."""
+    """Whether their input or output counts cannot be those of one call."""
     first, later = _with_cached_input(first, later)
     counts = [(getattr(first, total), getattr(later, total)) for total in ("input_tokens", "output_tokens")]
     return any(count and later_count and count != later_count for count, later_count in counts)
@@ -295,6 +288,6 @@ def _amounts_differ(one_text: str, other_text: str) -> bool:
 
 
 def replace_fields(record: Inference, fields: Mapping[str, Any]) -> Inference:
-    """Return a copy of the record with these fields replaced. Unknown fields are ignored."""
+    """Ignore unknown fields."""
     known = {name: value for name, value in fields.items() if name in record.__struct_fields__}
     return msgspec.structs.replace(record, **known)

@@ -1,8 +1,8 @@
 """
-The accounting: counts of everything that was received and of what became of it. The counts add up exactly.
+The accounting: counts of everything received and what became of it, which add up exactly. Pure.
 
-Pure. Each commit row stores the `Terms` of its submissions, and the running counters are sums over all
-`Terms`. A recount adds up the same rows again and compares the sums with the counters.
+Each commit row stores the `Terms` of its submissions, and counters are sums over all `Terms`. A recount adds
+up the rows again.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from spool.disks import FSYNC
 from spool.log.entries.codec import NO_RECORD
 from spool.log.values import Books, Receipt
 
-# Terms that submissions add to a topic. `ignored.REASON` and `rejected.REASON` are further terms.
+# Terms of submissions, besides `ignored.REASON` and `rejected.REASON`.
 RECEIVED = "received"
 SPLIT = "split"
 ACCEPTED = "accepted"
 DUPLICATES = "duplicates"
 PENDING = "pending"
-AMENDED = "amended"  # `amended` and the terms below it count records that another term already counts
+AMENDED = "amended"  # from here on, terms count records that another term counts
 AMENDED_LATE = "amended_late"
 BRIDGED = "bridged"
 BRIDGED_LATE = "bridged_late"
 CONFLICT = "conflict"
 UNIDENTIFIED = "unidentified"
-LEFT_OUT = "left_out"  # this term counts tags, not records, so it is in no equation
-# Terms that are counted only for metrics.
-UNCOMPARED = "uncompared"  # repeated reports whose record could not be read for a comparison
+LEFT_OUT = "left_out"  # counts tags, so it is in no equation
+# Only for metrics.
+UNCOMPARED = "uncompared"  # repeated reports whose record could not be read
 METER_TOO_LARGE = "meter_too_large"
-CORRECTED = "corrected"  # accepted as a correction of a closed record
-UNPLACED = "unplaced"  # arrived before all spans between the call and the agent's run that made it
-PLACED = "placed"  # an unplaced call that later got its run
-# Terms that only retention and damage change.
-EXPIRED = "expired"  # deleted by retention while the topic had no required route
-RETIRED = "retired"  # deleted by retention after every required route had finished with it
-DAMAGED = "damaged"  # the record is still stored but unreadable
-KEPT = "kept"  # records in the stored entries; computed when needed, never stored as a counter
+CORRECTED = "corrected"  # of a closed record
+UNPLACED = "unplaced"  # arrived before the spans between the call and the agent's run
+PLACED = "placed"  # an unplaced call that got its run
+# Changed only by retention and damage.
+EXPIRED = "expired"  # deleted while the topic had no required route
+RETIRED = "retired"  # deleted after every required route had finished
+DAMAGED = "damaged"  # stored but unreadable
+KEPT = "kept"  # records in stored entries, computed when needed
 BY_KEEPING = (EXPIRED, RETIRED, DAMAGED)
 
 BY_SUBMISSION = (
@@ -76,16 +76,16 @@ ROUTE_TERMS = (
 
 _by_submission = attrgetter(*BY_SUBMISSION)
 
-TermSums = Mapping[tuple[str, str], int]  # counts by topic and term
+TermSums = Mapping[tuple[str, str], int]  # by topic and term
 
 
 def is_term(term: str) -> bool:
-    """Return True if a counter of a topic may have this name."""
+    """Whether a topic's counter may have this name."""
     return term in BY_SUBMISSION or term in BY_KEEPING or term.startswith(("ignored.", "rejected."))
 
 
 class Terms(msgspec.Struct, array_like=True, kw_only=True):
-    """Counts of one submission by outcome. The encoding is positional, so add new fields only at the end."""
+    """Counts of a submission. The encoding is positional: add new fields only at the end."""
 
     topic: str
     received: int = 0
@@ -100,17 +100,15 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
     ignored: dict[str, int] = {}
     rejected: dict[str, int] = {}
     first: int = 0  # number of the first new record
-    before: list[str] = []  # receipts of the earlier parts of the same request; only the last part has them
+    before: list[str] = []  # receipts of the request's earlier parts, only in the last part
     left_out: int = 0
-    # records that turned out to be duplicates of an earlier record, and are now kept for reference only
+    # turned out to be duplicates, and now kept for reference only
     bridged: int = 0
     bridged_late: int = 0
 
     @property
     def known_and_new_records(self) -> int:
-        """
-        Return the number of new and known records together. The response to the sender contains this number.
-        """
+        """The number in the response to the sender."""
         return self.accepted + self.duplicates
 
     def build_receipt(self, receipt_id: str, durability: str = FSYNC) -> Receipt:
@@ -127,7 +125,7 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
         return self.first + self.accepted - 1
 
     def nonzero_counts(self) -> list[tuple[str, int]]:
-        """Return every term that is not zero, under its name in the accounting."""
+        """Return terms under their names in the accounting."""
         counts = [count for count in zip(BY_SUBMISSION, _by_submission(self), strict=True) if count[1]]
         for reason, n in self.ignored.items():
             if n:
@@ -151,7 +149,7 @@ def unpack_terms(packed: bytes) -> list[Terms]:
 
 
 def check_terms(packed: object, checksum: object) -> list[Terms] | None:
-    """Decode the terms in a commit row. Return None if the bytes are damaged."""
+    """Return None if the terms of a commit row are damaged."""
     if not isinstance(packed, bytes) or zlib.crc32(packed) != checksum:
         return None
     try:
@@ -161,7 +159,7 @@ def check_terms(packed: object, checksum: object) -> list[Terms] | None:
 
 
 def sum_terms(submissions: Iterable[Terms]) -> Counter[tuple[str, str]]:
-    """Return the sum of each (topic, term) over the submissions."""
+    """By topic and term."""
     sums: Counter[tuple[str, str]] = Counter()
     for terms in submissions:
         for name, n in terms.nonzero_counts():
@@ -181,9 +179,7 @@ def check_equations(
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
 ) -> Books:
-    """
-    Return the terms, and one sentence for each equation that does not hold. The sentences in `wrong` come first.
-    """
+    """Return one sentence for each equation that does not hold, after those in `wrong`."""
     imbalances = [*wrong]
     for topic, terms in topics.items():
         imbalances += _topic_imbalances(topic, terms)
@@ -198,12 +194,8 @@ def check_recount(
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
 ) -> Books:
-    """
-    Return the recounted terms, and one sentence for each problem and for each counter that differs
-    from the recount.
-    """
-    # Commit rows do not show what retention deleted, so these counters cannot be recounted. The
-    # equations check them.
+    """Return recounted terms, with a sentence for each counter that differs."""
+    # Commit rows do not show what retention deleted. The equations check these counters.
     by_keeping = {(topic, term): n for (topic, term), n in counters.items() if term in BY_KEEPING}
     imbalances = [*wrong, *_counter_differences(counters, recounted)]
     return check_equations(terms_by_topic({**recounted, **by_keeping}), routes, imbalances)
@@ -215,9 +207,8 @@ def lost_terms(
     """
     Compute the terms that damaged commit rows had counted.
 
-    Returns two sums. The first has all terms that the rows had counted. The second has the part of them that
-    no counter includes, derived from the stored records. Returns None if the accounting would still not
-    balance, because then there is further damage.
+    Return all of them, and the part that no counter includes, derived from stored records. None if the
+    accounting would still not balance, because then there is further damage.
     """
     known = {key: n for key, n in counters.items() if key[1] not in (*BY_KEEPING, KEPT)}
     lacking = Counter(
@@ -269,5 +260,5 @@ def _route_imbalances(route: str, terms: Mapping[str, int], topic: Mapping[str, 
 
 
 def topic_of(route: str) -> str:
-    """Return the topic of a route, which is named DESTINATION/TOPIC."""
+    """A route is named DESTINATION/TOPIC."""
     return route.rpartition("/")[2]

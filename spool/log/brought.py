@@ -1,7 +1,7 @@
 """
-Submissions of records that are imported from another file, such as a damaged log or a data lake.
+Submissions of records from another file, such as a damaged log or a data lake.
 
-The same commit stores the records and a note of their numbers, so a repeated import skips them.
+The commit also stores a note of their numbers, so a repeated import skips them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ _ranges = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
 def note_key(*of: str) -> bytes:
-    """Build the key of a note that lists the imported record numbers of one file."""
+    """Key of the note with the imported record numbers of one file."""
     return RECOVERED + "/".join(of).encode()
 
 
 def imported_ranges(report: PartialReport) -> list[tuple[int, int]]:
-    """Return the imported numbers that a note lists, as ranges."""
     return _ranges.decode(report.body)
 
 
@@ -39,10 +38,8 @@ def import_submission(
     certain: bool,
 ) -> Submission:
     """
-    Build the submission that imports some records and updates the note of imported numbers.
-
-    `done`: all numbers that are imported once this submission is stored. `certain`: False if the log may know ids whose
-    records it no longer has. Then the records are stored without a duplicate check.
+    `done`: all numbers imported once this is stored. `certain`: False if the log may know ids without their
+    records. Then there is no duplicate check.
     """
     times = Counter(record.id for record in records)
     return Submission(

@@ -1,7 +1,4 @@
-"""
-Conflicts: reports of one call that disagree. They are counted for each pair of sources, with the sums that
-each source reported.
-"""
+"""Conflicts: reports of one call that disagree, by pair of sources, with the sums that each reported."""
 
 from __future__ import annotations
 
@@ -16,9 +13,7 @@ from spool.turns.threads import prepare_types
 
 
 class ReportedSum(msgspec.Struct, array_like=True):
-    """
-    Sums that one source of a pair reported for the conflicting calls. None means that it never reported any.
-    """
+    """One source's sums. None was never reported."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -33,7 +28,7 @@ class ReportedSum(msgspec.Struct, array_like=True):
 
 
 class Conflict(msgspec.Struct, array_like=True):
-    """All conflicts between two sources. `request_id` is that of the newest conflict, as an example."""
+    """`request_id` is that of the newest, as an example."""
 
     count: int = 0
     first: ReportedSum = msgspec.field(default_factory=ReportedSum)
@@ -52,21 +47,20 @@ class Conflict(msgspec.Struct, array_like=True):
 prepare_types(Conflict)
 
 
-Pair = tuple[str, str, str]  # topic, source of the first report, source of the later one
-MAX_PAIRS = 1000  # maximum number of pairs, because a sending Tollhouse may name any source
+Pair = tuple[str, str, str]  # topic, first source, later source
+MAX_PAIRS = 1000  # a sending Tollhouse may name any source
 OTHER = "other"
 
 
 def overflow_pair(pair: Pair) -> Pair:
-    """Return the pair that counts the conflicts of all pairs beyond MAX_PAIRS."""
+    """It counts the conflicts beyond MAX_PAIRS."""
     return pair[0], OTHER, OTHER
 
 
 class Conflicts(dict[Pair, Conflict]):
     """
-    Conflicts by pair of sources.
-
-    A new pair is always stored. If there are too many, the pair with the fewest conflicts is merged into "other".
+    A new pair is always stored. If there are too many, the pair with the fewest conflicts is merged into
+    "other".
     """
 
     def add(self, topic: str, first: Inference, later: Inference) -> None:
@@ -86,7 +80,7 @@ class Conflicts(dict[Pair, Conflict]):
         self[pair] = self[pair].plus(conflict) if pair in self else conflict
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return rows for `Log.conflicts`, most frequent first."""
+        """Most frequent first."""
         sorted_rows = sorted(self.items(), key=lambda item: (-item[1].count, item[0]))
         return [
             {
@@ -115,10 +109,7 @@ def _add_counts(first: int | None, second: int | None) -> int | None:
 
 
 def _cost_text(text: str | None) -> str | None:
-    """
-    Parse a cost. Return None for anything except a finite decimal, because one bad report must never
-    stop a commit.
-    """
+    """Return None unless it is a finite decimal, because one bad report must never stop a commit."""
     if text is None:
         return None
     try:

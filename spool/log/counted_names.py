@@ -1,8 +1,8 @@
 """
 Bounded lists of names that senders choose: attribute names that no dialect reads, and types of usage events.
 
-Half of a list has the most frequent names, the other half the most recent ones. A new name is always listed.
-It replaces another rare name, so a sender that invents names cannot remove the names in use.
+Half has the most frequent names, the other half the most recent. A new name replaces another rare one, so a
+sender that invents names cannot remove those in use.
 """
 
 from __future__ import annotations
@@ -16,40 +16,39 @@ from spool.record import Record, UsageEvent
 
 
 def frequent_places(most: int) -> int:
-    """Return how many of a list's `most` places are for the most frequent names."""
     return most // 2
 
 
-# -- shapes: sets of attribute names of items that look like AI calls and that no dialect reads --------------
+# -- shapes: attribute names of items that look like AI calls and that no dialect reads ----------------------
 
 
-MAX_SHAPES = 1000  # maximum number of shapes, enough for every product in use
-MAX_LENGTH = 4096  # maximum characters of one shape
+MAX_SHAPES = 1000  # enough for every product in use
+MAX_LENGTH = 4096  # characters
 SEPARATOR = "\n"
 
 
 def shape_key(names: Iterable[str]) -> str:
-    """Return the key of a shape, which is its sorted distinct names."""
+    """Sorted distinct names."""
     return SEPARATOR.join(sorted(set(names)))[:MAX_LENGTH]
 
 
 def shape_row(shape: str, count: int, last_seen: float) -> dict[str, Any]:
-    """Build one row of the result of `Log.unrecognised`."""
+    """For `Log.unrecognised`."""
     return {"names": shape.split(SEPARATOR), "count": count, "last_seen": last_seen}
 
 
-# -- types of the stored usage events ------------------------------------------------------------------------
+# -- types of stored usage events ------------------------------------------------------------------------
 
 
 MAX_TYPES = 1000
-_EXACT = Context(prec=300)  # exact for the sum of any number of amounts between 1e-115 and 1e100
+_EXACT = Context(prec=300)  # for the sum of any number of amounts between 1e-115 and 1e100
 
 AmountOf = Callable[[UsageEvent], Decimal | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSum:
-    """Number of events and the sum of their amounts. The amount is None if no event has one."""
+    """`amount` is None if no event has one."""
 
     count: int = 0
     amount: Decimal | None = None
@@ -60,7 +59,7 @@ class EventSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventType:
-    """New events of one type, and the arrival time of the newest event."""
+    """New events, and the arrival of the newest."""
 
     type: str
     count: int
@@ -69,15 +68,11 @@ class EventType:
 
 
 def add_amounts(one: Decimal | None, other: Decimal | None) -> Decimal | None:
-    """Return the exact sum of two amounts. None counts as no amount."""
     return one if other is None else other if one is None else _EXACT.add(one, other)
 
 
 def sum_by_type(records: Iterable[Record], amount_of: AmountOf | None) -> Mapping[str, EventSum]:
-    """
-    Sum usage events by type. `amount_of` returns an event's amount. The amount of a duplicate kept for
-    reference is not added.
-    """
+    """Duplicates kept for reference add no amount."""
     sums_by_type: dict[str, EventSum] = {}
     for record in records:
         if isinstance(record, UsageEvent):

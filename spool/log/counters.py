@@ -1,6 +1,5 @@
 """
-Conversion of cumulative counters to deltas. Pure: a function of a state and a point returns the next state
-and the delta.
+Conversion of cumulative counters to deltas: a state and a point give the next state and the delta. Pure.
 """
 
 from __future__ import annotations
@@ -20,27 +19,23 @@ LATE = "late"
 BASE_LINE = "base_line"
 FORGOTTEN = "forgotten"
 NOT_FINITE = "not_finite"
-KNOWN_SINCE = "series known since"  # name under which engines store the time of `known_since`
+KNOWN_SINCE = "series known since"  # fact of engines with `known_since`
 
 TOKENS = "{token}"
-# smaller increases of money are not counted yet; they stay in the state until enough has accumulated
+# smaller increases of money stay in the state until enough has accumulated
 SMALLEST = Decimal(1).scaleb(-12)
-_EXACT = Context(prec=400)  # digits of precision, more than a double can have, so sums are never rounded
-# largest relative difference between two sums of the same doubles in different order
+_EXACT = Context(prec=400)  # more digits than a double can have, so sums are never rounded
+# relative, of two sums of the same doubles in different order
 _NOISE = Decimal(2) ** -50
 
 
 class SeriesState(NamedTuple):
-    """Last known point of a counter: its value and times."""
-
     start_time: int
     time: int
     value: Decimal
 
 
 class Delta(NamedTuple):
-    """Increase of a counter between start_time and time."""
-
     value: Decimal
     start_time: int
     time: int
@@ -50,16 +45,14 @@ def advance_series(
     state: SeriesState | None, point: CounterPoint, known_since: int = 0
 ) -> tuple[SeriesState | None, Delta | str]:
     """
-    Return the state after a point, and its delta or the reason why there is no delta.
+    Return the next state, and the delta or why there is none.
 
-    The first point of a series counts in full if the sender states its start time. A later start time or a
-    falling value means that the counter was restarted. A fall in the last digit is not a restart, because
-    some senders sum doubles in varying order. An increase that is too small to count stays in the state until
-    enough has accumulated.
+    A first point counts in full if the sender states its start. A later start or a falling value is a
+    restart, but not a fall in the last digit, because some senders sum doubles in varying order. A too small
+    increase stays in the state until enough has accumulated.
 
-    `known_since`: since this time, no series was dropped for lack of space. So a series with a later start is
-    new. A series with an earlier start may have been counted before, so its first point is only the base for
-    the next point.
+    Since `known_since`, no series was dropped for lack of space, so one that starts later is new. An earlier
+    one may have been counted, so its first point is only a base.
     """
     value = Decimal(point.value)
     if not value.is_finite():
@@ -90,7 +83,7 @@ def advance_series(
 
 
 def delta_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, Identity]:
-    """Build the record of a delta, and its dedup key by rule 7 of `spool.identity`."""
+    """Its dedup key follows rule 7 of `spool.identity`."""
     known_as = Identity(identity.point_id(point.series, delta.start_time, delta.time))
     record = msgspec.structs.replace(
         point.template,

@@ -1,12 +1,12 @@
 """
-The duplicate window: the ids of recent records, with eight bytes per id.
+The duplicate window: the ids of recent records, eight bytes each.
 
-A dict has the newest ids and the places of their records. A place is a topic and a record number in one
-integer. A fold moves the oldest of these ids into runs. A run is a sorted list of ids whose calls started in
-the same hour. Runs of the same hour are merged, so that an hour has few runs.
+A dict has the newest ids and the places (topic and number in one integer) of their records. A fold moves the
+oldest of them into runs, sorted lists of ids whose calls started in the same hour. Runs of an hour are
+merged.
 
-A run never changes after it is made. So other threads may read it, and a plan of new runs can be dropped if its
-transaction fails. The newest ids in runs keep the places of their calls for late reports (`spool.log.places`).
+A run never changes, so other threads may read it, and a plan of new runs can be dropped if its transaction
+fails. The newest ids in runs keep their calls' places for late reports (`spool.log.places`).
 """
 
 from __future__ import annotations
@@ -28,40 +28,38 @@ from spool.packed.native import Native
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, further_names, request_names
 
 HOUR_NS = 3600 * 10**9
-NEAR_NS = HOUR_NS // 4  # largest difference between the start times in two reports of one call
-AHEAD_NS = HOUR_NS  # a start time that is further ahead of the clock is ignored
+NEAR_NS = HOUR_NS // 4  # between the start times of two reports
+AHEAD_NS = HOUR_NS  # a start further ahead of the clock is ignored
 DAY_HOURS = 24
 _DAY_NS = DAY_HOURS * HOUR_NS
-# lowest age of a start time that is believed; negative, so the start time may be ahead
+# lowest believed age of a start, which may be ahead
 _TOO_FAR_AHEAD_NS = -AHEAD_NS
-BATCH = 16_384  # number of ids that become runs together; sorting them takes a few milliseconds
-# a fold of fewer ids than this runs before the next commit, because it takes only a millisecond or two
+BATCH = 16_384  # ids that become runs together; sorting takes a few milliseconds
+# a smaller fold takes a millisecond or two, so it runs before the next commit
 LARGE_BATCH = 4096
-HELD_BATCHES = 32  # the dict keeps ids of open records, but at most this number of batches
-# age in seconds at which even a few ids become runs, and at which the places of ids in runs are dropped
+HELD_BATCHES = 32  # limit for ids of open records in the dict
+# then even a few ids become runs, and places of ids in runs are dropped
 MAX_AGE_S = 86_400
-PLACED_SHARE = 8  # one in this number of known ids may keep its place in a run; each place takes 17 bytes
-SHORT = 2 * BATCH  # runs of an hour are always merged up to this length
-REPEATS_EVERY_S = 86_400  # seconds between counts of repeated ids that a lookup cannot find
+PLACED_SHARE = 8  # one in this number keeps its place, which takes 17 bytes
+SHORT = 2 * BATCH  # up to this length, runs are always merged
+REPEATS_EVERY_S = 86_400  # between counts of repeated ids that a lookup cannot find
 
-# Universal hashing by Carter and Wegman: multiply by a secret modulo a prime above 2^128. Two different ids
-# collide with a probability of one in 2^64, even if an attacker chose them. A keyed BLAKE2b has the same
-# probability and takes two and a half times as long.
+# Universal hashing by Carter and Wegman: multiply by a secret modulo a prime above 2^128. Two ids collide
+# with a probability of 2^-64, even if an attacker chose them. A keyed BLAKE2b is as good and takes two and a
+# half times as long.
 PRIME = 2**130 - 5
 MASK = 2**64 - 1
 
-IN_A_RUN = 0  # the id is known, but its place is not in memory
+IN_A_RUN = 0  # known, but its place is not in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
-    """
-    Plan to move the oldest of the newest ids into runs. Store the plan, then pass it to `DuplicateIndex.folded`.
-    """
+    """Plan to move ids into runs. Store it, then pass it to `DuplicateIndex.apply_fold`."""
 
-    taken: int  # number of ids that leave the dict, oldest first
+    taken: int  # ids that leave the dict, oldest first
     added: Sequence[IdRun]
-    # runs to delete, because they were merged, have expired, or exceed the limit on ids
+    # merged, expired, or beyond the limit on ids
     removed: Sequence[IdRun]
     covered_since: float
     places_before: RecentPlaces
@@ -69,11 +67,7 @@ class Fold:
 
 
 class Whereabouts(NamedTuple):
-    """
-    Position of the record of a known id: its place, or else the period in which it was committed.
-
-    `since` and `until` are epoch seconds, both included.
-    """
+    """A known id's place, or when it was committed, in epoch seconds, both included."""
 
     place: tuple[str, int] | None
     since: float
@@ -82,8 +76,7 @@ class Whereabouts(NamedTuple):
 
 class DuplicateIndex:
     """
-    The index of known ids, in memory. Only the writer's thread may call `find` and `add`, while it plans or
-    applies a transaction.
+    Known ids in memory. Only the writer's thread may call `find` and `add`, to plan or apply a transaction.
     """
 
     def __init__(self, secret: bytes, *, window_s: float, max_ids: int, native: Native | None = None) -> None:
@@ -93,16 +86,16 @@ class DuplicateIndex:
         self._max_ids = max_ids
         self._batch = max(1, min(BATCH, max_ids // 4))
         self._max_run = max(self._batch, max_ids // 8)
-        self._newest: dict[int, int] = {}  # places by id, in order of arrival
-        self._hours = array("q")  # hours of the newest ids, in the same order as `_newest`
-        # arrival times, each with the number of ids that arrived then
+        self._newest: dict[int, int] = {}  # by id, in order of arrival
+        self._hours = array("q")  # in the order of `_newest`
+        # times, each with its number of ids
         self._arrivals: deque[tuple[float, int]] = deque()
         self._runs: dict[int, list[IdRun]] = {}
         self._in_runs = 0
         self._places = NO_PLACES
         self._lowest_place = 0
         self._next_key = 1
-        # number of newest ids at which `check_fold_due` examines the oldest of them again
+        # newest ids at which `check_fold_due` looks again
         self._look_again_at = 0
         self.covered_since = 0.0
         self.folds = 0
@@ -110,40 +103,32 @@ class DuplicateIndex:
     # -- lookup ----------------------------------------------------------------------------------------------
 
     def id_of(self, identity: bytes) -> int:
-        """Return the eight bytes under which the index knows a 128-bit id."""
+        """Return the eight bytes for a 128-bit id."""
         return (int.from_bytes(identity) * self._factor % PRIME) & MASK
 
     def find(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
-        """
-        Return the place of the first id that is known. Returns IN_A_RUN if its place is not in memory, and
-        None if all ids are new.
-        """
+        """Return the first known id's place, IN_A_RUN if it is not in memory, or None if all are new."""
         for id in ids:
             place = self._newest.get(id)
             if place is not None:
                 return place
             for hour in hours:
                 for run in self._runs.get(hour, ()):
-                    at = id & run.mask  # inlined, because a call would cost as much as the check saves
+                    at = id & run.mask  # inlined: a call would cost as much as the check saves
                     is_marked = run.marks[at >> 3] >> (at & 7) & 1
                     if is_marked and id in run and run.arrived_at > now - self._window_s:
                         return self._places.find(id) or IN_A_RUN
         return None
 
     def knows_request(self, name: bytes, now: float) -> bool:
-        """
-        Return True if a request with this name arrived within the window. Names of requests are filed under
-        their hour of arrival.
-        """
-        # one hour is added, because the clock may have been ahead when the request arrived
+        """Request names are filed under their hour of arrival."""
+        # the clock may have been an hour ahead
         newest = int(now * NS) // HOUR_NS + 1
         hours = range(newest, newest - 2 - int(self._window_s // 3600 + 1), -1)
         return self.find((self.id_of(name),), hours, now) is not None
 
     def whereabouts(self, identity: bytes) -> Whereabouts | None:
-        """
-        Return the place of a record, or the period in which it was committed. Return None if the id is unknown.
-        """
+        """None if the id is unknown."""
         id = self.id_of(identity)
         packed_place = self.place_at_hand(id)
         if packed_place:
@@ -151,31 +136,27 @@ class DuplicateIndex:
         runs = [run for runs in self._runs.values() for run in runs if id in run]
         if not runs:
             return None
-        # a call may start up to an hour after its arrival, by the sender's clock
+        # by the sender's clock, a call may start an hour after its arrival
         since = min(run.hour for run in runs) * HOUR_NS // NS - AHEAD_NS // NS
         return Whereabouts(None, since, max(run.arrived_at for run in runs))
 
     # -- adding, after the commit ----------------------------------------------------------------------------
 
     def add(self, ids: Mapping[int, int], hours: Sequence[int], now: float) -> None:
-        """
-        Add ids of records that are now on disk, with their places, in order of record numbers. The ids
-        must be unknown.
-        """
+        """Add unknown ids of records on disk, in order of record numbers."""
         if ids:
             self._newest.update(ids)
             self._hours.extend(hours)
             self._arrivals.append((now, len(ids)))
 
     def place_at_hand(self, id: int) -> int | None:
-        """Return the place of an id, IN_A_RUN if its place is not in memory, or None if the id is unknown."""
+        """Return the place, IN_A_RUN if it is not in memory, or None if the id is unknown."""
         return self._newest.get(id) or self._places.find(id)
 
     def knows(self, id: int) -> bool:
         return id in self._newest
 
     def load(self, runs: Iterable[IdRun], covered_since: float, places: RecentPlaces = NO_PLACES) -> None:
-        """Load the stored runs and places at a start."""
         for run in runs:
             self._runs.setdefault(run.hour, []).append(run)
             self._in_runs += len(run.ids)
@@ -184,20 +165,17 @@ class DuplicateIndex:
         self._places = places
 
     def removed_below(self, number: int) -> None:
-        """Note that calls with lower numbers are deleted. The next fold drops the places of their ids."""
+        """The next fold drops the places of calls with lower numbers."""
         self._lowest_place = encode_place(AI_TELEMETRY, number)
 
     def reaches_back_to(self, moment: float) -> bool:
-        """Return True if the oldest id in the dict arrived before a moment, or if the dict is empty."""
+        """Return True if the dict's oldest id arrived before a moment, or if it is empty."""
         return not self._arrivals or self._arrivals[0][0] < moment
 
     # -- folding into runs -----------------------------------------------------------------------------------
 
     def can_wait(self, now: float) -> bool:
-        """
-        Return True if a due fold need not end before the next commit, because it is large and none of its ids
-        is too old.
-        """
+        """Return True if a due fold is large and none of its ids too old, so that commits need not wait."""
         return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
 
     @property
@@ -208,14 +186,11 @@ class DuplicateIndex:
         return bool(self._arrivals) and self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2)
 
     def can_be_due(self, now: float) -> bool:
-        """Return False if `check_fold_due` is certainly False now. A cheap check before calling `check_fold_due`."""
+        """Check cheaply whether `check_fold_due` may be True."""
         return len(self._newest) >= 2 * self._batch or self._has_old(now)
 
     def check_fold_due(self, now: float, closed_below: Mapping[str, int]) -> bool:
-        """
-        Return True if `fold` should run: a batch of the newest ids is closed, or there are too many newest
-        ids, or some are too old.
-        """
+        """Return True if a batch of the newest ids is closed, or there are too many, or some are too old."""
         count = len(self._newest)
         if not count:
             return False
@@ -223,28 +198,23 @@ class DuplicateIndex:
             return True
         if count < max(2 * self._batch, self._look_again_at):
             return False
-        # The next step walks over a whole batch. If the batch is not closed yet, wait for more ids before
-        # the next attempt.
+        # The next step walks over a batch. If it is not closed, wait for more ids.
         self._look_again_at = count + self._batch // 16
         topic, number = decode_place(next(islice(self._newest.values(), self._batch - 1, None)))
         return number < closed_below.get(topic, 1)
 
     def fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> Fold:
-        """
-        Plan new runs from one batch, or from every closed id if `closed_below` is given. Changes nothing yet.
-        """
+        """Plan runs from one batch, or with `closed_below` from every closed id. Changes nothing yet."""
         return self.oldest_to_fold(now, closed_below).plan_fold()
 
     def oldest_to_fold(
         self, now: float, closed_below: Mapping[str, int] | None = None, *, but_newest: bool = False
     ) -> OldestIds:
         """
-        Return the ids to fold: one batch, or every closed id if `closed_below` is given. Any thread may then
-        plan the runs.
+        Return one batch, or with `closed_below` every closed id, to plan on any thread.
 
-        With `but_newest`, the newest batch stays in the dict, so that its places remain in memory.
-
-        Records close in order of arrival, so in every topic, all ids after the closed ones are open.
+        `but_newest` leaves the newest batch, to keep its places in memory. Records close in order of arrival,
+        so all ids after a topic's closed ones are open.
         """
         if closed_below is None:
             count = min(self._batch, len(self._newest))
@@ -268,7 +238,7 @@ class DuplicateIndex:
         )
 
     def apply_fold(self, fold: Fold) -> None:
-        """Apply a fold that is on disk: drop its ids from the dict, and add its runs."""
+        """Drop the ids of a stored fold from the dict, and add its runs."""
         gone = {run.key for run in fold.removed}
         for hour in {run.hour for run in fold.removed}:
             runs = [run for run in self._runs[hour] if run.key not in gone]
@@ -318,16 +288,14 @@ class DuplicateIndex:
         return len(self._newest) + self._in_runs
 
     def covers_s(self, now: float) -> float:
-        """
-        Return the length of the window in seconds. It is less than the setting if the limit on ids shortened it.
-        """
+        """Shorter than the setting if the limit on ids cut it."""
         return min(self._window_s, max(0.0, now - self.covered_since))
 
     def runs(self) -> list[IdRun]:
         return [run for runs in self._runs.values() for run in runs]
 
     def runs_by_hour(self) -> dict[int, list[IdRun]]:
-        """Copy the lists of runs by hour, so that the caller may read them while the index changes."""
+        """The index may change while the caller reads the copy."""
         return {hour: list(runs) for hour, runs in self._runs.items()}
 
     def is_in_runs(self, id: int, hour: int) -> bool:
@@ -344,11 +312,9 @@ class DuplicateIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldestIds:
-    """
-    The oldest of the newest ids, with the runs of that moment. A fold can be planned from this object only.
-    """
+    """The oldest of the newest ids, with the runs of that moment."""
 
-    # Three lists of numbers instead of one list of tuples, because the garbage collector would traverse the tuples.
+    # Lists of numbers, because the garbage collector would traverse tuples.
     ids: Sequence[int]
     places: Sequence[int]
     hours: Sequence[int]
@@ -360,10 +326,10 @@ class OldestIds:
     lowest_place: int
     max_placed: int
     plan: _Plan
-    folds: int  # number of folds so far; if another fold follows, this plan is useless
+    folds: int  # after another fold, this plan is useless
 
     def plan_fold(self) -> Fold:
-        """Plan the new runs. Call it only once. Any thread may call it."""
+        """Call it once, on any thread."""
         ordered = sorted(self.ids)
         plan = self.plan
         for hour, ids in self._group_by_hour(ordered):
@@ -397,10 +363,7 @@ class OldestIds:
             yield hour, array("Q", [id for id in ordered if hour_of[id] == hour])
 
     def _call_places(self, ordered: Sequence[int]) -> tuple[array[int], array[int]]:
-        """
-        Return the ids of calls, sorted, and their places. Other ids need no place, because only calls get
-        added reports.
-        """
+        """Return sorted ids and places. Only calls get added reports, so others need no place."""
         places = {
             id: place
             for id, place in zip(self.ids, self.places, strict=True)
@@ -411,7 +374,7 @@ class OldestIds:
 
 
 class _Plan:
-    """The runs as they will be after a fold."""
+    """The runs after a fold."""
 
     def __init__(self, index: DuplicateIndex) -> None:
         self._runs = index.runs_by_hour()
@@ -423,9 +386,7 @@ class _Plan:
         self.covered_since = index.covered_since
 
     def add_run(self, hour: int, ids: array[int], arrived_at: float) -> None:
-        """
-        Add a run. Merge it with those runs of its hour that are not much longer, so that an hour has few runs.
-        """
+        """Merge with those runs of the hour that are not much longer, so that an hour has few."""
         for run in sorted(self._runs.get(hour, ()), key=lambda run: len(run.ids)):
             merged_count = len(run.ids) + len(ids)
             if merged_count > self._max_run or (len(run.ids) >= 2 * len(ids) and merged_count > SHORT):
@@ -437,14 +398,10 @@ class _Plan:
         self._next_key += 1
 
     def expire(self, before: float) -> None:
-        """Drop runs whose newest id arrived before the window begins."""
         self._drop_runs([run for run in self._remaining_runs() if run.arrived_at <= before])
 
     def drop_over_limit(self, max_ids: int) -> None:
-        """
-        While there are more ids than allowed, drop the run that was not used for the longest time. This
-        shortens the window.
-        """
+        """While there are too many ids, drop the run unused for longest. This shortens the window."""
         kept_runs = self._remaining_runs()
         count = sum(len(run.ids) for run in kept_runs)
         if count <= max_ids:
@@ -470,10 +427,7 @@ class _Plan:
 
 
 class RepeatedIds:
-    """
-    Number of ids that occur in several runs, too far apart in time for a lookup to find. Recounted at most
-    once a day.
-    """
+    """Ids in several runs, too far apart for a lookup. Recounted at most once a day."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -489,18 +443,14 @@ class RepeatedIds:
 
 
 def filing_hours(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
-    """
-    Return the hour under which a record's id is filed, and the hours in which the same call may already be known.
-    """
+    """Return the hour of filing, and the hours in which the call may already be known."""
     if record.start_time is not None:
         return hours_around(record.start_time, now_ns)
     return hours_before(getattr(record, "end_time", None), now_ns)
 
 
 class NearHours:
-    """
-    Cache of `filing_hours` for one moment. All start times in the same quarter of an hour have the same hours.
-    """
+    """Cache of `filing_hours` for one moment. A quarter of an hour has the same hours."""
 
     def __init__(self, now_ns: int) -> None:
         self._now_ns = now_ns
@@ -518,7 +468,7 @@ class NearHours:
 
 
 def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the names of a stored record and of its request, each with the hour under which it is filed."""
+    """Yield names of a record and its request, with their hour of filing."""
     hour, _ = filing_hours(record, now_ns)
     yield record.id, hour
     for name in further_names(record):
@@ -528,13 +478,13 @@ def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
 
 
 def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
-    """Return the result of `filing_hours` for a call with a start time."""
+    """Do what `filing_hours` does, by a start time."""
     age = now_ns - start_time
     if age < _TOO_FAR_AHEAD_NS:
         return hours_before(None, now_ns)
     hour, into = divmod(start_time, HOUR_NS)
-    past = age + into  # time between the beginning of the call's hour and now
-    # an earlier report may have no start time, and is then filed under the hour of its end or arrival
+    past = age + into  # since the beginning of the call's hour
+    # an earlier report without a start is filed under its end or arrival
     if past >= HOUR_NS:
         first = hour - 1 if into < NEAR_NS else hour
         later = past // HOUR_NS if past < _DAY_NS else DAY_HOURS
@@ -547,30 +497,26 @@ def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
 
 
 def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
-    """
-    Return the hours to search for a call without a start time: the hour of its end or arrival, and those of
-    the day before it.
-    """
+    """Return the hour of the end or arrival, and those of the day before."""
     arrival = now_ns // HOUR_NS
     if end_time is None or now_ns - end_time < _TOO_FAR_AHEAD_NS:
         end_time = now_ns
     hour = end_time // HOUR_NS
-    # an earlier report may have no time at all, and is then filed under its arrival
+    # an earlier report without any time is filed under its arrival
     last = max(hour, min(arrival, hour + DAY_HOURS))
     return hour, range(last, hour - DAY_HOURS - 1, -1)
 
 
 _TOPIC_CODES = {topic: code for code, topic in enumerate(TOPICS)}
 _CALLS = _TOPIC_CODES[AI_TELEMETRY]
-PLACE_STEP = len(TOPICS)  # distance between the places of two successive numbers of a topic
+PLACE_STEP = len(TOPICS)  # between successive numbers of a topic
 
 
 def encode_place(topic: str, number: int) -> int:
-    """Encode topic and number as one int, to save memory: the dict of newest ids has one place per record."""
+    """One int saves memory: the dict has a place per record."""
     return number * PLACE_STEP + _TOPIC_CODES[topic]
 
 
 def decode_place(value: int) -> tuple[str, int]:
-    """Return the topic and number of a place."""
     number, code = divmod(value, PLACE_STEP)
     return TOPICS[code], number

@@ -1,9 +1,9 @@
 """
-The watermark of each topic. All records below it are closed, so readers may see them. A record stays open for
-the waiting time, `hold_s`, after its commit.
+The watermark of each topic. Records below it are closed, so readers may see them. A record stays open for
+`hold_s` after its commit.
 
 Timers use the monotonic clock. The watermark does not move while a commit runs, so no reader sees a record
-without the added report that this commit writes.
+without an added report of that commit.
 """
 
 from __future__ import annotations
@@ -17,45 +17,41 @@ from typing import NamedTuple
 from spool.clock import Clock
 from spool.errors import NotClosed
 
-# Seconds after which a waiting reader checks again, because the clock of a test may jump.
+# a waiting reader checks again, because a test's clock may jump
 LOOK_AGAIN_S = 0.1
-# If commits follow each other quickly, a reader wakes at most once in this number of seconds, not once per commit.
+# a reader wakes at most this often, not once per commit
 STEP_S = 0.02
 
 
 class OpenRecords(NamedTuple):
-    """Records of one topic and commit, as they are loaded at a start."""
+    """Records of one topic and commit, loaded at a start."""
 
-    at: float  # commit time in epoch seconds
+    at: float  # epoch seconds
     topic: str
     first: int
-    next: int  # the number after the last record
+    next: int  # after the last record
 
 
 def check_closed(last: int, closed_below: int) -> None:
-    """Raise NotClosed unless the record `last` is closed."""
     if last >= closed_below:
         raise NotClosed(f"records are closed up to {closed_below - 1} only, not up to {last}. Retry later")
 
 
 class WaitingReaders:
     """
-    Readers that wait until more records are closed. Use only on the event loop.
+    Readers that wait until more records are closed, on the event loop.
 
-    `closes_in_s` returns the seconds until the oldest open record closes, or None if no record is open.
+    `closes_in_s`: until the oldest open record closes, None without one.
     """
 
     def __init__(self, closed_below: Callable[[str], int], closes_in_s: Callable[[], float | None]) -> None:
         self._closed_below = closed_below
         self._closes_in_s = closes_in_s
-        self._has_resting = False  # True if a reader waits without a timeout
+        self._has_resting = False  # a reader waits without a timeout
         self._moved = asyncio.Event()
 
     async def changes(self, topic: str) -> AsyncIterator[int]:
-        """
-        Yield the watermark now, and each time it changes. It may briefly fall and rise again after
-        state was reloaded.
-        """
+        """Yield the watermark now and at each change. It may briefly fall after state was reloaded."""
         seen = 0
         while True:
             closed = self._closed_below(topic)
@@ -75,23 +71,22 @@ class WaitingReaders:
 
     def wake_resting(self) -> None:
         """
-        Wake the readers that wait without a timeout, after a commit. Readers with a timeout check
-        again by themselves.
+        Wake readers without a timeout, after a commit.
 
-        A thread may close records in between. So even if all records were closed before, a reader may be waiting.
+        A thread may close records in between, so a reader may wait even if all records were closed before.
         """
         if self._has_resting:
             self.wake()
 
     def wake(self) -> None:
-        """Wake all waiting readers. A reader that starts to wait later is not woken by this call."""
+        """Readers that wait later are not woken."""
         self._has_resting = False
         self._moved.set()
         self._moved = asyncio.Event()
 
 
 class Horizon:
-    """Watermarks of a log with one writing process. Use only on the event loop."""
+    """Watermarks of a log with one writing process, on the event loop."""
 
     def __init__(self, *, hold_s: float, clock: Clock) -> None:
         self._hold_s = hold_s
@@ -102,39 +97,31 @@ class Horizon:
         self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
 
     def begin(self, next_numbers: Mapping[str, int], newest: Iterable[OpenRecords] = ()) -> None:
-        """
-        Start with the numbers on disk. Records that were committed less than `hold_s` ago stay open for the
-        rest of that time.
-        """
+        """Records committed less than `hold_s` ago stay open for the rest."""
         self._closed_below = dict(next_numbers)
         now = self._clock.now()
         timer = self._clock.monotonic()
         young = sorted(recent for recent in newest if recent.at > now - self._hold_s)
         for recent in young:
             self._closed_below[recent.topic] = min(recent.first, self._closed_below.get(recent.topic, 1))
-            # wait at most the whole waiting time, because the wall clock may have been set back
+            # at most the whole time, because the wall clock may have been set back
             left_s = min(self._hold_s, recent.at + self._hold_s - now)
             self._open.append((timer + left_s, {recent.topic: recent.next}))
 
     def close(self, topic: str, below: int) -> None:
-        """
-        Close records that a reader saw before the start. They must not change, even if their waiting time
-        has not passed.
-        """
+        """Close records that a reader saw before the start, even early. They must not change."""
         if self._open:
             highest = max(numbers.get(topic, 1) for _, numbers in self._open)
             self._raise_watermarks({topic: min(below, highest)})
 
     def freeze(self) -> dict[str, int]:
-        """Return the watermark of each topic, and hold it until `thaw`."""
+        """Return the watermarks, and hold them until `thaw`."""
         closed = self.closed_watermarks()
         self._frozen = True
         return closed
 
     def thaw(self, next_numbers: Mapping[str, int] | None = None) -> None:
-        """
-        End a commit. If it succeeded, pass `next_numbers`. Its records, which have lower numbers, are then open.
-        """
+        """End a commit. If it succeeded, its records, below `next_numbers`, are open."""
         self._frozen = False
         if next_numbers:
             self._open.append((self._clock.monotonic() + self._hold_s, next_numbers))
@@ -142,10 +129,7 @@ class Horizon:
         self._readers.wake_resting()
 
     def closed_watermarks(self) -> dict[str, int]:
-        """
-        Return the watermarks of all topics at one moment. If they were read one after another, a commit could
-        appear open in one topic and closed in the next.
-        """
+        """Read all at one moment, or a commit could appear open in one topic and closed in the next."""
         if self._open:
             self._advance()
         return dict(self._closed_below)

@@ -1,14 +1,14 @@
 """
-Waiting reports, stored so that they survive a restart. They are bytes under a key, which this module does not
-decode. A partial report waits for the rest of its call. A counter waits for the calls that it may repeat.
+Waiting reports, as bytes under a key: a partial report waits for the rest of its call, a counter for calls
+that it may repeat.
 
-Waiting reports are acknowledged before they are complete. So they are stored like records: in the commit of
-their submission, which counts them as pending.
+They are acknowledged before they are complete. So they are stored in the commit of their submission, which
+counts them as pending.
 
-The beginning of a key gives its kind. `COUNTERS`: waiting counters. `COUNTED`: facts about an hour of counted
-counters. `RECOVERED`: which records of a damaged file were imported. `TOLD`: reports of recorded calls, if
-several processes share a log. `TOLD_OF`: keys of `TOLD` by trace. `SPANS`: spans that link calls to agents
-(`spool.log.pending_spans`). Only `COUNTERS` and partial reports are counted as pending.
+A key begins with its kind. `COUNTERS`: waiting counters. `COUNTED`: facts about an hour of counted counters.
+`RECOVERED`: imported records of a damaged file. `TOLD`: reports of recorded calls, if several processes share
+a log; `TOLD_OF`: their keys by trace. `SPANS`: spans that link calls to agents (`spool.log.pending_spans`).
+Only `COUNTERS` and partial reports are pending.
 """
 
 from __future__ import annotations
@@ -25,21 +25,17 @@ RECOVERED = b"recovered/"
 TOLD = b"told/"
 TOLD_OF = b"told-of/"
 SPANS = b"spans/"
-PARTS = b""  # prefix of all other keys: partial reports of calls, and facts that their traces state
+PARTS = b""  # all other keys: partial reports, and facts of their traces
 
 
 class PartialReport(NamedTuple):
-    """A waiting report in its stored form."""
-
     key: bytes
-    at: float  # when the newest report under the key was received, in epoch seconds
+    at: float  # when the newest report under the key arrived, in epoch seconds
     body: bytes
 
 
 class Expectation(NamedTuple):
-    """
-    The version of a waiting report when it was read. If the version has changed since, the submission is refused.
-    """
+    """The version of a waiting report when it was read. If it has changed, the submission is refused."""
 
     key: bytes
     version: int
@@ -47,52 +43,45 @@ class Expectation(NamedTuple):
 
 @dataclass(slots=True)
 class PendingChange:
-    """Changes that a submission makes to the waiting reports."""
-
-    # change of the number of waiting reports; negative if more reports were completed than added
+    # change of the number; negative if more were completed
     count: int = 0
-    # reports to store; each of them replaces the stored report with the same key
+    # each replaces the report with its key
     keep: list[PartialReport] = field(default_factory=list)
-    forget: list[bytes] = field(default_factory=list)  # keys whose reports no longer wait
-    # versions of the reports that the submission is based on, if other processes may change them
+    forget: list[bytes] = field(default_factory=list)  # keys that no longer wait
+    # versions that the submission relies on, if other processes may change them
     expects: list[Expectation] = field(default_factory=list)
 
 
 class PartialReports(Protocol):
     """
-    The stored waiting reports. A `Submission` adds and removes them.
+    Stored waiting reports, which a `Submission` adds and removes.
 
-    `is_shared`: other processes change them as well. Then memory may be outdated, so a submission states the
-    versions of the reports that it is based on (`Submission.expects`).
+    `is_shared`: other processes change them, so a submission states the versions that it relies on
+    (`Submission.expects`).
     """
 
     is_shared: bool
 
     async def load(self) -> Sequence[PartialReport]:
-        """Return all waiting reports, oldest first."""
+        """Oldest first."""
         ...
 
     async def find(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
-        """
-        Return the reports with these keys, and the reports whose key begins with one of the prefixes in `under`.
-        """
+        """Return the reports with these keys, or with a key that begins with one of `under`."""
         ...
 
     async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
-        """
-        Return at most `most` reports of one kind that were last reported at or before a time, oldest first.
-        """
+        """Return at most `most` that were last reported at or before a time, oldest first."""
         ...
 
     async def count(self, kind: bytes) -> tuple[int, int]:
-        """Return two figures of one kind: the number of stored reports, and the bytes of their bodies."""
+        """Return the number of reports and the bytes of their bodies."""
         ...
 
 
 def kind_of_key(key: bytes) -> bytes:
-    """Return the prefix of a key that gives its kind."""
     return next((kind for kind in _KINDS if key.startswith(kind)), PARTS)
 
 
@@ -103,15 +92,13 @@ def reports_of_kind(reports: Iterable[PartialReport], kind: bytes) -> Iterator[P
 _KINDS = (COUNTERS, COUNTED, RECOVERED, TOLD, TOLD_OF, SPANS)
 
 
-# -- versions: a submission is refused if the reports that it is based on have changed -----------------------
+# -- versions: a submission is refused if its reports have changed ------------------------------------------
 
 
-NOTHING = 0  # the version of a key without a report
+NOTHING = 0  # version without a report
 
 
 class Expecting(Protocol):
-    """The part of a submission that the version check reads."""
-
     @property
     def expects(self) -> Sequence[Expectation]: ...
 
@@ -123,16 +110,12 @@ class Expecting(Protocol):
 
 
 def read_expectations(keys: Iterable[bytes], found: Mapping[bytes, PartialReport]) -> list[Expectation]:
-    """
-    Make expectations for the version of every key that was read. A key without a report must still have none.
-    """
+    """A key without a report must still have none."""
     return [Expectation(key, version_of(found.get(key))) for key in sorted(set(keys))]
 
 
 def version_of(report: PartialReport | None) -> int:
-    """
-    Return a number that changes whenever the report under a key changes. It fits a signed 64-bit integer.
-    """
+    """Return a signed 64-bit number that changes with the report."""
     if report is None:
         return NOTHING
     digest = blake2b(pack(">d", report.at) + report.body, digest_size=8).digest()
@@ -140,14 +123,14 @@ def version_of(report: PartialReport | None) -> int:
 
 
 def expected_keys(group: Iterable[Expecting]) -> list[bytes]:
-    """Return the sorted keys whose versions `stale_submissions` needs."""
+    """Sorted, for `stale_submissions`."""
     return sorted({expectation.key for submission in group for expectation in submission.expects})
 
 
 def stale_submissions(group: Sequence[Expecting], version: Callable[[bytes], int]) -> set[int]:
     """
-    Return the positions of submissions whose expectations fail. A submission also sees the changes of earlier
-    ones in the group.
+    Return positions of submissions whose expectations fail. Each also sees the changes of earlier ones in the
+    group.
     """
     for submission in group:
         if submission.expects:

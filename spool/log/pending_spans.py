@@ -1,16 +1,15 @@
 """
-Spans that link model calls to the spans around them: the agent's run that made a call, and what they give to it,
+Spans that link model calls to the spans around them: the agent's run that made a call, and what they give,
 such as a session. Pure.
 
-An exporter sends a span when it ends, so a call usually arrives before the spans around it. The log remembers
-each span whose agent has not arrived, and each span that later spans may be below, until `KEPT_S` have passed or
-the limit is reached. When a span completes a chain above a call, `Planner` adds the runs and the given values.
+An exporter sends a span when it ends, so a call usually arrives first. The log remembers each span whose
+agent has not arrived, or that later spans may be below, for `KEPT_S` or until the limit. When a span
+completes a chain above a call, `Planner` adds runs and given values.
 
-Spans of different keys are never linked, so no key can attribute the calls of another key. At the limit, the
-oldest spans of the key with the most spans are forgotten.
+Spans of different keys are never linked, so no key can attribute another's calls. At the limit, the oldest
+spans of the key with the most are forgotten.
 
-A commit stores the spans of each key in one row of the waiting reports, with `ROW.size` bytes for each span, and
-each set of given values once.
+A commit stores a key's spans in one row, `ROW.size` bytes each, and each set of given values once.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ from spool.log.partial_reports import SPANS, PartialReport
 from spool.record import MAX_TAGS, RUNS, Inference
 
 KEPT_S: Final = 86400.0  # an agent may work for hours
-MOST_RUNS: Final = 32  # runs above a call that its record states
-MOST_PLACED: Final = 10_000  # calls that one span may link to their runs
-LONGEST_GIVEN: Final = 512  # characters of all values that a span gives; longer ones are not remembered
-BESIDE: Final = "beside "  # begins the span above a call that a sibling of another scope may report as well
-PLAIN, STEP, RUN = 0, 1, 2  # kinds of spans: without a sign of AI, around AI calls, the run of an agent
-MANY: Final = 32  # items of a trace from which on it has an index
+MOST_RUNS: Final = 32  # above a call, in its record
+MOST_PLACED: Final = 10_000  # calls that one span may link
+LONGEST_GIVEN: Final = 512  # characters of a span's values; longer ones are not remembered
+BESIDE: Final = "beside "  # marks the span above a call that a sibling of another scope may report as well
+PLAIN, STEP, RUN = 0, 1, 2  # no sign of AI, around AI calls, the run of an agent
+MANY: Final = 32  # items of a trace with an index
 AGE_EVERY_S: Final = 60.0
 
-ROW: Final = Struct(">16s8s8sq")  # the trace, the span, the span above it, the place
+ROW: Final = Struct(">16s8s8sq")  # trace, span, span above, place
 _ITEM: Final = Struct(">8s8sq")
 _FIRST_OF_PLACE: Final = 16
 _TRACE: Final = ROW.size - _ITEM.size
 _NO_SPAN: Final = bytes(8)
-# instead of the place of a call; spans that give values have this minus twice the number of the values
+# instead of a call's place; minus twice the number of given values
 _OF_STEP, _OF_RUN = 0, -1
-_IS_BESIDE: Final = 1 << 62  # added to the place of a call that a sibling of another scope may report as well
+_IS_BESIDE: Final = 1 << 62  # added to the place of a call with BESIDE
 
 
 class GivenValues(NamedTuple):
-    """What a span gives to the calls below it. `tags` have the agent's name and the work."""
+    """What a span gives to calls below it. `tags` have the agent's name and the work."""
 
     user: str | None = None
     team: str | None = None
@@ -56,7 +55,7 @@ class GivenValues(NamedTuple):
     tags: tuple[tuple[str, str], ...] = ()
 
     def with_missing_from(self, further: GivenValues) -> GivenValues:
-        """Return these values. A missing value is taken from `further`, the values of a span above."""
+        """Fill missing values from a span above."""
         return GivenValues(
             further.user if self.user is None else self.user,
             further.team if self.team is None else self.team,
@@ -70,36 +69,34 @@ NOTHING_GIVEN: Final = GivenValues()
 
 
 class Around(NamedTuple):
-    """The runs around a call, from the nearest on, and what the spans around it give."""
+    """Runs around a call, nearest first, and what its spans give."""
 
     runs: Sequence[str]
     given: GivenValues
 
 
-# A span that is no counted call: its trace, its id, the nearest run or the first missing span above it, its kind, and
-# what it and the spans up to that one give.
+# A span that is no counted call: trace, id, nearest run or first missing span above, kind, and what the spans
+# up to there give.
 SpanStep: TypeAlias = tuple[str, str, str | None, int, GivenValues | None]
-# a call with the nearest run or the first missing span above it, and its place in the log
+# a call, the nearest run or first missing span above, and its place in the log
 CallBelow: TypeAlias = tuple[Inference, str, int]
 
 
 class LinkedSpan(NamedTuple):
-    """A span of a key."""
-
     sender: str
     trace: str
     id: bytes
 
 
 class Siblings(NamedTuple):
-    """Places of the calls directly below one span. A scope that repeats calls of other scopes wrote `besides`."""
+    """Places of calls directly below a span. A scope that repeats other scopes' calls wrote `besides`."""
 
     besides: Sequence[int]
     others: Sequence[int]
 
 
 class _Index:
-    """The spans of one trace by id, and the spans directly below each span."""
+    """The spans of a trace by id, and those directly below each."""
 
     def __init__(self, items: bytes = b"") -> None:
         self.spans: dict[bytes, tuple[bytes, int]] = {}
@@ -123,7 +120,7 @@ class _Index:
                 del self.below[above]
 
     def around(self, span: bytes, given: Sequence[GivenValues]) -> Around:
-        """Return what is around a span, with the span itself. `given` are the values by their numbers."""
+        """Return what is around a span, itself included. `given` are values by number."""
         runs: list[str] = []
         values = NOTHING_GIVEN
         passed: set[bytes] = set()  # `set[bytes]()` takes five times as long
@@ -138,7 +135,6 @@ class _Index:
         return Around(runs, values)
 
     def all_calls_below(self, span: bytes) -> Iterator[bytes]:
-        """Yield all calls below a span."""
         waiting = list(self.below.get(span, ()))
         passed = {span}
         while waiting:
@@ -151,8 +147,8 @@ class _Index:
 
     def calls_below(self, span: bytes) -> Iterator[bytes]:
         """
-        Yield the calls below a span whose nearest run is not below it as well. For each run below the span, yield one
-        of its calls, which then states what is above the run.
+        Yield calls below a span, and for each run below it only one call, which then states what is above the
+        run.
         """
         waiting = list(self.below.get(span, ()))
         passed = {span}
@@ -182,26 +178,26 @@ class _Index:
                 waiting.append(each)
 
 
-_Trace = bytes | _Index  # the items of a trace, or their index if there are many
+_Trace = bytes | _Index  # items, or the index of many
 
 
 class _Sender:
-    """The spans of one key by trace, the values that the spans give, and the stored rows, oldest first."""
+    """A key's spans by trace, their values, and the stored rows, oldest first."""
 
     def __init__(self) -> None:
         self.traces: dict[str, _Trace] = {}
         self.rows: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
         self.count = 0
-        # Each set of values once, by its number. The values of spans that were forgotten are replaced by later ones.
+        # By number. Later values replace those of forgotten spans.
         self.given: list[GivenValues] = [NOTHING_GIVEN]
         self._numbers: dict[GivenValues, int] = {}
         self._uses: Counter[int] = Counter()
         self._free: list[int] = []
-        self.besides: Counter[str] = Counter()  # calls that siblings may report as well, by trace
-        self._last = b"", _Index()  # the items of the trace that `index` read last, and their index
+        self.besides: Counter[str] = Counter()  # calls with BESIDE, by trace
+        self._last = b"", _Index()  # what `index` read last, and the index
 
     def _number_for(self, given: GivenValues | None) -> int:
-        """Return the number of values that a span gives, or 0 for none."""
+        """0 for none."""
         if given is None or given == NOTHING_GIVEN:
             return 0
         number = self._numbers.get(given)
@@ -222,7 +218,7 @@ class _Sender:
             self._free.append(number)
 
     def index(self, trace: str) -> _Index:
-        """Return the index of a trace, to read. It is the last one if the trace still has the same spans."""
+        """Return an index to read, the last one if the trace has the same spans."""
         found = self.traces.get(trace, b"")
         if isinstance(found, _Index):
             return found
@@ -233,7 +229,7 @@ class _Sender:
         return index
 
     def add(self, trace: str, item: bytes) -> bool:
-        """Add a span to a trace. Return False if the span is known."""
+        """Return False if the span is known."""
         found = self.traces.get(trace)
         if found is None:
             self.traces[trace] = item
@@ -258,7 +254,7 @@ class _Sender:
                 del self.besides[trace]
 
     def add_step(self, ids: bytes, kind: int, given: GivenValues | None) -> bytes | None:
-        """Add a span that is no call. Return it as it is stored, or None if it is known."""
+        """Return a new span that is no call as it is stored, or None if it is known."""
         place = kind - 2 * self._number_for(given)
         row = ids + place.to_bytes(8, signed=True)
         if self.add(ids[:_TRACE].hex(), row[_TRACE:]):
@@ -267,7 +263,7 @@ class _Sender:
         return None
 
     def add_stored(self, row: bytes, given: Sequence[GivenValues]) -> bytes | None:
-        """Add a span of a stored row. `given` are the values of that row by their numbers."""
+        """`given` are the values of the row by number."""
         place = int.from_bytes(row[-8:], signed=True)
         if number := _given_number(place):
             return self.add_step(row[:-8], place + 2 * number, given[number])
@@ -293,37 +289,34 @@ class _Sender:
 
 class PendingSpans:
     """
-    The remembered spans of all keys, at most `most`.
+    At most `most` spans of all keys.
 
-    A plan adds spans at once, and `apply` confirms them after the commit. If the commit failed, the next plan takes
-    them back (`begin`).
+    A plan adds spans at once, `apply` confirms them after the commit. If it failed, the next plan takes them
+    back (`begin`).
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._senders: dict[str, _Sender] = {}
-        self._new: list[tuple[str, bytes]] = []  # the spans of a plan, as they are stored
+        self._new: list[tuple[str, bytes]] = []  # of a plan, as they are stored
         self._aged_at = 0.0
 
     @property
     def spans_by_key(self) -> Mapping[str, int]:
-        """Return the number of spans by key."""
         return {name: sender.count for name, sender in self._senders.items() if sender.count}
 
     def __len__(self) -> int:
-        # a plan on another thread may add a key meanwhile
+        # a plan on another thread may add a key
         return sum(sender.count for sender in list(self._senders.values()))
 
     def begin(self) -> None:
-        """Take back the spans of a commit that failed."""
+        """Take back the spans of a failed commit."""
         for name, row in reversed(self._new):
             self._senders[name].remove(row)
         self._new.clear()
 
     def add_calls(self, name: str, calls: Iterable[CallBelow]) -> list[tuple[LinkedSpan, CallBelow]]:
-        """
-        Remember calls of a key. Return those whose trace has other spans, because these may be above or below the call.
-        """
+        """Remember calls. Return those whose trace has other spans, which may be above or below."""
         sender = self._senders.setdefault(name, _Sender())
         traces, new, related = sender.traces, self._new, list[tuple[LinkedSpan, CallBelow]]()
         for call in calls:
@@ -349,8 +342,8 @@ class PendingSpans:
 
     def add_steps(self, name: str, steps: Sequence[SpanStep]) -> list[LinkedSpan]:
         """
-        Add spans of a key that are no calls. Spans without a sign of AI are added only to traces with AI spans. Return
-        the new spans.
+        Add spans that are no calls; those without a sign of AI only to traces with AI spans. Return the new
+        ones.
         """
         sender = self._senders.setdefault(name, _Sender())
         found = [self._add_step(name, sender, step) for step in steps if step[3] != PLAIN]
@@ -373,12 +366,11 @@ class PendingSpans:
         return LinkedSpan(name, trace, row[_TRACE : _TRACE + 8])
 
     def around(self, span: LinkedSpan) -> Around:
-        """Return what is known around a known span."""
         sender = self._senders[span.sender]
         return sender.index(span.trace).around(span.id, sender.given)
 
     def calls_below(self, spans: Iterable[LinkedSpan]) -> Iterator[tuple[int, Around]]:
-        """Yield the places of calls below new spans, with what is around each call, if there is anything."""
+        """Yield places of calls below new spans, with what is around."""
         traces: dict[tuple[str, str], list[bytes]] = {}
         for name, trace, id in spans:
             traces.setdefault((name, trace), []).append(id)
@@ -395,7 +387,7 @@ class PendingSpans:
                 yield index.spans[call][1] & ~_IS_BESIDE, Around(runs if lacks_runs else (), given)
 
     def places_below(self, name: str, steps: Iterable[SpanStep]) -> Iterator[int]:
-        """Yield the places of calls that spans may link to their runs, before the spans are added."""
+        """Yield places of calls that spans may link, before the spans are added."""
         sender = self._senders.get(name)
         if sender is None:
             return
@@ -407,12 +399,12 @@ class PendingSpans:
                     yield index.spans[call][1] & ~_IS_BESIDE
 
     def has_besides(self, name: str) -> bool:
-        """Return True if a scope wrote calls of a key next to others."""
+        """Whether a scope wrote calls of a key next to others."""
         sender = self._senders.get(name)
         return sender is not None and bool(sender.besides)
 
     def beside(self, name: str, trace: str, span: str, above: str) -> Siblings | None:
-        """Return the calls directly below the span above a call, if a scope wrote some of them next to others."""
+        """Return the calls below the span above a call, if a scope wrote some next to others."""
         sender = self._senders.get(name)
         if sender is None or trace not in sender.traces:
             return None
@@ -429,14 +421,14 @@ class PendingSpans:
         return Siblings(besides, others)
 
     def new_rows(self, at: float) -> list[PartialReport]:
-        """Return the rows to store with a commit: one for each key that sent new spans."""
+        """Return one row for each key with new spans."""
         items: dict[str, list[bytes]] = {}
         for name, row in self._new:
             items.setdefault(name, []).append(row)
         return [_encode_row(at, name, rows, self._senders[name].given) for name, rows in items.items()]
 
     def rows_to_delete(self, now: float) -> list[bytes]:
-        """Return the keys of the rows to delete: those beyond the limit, and once a minute those that are too old."""
+        """Return keys of rows beyond the limit, and once a minute of those too old."""
         due = list(self._keys_over_limit())
         if not 0 <= now - self._aged_at < AGE_EVERY_S:
             self._aged_at = now
@@ -465,7 +457,6 @@ class PendingSpans:
             yield key
 
     def apply(self, rows: Iterable[PartialReport], gone: Iterable[bytes]) -> None:
-        """Confirm the spans of a plan after its commit."""
         self._new.clear()
         for row in rows:
             name, items, _ = _decode(row.body)
@@ -473,7 +464,7 @@ class PendingSpans:
         self._forget(gone)
 
     def load(self, rows: Iterable[PartialReport]) -> int:
-        """Add stored rows, at a start or from another process. Return the number of unreadable rows."""
+        """At a start or from another process. Return the number of unreadable rows."""
         self.begin()
         damaged = 0
         for row in rows:
@@ -503,8 +494,8 @@ class PendingSpans:
 
 def _calls_to_place(index: _Index, new: Sequence[bytes], given: Sequence[GivenValues]) -> dict[bytes, bool]:
     """
-    Return the calls below new spans that may lack something, and whether they lack runs. Only the uppermost new span
-    adds calls that lack nothing but values.
+    Return calls below new spans that may lack something, and whether they lack runs. Only the uppermost new
+    span adds calls that lack nothing but values.
     """
     calls: dict[bytes, bool] = {}
     every_new = set(new)
@@ -512,7 +503,7 @@ def _calls_to_place(index: _Index, new: Sequence[bytes], given: Sequence[GivenVa
         if id not in index.below:
             continue
         around = index.around(id, given)
-        # a dict keeps the order of the calls
+        # a dict keeps the order
         with_runs = dict.fromkeys(islice(index.calls_below(id), MOST_PLACED)) if around.runs else {}
         gives_values = around.given is not NOTHING_GIVEN and index.spans[id][0] not in every_new
         for call in islice(index.all_calls_below(id), MOST_PLACED) if gives_values else with_runs:
@@ -528,12 +519,11 @@ def _is_run(place: int) -> bool:
 
 
 def _given_number(place: int) -> int:
-    """Return the number of the values that a span gives, or 0 for none."""
+    """0 for none."""
     return -place // 2 if place < 0 else 0
 
 
 def _with_given_number(row: bytes, number_of: Callable[[int], int]) -> bytes:
-    """Return a span with another number for what it gives."""
     place = int.from_bytes(row[-8:], signed=True)
     number = _given_number(place)
     if not number:
@@ -542,7 +532,7 @@ def _with_given_number(row: bytes, number_of: Callable[[int], int]) -> bytes:
 
 
 def _encode_span(trace: str | None, span: str | None, above: str, place: int) -> bytes | None:
-    """Return a span as it is stored, or None if its ids are not those of OpenTelemetry."""
+    """Return None if the ids are not those of OpenTelemetry."""
     if trace is None or span is None or len(trace) != 32 or len(span) != 16 or len(above) != 16:
         return None
     try:
@@ -557,7 +547,7 @@ def _rows_in(items: bytes) -> Iterator[bytes]:
 
 
 def _encode_row(at: float, sender: str, rows: Iterable[bytes], given: Sequence[GivenValues]) -> PartialReport:
-    """Return the row of the spans of one key in a commit. `given` are the key's values by their numbers."""
+    """Encode a key's spans in a commit. `given` are its values by number."""
     stored = {0: 0}  # numbers in the row by those of the key
     # only a place below 0 has a number; its first byte has the sign
     items = b"".join(
@@ -573,10 +563,7 @@ def _encode_row(at: float, sender: str, rows: Iterable[bytes], given: Sequence[G
 
 
 def _decode(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
-    """
-    Return the key's name, the spans of a row and what they give. Raises msgspec.DecodeError or ValueError if it is
-    damaged.
-    """
+    """Raises msgspec.DecodeError or ValueError if a row is damaged."""
     sender, items, given = _rows.decode(body)
     if len(items) % ROW.size:
         raise ValueError("spans are cut off")
@@ -587,8 +574,8 @@ def _decode(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
 
 def runs_to_add(known: Sequence[str | None], runs: Sequence[str]) -> dict[str, str]:
     """
-    Return the fields of a call that its runs fill. `known` are its present run, parent run and further runs. Another
-    run that a report stated stays.
+    Return what a call's runs fill. `known`: run, parent run and further runs. Another run that a report
+    stated stays.
     """
     run, parent, ancestors = known
     stated = [each for each in (run, parent, *(ancestors or "").split()) if each is not None]
@@ -598,7 +585,7 @@ def runs_to_add(known: Sequence[str | None], runs: Sequence[str]) -> dict[str, s
 
 
 def values_to_add(known: Inference, given: GivenValues) -> dict[str, Any]:
-    """Return the fields that a call lacks and the spans around it give."""
+    """Return what a call lacks and its spans give."""
     named = zip(("user", "team", "session", "api_key"), given[:4], strict=True)
     fields: dict[str, Any] = {
         name: value for name, value in named if value is not None and getattr(known, name) is None
@@ -610,5 +597,5 @@ def values_to_add(known: Inference, given: GivenValues) -> dict[str, Any]:
 
 
 def run_fields(runs: Sequence[str]) -> tuple[str, str | None, str | None]:
-    """Return run, parent run and ancestors of a call, from the runs around it."""
+    """Return run, parent run and ancestors."""
     return runs[0], runs[1] if len(runs) > 1 else None, " ".join(runs[2:]) or None

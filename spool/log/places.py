@@ -1,8 +1,8 @@
 """
-Places of known ids that are in runs, so that a late report of a call can be compared with the stored record.
+Places of known ids in runs, to compare a late report with the stored record.
 
-When a fold moves ids into runs, it stores their places in blocks. A block is sorted by id and never changes.
-Blocks are stored and deleted together with folds, so a restart loads them again.
+A fold stores the places of its ids in blocks, sorted by id and never changed. They are stored and deleted
+with folds, and loaded at a start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spool.log.entries.codec import NO_RECORD
 from spool.log.runs import IdRun
 from spool.packed.native import Native
 
-# bounds of the keys of stored blocks: every such key sorts between the two
+# the keys of blocks sort between the two
 FIRST, AFTER = (
     "places ",
     "places!",
@@ -31,11 +31,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlaceBlock:
-    """Ids that arrived one after the other, sorted by id, with the place of each."""
+    """Ids in order of arrival, sorted by id, with places."""
 
     run: IdRun
     places: array[int]
-    highest: int  # highest place in the block
+    highest: int
 
     def find(self, id: int) -> int | None:
         run = self.run
@@ -47,7 +47,7 @@ class PlaceBlock:
 
 
 class _StoredBlock(msgspec.Struct, array_like=True):
-    """Stored form of a block. The encoding is positional, so add new fields only at the end."""
+    """The encoding is positional: add new fields only at the end."""
 
     arrived_at: float
     ids: bytes
@@ -60,7 +60,6 @@ _packed = msgspec.msgpack.Decoder(_StoredBlock)
 
 
 def encode_fact(block: PlaceBlock) -> tuple[str, bytes]:
-    """Return the key and the value of the fact that stores a block."""
     packed = _StoredBlock(block.run.arrived_at, *runs.pack_ids(block.run.ids), *runs.pack_ids(block.places))
     return fact_key(block.run.key), msgspec.msgpack.encode(packed)
 
@@ -70,7 +69,7 @@ def fact_key(key: int) -> str:
 
 
 def unpack(name: str, data: bytes, native: Native | None = None) -> PlaceBlock:
-    """Decode a stored block. Raises ValueError if the bytes are damaged."""
+    """Raises ValueError if the bytes are damaged."""
     try:
         packed = _packed.decode(data)
     except NO_RECORD as error:
@@ -84,7 +83,7 @@ def unpack(name: str, data: bytes, native: Native | None = None) -> PlaceBlock:
 
 
 class RecentPlaces:
-    """The blocks, oldest first. Immutable: `with_ids` returns a new object."""
+    """Blocks, oldest first. Immutable."""
 
     def __init__(self, blocks: Sequence[PlaceBlock] = ()) -> None:
         self.blocks = tuple(blocks)
@@ -93,7 +92,6 @@ class RecentPlaces:
         return sum(len(block.places) for block in self.blocks)
 
     def find(self, id: int) -> int | None:
-        """Return the place of an id, or None if no block has it."""
         for block in reversed(self.blocks):
             place = block.find(id)
             if place is not None:
@@ -113,12 +111,10 @@ class RecentPlaces:
         native: Native | None,
     ) -> RecentPlaces:
         """
-        Return the blocks with the places of further ids added, and without the blocks that are no longer
-        needed. The ids are sorted.
+        Add places of sorted ids, up to `full` in a block, and drop unneeded blocks.
 
-        Three kinds of blocks are dropped: blocks whose newest id arrived before `since`, blocks whose records
-        are all deleted (below the `lowest` place), and the oldest blocks while there are more than `most`
-        ids. A block has up to `full` ids.
+        These are blocks whose newest id arrived before `since`, whose records are all deleted (below
+        `lowest`), and the oldest while there are more than `most` ids.
         """
         blocks = [block for block in self.blocks if block.run.arrived_at >= since and block.highest >= lowest]
         if places and arrived_at >= since and max(places) >= lowest:
@@ -137,7 +133,6 @@ class RecentPlaces:
         return RecentPlaces(blocks)
 
     def blocks_missing_in(self, other: RecentPlaces) -> list[PlaceBlock]:
-        """Return the blocks that `other` does not have."""
         keys = {block.run.key for block in other.blocks}
         return [block for block in self.blocks if block.run.key not in keys]
 
@@ -146,7 +141,7 @@ NO_PLACES = RecentPlaces()
 
 
 def load_blocks(facts: Iterable[tuple[str, bytes]], native: Native | None = None) -> RecentPlaces:
-    """Load stored blocks in the order of their keys. Damaged blocks are logged and left out."""
+    """Damaged blocks are logged and left out."""
     blocks = []
     for name, value in facts:
         try:

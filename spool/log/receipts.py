@@ -1,10 +1,9 @@
 """
-Receipt ids, and the view of a receipt for operators. An id is the encrypted position of a submission: its
-commit and its index in that commit.
+Receipt ids, and a receipt's view for operators. An id is an encrypted commit number and index.
 
-The encryption uses a synthetic initialization vector: the tag is a keyed hash of the position, and the key
-stream is a keyed hash of the tag. Equal positions give equal ids. An id reveals neither order nor volume. An
-id that this installation did not issue is recognized and rejected.
+The encryption has a synthetic initialization vector: the tag is a keyed hash of the position, the key stream
+one of the tag. Equal positions give equal ids, which reveal neither order nor volume. Ids of other
+installations are rejected.
 """
 
 from __future__ import annotations
@@ -24,25 +23,24 @@ from spool.log.books import Terms
 
 _PLACE = struct.Struct(">QI")
 TAG_SIZE = 8
-# Base 32, encoded by pairs of letters, because `base64.b32encode` takes more than twice as long.
+# Base 32 by pairs of letters; `base64.b32encode` takes more than twice as long.
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 _PAIRS = tuple([first + second for first in _LETTERS for second in _LETTERS])
 _SHIFTS = tuple(range(8 * (TAG_SIZE + _PLACE.size) - 10, -1, -10))
 NO_LONGER_KEPT = "the receipt is older than spool.retention, so only the totals in the accounting are left"
 
-# In order of priority: if a request was stored in parts, it has the first of these states that one of
-# its parts has.
+# by priority: a request in parts has the first state that one part has
 _STATES = ("removed", "open", "kept", "known")
 
-# time and terms of a commit; the terms are None if the row is damaged
+# None if the row is damaged
 CommitTerms = tuple[float, Sequence[Terms] | None]
 
 
 class Sealer:
-    """Encrypts positions to receipt ids and decrypts receipt ids, with the secret of this installation."""
+    """Encrypts and decrypts positions with the installation's secret."""
 
     def __init__(self, secret: bytes) -> None:
-        # this hash object is copied for each receipt, because creating a keyed hash takes longer
+        # copying is faster than creating a keyed hash
         self._tags = blake2b(key=derive_secret(secret, "receipt tag"), digest_size=TAG_SIZE)
         self._streams = blake2b(key=derive_secret(secret, "receipt stream"), digest_size=_PLACE.size)
 
@@ -53,9 +51,7 @@ class Sealer:
         return "".join([_PAIRS[sealed >> shift & 0x3FF] for shift in _SHIFTS])
 
     def open(self, receipt_id: str) -> tuple[int, int]:
-        """
-        Return the commit and index of a receipt id. Raises NotThere if this installation did not issue it.
-        """
+        """Return commit and index. Raises NotThere for another installation's id."""
         try:
             sealed = base64.b32decode(receipt_id.strip().upper())
         except (binascii.Error, ValueError) as error:
@@ -92,11 +88,8 @@ async def receipt_view(
     oldest: Callable[[str], Awaitable[int]],
 ) -> dict[str, Any]:
     """
-    Describe a receipt for an operator.
-
-    `find` reads a commit, and `oldest` returns the lowest stored number of a topic. Raises NotThere if
-    the receipt is from another installation or is no longer stored. Raises EntryUnreadable if its commit
-    row is damaged.
+    `find` reads a commit, `oldest` a topic's lowest stored number. Raises NotThere if the receipt is another
+    installation's or deleted, EntryUnreadable if its row is damaged.
     """
     commit, index = sealer.open(receipt_id)
     terms_of_commit = await find(commit)
@@ -142,8 +135,7 @@ def _receipt_view(
 
 def _combine_parts(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """
-    Combine the views of a request that was stored in parts. `view` is the view of the last part. The range
-    from first to last number may include records of other requests.
+    Combine a request's parts; `view` is the last. The range of numbers may include other requests' records.
     """
     whole = dict(view)
     for part in parts:
@@ -158,9 +150,7 @@ def _combine_parts(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) 
 
 
 def _receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
-    """
-    Return the state of a submission's new records: `known` if it has none, else `open`, `kept` or `removed`.
-    """
+    """Return `known` without new records, else `open`, `kept` or `removed`."""
     if not terms.accepted:
         return "known"
     if terms.last_number < oldest:

@@ -1,4 +1,4 @@
-"""Rules of retention: which entries may be deleted, and when a full queue will have space again. Pure."""
+"""Which entries may be deleted, and when a full queue will have space. Pure."""
 
 from __future__ import annotations
 
@@ -14,26 +14,23 @@ from spool.log import books
 LEAST_RETRY_S = 1
 MOST_RETRY_S = 300
 UNKNOWN_RETRY_S = 30
-# share of max_bytes that is freed when the queue is full, so that the next commits have space
+# of max_bytes that a full queue frees for the next commits
 ROOM = 0.02
-# seconds without a report after which a counter is deleted, because its process has probably ended
+# without a report; the counter's process has probably ended
 SERIES_AGE_S = 30 * 86_400
 
-# A further reader of the log. The function returns the lowest number of a topic that the reader still needs,
-# or None if it needs nothing.
+# A reader returns the lowest number of a topic that it needs, or None.
 Reader = Callable[[str], int | None]
 
 
 def lowest_needed(topic: str, limit: int, readers: Iterable[Reader]) -> int:
-    """
-    Return the lowest number of a topic that must be retained: `limit`, or less if a reader still needs it.
-    """
+    """`limit`, or less if a reader needs it."""
     needed = [reader(topic) for reader in readers]
     return min([limit, *(number for number in needed if number is not None)])
 
 
 class Candidate(NamedTuple):
-    """An entry that may be deleted, from the oldest entries of a topic."""
+    """One of a topic's oldest entries."""
 
     first: int
     records: int
@@ -49,10 +46,8 @@ def removable_entries(
     candidates: Sequence[Candidate], *, limit: int, before: float, excess: int
 ) -> list[Candidate]:
     """
-    Return the oldest entries that may be deleted, in order.
-
-    An entry may be deleted if all its numbers are below `limit`, and if it is too old or its space is needed.
-    `excess` is the number of bytes to free, 0 if there is enough space.
+    Return the oldest entries below `limit` that are too old or whose space is needed, in order. `excess`:
+    bytes to free.
     """
     gone = []
     for entry in candidates:
@@ -64,49 +59,36 @@ def removable_entries(
 
 
 class Progress(NamedTuple):
-    """
-    Progress over some topics: the number of records that no route needs any more, and the number of stored records.
-    """
+    """`done`: records that no route needs any more."""
 
     done: int
     kept: int
 
     def with_topic(self, *, last: int, oldest: int, needed: int | None) -> Progress:
-        """
-        Add a topic: its last assigned number, its lowest stored number, and the lowest number that a
-        required route needs.
-
-        `needed` is None if the topic has no required route.
-        """
+        """Add last number, lowest stored number, and lowest number that a required route needs or None."""
         done_through = last if needed is None else min(last, needed - 1)
         return Progress(self.done + done_through, self.kept + last + 1 - oldest)
 
 
 class DrainRate:
-    """Speed of the readers, from which Retry-After is estimated."""
+    """Speed of the readers, for Retry-After."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, Progress]] = []
 
     def add_sample(self, now: float, progress: Progress) -> None:
-        """
-        Add a sample of the progress at a monotonic time. The last ten samples count, taken at least a second apart.
-        """
+        """`now` is monotonic. The last ten samples count, at least a second apart."""
         if not self._samples or now - self._samples[-1][0] >= 1:
             self._samples = [*self._samples[-9:], (now, progress)]
 
     def spool_full(self) -> SpoolFull:
-        """Build the error that senders get while the queue has reached `spool.max_bytes`."""
+        """The queue has reached `spool.max_bytes`."""
         return SpoolFull(
             "the queue on disk is full (spool.max_bytes)", retry_after_s=self.retry_after_s(ROOM)
         )
 
     def retry_after_s(self, share: float) -> int:
-        """
-        Estimate the seconds until a share of the stored records is no longer needed.
-
-        The result is between LEAST_RETRY_S and MOST_RETRY_S.
-        """
+        """Estimate when a share of the records is no longer needed, from LEAST_RETRY_S to MOST_RETRY_S."""
         if len(self._samples) < 2:
             return UNKNOWN_RETRY_S
         (begin, before), (end, after) = self._samples[0], self._samples[-1]
@@ -116,14 +98,14 @@ class DrainRate:
         return max(LEAST_RETRY_S, min(MOST_RETRY_S, math.ceil(seconds)))
 
 
-# -- commit rows that retention deletes: the sums of their terms are added to stored totals ------------------
+# -- deleted commit rows: their terms are added to stored totals ---------------------------------------------
 
 
 _log = logging.getLogger(__name__)
 
 
 class DamagedCommits(Exception):
-    """One of the commit rows to delete is unreadable."""
+    """A commit row to delete is unreadable."""
 
 
 def log_set_aside(commits: Sequence[int]) -> None:
@@ -137,9 +119,9 @@ def log_set_aside(commits: Sequence[int]) -> None:
 
 def carried_sums(rows: Iterable[tuple[int, int, bytes]], *, as_they_are: bool) -> Counter[tuple[str, str]]:
     """
-    Return the sum of each (topic, term) over rows with id, checksum and packed terms.
+    Sum (topic, term) over rows of id, checksum and terms.
 
-    Raises DamagedCommits if a row is damaged. With `as_they_are`, a damaged row is only logged, and adds nothing.
+    Raises DamagedCommits, or with `as_they_are` logs a damaged row, which adds nothing.
     """
     sums: Counter[tuple[str, str]] = Counter()
     for commit, checksum, packed in rows:

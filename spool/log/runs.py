@@ -1,7 +1,7 @@
 """
-Runs of known ids: sorted, eight bytes per id, never changed after they are made.
+Runs of known ids: sorted, eight bytes each, never changed. Pure.
 
-Pure: searches, merges, compares and packs runs. The index (`spool.log.duplicates`) decides when.
+The index (`spool.log.duplicates`) decides when they are made.
 """
 
 from __future__ import annotations
@@ -16,28 +16,27 @@ from itertools import pairwise
 
 from spool.packed.native import Native
 
-SPACE = 2**64  # size of the range over which ids are spread evenly
-SLICES = 64  # number of steps of a merge, so that no step blocks other threads for long
-SLICE = 16_384  # number of ids that are compared in one step, so that no step blocks other threads for long
-NO_IDS = array("Q")  # the ids of a damaged run, whose row then expires like any other
-EVERY_ID = b"\xff"  # marks of a run that was read from disk; they exclude no id
+SPACE = 2**64  # ids are spread evenly over it
+SLICES = 64  # of a merge, so that no step blocks other threads for long
+SLICE = 16_384  # ids to compare in a step, for the same reason
+NO_IDS = array("Q")  # of a damaged run, whose row expires like any other
+EVERY_ID = b"\xff"  # marks that exclude nothing, after a read from disk
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IdRun:
     """
-    Ids of calls that started within the same hour.
+    Ids of calls that started in one hour.
 
-    `marks` is a bitmap with a bit for the low end of every id. It shows at once that most unknown ids are not
-    in the run, at a fraction of the cost of a search.
+    `marks` has a bit for the low end of every id, which excludes most unknown ids without a search.
     """
 
-    key: int  # key of the stored row
+    key: int  # of the stored row
     hour: int
-    arrived_at: float  # arrival time of the newest id
+    arrived_at: float  # of the newest id
     ids: array[int]
     marks: bytes = EVERY_ID
-    mask: int = 0  # mask that selects the low end of an id
+    mask: int = 0  # selects the low end
 
     def __contains__(self, id: int) -> bool:
         ids = self.ids
@@ -46,15 +45,12 @@ class IdRun:
 
 
 def build_run(key: int, hour: int, arrived_at: float, ids: array[int], native: Native | None = None) -> IdRun:
-    """
-    Build a run with its marks. There are four to eight bits per id, so the marks exclude seven of
-    eight unknown ids.
-    """
+    """Four to eight bits per id exclude seven of eight unknown ids."""
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
     if native is not None and (native_marks := native.marks(ids.tobytes(), bits >> 3)) is not None:
         return IdRun(key, hour, arrived_at, ids, native_marks, mask)
-    flags = bytearray(bits)  # one byte per bit, because Python sets bytes twice as fast as bits
+    flags = bytearray(bits)  # a byte per bit: Python sets bytes twice as fast
     for id in ids:
         flags[id & mask] = 1
     marks = sum(int.from_bytes(flags[bit::8], "little") << bit for bit in range(8))
@@ -62,7 +58,7 @@ def build_run(key: int, hour: int, arrived_at: float, ids: array[int], native: N
 
 
 def merge_runs(one: array[int], other: array[int], native: Native | None = None) -> array[int]:
-    """Merge two runs into one sorted run, one slice of the number range at a time."""
+    """Merge one slice of the number range at a time."""
     merged = array("Q")
     if native is not None and (merged_bytes := native.merge(one.tobytes(), other.tobytes())) is not None:
         merged.frombytes(merged_bytes)
@@ -73,17 +69,12 @@ def merge_runs(one: array[int], other: array[int], native: Native | None = None)
 
 
 def count_repeats(runs: Sequence[array[int]]) -> int:
-    """
-    Count the repeated ids in some runs. A repeated id is a call that was reported again too late for a
-    lookup to find.
-    """
+    """Count calls that were reported again too late for a lookup."""
     return sum(1 for _ in repeated_ids(runs))
 
 
 def repeated_ids(runs: Sequence[array[int]]) -> Iterator[int]:
-    """
-    Yield each id that occurs several times in the runs. An id that occurs n times is yielded n - 1 times.
-    """
+    """Yield an id that occurs n times n - 1 times."""
     slices = max(1, sum(map(len, runs)) // SLICE)
     for low in range(slices):
         ids = sorted([id for run in runs for id in _slice(run, low, slices)])
@@ -98,13 +89,13 @@ def _slice(ids: array[int], low: int, slices: int = SLICES) -> array[int]:
 
 
 def pack_ids(ids: array[int]) -> tuple[bytes, int]:
-    """Encode a run, little endian on every machine. Return the bytes and their checksum."""
+    """Little endian on every machine. Return bytes and checksum."""
     data = _little_endian(ids).tobytes()
     return data, zlib.crc32(data)
 
 
 def unpack_ids(data: bytes, checksum: int) -> array[int] | None:
-    """Decode the bytes of `pack_ids`. Return None if they are damaged."""
+    """Return None if they are damaged."""
     if zlib.crc32(data) != checksum or len(data) % 8:
         return None
     ids = array("Q")

@@ -1,4 +1,4 @@
-"""Values that the log accepts and returns: submissions, receipts, entries, accounting and figures."""
+"""What the log accepts and returns: submissions, receipts, entries, accounting and figures."""
 
 from __future__ import annotations
 
@@ -17,23 +17,20 @@ from spool.record import Inference, Record, UsageMetric
 
 
 class CounterPoint(msgspec.Struct, frozen=True, gc=False):
-    """
-    One cumulative point of a counter. During the commit, the log computes the increase and fills in `template`.
-    """
+    """A cumulative point. The commit computes the increase and fills in `template`."""
 
     series: bytes  # 16 bytes: resource, scope, name, unit, attributes and start time
-    start_time: int  # 0 if unknown; the first point of the series is then only the base for the next point
+    start_time: int  # 0 if unknown; a first point is then only a base
     time: int
     value: int | Decimal
-    template: UsageMetric  # the log fills in id, value, start_time and end_time
+    template: UsageMetric  # without id, value, start_time and end_time
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """
-    The records and counts that one request or file adds to one topic. Its counts obey the
-    equations of spool.log.books.
+    What one request or file adds to one topic. The counts obey the equations of spool.log.books.
 
-    A Struct, because each request creates one, and a frozen dataclass would take more than three times as long.
+    A Struct, because a frozen dataclass takes more than three times as long, for each request.
     """
 
     topic: str
@@ -44,40 +41,37 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     points: Sequence[CounterPoint] = ()
     ignored: Mapping[str, int] = {}
     rejected: Mapping[str, int] = {}
-    # number of partial reports that began to wait, minus the number that were completed or released
+    # partial reports that began to wait, minus those completed or released
     pending: int = 0
-    # reports that wait from now on; each of them replaces the waiting report with the same key
+    # each replaces the waiting report with its key
     keep: Sequence[PartialReport] = ()
-    forget: Sequence[bytes] = ()  # keys of waiting reports to delete
-    # versions on which this submission is based; if one of them has changed, the submission is refused with Stale
+    forget: Sequence[bytes] = ()  # keys to delete
+    # if one of these versions has changed, the submission is refused with Stale
     expects: Sequence[Expectation] = ()
-    heard: Sequence[bytes] = ()  # keys of the senders that reported calls (spool.log.heard)
-    heard_by: str = ""  # the Tollhouse key that sent these calls and steps
-    steps: Sequence[SpanStep] = ()  # spans that may link calls to the runs of agents
-    # number of tags that were dropped, because of a limit or because the name is one of content or of a secret
+    heard: Sequence[bytes] = ()  # keys of senders (spool.log.heard)
+    heard_by: str = ""  # Tollhouse key of these calls and steps
+    steps: Sequence[SpanStep] = ()  # they may link calls to agents' runs
+    # dropped tags, over a limit or with a name of content or of a secret
     left_out: int = 0
-    # number of meters that were dropped, because they exceed their total or any possible call
+    # dropped meters, above their total or any possible call
     meter_too_large: int = 0
-    # attribute names of items that look like AI calls and that no dialect reads
+    # names of items that look like AI calls and that no dialect reads
     unrecognised: Sequence[tuple[str, ...]] = ()
-    # receipts of the earlier parts of the same request; only the last part has them
+    # receipts of the request's earlier parts, only in the last part
     before: Sequence[str] = ()
-    # function that estimates a record again after an added report filled a count or the model
+    # estimates again after an added report filled a count or the model
     price: Callable[[Inference], None] | None = None
-    amount_of: AmountOf | None = None  # function that returns the amount of a usage event
-    # names of the request, if its sender chose an idempotency key; a request with a known name adds nothing
+    amount_of: AmountOf | None = None  # amount of a usage event
+    # if the sender chose an idempotency key; a known request adds nothing
     request: RequestNames | None = None
-    # the request was known when this submission was made; if it is unknown at the commit, it is refused with Stale
+    # the request was known when this was made; if not at the commit, it is refused with Stale
     is_repeat: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """
-    The acknowledgement for a sender. `records` includes records that were already known, so it does not
-    reveal which were new.
-    """
+    """`records` includes known ones, so it does not reveal which were new."""
 
-    id: str  # encrypted id, which reveals neither order nor volume
+    id: str  # encrypted: reveals neither order nor volume
     records: int
     ignored: int
     rejected: int
@@ -86,22 +80,18 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """
-    Closed records as a reader sees them. All added reports are applied. Numbers begin at `first` and
-    have no gaps.
-    """
+    """Closed records with all added reports, numbered from `first` without gaps."""
 
     topic: str
     first: int
-    committed_at: float  # commit time in epoch seconds
-    records: Sequence[Record | None]  # None for a damaged record, which keeps its number and is still counted
+    committed_at: float  # epoch seconds
+    records: Sequence[Record | None]  # None for a damaged one, which keeps its number and is counted
 
     @property
     def last(self) -> int:
         return self.first + len(self.records) - 1
 
     def split(self, most: int) -> Iterator[Entry]:
-        """Split the entry into entries of at most `most` records."""
         if len(self.records) <= most:
             yield self
             return
@@ -111,10 +101,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedTwice:
-    """
-    Records of a topic that were accepted although their ids were known. `numbers` has the first of
-    their record numbers.
-    """
+    """Records accepted although their ids were known. `numbers` has the first of them."""
 
     records: int
     numbers: Sequence[int]
@@ -123,10 +110,10 @@ class AcceptedTwice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
     """
-    The accounting: terms by topic and by route. spool.log.books defines the terms, such as `ignored.REASON`.
+    The accounting: terms of spool.log.books by topic and by route, such as `ignored.REASON`.
 
-    `imbalances` has one sentence for each equation that does not hold. Records that were accepted twice do
-    not disturb the equations, so only a recount finds them.
+    `imbalances`: one sentence for each failed equation. Only a recount finds records that were accepted
+    twice.
     """
 
     topics: Mapping[str, Mapping[str, int]]
@@ -137,7 +124,7 @@ class Books:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStats:
-    """Figures for /metrics, /readyz and `tollhouse spool status`."""
+    """For /metrics, /readyz and `tollhouse spool status`."""
 
     entries: int
     bytes: int
@@ -147,23 +134,23 @@ class LogStats:
     duplicate_ids: int
     writable: bool
     last_error: str | None
-    alive: bool = True  # False if the task that commits has ended; nothing can be stored then until a restart
-    mount: Mount | None = None  # the file system that holds the files, None if unknown
-    wal_bytes: int = 0  # size of the write-ahead log, whose commits are moved into the database file later
-    wal_problem: str = ""  # why the commits in the write-ahead log cannot be moved into the database file
-    commit_s: float = 0.0  # seconds for which the running commit or upkeep has been running
-    waiting: int = 0  # number of submissions that wait for the running commit
-    cache_bytes: int = 0  # bytes of memory that the cache of entries uses
-    series: int = 0  # number of known cumulative counters, counted by the last retention run
+    alive: bool = True  # False if the committing task has ended; nothing is stored until a restart
+    mount: Mount | None = None  # file system of the files
+    wal_bytes: int = 0  # of the write-ahead log, which is moved into the database later
+    wal_problem: str = ""  # why it cannot be moved
+    commit_s: float = 0.0  # of the running commit or upkeep
+    waiting: int = 0  # submissions
+    cache_bytes: int = 0  # of the cache of entries
+    series: int = 0  # known cumulative counters at the last retention
     max_series: int = 0
-    pending_spans: int = 0  # number of spans that may link calls to the runs of agents
-    series_pushed_out: int = 0  # number of counters that this process dropped for lack of space
-    durability: str = FSYNC  # what an acknowledged record survives, if no mount is known
+    pending_spans: int = 0  # spans that may link calls to runs
+    series_pushed_out: int = 0  # counters that this process dropped for lack of space
+    durability: str = FSYNC  # of an acknowledged record, if no mount is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Result of one group commit, for metrics: {(topic, term, source or reason): n}."""
+    """For metrics: {(topic, term, source or reason): n}."""
 
     seconds: float
     flush_seconds: float

@@ -1,8 +1,8 @@
 """
 Commit rows, and the state that a process derives from them. Pure.
 
-Several processes may append to one log. Each process reads the commit rows of the others. From the rows it
-knows the record numbers and ids, and which records are closed.
+Several processes append to one log. From the others' rows, each knows record numbers, ids, and which records
+are closed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from spool.log.planning.plan import Plan
 from spool.log.planning.planner import Planner
 from spool.record import TOPICS
 
-UNKNOWN_TOKEN = 0  # token of a commit that was copied from a storage which has no tokens
-SOONER_S = 300.0  # if a row's time is further ahead of the clock than this, the time is ignored
+UNKNOWN_TOKEN = 0  # of a commit from a storage without tokens
+SOONER_S = 300.0  # a row further ahead of the clock is not believed
 
 _log = logging.getLogger(__name__)
 
-ByTopic = tuple[int, ...]  # one number per topic, in the order of TOPICS
+ByTopic = tuple[int, ...]  # in the order of TOPICS
 
 
 class CommitRow(NamedTuple):
-    """Data of a commit, for processes that follow the log. `pack_ids` encodes `ids`."""
+    """For processes that follow the log. `pack_ids` encodes `ids`."""
 
     id: int
     period: int
@@ -45,8 +45,8 @@ class CommitRow(NamedTuple):
     at: float
     next: ByTopic
     closed: ByTopic
-    durable: int  # the newest commit that is known to survive the loss of the database machine
-    entries: int  # number of entries in the log after this commit
+    durable: int  # newest commit that surely survives the loss of the database machine
+    entries: int  # in the log after this commit
     size: int  # bytes of the log after this commit
     ids: bytes = b""
 
@@ -55,7 +55,7 @@ BEGINNING = CommitRow(0, 1, 0, 0.0, (1,) * len(TOPICS), (1,) * len(TOPICS), 0, 0
 
 
 class NewIds(NamedTuple):
-    """Ids that became known with a commit, in order of arrival."""
+    """In order of arrival."""
 
     ids: Sequence[int]
     places: Sequence[int]
@@ -63,20 +63,17 @@ class NewIds(NamedTuple):
 
 
 NO_IDS = NewIds((), (), ())
-COMMIT = "commit"  # key for the commit number in UnfoldedCommits, next to the topics
+COMMIT = "commit"  # key in UnfoldedCommits, next to topics
 
 
 class _StoredIds(msgspec.Struct, array_like=True):
-    """
-    Stored form of NewIds. Places and hours are stored as differences, because these are nearly constant
-    and compress well.
-    """
+    """Places and hours are stored as differences, which are nearly constant and compress well."""
 
     ids: bytes
     places: bytes
     hours: bytes
-    checksum: int  # checksum of the three fields above
-    spans: list[PartialReport] = []  # rows of spans that link calls to the runs of agents
+    checksum: int  # of the fields above
+    spans: list[PartialReport] = []  # they link calls to agents' runs
 
 
 _packed = msgspec.msgpack.Decoder(_StoredIds)
@@ -87,7 +84,6 @@ def pack_ids(plan: Plan) -> bytes:
 
 
 def pack_new_ids(new: NewIds, spans: Sequence[PartialReport] = ()) -> bytes:
-    """Encode the ids of a commit with their places and hours and a checksum. `unpack_ids` decodes them."""
     if not new.ids and not spans:
         return b""
     ids = array("Q", new.ids)
@@ -101,7 +97,7 @@ def pack_new_ids(new: NewIds, spans: Sequence[PartialReport] = ()) -> bytes:
 
 
 def unpack_ids(data: bytes) -> NewIds:
-    """Decode the ids of a commit. Raises ValueError if the bytes are damaged."""
+    """Raises ValueError if the bytes are damaged."""
     if not data:
         return NO_IDS
     try:
@@ -121,7 +117,7 @@ def unpack_ids(data: bytes) -> NewIds:
 
 
 def unpack_spans(data: bytes) -> Sequence[PartialReport]:
-    """Return the rows of spans of a commit, none if they are damaged."""
+    """Return none if they are damaged."""
     try:
         return _packed.decode(data).spans if data else ()
     except NO_RECORD:
@@ -141,17 +137,17 @@ def numbers_by_topic(numbers: Sequence[int]) -> dict[str, int]:
 
 
 class _UnconfirmedCommit(NamedTuple):
-    """A commit that may not survive the loss of the database machine."""
+    """It may not survive the loss of the database machine."""
 
     id: int
     at: float
-    size: int  # bytes of the log before this commit
-    before: ByTopic  # next number of each topic before this commit
+    size: int  # bytes of the log before
+    before: ByTopic  # next number of each topic before
 
 
 class Following:
     """
-    State of a log after the newest row that was followed: ids, numbers, and open records.
+    State of a log after the newest followed row.
 
     Rows are followed on one thread at a time. Any thread may call `closed_at`.
     """
@@ -160,40 +156,37 @@ class Following:
         self.index = index
         self.planner = Planner(index, hold_s=hold_s, max_spans=max_spans)
         self.last = BEGINNING
-        self.confirmed = 0  # the newest commit that is known to survive the loss of the database machine
+        self.confirmed = 0  # newest commit that surely survives the loss of the database machine
         self._hold_s = hold_s
-        # rows that may have open records, oldest first, with ascending times
+        # with possibly open records, oldest first, ascending times
         self._open: list[CommitRow] = []
-        # commits that may not survive the loss of the database machine, oldest first
+        # oldest first
         self._unconfirmed: deque[_UnconfirmedCommit] = deque()
         self._unfolded = UnfoldedCommits()
         self._lock = Lock()
 
     def load_unfolded_rows(self, rows: Sequence[CommitRow], first: ByTopic, *, in_runs_in_part: bool) -> None:
         """
-        Load the rows with ids that are in no stored run, at a start. Some ids of the first row may already be
-        in a run.
+        Load the rows with ids in no stored run, at a start. Some ids of the first may be in a run.
 
-        `first` has the first number of each topic whose ids are in no run.
+        `first` has each topic's first number whose ids are in no run.
         """
         for index, row in enumerate(rows):
             self._learn_ids(row, first, known_in_runs=in_runs_in_part and index == 0)
             first = row.next
 
     def load_open_rows(self, rows: Iterable[CommitRow]) -> None:
-        """Load the rows with open records, and the newest row, at a start."""
+        """At a start, with the newest row."""
         for row in rows:
             self._note_row(row)
 
     def apply_foreign_row(self, row: CommitRow) -> None:
-        """
-        Apply a row that another process committed. It may also be a row of this process whose result was lost.
-        """
+        """Apply another process's row, or one of this process whose result was lost."""
         self._learn_ids(row, self.last.next)
         self._note_row(row)
 
     def apply_own_commit(self, row: CommitRow, plan: Plan) -> None:
-        """Apply a commit of this process whose result is known."""
+        """The result must be known."""
         before = self.last.next
         self.planner.apply_plan(plan)
         self._note_ids(row, before, len(plan.ids))
@@ -201,10 +194,8 @@ class Following:
 
     def folded_through(self, taken: int) -> tuple[int, ByTopic]:
         """
-        Return the point up to which all ids would be in runs, if the oldest `taken` of the newest ids were
-        moved into runs.
-
-        The point is a commit number, and the highest closed number of each topic.
+        Return the commit, and each topic's highest closed number, up to which all ids are in runs if the
+        oldest `taken` move there.
         """
         first_unfolded = self._unfolded.first_left(taken)
         closed = zip(TOPICS, self.last.closed, strict=True)
@@ -212,14 +203,13 @@ class Following:
         return first_unfolded.get(COMMIT, self.last.id + 1) - 1, through
 
     def note_fold(self, taken: int) -> None:
-        """Note that the oldest `taken` of the newest ids have been moved into runs."""
         self._unfolded.note_fold(taken)
 
     def closed_at(self, now: float, *, durable: float = inf) -> ByTopic:
         """
-        Return the lowest open number of each topic at a moment. Only commits up to `durable_number` count.
+        Return each topic's lowest open number, by commits up to `durable`.
 
-        The result is never lower than in the newest row, unless the waiting time is 0.
+        Never lower than in the newest row, unless the waiting time is 0.
         """
         with self._lock:
             if not self._hold_s:
@@ -236,8 +226,8 @@ class Following:
 
     def measure_unconfirmed(self) -> tuple[float, int]:
         """
-        Measure the commits that may not survive the loss of the database machine: seconds from the first to
-        the last commit, and their bytes.
+        Return seconds from the first to the last commit that the loss of the database machine may lose, and
+        their bytes.
         """
         with self._lock:
             self._forget_confirmed()
@@ -247,15 +237,12 @@ class Following:
             return self.last.at - first.at, self.last.size - first.size
 
     def time_of_next(self, now: float) -> float:
-        """
-        Return the time for the next row. It is never earlier than the time of the last row, unless the last
-        row is too far ahead of the clock.
-        """
+        """Return a time that never precedes the last row, unless that is too far ahead of the clock."""
         before = self.last.at
         return before if now < before <= now + SOONER_S else now
 
     def closes_at(self) -> float | None:
-        """Return the time at which the oldest open record closes."""
+        """Return when the oldest open record closes."""
         with self._lock:
             return self._open[0].at + self._hold_s if self._open else None
 
@@ -288,8 +275,7 @@ class Following:
         with self._lock:
             self._unconfirmed.append(_UnconfirmedCommit(row.id, row.at, self.last.size, self.last.next))
             self.last = row
-            # the clock was ahead when these rows were written, so their records close together with those
-            # of this row
+            # the clock was ahead, so their records close with this row's
             while self._open and self._open[-1].at > row.at:
                 self._open.pop()
             self._open.append(row._replace(ids=b""))
@@ -312,7 +298,6 @@ def _is_closed(row: CommitRow, newest: CommitRow) -> bool:
 
 
 def _to_differences(values: Sequence[int]) -> array[int]:
-    """Return the difference of each value from the one before."""
     return array("q", map(int.__sub__, values, [0, *values[:-1]]))
 
 
@@ -326,7 +311,7 @@ def _from_differences(steps: Sequence[int]) -> list[int]:
 
 
 def _to_bytes(numbers: array[int]) -> bytes:
-    """Encode numbers, little endian on every machine."""
+    """Little endian on every machine."""
     if sys.byteorder == "big":
         numbers = numbers[:]
         numbers.byteswap()
@@ -341,10 +326,10 @@ def _from_bytes(type: str, data: bytes) -> array[int]:
     return numbers
 
 
-# -- names that a later report adds to a stored record -------------------------------------------------------
+# -- names that a later report adds to a stored record ---------------------------------------------------
 
 
-FIRST, AFTER = "names ", "names!"  # bounds of the keys of these facts: every such key sorts between the two
+FIRST, AFTER = "names ", "names!"  # the keys of these facts sort between the two
 
 
 class _Names(msgspec.Struct, array_like=True):
@@ -356,7 +341,7 @@ _names = msgspec.msgpack.Decoder(_Names)
 
 
 def fact_key(number: int) -> str:
-    """Return the key of the fact that stores the names of one commit. Keys sort by commit number."""
+    """Keys sort by commit."""
     return f"{FIRST}{number:020}"
 
 
@@ -365,13 +350,13 @@ def commit_number(fact: str) -> int:
 
 
 def pack_names(at: float, names: Iterable[tuple[int, int, int]]) -> bytes:
-    """Encode the time of a commit and its names (id, place and hour). There must be at least one name."""
+    """`names` are id, place and hour, at least one."""
     ids, places, hours = zip(*names, strict=True)
     return msgspec.msgpack.encode(_Names(at, pack_new_ids(NewIds(ids, places, hours))))
 
 
 def unpack_names(data: bytes) -> tuple[float, NewIds]:
-    """Decode the time of a commit and its names. Raises ValueError if the bytes are damaged."""
+    """Raises ValueError if the bytes are damaged."""
     try:
         names = _names.decode(data)
     except NO_RECORD as error:
@@ -380,7 +365,7 @@ def unpack_names(data: bytes) -> tuple[float, NewIds]:
 
 
 def names_in(facts: Mapping[str, bytes]) -> Iterator[tuple[int, int, int]]:
-    """Yield id, place and hour of every name in some facts."""
+    """Yield id, place and hour."""
     for name in sorted(facts):
         if FIRST <= name < AFTER:
             yield from zip(*unpack_names(facts[name])[1], strict=True)

@@ -1,10 +1,8 @@
 """
-Tracking of known ids that are in no stored run yet, and of the commits that must be stored because of them.
+Known ids that are in no stored run, and the commits to keep because of them.
 
-At a start, an engine reads these ids from the records of a topic, from commit rows, or from facts stored next
-to them. All three are stored in ascending order. `UnfoldedCommits` lists every commit with an id that is in
-no stored run. From the first of these commits on, nothing may be deleted, because a start reads from there.
-Topics are independent: if all ids of one topic are in runs, the ids of another topic may not be.
+At a start, an engine reads these ids, all ascending, from records, commit rows, or facts next to them. From
+the first commit with such an id on, nothing may be deleted. Topics are independent.
 """
 
 from __future__ import annotations
@@ -22,10 +20,10 @@ from spool.log.duplicates import DuplicateIndex, Fold, OldestIds
 
 class FoldedIds(msgspec.Struct):
     """
-    The point up to which ids are in stored runs. An engine with files stores it.
+    The point up to which ids are in stored runs, for engines with files.
 
-    For each topic, every id of a record up to the number in `through` is in a run, is stored as a name next
-    to the records, or was dropped by the limits on ids.
+    Every id up to a topic's `through` is in a run, is stored as a name next to the records, or was dropped by
+    the limits on ids.
     """
 
     through: dict[str, int] = {}
@@ -38,20 +36,17 @@ class FoldedIds(msgspec.Struct):
 
 class UnfoldedCommits:
     """
-    Commits with ids that are in no run, in order.
-
-    For each commit, the first number of each kind is stored. A kind is a topic, or another place where
-    ids are stored.
+    Commits with ids in no run, in order, with the first number of each kind. A kind is a topic, or another
+    place of ids.
     """
 
     def __init__(self) -> None:
-        self._noted = 0  # number of ids that commits have made known
-        self._folded = 0  # number of these ids that have been moved into runs
-        # For each kind: the number of ids up to the end of a commit, and the first number of that commit.
+        self._noted = 0  # ids of all commits
+        self._folded = 0  # those moved into runs
+        # by kind: ids up to the end of a commit, and its first number
         self._firsts: dict[str, deque[tuple[int, int]]] = {}
 
     def note_commit(self, ids: int, first: Mapping[str, int]) -> None:
-        """Note a commit that made `ids` further ids known."""
         if ids:
             self._noted += ids
             for kind, number in first.items():
@@ -59,7 +54,7 @@ class UnfoldedCommits:
 
     def first_left(self, taken: int = 0) -> dict[str, int]:
         """
-        Return, for each kind, the first number with ids in no run after `taken` more ids are moved into runs.
+        Return, by kind, the first number with ids in no run after `taken` more are moved.
 
         A kind without such ids is omitted. A commit counts until all its ids are in runs.
         """
@@ -73,14 +68,13 @@ class UnfoldedCommits:
         return firsts
 
     def note_fold(self, taken: int) -> None:
-        """Note that the oldest `taken` of the newest ids have been moved into runs."""
         self._folded += taken
         for commits in self._firsts.values():
             while commits and commits[0][0] <= self._folded:
                 commits.popleft()
 
 
-# -- folds that are planned while commits run, because planning takes tens of milliseconds -------------------
+# -- folds planned while commits run, because planning takes tens of milliseconds ----------------------------
 
 
 _log = logging.getLogger(__name__)
@@ -88,8 +82,7 @@ _log = logging.getLogger(__name__)
 
 class FoldsAside:
     """
-    Planner of one fold at a time. `keep` is called with the commit lock held; it stores the plan and
-    updates the index.
+    Planner of one fold at a time. `keep` stores the plan and updates the index, with the commit lock held.
     """
 
     def __init__(self, turn: asyncio.Lock, keep: Callable[[Fold], Awaitable[None]]) -> None:
@@ -99,9 +92,9 @@ class FoldsAside:
 
     def start_fold(self, index: Callable[[], DuplicateIndex], oldest: Callable[[], OldestIds]) -> None:
         """
-        Plan a fold of these ids on a thread, then store it. Does nothing while another fold is planned.
+        Plan a fold on a thread, then store it, unless another is planned.
 
-        The plan is dropped if `index` was replaced, or another fold was stored, before it is complete.
+        The plan is dropped if `index` was replaced or another fold stored meanwhile.
         """
         if self._task is not None and not self._task.done():
             return
@@ -118,8 +111,7 @@ class FoldsAside:
                 if index() is before and before.folds == oldest.folds:
                     await self._keep(fold)
         except SpoolError as error:
-            # senders already learn of the problem, because their commits fail in the same way; another fold
-            # will be planned
+            # senders learn of it, because their commits fail as well
             _log.warning(
                 "known ids were not compacted, will retry: %s",
                 error,
@@ -127,6 +119,5 @@ class FoldsAside:
             )
 
     async def wait_for_fold(self) -> None:
-        """Wait until no fold is running."""
         if self._task is not None:
             await asyncio.wait([self._task])

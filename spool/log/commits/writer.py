@@ -1,8 +1,7 @@
 """
 Group commit: submissions that wait at the same time are committed together.
 
-After a group of several submissions, the next group waits a moment for more. A sender that submits
-alone never waits.
+After a group of several, the next one waits a moment for more. A lone sender never waits.
 
 A party is a key, a person or an address. Its use is its recent processor time (`spool.turns.fair_turns`).
 """
@@ -21,23 +20,23 @@ from spool.log.planning.plan import Answer
 from spool.log.values import Receipt, Submission
 from spool.turns.fair_turns import FAR_LESS, Party, current_work
 
-# Maximum records of a group, equal to four entries. A larger group would delay the next group for too long.
+# Four entries. A larger group would delay the next one too long.
 GROUP_RECORDS = 16_384
-# maximum records of one party in a group while other parties are active; a single submission may have more
+# of one party while others are active; a single submission may have more
 SHARE_RECORDS = 128
-SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # approximate processor seconds per submission and per record
-SUBMISSION_WEIGHT = 5  # a submission costs as much as five records
-# Limit for a party that shares a group with a party of less use. It allows one submission of 32 records, or
-# six submissions of one record. If submissions exceeded this limit, it does not apply to the next group.
+SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # approximate processor time
+SUBMISSION_WEIGHT = 5  # in records
+# For a party that shares a group with one of less use: one submission of 32 records, or six of one record. If
+# submissions exceeded this, it does not apply to the next group.
 BESIDE_WEIGHT = 32 + SUBMISSION_WEIGHT
-GROWS_BY = 8  # a group may be larger than the previous group by at most 1/GROWS_BY of it
-# Pause after a group, as a multiple of the group's duration, if all its parties used far more than another
-# active party. So a new submission of that lighter party seldom waits for a running group. The pause ends
-# early when the lighter party submits, because it seldom submits twice in a row.
+GROWS_BY = 8  # a group grows by at most 1/GROWS_BY
+# Pause, in durations of the group, if all its parties used far more than another active one, so that the
+# lighter party's submission seldom waits. It ends early when that party submits, because it seldom submits
+# twice in a row.
 REST = 8.0
 MOST_REST_S = 0.03
-TICK_S = 1.0  # seconds between upkeep runs while the log has a problem
-TOGETHER_S = 0.05  # submissions whose deadlines lie within these seconds are refused together
+TICK_S = 1.0  # between upkeep runs while the log has a problem
+TOGETHER_S = 0.05  # deadlines within these seconds are refused together
 
 _log = logging.getLogger(__name__)
 
@@ -47,18 +46,18 @@ CommitGroup = Callable[[Sequence[Submission]], Awaitable[Sequence[Answer]]]
 class _WaitingSubmission(NamedTuple):
     submission: Submission
     receipt: asyncio.Future[Receipt]
-    until: float  # deadline: the submission is refused if its group has not begun by then
-    party: Party | None  # party of the request; None if the gateway itself submits
+    until: float  # the submission is refused unless its group has begun
+    party: Party | None  # None if the gateway itself submits
     records: int
 
 
 class GroupOvertaken(Exception):
-    """The group was not stored, because a party with far less use must be served first."""
+    """The group was not stored: a party with far less use goes first."""
 
 
 class IndexOutOfStep(Exception):
     """
-    The group is durable, but updating the index in memory failed. Further commits could store duplicates.
+    The group is durable, but the index in memory was not updated, so further commits could store duplicates.
     """
 
     def __init__(self, answers: Sequence[Answer]) -> None:
@@ -68,22 +67,20 @@ class IndexOutOfStep(Exception):
 
 class GroupWriter:
     """
-    Task that commits waiting submissions in groups and returns a receipt for each.
+    Task that commits waiting submissions in groups.
 
-    `between` runs after every group. While it returns True, it also runs every second.
+    `between` runs after every group, and every second while it returns True.
 
-    If the disk does not respond, only the running group is blocked. A submission that has waited `wait_s`,
-    or that exceeds `max_waiting`, is refused and not stored. With `answers_in_time`, submissions of the
-    running group are also refused after that time, although they may still be stored. `keeper` names the
-    storage in these errors.
+    If the disk does not respond, only the running group is blocked. A submission that has waited `wait_s`, or
+    exceeds `max_waiting`, is refused and not stored. With `answers_in_time`, the running group is refused as
+    well, although it may still be stored. `keeper` names the storage in these errors.
 
-    After a group of several submissions has begun, the next group begins at least `gather_s` later. So
-    submissions in quick succession share a transaction and its flush.
+    A group after one of several submissions begins at least `gather_s` later, so submissions in quick
+    succession share a flush.
 
-    If a group failed because the storage was unavailable, the next group is half as large. All senders then
-    repeat at once, and a small group can still finish in time over a slow connection. If a group was stored
-    and submissions still wait, the next group may be larger by an eighth, so that few groups fail on a
-    connection that stays slow.
+    After a group failed because the storage was unavailable, the next is half as large: all senders repeat at
+    once, and a small group can finish over a slow connection. After a stored group with more waiting, the
+    next may be larger by an eighth, so that few groups fail on a slow connection.
     """
 
     def __init__(
@@ -105,25 +102,25 @@ class GroupWriter:
         self._wait_s = wait_s
         self._max_waiting = max_waiting
         self._loop = asyncio.get_running_loop()
-        self._not_before = 0.0  # monotonic time before which the next group must not begin
-        # lowest use among the waiting parties; if the running group may give way, lowest use among its parties
+        self._not_before = 0.0  # monotonic time of the next group
+        # lowest use of the waiting parties, or of the running group if it may give way
         self._least = 0.0
-        # Whether the running group may give way to a party with less use, and whether it should. If it
-        # should, its commit raises Overtaken before it stores anything.
+        # Whether the running group may give way to a party with less use, and should. Then its commit raises
+        # Overtaken before it stores anything.
         self.may_give_way = self.is_overtaken = False
-        self._much = 0.0  # lowest use among the running group's parties, 0 if it is small
-        self._gave_way = False  # True if a group gave way, until a group of parties with much use is stored
-        self._most = GROUP_RECORDS  # maximum records of the next group
-        # set when a party submits that used far less than all waiting parties
+        self._much = 0.0  # lowest use in the running group, 0 if it is small
+        self._gave_way = False  # until a group of parties with much use is stored
+        self._most = GROUP_RECORDS  # records of the next group
+        # set when a party submits that used far less than all that wait
         self._lighter = asyncio.Event()
-        # monotonic time; a group whose parties all have much use must not begin before it
+        # monotonic time for a group of parties with much use
         self._heavy_not_before = 0.0
-        # True if a party had more to store in the last group than BESIDE_WEIGHT allowed
+        # whether BESIDE_WEIGHT cut a party in the last group
         self._passed_over = False
-        self._began: float | None = None  # time at which the running group, or the upkeep after it, began
+        self._began: float | None = None  # start of the running group or the upkeep after it
         self._waiting: deque[_WaitingSubmission] = deque()
         self._in_hand: Sequence[_WaitingSubmission] = ()
-        # one timer for all submissions, because most are committed long before their deadline
+        # one for all, because most are committed long before their deadline
         self._timer: asyncio.TimerHandle | None = None
         self._somebody = asyncio.Event()
         self._closing = asyncio.Event()
@@ -136,26 +133,25 @@ class GroupWriter:
 
     @property
     def has_died(self) -> bool:
-        """Return True if the task ended without a call of `close`."""
+        """Whether the task ended without a call of `close`."""
         return self._task.done() and (self._task.cancelled() or self._task.exception() is not None)
 
     @property
     def waiting_count(self) -> int:
-        """Return the number of submissions that wait for the running group."""
         return len(self._waiting)
 
     @property
     def running_s(self) -> float:
-        """Return the seconds for which the running group or upkeep has been running, 0 between groups."""
+        """Seconds of the running group or upkeep, 0 between groups."""
         return 0.0 if self._began is None else self._loop.time() - self._began
 
     async def append(self, submission: Submission) -> Receipt:
         """
-        Store a submission. Return its receipt after the flush that includes it.
+        Return the receipt after the flush.
 
-        If the caller is cancelled before the group begins, nothing is stored. If it is cancelled later, the
-        whole submission is stored. Raises SpoolUnavailable if the disk does not respond in time. Then nothing
-        was stored, unless the message says otherwise.
+        A caller cancelled before the group begins stores nothing; later, the whole submission is stored.
+        Raises SpoolUnavailable if the disk does not respond in time. Then nothing was stored, unless the
+        message says otherwise.
         """
         if self._closing.is_set():
             raise SpoolUnavailable("the log is closing. Retry after the restart")
@@ -182,7 +178,6 @@ class GroupWriter:
         return await receipt
 
     async def close(self) -> None:
-        """Commit all waiting submissions, then stop."""
         self._closing.set()
         self._lighter.set()
         self._somebody.set()
@@ -212,7 +207,6 @@ class GroupWriter:
             self._began = None
 
     def _set_earliest_begin(self, took_s: float) -> None:
-        """Set the time before which the next group must not begin."""
         assert self._began is not None
         if self._is_heavy(self._in_hand):
             self._heavy_not_before = self._loop.time() + min(MOST_REST_S, REST * took_s)
@@ -246,21 +240,15 @@ class GroupWriter:
             self._least = 0.0
 
     def _is_heavy(self, group: Sequence[_WaitingSubmission]) -> bool:
-        """
-        Return True if a party that used far less than all parties of the group is active, and so may submit
-        at any moment.
-        """
+        """Whether an active party, which may submit any moment, used far less than all of the group."""
         first = group[0].party
         if first is None or not first.turns.commits_are_shared:
             return False
         return first.turns.expects_lighter(min(map(_recent_use, group)))
 
     def _take_next_group(self) -> list[_WaitingSubmission]:
-        """
-        Remove the next group from the waiting submissions and return it. Parties with less use come first,
-        and the submissions of one party stay in order.
-        """
-        # a single waiting submission needs no shares
+        """Parties with less use come first. Each party's submissions stay in order."""
+        # a single one needs no shares
         if len(self._waiting) == 1 and not self._waiting[0].receipt.done():
             self._passed_over = False
             return [self._waiting.popleft()]
@@ -294,7 +282,7 @@ class GroupWriter:
         return group
 
     async def _commit_and_answer(self, group: Sequence[_WaitingSubmission]) -> None:
-        left_some = bool(self._waiting)  # if no submission was left, there was no demand for a larger group
+        left_some = bool(self._waiting)  # otherwise there was no demand for a larger group
         try:
             answers = await self._commit([waiter.submission for waiter in group])
         except SpoolError as error:
@@ -306,7 +294,7 @@ class GroupWriter:
             self._give_way(group)
         except IndexOutOfStep as error:
             _set_answers(group, error.answers)
-            raise  # raising ends this task, because the next start loads the index from disk
+            raise  # ends this task; the next start loads the index from disk
         except Exception as error:  # noqa: BLE001 - a submission that cannot be encoded must not fail the others
             if len(group) == 1:
                 _set_error(group[0].receipt, error)
@@ -321,7 +309,6 @@ class GroupWriter:
             _set_answers(group, answers)
 
     def _give_way(self, group: Sequence[_WaitingSubmission]) -> None:
-        """Return the group to the waiting submissions, as if it had not begun."""
         self._gave_way = True
         self._waiting = deque(sorted((*group, *self._waiting), key=_wait_deadline))
         if self._timer is not None:
@@ -340,8 +327,8 @@ class GroupWriter:
 
     def _make_room(self, newcomer: Party | None) -> bool:
         """
-        Refuse the newest submission of the party that has the most waiting submissions. Return False if
-        `newcomer` is that party.
+        Refuse the newest submission of the party with the most waiting ones. Return False if `newcomer` is
+        that party.
         """
         counts = Counter(waiter.party for waiter in self._waiting)
         ((busiest_party, count),) = counts.most_common(1)
@@ -353,7 +340,7 @@ class GroupWriter:
         return True
 
     def _refuse_late(self) -> None:
-        """Refuse submissions that waited too long, and set the timer for the next deadline."""
+        """Refuse what waited too long, and set the timer for the next deadline."""
         now = self._loop.time()
         late = f"{self._keeper} did not respond in time (spool.commit_wait)"
         while self._waiting and self._waiting[0].until <= now:
@@ -371,7 +358,7 @@ class GroupWriter:
         self._timer = self._loop.call_at(again_at, self._refuse_late) if again_at else None
 
     def _fail_waiting(self, task: asyncio.Task[None]) -> None:
-        """Fail all waiting submissions. Health checks report that the task has ended."""
+        """Health checks report that the task has ended."""
         if self._timer is not None:
             self._timer.cancel()
         error = None if task.cancelled() else task.exception()
@@ -388,14 +375,12 @@ class GroupWriter:
 
 
 def _item_count(submission: Submission) -> int:
-    """Return the number of stored items: records, counter points and waiting reports."""
+    """Count records, counter points and waiting reports."""
     return len(submission.records) + len(submission.points) + max(0, submission.pending)
 
 
 def _recent_use(waiter: _WaitingSubmission) -> float:
-    """
-    Return the recent use of a submission's party. A small use is returned as 0, so that such parties are equal.
-    """
+    """A small use is 0, so that such parties are equal."""
     return 0.0 if waiter.party is None or waiter.party.is_little else waiter.party.used
 
 
@@ -404,10 +389,7 @@ def _wait_deadline(waiter: _WaitingSubmission) -> float:
 
 
 def _charge_parties(group: Sequence[_WaitingSubmission]) -> None:
-    """
-    Charge each party for its share of the work. Elapsed time would be unfair, because it is mostly waiting
-    for the disk.
-    """
+    """Elapsed time would be unfair: it is mostly waiting for the disk."""
     for waiter in group:
         if waiter.party is not None:
             waiter.party.charge_time(SUBMISSION_S + waiter.records * RECORD_S)

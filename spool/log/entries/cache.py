@@ -1,6 +1,4 @@
-"""
-Cache of the entries that were committed or read last, so that a reader that keeps up neither reads nor decodes them.
-"""
+"""Cache of entries, so that a reader that keeps up neither reads nor decodes them."""
 
 from __future__ import annotations
 
@@ -19,21 +17,20 @@ from spool.record import Inference, Record, UsageMetric
 if TYPE_CHECKING:
     from spool.packed.native import Walked
 
-RAW_BYTES = 72  # bytes of memory per undecoded record, in addition to its own bytes
-DECODED = 6  # a decoded record takes this many times the memory of its packed bytes
-COPIED = 4  # like DECODED, for copies of records that were just received, because these share many texts
-UNREAD_SHARE = 0.625  # maximum share of unread entries; several readers share the entries in the rest
-# Types of records that are copied at a commit. Nothing changes the values in their fields in place.
+RAW_BYTES = 72  # memory per undecoded record besides its bytes
+DECODED = 6  # memory of a decoded record, in packed bytes
+COPIED = 4  # the same for copies of just received records, which share many texts
+UNREAD_SHARE = 0.625  # several readers share the rest
+# Copied at a commit. Nothing changes the values in their fields in place.
 _COPIED_TYPES = {Inference, UsageMetric}
 
 
 class CachedEntry:
     """
-    The records of an entry in three forms: packed together, undecoded one by one, and decoded if a
-    reader needed them. At least one form is given. The first two are made when they are needed.
+    Records of an entry: packed together, undecoded one by one, and decoded if needed. One form is given, and
+    the first two are made from each other.
 
-    `walked` has the positions of the records in the packed bytes, after a reader of packed records
-    has computed them.
+    `walked`: positions in the packed bytes, once computed.
     """
 
     __slots__ = (
@@ -57,13 +54,13 @@ class CachedEntry:
     ) -> None:
         self._raws = raws
         self._packed = packed
-        self.checksum = checksum  # checksum of the stored entry
+        self.checksum = checksum  # of the stored entry
         self.walked: Walked | None = None
         self.decoded: list[Record | None] = [None] * len(raws or ()) if decoded is None else decoded
-        self.is_decoded = packed is None  # True once all records are decoded
-        # approximate bytes in memory, without decoded records
+        self.is_decoded = packed is None
+        # approximate memory, without decoded records
         self.size = len(packed or b"") + RAW_BYTES * len(self.decoded)
-        self.is_kept = True  # False once the entry is removed from the cache; a reader may still use it
+        self.is_kept = True  # False once removed, though a reader may still use it
 
     @property
     def packed(self) -> bytes:
@@ -79,7 +76,7 @@ class CachedEntry:
 
 
 class CommittedEntry(NamedTuple):
-    """An entry of a commit: as it is stored, and as readers of the cache get it."""
+    """As stored, and as readers of the cache get it."""
 
     topic: str
     first: int
@@ -92,11 +89,11 @@ def committed_entries(
     topic: str, first: int, records: list[Record], *, copies: bool
 ) -> Iterator[CommittedEntry]:
     """
-    Cut the records of a commit into entries. `first` is the number of the first record.
+    Cut the records of a commit into entries, from number `first` on.
 
-    With `copies`, the cached form has copies of the records, because a sender whose request was cancelled may
-    still change its own. The copies are packed, so both forms are equal. If some records cannot be copied safely,
-    or without `copies`, the cached form has the packed bytes.
+    With `copies`, the cache gets copies, because a sender whose request was cancelled may still change its
+    own. They are also packed, so both forms are equal. Records that cannot be copied safely are cached
+    packed.
     """
     copies = copies and {*map(type, records)} <= _COPIED_TYPES
     for part, packed in codec.slice_records(list(map(copy, records)) if copies else records):
@@ -112,17 +109,17 @@ def committed_entries(
 
 class EntryCache:
     """
-    Cache of the entries that were read last, and of newer entries of commits that no reader has reached yet.
+    Cache of entries that were read, and of newer ones that no reader has reached.
 
-    An entry never changes. It is found only under the checksum that is stored now, so a reader never gets
-    records that the storage does not have. Several threads may read. No caller may change a record.
+    Entries never change, and are found only under the checksum stored now, so a reader never gets records
+    that the storage does not have. Several threads may read. No caller may change a record.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lock = Lock()
         self._kept: OrderedDict[tuple[str, int], CachedEntry] = OrderedDict()
-        # Unread entries by topic and number. Only topics that are read have a place here.
+        # by topic and number, only for topics that are read
         self._unread: dict[str, OrderedDict[int, CachedEntry]] = {}
         self._unread_bytes = 0
         self._max_unread = max_bytes * UNREAD_SHARE
@@ -138,7 +135,6 @@ class EntryCache:
             return None if entry is None or entry.checksum != checksum else entry
 
     def entries(self, topic: str) -> dict[int, CachedEntry]:
-        """Return the entries of a topic that were read."""
         with self._lock:
             return {
                 first: entry for (entry_topic, first), entry in self._kept.items() if entry_topic == topic
@@ -147,7 +143,6 @@ class EntryCache:
     def put(
         self, topic: str, first: int, raws: list[msgspec.Raw], packed: bytes, *, checksum: int = 0
     ) -> CachedEntry:
-        """Add an entry that was read. `packed` has the same records as `raws`."""
         entry = CachedEntry(raws, packed, checksum=checksum)
         with self._lock:
             self._remove(topic, first)
@@ -157,13 +152,13 @@ class EntryCache:
 
     @property
     def takes_commits(self) -> bool:
-        """True if readers use the cache, and there is room for unread entries."""
+        """Whether readers use the cache, and there is room."""
         return bool(self._unread) and self._unread_bytes < self._max_unread
 
     def add(self, entries: Iterable[CommittedEntry]) -> None:
         """
-        Add the entries of a durable commit. Too many unread entries are not added, and do not replace older ones,
-        because readers need the older ones first.
+        Add entries of a durable commit. Too many unread ones do not replace older ones, which readers need
+        first.
         """
         with self._lock:
             for topic, first, _, _, entry in entries:
@@ -174,7 +169,7 @@ class EntryCache:
                     self._make_room(entry.size)
 
     def _note_reached(self, topic: str, first: int) -> None:
-        """Note that a reader has reached an entry. Earlier entries that it left out may be dropped as well."""
+        """Earlier entries that the reader left out may be dropped as well."""
         unread = self._unread.setdefault(topic, OrderedDict())
         while unread and next(iter(unread)) <= first:
             number, entry = unread.popitem(last=False)
@@ -182,10 +177,7 @@ class EntryCache:
             self._kept[topic, number] = entry
 
     def decode_records(self, entry: CachedEntry, begin: int, end: int) -> list[Record | None]:
-        """
-        Return the records from `begin` until before `end`. Decodes those that were not decoded
-        yet. Raises EntryUnreadable.
-        """
+        """Decode what is not decoded yet. Raises EntryUnreadable."""
         decoded = entry.decoded[begin:end]
         if entry.is_decoded or None not in decoded:
             return decoded
@@ -202,7 +194,7 @@ class EntryCache:
         return entry.decoded[begin:end]
 
     def forget_below(self, oldest: Mapping[str, int]) -> None:
-        """Drop the entries below the lowest stored number of each topic, because they are deleted."""
+        """Drop deleted entries."""
         with self._lock:
             for topic in list(self._unread):
                 self._note_reached(topic, oldest[topic] - 1)

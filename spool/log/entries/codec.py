@@ -1,7 +1,7 @@
 """
-Encoding of records as entries: packed, compressed, with a checksum and a format version.
+Encoding of records as entries: packed, compressed, with checksum and format version.
 
-The checksum covers the stored bytes, so damage is found before anything is decompressed or decoded.
+The checksum covers the stored bytes, so damage is found before decompression.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ else:
     from backports import zstd
 
 VERSION = 1
-# zstd level. Measured on packed GenAI records, level 3 saves nothing, and level 6 saves 1 % but takes three
-# times as long.
+# Measured on packed GenAI records, level 3 saves nothing, and level 6 saves 1 % in three times the time.
 LEVEL = 1
 MAX_RECORDS = 4096
-MAX_BYTES = 1 << 20  # approximate maximum bytes of packed records, before compression
-LARGEST = 64 << 20  # maximum bytes after decompression, so that a damaged length cannot exhaust the memory
+MAX_BYTES = 1 << 20  # approximate, before compression
+LARGEST = 64 << 20  # bytes, so that a damaged length cannot exhaust the memory
 
-# Errors that the decoder raises for bytes that are not a valid record. Invalid UTF-8 raises
-# UnicodeDecodeError, and deeply nested lists raise RecursionError.
+# For bytes that are no record. Invalid UTF-8 raises UnicodeDecodeError, deeply nested lists RecursionError.
 NO_RECORD = msgspec.DecodeError, UnicodeDecodeError, RecursionError
 
 _encoder = msgspec.msgpack.Encoder()
@@ -41,15 +39,13 @@ _fields = msgspec.msgpack.Decoder(dict[str, Any])
 
 
 class EntryBody(NamedTuple):
-    """Some records in the form in which they are stored."""
-
     version: int
     checksum: int
     data: bytes
 
 
 def slice_records(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
-    """Yield slices of at most MAX_RECORDS records and about MAX_BYTES packed, each with its packed bytes."""
+    """At most MAX_RECORDS and about MAX_BYTES each."""
     step = MAX_RECORDS
     start = 0
     while start < len(records):
@@ -63,21 +59,16 @@ def slice_records(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]
 
 
 def compress_entry(packed: bytes, place: str) -> EntryBody:
-    """
-    Compress packed records and compute their checksum. The checksum includes `place`, so bytes that were
-    moved elsewhere count as damaged.
-    """
+    """The checksum includes `place`, so bytes moved elsewhere are damaged."""
     data = zstd.compress(packed, LEVEL)
     return EntryBody(VERSION, checksum(data, place), data)
 
 
 def entry_place(topic: str, first: int, count: int) -> str:
-    """Return the text that identifies an entry in its checksum."""
     return f"{topic}:{first}:{count}"
 
 
 def amendment_place(topic: str, number: int) -> str:
-    """Return the text that identifies the record of an added report, for the report's checksum."""
     return f"{topic}:{number}"
 
 
@@ -86,9 +77,7 @@ def checksum(data: bytes, place: str) -> int:
 
 
 def check_entry(body: EntryBody, place: str) -> bytes:
-    """
-    Return the packed bytes of a stored entry. Raises EntryUnreadable if they are damaged or the format is unknown.
-    """
+    """Raises EntryUnreadable if the bytes are damaged or of an unknown format."""
     if body.version != VERSION:
         raise EntryUnreadable(
             f"the entry has format {body.version}, but this Tollhouse only knows format {VERSION}"
@@ -106,9 +95,7 @@ def check_entry(body: EntryBody, place: str) -> bytes:
 
 
 def stored_raws(body: EntryBody, topic: str, first: int, count: int) -> tuple[list[msgspec.Raw], bytes]:
-    """
-    Return the undecoded records of a stored entry, one by one and packed together. Raises EntryUnreadable.
-    """
+    """Return the records one by one and packed together. Raises EntryUnreadable."""
     packed = check_entry(body, entry_place(topic, first, count))
     raw_records = split_records(packed)
     if len(raw_records) != count:
@@ -117,10 +104,7 @@ def stored_raws(body: EntryBody, topic: str, first: int, count: int) -> tuple[li
 
 
 def split_records(packed: bytes) -> list[msgspec.Raw]:
-    """
-    Split packed records without decoding them, so that reading one of 4,096 records is cheap. Raises
-    EntryUnreadable.
-    """
+    """Do not decode, so that reading one of 4,096 is cheap. Raises EntryUnreadable."""
     try:
         return _raws.decode(packed)
     except NO_RECORD as error:
@@ -128,7 +112,7 @@ def split_records(packed: bytes) -> list[msgspec.Raw]:
 
 
 def decode_record(raw: msgspec.Raw | bytes) -> Record:
-    """Decode one record that `split_records` returned. Raises EntryUnreadable."""
+    """Raises EntryUnreadable."""
     try:
         decoded: Record = _record.decode(raw)
     except NO_RECORD as error:
@@ -137,17 +121,16 @@ def decode_record(raw: msgspec.Raw | bytes) -> Record:
 
 
 def encode_records(records: list[Any]) -> bytes:
-    """Encode records for an entry. Raw, undecoded records are accepted."""
+    """Raw, undecoded records are accepted."""
     return _encoder.encode(records)
 
 
 def pack_fields(fields: Mapping[str, Any]) -> bytes:
-    """Encode the fields that an added report changes in its record."""
     return _encoder.encode(fields)
 
 
 def check_fields(topic: str, number: int, checksum_kept: int, packed: object) -> dict[str, Any]:
-    """Decode the stored fields of an added report. Raises EntryUnreadable if the bytes are damaged."""
+    """Raises EntryUnreadable if the fields of an added report are damaged."""
     if not isinstance(packed, bytes) or checksum(packed, amendment_place(topic, number)) != checksum_kept:
         raise EntryUnreadable("the checksum of the added report does not match")
     return unpack_fields(packed)
@@ -161,15 +144,13 @@ def unpack_fields(packed: bytes) -> dict[str, Any]:
     return fields
 
 
-# -- damaged entries and added reports: notes in memory, and log lines ---------------------------------------
+# -- damaged entries and added reports ---------------------------------------------------------------------
 
 
 _log = logging.getLogger(__name__)
 
 
 class Damage(NamedTuple):
-    """An entry that has just turned out to be damaged."""
-
     first: int
     records: int
     reason: str

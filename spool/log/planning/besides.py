@@ -1,8 +1,8 @@
 """
-Calls that two siblings of a trace report: the SDK's span, and one that another scope writes next to it. Pure.
+Calls that two siblings of a trace report: the SDK's span, and one of another scope next to it. Pure.
 
-Parallel calls may be equal, so a report may fit several of the other side. Each is paired once, and as many pairs
-are made as there can be, so the number of calls does not depend on the order of the reports.
+Parallel calls may be equal. As many pairs as possible are made, each report once, so the number of calls does
+not depend on the order of reports.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 from spool.log.planning.nested_reports import are_same, overlie
 from spool.record import Inference
 
-MOST_BESIDE: Final = 64  # equal reports under one parent that are paired; of more, none is
+MOST_BESIDE: Final = 64  # equal reports under one parent; of more, none is paired
 
 
 def are_beside(one: Inference, other: Inference) -> bool:
-    """Return True if two siblings may be one call: one lies within the other, and models and counts are equal."""
+    """Whether two siblings may be one call: one lies within the other, with equal models and counts."""
     times = [(each.start_time, each.end_time) for each in (one, other)]
     if one.status != other.status or None in (*times[0], *times[1]):
         return False
@@ -30,10 +30,7 @@ def are_beside(one: Inference, other: Inference) -> bool:
 
 
 def pair_reports(fitting: Mapping[int, Sequence[int]], pairs: Mapping[int, int]) -> dict[int, int]:
-    """
-    Return as many pairs as possible, by the other side. `fitting` has the others that each report fits, and `pairs`
-    are known pairs.
-    """
+    """Return as many pairs as possible, by the other side. `fitting` has the others that each report fits."""
     by_other = dict(pairs)
     paired = set(by_other.values())
     for report in fitting:

@@ -1,9 +1,9 @@
 """
-Rules for the case that several reports state the cost of a call.
+Rules if several reports state a call's cost.
 
-An assistant's guess gives way to any other cost. A final cost also replaces a cost that the same key reported.
-Otherwise the first cost counts. The facts are names of the call's record, so that they survive a restart, and
-move with the cost if two records become one.
+An assistant's guess gives way to any other cost. A final cost also replaces one that the same key reported.
+Otherwise the first counts. The facts are names of the record, so that they survive a restart and move with
+the cost if two records become one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spool.record import Inference
 
 
 class Rank(IntEnum):
-    """What the sender of a cost knew of the price."""
+    """What a cost's sender knew of the price."""
 
     NONE = 0
     GUESS = 1
@@ -25,12 +25,11 @@ class Rank(IntEnum):
 
 
 def has_cost(record: Inference) -> bool:
-    """Return True if a record has a reported cost in any currency."""
+    """In any currency."""
     return record.cost is not None or bool(record.charges)
 
 
 def cost_rank(report: Inference, identity: Identity) -> Rank:
-    """Return the rank of a report's cost."""
     if not has_cost(report):
         return Rank.NONE
     if identity.is_guess:
@@ -39,22 +38,21 @@ def cost_rank(report: Inference, identity: Identity) -> Rank:
 
 
 def names_of_first(report: Inference, rank: Rank) -> tuple[bytes, ...]:
-    """Return the names that a new record gets for its cost."""
     if rank == Rank.GUESS:
         return (_guess_name(report.id),)
     return (_final_name(report.id),) if rank == Rank.FINAL else ()
 
 
 class KnownCosts:
-    """The costs of the known records. `is_known` looks a name up."""
+    """`is_known` looks a name up."""
 
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         self._is_known = is_known
 
     def can_replace(self, known: Inference, rank: Rank, key: str | None) -> bool:
         """
-        Return True if a report of a key may replace the cost of a record. Otherwise the holder of any key could
-        rewrite the costs that other keys report.
+        Return whether a key's report may replace a cost. Otherwise the holder of any key could rewrite costs
+        that other keys report.
         """
         if self.is_guess(known):
             return rank > Rank.GUESS
@@ -64,8 +62,8 @@ class KnownCosts:
         self, first: Inference, later: Inference, keys: Iterable[str | None]
     ) -> tuple[bool, tuple[bytes, ...]]:
         """
-        Return True if the cost of the later of two records counts, and the names that the first one then gets.
-        `keys` are the keys that may have reported the costs.
+        Return whether the later record's cost counts, and the first one's names then. `keys` may have
+        reported the costs.
         """
         rank, first_rank = self._known_rank(later), self._known_rank(first)
         if rank <= first_rank:
@@ -76,7 +74,7 @@ class KnownCosts:
         return True, self.names_of_later(first, rank, owners)
 
     def names_of_later(self, known: Inference, rank: Rank, keys: Sequence[str | None]) -> tuple[bytes, ...]:
-        """Return the names that a record gets if it takes over a cost that one of these keys reported."""
+        """Return a record's names if it takes over a cost of one of these keys."""
         if rank == Rank.GUESS:
             return (_guess_name(known.id),)
         names: tuple[bytes, ...] = (_final_name(known.id),) if rank == Rank.FINAL else ()
@@ -92,11 +90,10 @@ class KnownCosts:
         return Rank.GUESS if self.is_guess(known) else Rank.REPORTED
 
     def is_guess(self, known: Inference) -> bool:
-        """Return True if the cost of a record is the guess of an assistant."""
         return self._is_known(_guess_name(known.id)) and not self._is_known(_taken_over(known.id))
 
     def _is_from(self, known: Inference, key: str | None) -> bool:
-        """Return True if a key reported the cost of a record. The record itself has the key of its first report."""
+        """The record itself has the key of its first report."""
         if self._is_known(_taken_over(known.id)):
             return self._is_known(_from_key(known.id, key))
         return known.sender_key == key

@@ -1,13 +1,11 @@
 """
-Precedence between the reports of a call: a server's report decides what a call used, and a report under a
-device's own key adds only who made it.
+Precedence of reports: a server's decides what a call used, a device key's adds only who made it.
 
-The key of a device is on a laptop, so its holder may report anything under the id of a call that it knows. If
-only devices report a call, their reports fill each other's gaps. A report of a server that measures the call
-takes the place of these facts, whichever report arrives first. A server's report that measures nothing decides
-nothing: then the counts of a device are the only ones.
+A device's key is on a laptop, so its holder may report anything under a known id. Reports of only devices
+fill each other's gaps. A server's report that measures the call replaces their facts, whichever arrives
+first. If it measures nothing, it decides nothing, because the device's counts are the only ones.
 
-The facts are names of the call's record, as for costs, so that they survive a restart.
+The facts are names of the record, so they survive a restart.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ from spool.people import USER_EMAIL
 from spool.processing import MARKS
 from spool.record import DEVICE_KEYS, Inference
 
-# Fields of the record itself. They are not facts of its reports.
+# Not facts of reports.
 OF_RECORD: Final = frozenset({"id", "source", "shadow", "also", "counted_by", "sender_key"})
-# Fields that say who made the call. A server's report replaces those that a device stated.
+# Who made the call. A server's report replaces a device's.
 OWNER: Final = ("user", "team", "session", "device", "run", "parent_run", "ancestors")
-# Fields that a device may add to a call that a server measured, apart from tags that decide no price.
+# What a device may add to a call that a server measured, besides tags without a price.
 ADDED: Final = ("request_id", "trace_id", "span_id", *OWNER)
-# Fields that only servers set in a call that a server measured. A field that they leave empty stays empty.
+# What only servers set then. A field that they leave empty stays empty.
 DECIDED: Final = frozenset(Inference.__struct_fields__) - OF_RECORD - {*ADDED, "tags"}
 _MEASURES: Final = frozenset({*TOKENS, "cost", "charges", "meters", "status", "error_type"})
 _ESTIMATE: Final = frozenset({"estimated_cost", "price_book", "cost_source"})
@@ -36,7 +34,7 @@ _EMPTY: Final = Inference(id=b"", source="")
 
 
 def is_measured(report: Inference) -> bool:
-    """Return True if a report states a count, a meter, a cost, or an outcome other than `ok`."""
+    """Whether a report states a count, a meter, a cost, or an outcome other than `ok`."""
     return (
         report.status != "ok"
         or bool(report.meters)
@@ -46,7 +44,7 @@ def is_measured(report: Inference) -> bool:
 
 
 def added_by_device(report: Inference) -> Inference:
-    """Return a copy of a report with only the facts that a device may add to a call that a server measured."""
+    """Return only what a device may add to a call that a server measured."""
     return _blank_fields(report, DECIDED)
 
 
@@ -57,17 +55,17 @@ def _blank_fields(report: Inference, names: frozenset[str]) -> Inference:
 
 
 class DeviceReports:
-    """The precedence of the reports of known calls. `is_known` looks a name up."""
+    """`is_known` looks a name up."""
 
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         self._is_known = is_known
 
     def has_device_report(self, known: Inference) -> bool:
-        """Return True if a device reported a call. All other names exist only for such calls."""
+        """All other names exist only for such calls."""
         return known.sender_key == DEVICE_KEYS or self._is_known(_heard_name(known.id))
 
     def is_only_from_devices(self, known: Inference) -> bool:
-        """Return True if only devices reported what a call used."""
+        """Whether only devices reported what a call used."""
         if not self.has_device_report(known):
             return False
         if known.sender_key != DEVICE_KEYS and not self._is_known(_measured_name(known.id)):
@@ -75,7 +73,7 @@ class DeviceReports:
         return not self._is_known(_decided_name(known.id))
 
     def is_doubtful(self, known: Inference, report: Inference) -> bool:
-        """Return True if the name by which a report finds a call may be from a device, and the call from a server."""
+        """Whether a report's name may be from a device, and the call from a server."""
         return (
             not self.is_only_from_devices(known)
             if report.sender_key == DEVICE_KEYS
@@ -83,7 +81,7 @@ class DeviceReports:
         )
 
     def claimed_fields(self, known: Inference) -> tuple[str, ...]:
-        """Return the fields of OWNER that a device stated about a call."""
+        """Return what a device stated of OWNER."""
         return (
             tuple(name for name in OWNER if self._is_claim(known, name))
             if self.has_device_report(known)
@@ -96,7 +94,7 @@ class DeviceReports:
         return not self._is_known(_settled_name(known.id, name))
 
     def without_claims(self, known: Inference, later: LaterReport) -> Inference:
-        """Return a record without the owner that a device stated, where a server's report states another owner."""
+        """Remove an owner that a device stated, where a server states another."""
         replaced: dict[str, Any] = {
             name: None
             for name in later.stated_by_server
@@ -109,7 +107,7 @@ class DeviceReports:
     def names_to_file(
         self, known: Inference, later: LaterReport, fields: Mapping[str, Any]
     ) -> Iterator[bytes]:
-        """Yield the names that a record gets when `fields` of a later report are added to it."""
+        """Yield the names of a record with `fields` of a later report."""
         yield _heard_name(known.id)
         if later.is_deciding and self.is_only_from_devices(known):
             yield _decided_name(known.id)
@@ -124,10 +122,7 @@ class DeviceReports:
 
 
 class LaterReport(NamedTuple):
-    """
-    A report of a known call, or the later of two records of one call. `claims` are the fields of OWNER that a
-    device stated in it.
-    """
+    """A later report or record of a call. `claims`: fields of OWNER from a device."""
 
     report: Inference
     is_of_device: bool
@@ -139,7 +134,7 @@ class LaterReport(NamedTuple):
 
     @property
     def is_deciding(self) -> bool:
-        """Return True if the report replaces what devices reported."""
+        """Whether the report replaces what devices reported."""
         return not self.is_of_device and not self.report.shadow and self.is_measured
 
     @property
@@ -149,26 +144,25 @@ class LaterReport(NamedTuple):
 
 
 def arriving_report(report: Inference) -> LaterReport:
-    """Return a report that arrives now, which has no names yet."""
     is_of_device = report.sender_key == DEVICE_KEYS
     return LaterReport(report, is_of_device, OWNER if is_of_device else ())
 
 
 def kept_after_server(known: Inference) -> Inference:
-    """Return the facts of a call that only devices measured that stay after a server's report."""
+    """Return what stays of a call that only devices measured."""
     if known.sender_key == DEVICE_KEYS:
         return added_by_device(known)
     return _blank_fields(known, _MEASURES | _ESTIMATE)
 
 
 def changed_fields(known: Inference, new: Inference, *, is_open: bool) -> dict[str, Any]:
-    """Return the facts in which a record changes. A closed call keeps its times."""
+    """A closed call keeps its times."""
     names = {*DECIDED, *ADDED, "tags"} - (set() if is_open else {"start_time", "end_time"})
     return {name: value for name in sorted(names) if (value := getattr(new, name)) != getattr(known, name)}
 
 
-# Every later report of a call is looked up under this name. Flipping the bits of a hash makes a unique name in a
-# tenth of the time of a new hash.
+# Every later report is looked up under this name. Flipping the bits of a hash is ten times as fast as a new
+# hash.
 _HEARD: Final = int.from_bytes(hash_parts(8, "reported by a device"))
 
 

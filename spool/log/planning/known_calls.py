@@ -1,10 +1,9 @@
 """
-Handling of reports whose call is already known. A report adds facts to the call's record, or shows that two
-records belong to one call.
+Reports of known calls: they add facts to the record, or show that two records are one call.
 
-A report's names may match two records. While the later one is open, it becomes a duplicate kept for reference
-(a shadow). If it is closed, a correction takes it back. The earlier one gets the facts that only the later one
-had. A lookup that finds the later one follows it to the record that counts, so names need not be moved.
+While the later of two records is open, it becomes a duplicate kept for reference (a shadow); if it is closed,
+a correction takes it back. The earlier gets the facts that only the later had. A lookup follows the later one
+to the record that counts, so names need not be moved.
 """
 
 from __future__ import annotations
@@ -62,15 +61,15 @@ from spool.log.values import Submission
 from spool.record import DEVICE_KEYS, NS, Correction, Inference, Record
 
 _GUESSED = "guessed"
-MOST_NAMES = 64  # maximum number of names that are stored with one record
+MOST_NAMES = 64  # stored with one record
 
 
 class KnownCalls:
     """
-    Processing of the reports of one submission. `terms` counts the results.
+    The reports of one submission. `terms` counts the results.
 
-    If `amends` is False, every record is closed at once, except that the records of one submission are
-    written together. A late report of a closed record becomes a correction if it changes a cost or a count.
+    Unless `amends`, every record is closed at once, except within the submission. A late report becomes a
+    correction if it changes a cost or a count.
     """
 
     def __init__(
@@ -91,22 +90,18 @@ class KnownCalls:
         self._terms = terms
         self._amends = amends
         self._open_from = closed_below.get(terms.topic, 1)
-        # names that the present report has matched, so that no later report can match them
+        # used up by the present report, so that no later one can match them
         self._used_names: set[bytes] = set()
-        self._nested: Record | None = None  # the report whose nesting was searched last
-        self._relayed: Record | None = None  # the report whose relay was searched last
+        self._nested: Record | None = None  # whose nesting was searched last
+        self._relayed: Record | None = None  # whose relay was searched last
 
     def find_place(self, name: bytes, hours: Iterable[int]) -> int | None:
-        """Return the place of the record that is known under a name."""
         id = self._index.id_of(name)
         place = self._plan.ids.get(id)
         return self._index.find((id,), hours, self._plan.at) if place is None else place
 
     def find_other_side(self, record: Record, identity: Identity, hours: Iterable[int]) -> int | None:
-        """
-        Return the place of the call that the other side of the links reported. Return None if this side has
-        already reported it.
-        """
+        """Return the call that the other side of the links reported, or None if this side did already."""
         self._used_names.clear()
         if isinstance(record, Inference):
             for place, pair_names in self._matching_sides(record, identity.nesting, identity.links, hours):
@@ -115,10 +110,7 @@ class KnownCalls:
         return None
 
     def _keep_pair_names(self, pair_names: Sequence[bytes], place: int) -> None:
-        """
-        Keep the names of a pair for `file_names`, and a name of the record that tells that a rounded time joined the
-        two.
-        """
+        """Keep a pair's names, and one that tells that a rounded time joined the two, for `file_names`."""
         if pair_names:
             self._used_names.update(pair_names)
             self._used_names.update(
@@ -127,12 +119,10 @@ class KnownCalls:
 
     def is_of_another_call(self, place: int, record: Record, scope: str | None, hours: Iterable[int]) -> bool:
         """
-        Return True if a record has another id than a report that one of its names leads to, and the name may be
-        of another call. That is so if a report joined the record by a rounded time, or if a device stated the name
-        and servers reported one of the two.
+        Whether one of a report's names may be of another call: the record has another id, and a rounded time
+        joined it, or a device stated the name and servers reported one of the two.
 
-        Also return True if the report is a span that its own ids identify, and the record has, or may have, a
-        span of the same scope.
+        Also if the report is a span with own ids, and the record has, or may have, a span of the same scope.
         """
         if scope is not None and (place == IN_A_RUN or self._has_span(place, scope, hours)):
             return True
@@ -146,7 +136,7 @@ class KnownCalls:
         return is_doubtful and self._has_another_id(place, record, hours)
 
     def _has_span(self, place: int, scope: str, hours: Iterable[int]) -> bool:
-        """Return True if a record may have a span of a scope ("" for any scope) that its own ids identify."""
+        """Whether a record may have a span of a scope ("" for any) with own ids."""
         return any(
             self.find_place(mark, hours) is not None
             for known in self._records_of_call(place)[-1:]
@@ -154,48 +144,41 @@ class KnownCalls:
         )
 
     def _is_guessed(self, known: Inference, hours: Iterable[int]) -> bool:
-        """Return True if a report joined a record by a rounded time."""
+        """Whether a report joined the record by a rounded time."""
         return self.find_place(derived_id(known.id, _GUESSED), hours) is not None
 
     def _has_form(self, known: Inference, form: str, hours: Iterable[int]) -> bool:
-        """Return True if a report of a record has an id of this form."""
+        """Whether a report of the record has an id of this form."""
         return id_prefix(known) == form or self.find_place(derived_id(known.id, form), hours) is not None
 
     def find_nested(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
-        """
-        Return the place of the call that the other of two nested reports has reported. The names that this
-        report gets are kept for `file_names`.
-        """
+        """Return the call of the other nested report. Names are kept for `file_names`."""
         place = self._find_nested(record, identity, hours)
         if place is not None:
             self._used_names.update(map(pair_name, self._records_of_call(place)[-1:]))
         return place
 
     def find_relayed(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
-        """
-        Return the place of the call that the other of an assistant and its gateway has reported. The names that this
-        report gets are kept for `file_names`.
-        """
+        """Return the call that the assistant or its gateway reported. Names are kept for `file_names`."""
         place = self._find_relayed(record, identity, hours)
         if place is not None:
             self._keep_relay_names(place)
         return place
 
     def _keep_relay_names(self, place: int) -> None:
-        """Keep the names of a record that has the reports of an assistant and of its gateway."""
         for known in self._records_of_call(place)[-1:]:
             self._used_names.update((relay_name(known), derived_id(known.id, _GUESSED)))
 
     @property
     def used_names(self) -> Sequence[bytes]:
-        """Return the names that the present report gets in addition to those of its dedup key."""
+        """The report's names besides its dedup key."""
         return sorted(self._used_names)
 
     def join_open_record(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
         """
         Return the record, and the place of the open record that it joins.
 
-        If the record to join is closed, that record's facts are added to the new record, and the place is None.
+        A closed record's facts are added to the new record, without a place.
         """
         for name in names:
             id = self._index.id_of(name)
@@ -207,7 +190,7 @@ class KnownCalls:
                 return record, place
             known = self.current_record(topic, number)
             if isinstance(record, Inference) and isinstance(known, Inference):
-                # the known report states only a cost, and that cost is final
+                # it states only a cost, which is final
                 is_final = all(getattr(known, name) is None for name in TOKENS)
                 if is_final and known.sender_key == record.sender_key:
                     record = _with_cost_of(record, known)
@@ -217,10 +200,7 @@ class KnownCalls:
         return record, None
 
     def report(self, record: Record, identity: Identity, place: int, hours: Iterable[int]) -> int:
-        """
-        Add a report to the record at a place, and compare the two. Return the place of the record that
-        counts the call.
-        """
+        """Add a report to a record and compare the two. Return the place that counts the call."""
         self._terms.duplicates += 1
         self._count_observation(books.DUPLICATES, record)
         if not isinstance(record, Inference):
@@ -230,7 +210,7 @@ class KnownCalls:
             return place
         if identity.also or identity.links or identity.nesting or identity.relay:
             place = self._join_matches(record, identity, place, hours)
-        if self._record_at(place) == record:  # the most frequent case: the sender repeats the same request
+        if self._record_at(place) == record:  # most frequent: the sender repeats a request
             return place
         known, corrections_so_far = self._current_record(place)
         if isinstance(known, Inference) and known.counted_by is not None:
@@ -280,7 +260,7 @@ class KnownCalls:
     def _device_reports_of(
         self, known: Inference, later: LaterReport, hours: Iterable[int]
     ) -> DeviceReports | None:
-        """Return the precedence of the reports of a call, or None if no device reported it."""
+        """None if no device reported the call."""
         devices = self._device_reports(hours)
         return devices if later.is_of_device or later.claims or devices.has_device_report(known) else None
 
@@ -288,21 +268,16 @@ class KnownCalls:
         self._plan.observed[self._terms.topic, term, record.source] += 1
 
     def _is_at_hand(self, known: Inference) -> bool:
-        """
-        Return True if the record's place is in memory. Then the places of its corrections are also in memory,
-        because they are newer.
-        """
+        """Whether the place is in memory. Then so are its corrections' places, which are newer."""
         id = self._index.id_of(known.id)
         return bool(self._plan.ids.get(id) or self._index.place_at_hand(id))
 
     def _current_record(self, place: int) -> tuple[Record | None, int]:
-        """
-        Return the record at a place as its newest correction describes it, and the number of corrections.
-        """
+        """Return the record by its newest correction, and their number."""
         known = self._record_at(place)
         is_closed = place != IN_A_RUN and not self.can_amend(*duplicates.decode_place(place))
         if is_closed and isinstance(known, Inference) and self._is_at_hand(known):
-            # imported here because most processes never handle a correction
+            # most processes never handle a correction
             from spool.log.planning.corrections import newest_state
 
             return newest_state(known, self._known_under)
@@ -316,10 +291,7 @@ class KnownCalls:
     def _store_late_report(
         self, known: Inference, count: int, later: Inference, fields: dict[str, Any], *, replaces_cost: bool
     ) -> bool:
-        """
-        Store a late report as a correction. Return False if it changes nothing that needs a correction; it
-        then counts as a duplicate.
-        """
+        """Return False if a correction would change nothing; the report is then a duplicate."""
         if not self._is_at_hand(known):
             return False
         from spool.log.planning.corrections import late_report_correction
@@ -336,7 +308,7 @@ class KnownCalls:
         return True
 
     def place_below(self, place: int, around: Around) -> None:
-        """Add the runs around a call, and what the spans around it give, to the record that counts the call."""
+        """Add the runs and given values to the record that counts the call."""
         if place == IN_A_RUN or not (around.runs or around.given != NOTHING_GIVEN):
             return
         place = self._counting_place(place)
@@ -364,7 +336,7 @@ class KnownCalls:
             self._count_observation(books.PLACED, known)
 
     def join_beside(self, record: Inference, siblings: Siblings, hours: Iterable[int]) -> None:
-        """Join the record of a new call with that of a sibling by another scope, if the two report one call."""
+        """Join a new call with a sibling of another scope, if the two are one call."""
         reports = {
             place: known
             for place in (*siblings.besides, *siblings.others)
@@ -390,10 +362,7 @@ class KnownCalls:
                 self._count_observation(books.BRIDGED, record)
 
     def _is_known(self, correction: Correction) -> bool:
-        """
-        Return True if this correction exists but is unreadable. It still counts, so a second correction would
-        count the change twice.
-        """
+        """Whether the correction exists, maybe unreadable: a second one would count the change twice."""
         _, near = filing_hours(correction, int(self._plan.at * NS))
         return self.find_place(correction.id, near) is not None
 
@@ -414,11 +383,10 @@ class KnownCalls:
         self, record: Record, identity: Identity, place: int, hour: int, hours: Iterable[int]
     ) -> None:
         """
-        Remember further names of the call at a place. A name that is already known belongs to another report
-        of the call, and stays there.
+        Remember further names of a call. A name already known belongs to another report and stays there.
         """
         topic, number = duplicates.decode_place(place)
-        # all names of a new record have been looked up before
+        # those of a new record have been looked up
         known_in = hours if number < self._plan.first.get(topic, 1) else ()
         form, known = id_prefix(record) if isinstance(record, Inference) else None, self._record_at(place)
         if form is not None and isinstance(known, Inference) and form != id_prefix(known):
@@ -434,24 +402,21 @@ class KnownCalls:
             self._add_names(topic, number, noted)
 
     def _note_later(self, names: Iterable[bytes], place: int, known: Inference, hours: Iterable[int]) -> None:
-        """Remember names that the known record at a place gets from another record or report."""
+        """Remember names that a record gets from another record or report."""
         hour, _ = filing_hours(known, int(self._plan.at * NS))
         noted = [name for name in names if self.file_name(name, place, hour, hours)]
         if noted:
             self._add_names(*duplicates.decode_place(place), noted)
 
     def _add_names(self, topic: str, number: int, names: Iterable[bytes]) -> None:
-        """Add names to an open record, because a start reads them from there."""
+        """Store names in an open record, because a start reads them there."""
         known = self.current_record(topic, number) if self.can_amend(topic, number) else None
         if isinstance(known, Inference):
             also = (known.also or b"") + b"".join(names)
             self.amend_record(topic, number, known, {"also": also[: 16 * MOST_NAMES]})
 
     def file_name(self, name: bytes, place: int, hour: int, known_in: Iterable[int] = ()) -> bool:
-        """
-        File a name of the record at a place. Return False if the name is already known, including in runs of
-        the hours `known_in`.
-        """
+        """Return False if the name is known, including in runs of `known_in`."""
         index = self._index
         plan = self._plan
         id = index.id_of(name)
@@ -470,7 +435,7 @@ class KnownCalls:
         return self._amends and topic == self._terms.topic and number >= self._open_from
 
     def current_record(self, topic: str, number: int) -> Record | None:
-        """Return a record with all changes that it has so far."""
+        """Include all changes so far."""
         begin = self._plan.first.get(topic, 1)
         if number >= begin:
             return self._plan.records[topic][number - begin]
@@ -483,7 +448,7 @@ class KnownCalls:
 
     def amend_record(self, topic: str, number: int, known: Inference, fields: dict[str, Any]) -> None:
         begin = self._plan.first.get(topic, 1)
-        # the record is not written yet; change a copy, because the caller may send its own object again
+        # not written yet; copy it, because the caller may send its object again
         if number >= begin:
             self._plan.records[topic][number - begin] = replace_fields(known, fields)
         else:
@@ -492,29 +457,23 @@ class KnownCalls:
     # -- two records of one call -----------------------------------------------------------------------------
 
     def _counting_place(self, place: int) -> int:
-        """
-        Return the place of the record that counts. If the record at a place is a shadow or was taken back, that
-        is the earlier record of the same call.
-        """
+        """Return the record that counts the call of a shadow or a taken back record, or itself."""
         *_, counting = self._counted_by(place)
         return counting
 
     def _counted_by(self, place: int) -> Iterator[int]:
-        """Yield a place, then the place of the record that counts the same call, and so on."""
+        """Yield a place, the place that counts its call, and so on."""
         yield place
         while isinstance(known := self._current_record(place)[0], Inference) and known.counted_by is not None:
             id = self._index.id_of(known.counted_by)
             earlier = self._plan.ids.get(id) or self._index.place_at_hand(id) or IN_A_RUN
-            if earlier >= place:  # the earlier record is not in this log
+            if earlier >= place:  # not in this log
                 break
             place = earlier
             yield place
 
     def _records_of_call(self, place: int) -> list[Inference]:
-        """
-        Return the record at a place, then the record that counts the same call, and so on. Each is as its newest
-        correction describes it, with its names.
-        """
+        """Return records of `_counted_by` with their names, by their newest correction."""
         records = []
         for each in self._counted_by(place):
             known, (current, _) = self._record_at(each), self._current_record(each)
@@ -524,8 +483,8 @@ class KnownCalls:
 
     def _join_matches(self, record: Inference, identity: Identity, place: int, hours: Iterable[int]) -> int:
         """
-        Join all records that a report matches. Return the place of the record that counts, or `place` if the
-        records stay separate.
+        Join all records that a report matches. Return the place that counts, or `place` if they stay
+        separate.
         """
         if record.shadow:
             return place
@@ -547,7 +506,7 @@ class KnownCalls:
         place = self._counting_place(place)
         fitting = {place, *map(self._counting_place, others)}
         calls = sorted(candidate for candidate in fitting if self._is_call(candidate))
-        if IN_A_RUN in fitting and calls:  # one record is too old to be read, so both count
+        if IN_A_RUN in fitting and calls:  # one is too old to be read, so both count
             self._bridged_late(record)
         if len(calls) < 2:
             return place
@@ -555,7 +514,7 @@ class KnownCalls:
         joined = {first}
         is_guess = relayed is not None or any(pair_names for _, pair_names in pairs)
         for later in calls[1:]:
-            # a short id in a log may be that of several spans
+            # a log's short id may be that of several spans
             if is_of_log and all(self._has_span(each, "", hours) for each in (first, later)):
                 continue
             if not self._are_two_calls(
@@ -614,9 +573,7 @@ class KnownCalls:
     def _unambiguous_links(
         self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
     ) -> list[tuple[bytes, bytes]]:
-        """
-        Return the links without those of a name that fits several calls. Only names from rounded times do.
-        """
+        """Leave out a name that fits several calls, as rounded times may."""
         fitting: dict[bytes, set[int]] = {own: set() for own, _ in links}
         for own, other_name in links:
             if (place := self.find_place(other_name, hours)) is not None:
@@ -624,9 +581,7 @@ class KnownCalls:
         return [link for link in links if len(fitting[link[0]]) < 2]
 
     def _named_places(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
-        """
-        Yield the places that exact names lead to. Names that are derived from a rounded time are not used.
-        """
+        """Yield the places of exact names, not of rounded times."""
         for name in (identity.id, *identity.also):
             place = self.find_place(name, hours)
             if place is not None:
@@ -640,10 +595,10 @@ class KnownCalls:
         hours: Iterable[int],
     ) -> Iterator[tuple[int, Sequence[bytes]]]:
         """
-        Yield the calls that other sides reported, for each link that this report is the first to use.
+        Yield calls of other sides, for each link first used by this report.
 
-        A name of this side is used only once. If it matches several names of the other side, the result
-        includes the names under which the pair will be known.
+        A name of this side is used once. If it matches several of the other side, the result has the names of
+        the pair.
         """
         sides = set()
         for own, other_name in links:
@@ -664,7 +619,7 @@ class KnownCalls:
                 yield place, pair_names
 
     def _has_another_id(self, place: int, record: Inference, hours: Iterable[int]) -> bool:
-        """Return True if a call has an id of the same form as a report's id, and the two differ."""
+        """Whether a call has another id of the same form."""
         form = id_prefix(record)
         return form is not None and any(
             known.request_id != record.request_id and self._has_form(known, form, hours)
@@ -678,10 +633,9 @@ class KnownCalls:
         self, first: int, later: int, reporter: Inference, hours: Iterable[int], *, is_guess: bool
     ) -> bool:
         """
-        Return True if a report names two records that are not one call. Either a rounded time joins them or one of
-        their reports, and both have ids of the same form. Or their counts differ, and the report came with a third
-        key. Otherwise the holder of any key could take back calls of others whose ids it knows. Both rules apply to
-        a device's report of two calls that servers reported.
+        Whether two records are not one call: a rounded time joins them or a report, and both have ids of the
+        same form. Or their counts differ, and the report has a third key, whose holder could otherwise take
+        back calls whose ids it knows. Both rules apply to a device's report of two calls from servers.
         """
         known, later_call = self._current_record(first)[0], self._current_record(later)[0]
         assert isinstance(known, Inference)
@@ -699,7 +653,6 @@ class KnownCalls:
         return any(all(self._has_form(each, form, hours) for each in both) for form in forms)
 
     def _is_call(self, place: int) -> bool:
-        """Return True if the record at a place is a call that counts."""
         if place == IN_A_RUN:
             return False
         known = self._record_at(place)
@@ -708,10 +661,10 @@ class KnownCalls:
 
     def _merge_records(self, first: int, later: int, reporter: Inference, hours: Iterable[int]) -> bool:
         """
-        Make a record the shadow of an earlier record, or take it back if it is closed. The earlier record gets
-        the facts that it lacks, by a correction if it is closed.
+        Make a record the shadow of an earlier one, or take it back if closed. The earlier gets the facts that
+        it lacks, by a correction if closed.
 
-        Return False and change nothing if a closed record cannot be corrected any more.
+        Return False and change nothing if a closed record cannot be corrected.
         """
         topic, number = duplicates.decode_place(first)
         _, later_number = duplicates.decode_place(later)
@@ -754,7 +707,7 @@ class KnownCalls:
         return True
 
     def _is_unread(self, topic: str, number: int) -> bool:
-        """Return True if no reader has seen a record: it is open, or belongs to this submission."""
+        """Whether no reader has seen a record: it is open, or of this submission."""
         return self.can_amend(topic, number) or number >= self._terms.first
 
     def _correct_both(
@@ -767,9 +720,8 @@ class KnownCalls:
         is_later_open: bool,
     ) -> bool:
         """
-        Store the corrections by which a closed record counts the call of a later record: one with the facts that
-        it lacks, and one that takes the later record back if it is closed. Each record comes with its number of
-        corrections. Return False and store nothing if one of them is impossible.
+        Store corrections by which a closed record counts a later record's call: the facts that it lacks, and
+        the taking back of a closed later record. Return False and store nothing if one is impossible.
         """
         from spool.log.planning.corrections import MOST, merge_correction, taken_back
 
@@ -789,7 +741,7 @@ class KnownCalls:
             return False
         for each in corrections:
             self._store_correction(each)
-        # the report itself counts as a duplicate or as its own correction
+        # the report counts as a duplicate or as its own correction
         self._terms.split += len(corrections)
         return True
 
@@ -803,11 +755,7 @@ class KnownCalls:
         is_open: bool,
         replaces_cost: bool = False,
     ) -> dict[str, Any]:
-        """
-        Return the fields that a report adds to a record, and count a conflict if they disagree.
-
-        With `replaces_cost`, the cost of the report replaces the known cost.
-        """
+        """Return the fields that a report adds. Count a conflict if the two disagree."""
         record = later.report
         effective = _with_cost_of(known, record) if replaces_cost else known
         is_costlier = effective is not known
@@ -831,7 +779,7 @@ class KnownCalls:
         return fields
 
     def _server_changes(self, known: Inference, report: Inference, *, is_open: bool) -> dict[str, Any]:
-        """Return the changes of a record that devices reported, when a server's report takes the place of theirs."""
+        """Return the changes when a server's report replaces those of devices."""
         kept = kept_after_server(known)
         fields = missing_fields(report, kept)
         if fields:
@@ -840,10 +788,9 @@ class KnownCalls:
 
     def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
         """
-        Estimate the cost again after `fields` are added, because each report may have stated only some of the
-        fields that decide the price.
+        Estimate the cost again, because each report may have stated only some of what decides the price.
 
-        If another Tollhouse made the estimate, it stays.
+        Another Tollhouse's estimate stays.
         """
         decides = not PRICED_BY.isdisjoint(fields) or changes_mode(known, fields)
         if self._price is None or not decides:
@@ -863,7 +810,7 @@ def _are_alike(one: Inference, other: Inference) -> bool:
 
 
 def _with_cost_of(known: Inference, later: Inference) -> Inference:
-    """Return the record with the cost of a later report. Return it unchanged if the amounts are equal."""
+    """Return the record unchanged if the amounts are equal."""
     if not (has_cost(known) and has_cost(later)):
         return known
     if known.charges == later.charges and _cost_amount(known) == _cost_amount(later):
@@ -881,5 +828,5 @@ def _cost_amount(record: Inference) -> Decimal | None:
 
 
 def _is_step(own: bytes, links: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return True if a name of this side is linked to more than one name of the other side."""
+    """Whether a name is linked to several names of the other side."""
     return sum(name == own for name, _ in links) > 1

@@ -1,13 +1,13 @@
 """
-Search for the other of two nested reports of a call: the SDK's own, and the one of the code around the SDK.
-Both are from one process, without a common id.
+Search for the other of two nested reports without a common id: the SDK's, and that of the code around it in
+one process.
 
-An SDK's report belongs to a call if its times lie within exactly one call with the same model and the same
-counts, and no other SDK's report belongs to that call. So the calls of a loop, equal calls at the same time,
-and calls that only the SDK reports are not joined to other calls.
+An SDK's report belongs to a call if it lies within exactly one call with the same model and counts, and no
+other SDK's report belongs to that. So calls of a loop, equal simultaneous calls, and calls that only the SDK
+reports are not joined.
 
-The index of known ids only finds names. So a report is filed under its step of time with an ordinal, and the
-records that a search finds are read, to compare their times exactly.
+The index of known ids only finds names. So a report is filed under its step of time with an ordinal, and
+found records are read to compare exact times.
 """
 
 from __future__ import annotations
@@ -28,23 +28,21 @@ from spool.identity import (
 )
 from spool.record import Inference, further_names
 
-MOST_IN_STEP: Final = 4096  # limit of reports with one key in one step; further reports are not joined
-MOST_READ: Final = 32  # limit of records that a search reads per key and step, newest first
-# Tolerance for times of one process. OpenTelemetry for JavaScript drops the fraction of a millisecond from a
-# start, and computes the end from that start.
+MOST_IN_STEP: Final = 4096  # reports with one key; further ones are not joined
+MOST_READ: Final = 32  # records per key and step, newest first
+# Tolerance in one process. OpenTelemetry for JavaScript drops the fraction of a millisecond from a start, and
+# computes the end from it.
 SLACK_NS: Final = 2_000_000
-LATEST_END_NS: Final = STEP_NS  # longest time between the ends of the SDK's report and of the call around it
+LATEST_END_NS: Final = STEP_NS  # between the ends of the SDK's report and of the call around it
 _DATE: Final = re.compile(r"[-@]\d{8}$")
 
-PlaceOf = Callable[[bytes], int | None]  # place of the record that is known under a name
-RecordsOf = Callable[
-    [int], Sequence[Inference]
-]  # record at a place, then the record that counts it, and so on
+PlaceOf = Callable[[bytes], int | None]  # place known under a name
+RecordsOf = Callable[[int], Sequence[Inference]]  # record, the record that counts it, and so on
 Times = tuple[int, int]
 
 
 class NestedMatch(NamedTuple):
-    """Place of the record with the other report, if there is one, and the names to remember with this report."""
+    """The other report's place, and names to remember with this one."""
 
     place: int | None
     names: tuple[bytes, ...]
@@ -55,11 +53,11 @@ class _Fit(NamedTuple):
     place: int
     record: Inference
     times: Times
-    is_exact: bool  # False if the times are from another report of the call, and may be by another clock
+    is_exact: bool  # False if another report, maybe by another clock, states the times
 
 
 def reports_of_other_kind(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
-    """Yield the reports of the other kind that end at about this time: the common key, and the place."""
+    """Yield common key and place of reports of the other kind that end at about this time."""
     first, last = nesting.end - LATEST_END_NS, nesting.end + SLACK_NS
     if nesting.is_inner:
         first, last = nesting.end - SLACK_NS, nesting.end + LATEST_END_NS
@@ -73,12 +71,11 @@ def reports_of_other_kind(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple
 
 
 def _count_filed(key: str, step: int, place_of: PlaceOf, *, is_inner: bool) -> int:
-    """Return the number of reports that are filed under a key and a step of time."""
     return count_filed(lambda ordinal: nested_name(key, step, ordinal, is_inner=is_inner), place_of)
 
 
 def count_filed(name_of: Callable[[int], bytes], place_of: PlaceOf) -> int:
-    """Return the number of filed reports, by the names of their ordinals. The ordinals have no gap."""
+    """Ordinals have no gap."""
 
     def is_filed(ordinal: int) -> bool:
         return place_of(name_of(ordinal)) is not None
@@ -91,25 +88,20 @@ def count_filed(name_of: Callable[[int], bytes], place_of: PlaceOf) -> int:
 
 
 def pair_name(counting: Inference) -> bytes:
-    """Return the name that a record has once it is the call of both reports."""
+    """The name of the call of both reports."""
     return derived_id(counting.id, "nested")
 
 
 class NestedReports:
-    """Search in the records that are known so far."""
-
     def __init__(self, place_of: PlaceOf, records_of: RecordsOf) -> None:
         self._place_of = place_of
         self._records_of = records_of
 
     def find(self, record: Inference, nesting: Nesting, own: int | None = None) -> NestedMatch:
-        """
-        Search for the record with the other report of a call. `own` is the place of the record that has this
-        report, if the report is known under another name.
-        """
+        """`own`: the record that has this report under another name."""
         filed = times_name(nesting)
         if self._place_of(filed) is not None:
-            return NestedMatch(None, ())  # a repeated report
+            return NestedMatch(None, ())  # repeated
         counting = None if own is None else self._counting_record(own)
         if counting is not None and self._place_of(pair_name(counting)) is not None:
             return NestedMatch(None, (filed,))
@@ -125,10 +117,7 @@ class NestedReports:
         return NestedMatch(None, (filed, *self._filing_names(nesting)))
 
     def is_of_another_pair(self, place: int, nesting: Nesting) -> bool:
-        """
-        Return True if the record at a place is the call of two nested reports, and none of this kind contains this
-        report or lies within it.
-        """
+        """Whether a pair has the place, and no report of this kind contains this one or lies within it."""
         records = self._records_of(place)
         if all(self._place_of(pair_name(record)) is None for record in records):
             return False
@@ -144,14 +133,14 @@ class NestedReports:
         return records[-1] if records else None
 
     def _fitting_calls(self, record: Inference, nesting: Nesting) -> dict[bytes, _Fit]:
-        """Return the calls that have the other report and no report of this kind, by id."""
+        """Return calls with the other report and none of this kind, by id."""
         fitting: dict[bytes, _Fit] = {}
         is_inner, times = nesting.is_inner, (nesting.start, nesting.end)
         for key, place in reports_of_other_kind(nesting, self._place_of):
             records = self._records_of(place)
             if not records or records[-1].shadow:
                 continue
-            # a record that was taken back has no counts; the record that counts it has them
+            # a taken back record has no counts; the one that counts it has
             same = [one for one in records if are_same(*((record, one) if is_inner else (one, record)))]
             if not same:
                 continue
@@ -168,19 +157,19 @@ class NestedReports:
         return fitting
 
     def _is_free(self, records: Sequence[Inference], *, is_inner: bool) -> bool:
-        """Return True if a call has no report of this kind. `records` is its record and those that count it."""
+        """Whether a call, given by its record and those that count it, has no report of this kind."""
         if any(self._place_of(pair_name(record)) is not None for record in records):
             return False
         return not any(nested_times(further_names(record), is_inner=is_inner) for record in records)
 
     def _is_within_another(self, fit: _Fit) -> bool:
-        """Return True if the SDK's report was filed because it is within several other calls."""
+        """Whether the SDK's report was filed because several calls contain it."""
         key_of_call, _, _ = fit.key.rpartition("\0")
         keys = tuple([f"{key_of_call}\0{count}" for count in possible_inputs(fit.record)])
         return bool(self._fitting_calls(fit.record, Nesting(True, keys, *fit.times)))
 
     def _filing_names(self, nesting: Nesting) -> Iterator[bytes]:
-        """Yield the first unused name for each key of a report."""
+        """Yield each key's first unused name."""
         for key in nesting.keys:
             step = nesting.end // STEP_NS
             count = _count_filed(key, step, self._place_of, is_inner=nesting.is_inner)
@@ -196,7 +185,7 @@ def _duration_ns(fit: _Fit) -> int:
 
 
 def overlie(one: Times, other: Times) -> bool:
-    """Return True if one of two reports contains the other, as spans of one call do."""
+    """Whether one contains the other, as spans of one call do."""
     return any(
         outer[0] - SLACK_NS <= inner[0] and inner[1] - SLACK_NS <= outer[1]
         for inner, outer in ((one, other), (other, one))
@@ -209,16 +198,12 @@ def _is_within(inner: Times, outer: Times, slack: int) -> bool:
 
 
 def are_same(inner: Inference, outer: Inference) -> bool:
-    """Return True if two reports have the same model and the same counts."""
     has_input = (outer.input_tokens or 0) in possible_inputs(inner)
     has_counts = has_input and (inner.output_tokens or 0) == (outer.output_tokens or 0)
     return has_counts and not _model_names(inner).isdisjoint(_model_names(outer))
 
 
 def _model_names(record: Inference) -> set[str]:
-    """
-    Return the models that a record names, without a prefix of the provider and without a date, because one of
-    two reports may name only the alias or only the dated model.
-    """
+    """Leave out prefixes and dates, because one report may name only the alias or only the dated model."""
     models = (record.request_model, record.response_model)
     return {_DATE.sub("", model.rpartition("/")[2].lower()) for model in models if model is not None}

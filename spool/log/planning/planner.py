@@ -1,9 +1,9 @@
 """
-Planning of a group commit: submissions become entries, added reports, counter series and terms. Except for
-reads of stored data, the code is pure.
+Planning of a group commit: submissions become entries, added reports, series and terms. Pure, except for
+reads.
 
-A plan changes nothing. An engine writes it in one transaction and then calls `Planner.apply`, which updates
-the state in memory. So a failed commit leaves no trace.
+An engine writes a plan in one transaction and then calls `Planner.apply_plan`, so a failed commit leaves no
+trace.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ _source = attrgetter("source")
 
 
 def check_submission(submission: Submission) -> None:
-    """Raise ValueError if a submission is malformed."""
     if len(submission.records) != len(submission.identities):
         raise ValueError("a submission needs one identity per record")
     if submission.topic not in TOPICS:
@@ -53,10 +52,7 @@ def check_submission(submission: Submission) -> None:
 
 
 class Planner:
-    """
-    State of the log that planning needs, in memory and the same for every engine: the next numbers and
-    the known ids.
-    """
+    """What planning needs in memory: next numbers and known ids."""
 
     def __init__(self, index: DuplicateIndex, *, hold_s: float, max_spans: int) -> None:
         self.index = index
@@ -69,16 +65,14 @@ class Planner:
         return dict(self._next)
 
     def set_next_numbers(self, next_numbers: Mapping[str, int]) -> None:
-        """Set the next numbers to those on disk."""
         self._next = dict(next_numbers)
 
     def load_spans(self, rows: Iterable[PartialReport]) -> None:
-        """Load the stored spans that link calls to runs."""
         if damaged := self.spans.load(rows):
             _log.error("%d rows of spans cannot be read", damaged, extra={"action": "spans_damaged"})
 
     def known_places(self, group: Iterable[Submission], now: float) -> set[int]:
-        """Return the places of stored records that planning the group may read."""
+        """Return the places that planning may read."""
         index = self.index
         hours = NearHours(int(now * NS))
         places: set[int] = set()
@@ -126,12 +120,7 @@ class Planner:
         now: float,
         check: Callable[[], None] | None = None,
     ) -> Plan:
-        """
-        Plan the commit of a group.
-
-        `closed_below` is the watermark, frozen for this commit. `check` runs before each submission and may
-        raise to abort.
-        """
+        """`closed_below` is frozen for this commit. `check` may raise before each submission to abort."""
         failed = stale_submissions(group, reader.partial_report)
         gone = ended_positions(group, reader.partial_report) if failed else set()
         plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)
@@ -155,10 +144,7 @@ class Planner:
         return plan
 
     def _is_known(self, plan: Plan, index: int, submission: Submission) -> bool:
-        """
-        Return True if the whole request was stored before. If its idempotency key was used for another body,
-        mark the submission as refused.
-        """
+        """Whether the request was stored before. Refuse it if its idempotency key had another body."""
         request = submission.request
         if request is None:
             return False
@@ -175,9 +161,7 @@ class Planner:
         return self.index.id_of(name) in plan.ids or self.index.knows_request(name, plan.at)
 
     def apply_plan(self, plan: Plan) -> Mapping[str, int]:
-        """
-        Update the state in memory after the plan is on disk. Return the next number of each topic that got records.
-        """
+        """After the plan is on disk. Return the next number of each topic with new records."""
         numbers = plan.next_numbers()
         self._next.update(numbers)
         self.index.add(plan.ids, plan.hours, plan.at)
@@ -186,8 +170,6 @@ class Planner:
 
 
 class _SubmissionPlanner:
-    """Planning of one submission."""
-
     def __init__(
         self,
         index: DuplicateIndex,
@@ -228,7 +210,7 @@ class _SubmissionPlanner:
 
     @property
     def _known(self) -> KnownCalls:
-        """Create the KnownCalls on first use, because most submissions repeat no call."""
+        """On first use, because most submissions repeat no call."""
         if self._known_calls is None:
             self._known_calls = KnownCalls(
                 self._index,
@@ -242,7 +224,7 @@ class _SubmissionPlanner:
         return self._known_calls
 
     def plan_submission(self, *, is_known: bool) -> None:
-        """Plan the submission. `is_known`: the whole request was stored before."""
+        """`is_known`: the whole request was stored before."""
         begin = len(self._records)
         if is_known:
             self._count_repeats()
@@ -270,10 +252,7 @@ class _SubmissionPlanner:
         self._count_by_source(self._records[begin:])
 
     def _plan_records(self, items: Iterator[tuple[Record, Identity]]) -> None:
-        """
-        Plan new records and compare known ones. Every record passes this loop, so it uses local
-        variables for speed.
-        """
+        """Every record passes this loop, so local variables are for speed."""
         index = self._index
         ids = self._plan.ids
         hours = self._plan.hours
@@ -322,7 +301,7 @@ class _SubmissionPlanner:
             if place is None and relay is not None and isinstance(record, Inference):
                 place = self._known.find_relayed(record, identity, near)
             if place is None:
-                # same result as `duplicates.place`, inlined for speed
+                # `duplicates.encode_place`, inlined for speed
                 place = of_topic + step * (first + len(records))
                 ids[id] = place
                 hours.append(hour)
@@ -343,7 +322,7 @@ class _SubmissionPlanner:
                 self._calls_below.append((record, above, place))
 
     def _link_to_runs(self) -> None:
-        """Remember the spans of calls and steps, and add what is known now around calls: runs, and given values."""
+        """Remember spans, and add runs and given values that are known now."""
         spans, sender = self._spans, self._submission.heard_by
         unplaced = Counter(record.source for record, _, _ in self._calls_below if record.run is None)
         new = list[LinkedSpan]()
@@ -371,7 +350,7 @@ class _SubmissionPlanner:
             self._plan.observed[self._terms.topic, books.DUPLICATES, source] += n
 
     def _remember_requests(self, begin: int) -> None:
-        """File the names of the request under its first new record. A start reads them from there."""
+        """File a request's names under its first new record, where a start reads them."""
         request = self._submission.request
         hour = self._now_ns // HOUR_NS
         new = self._records[begin:]
@@ -382,9 +361,7 @@ class _SubmissionPlanner:
                 self._known.file_name(name, duplicates.encode_place(self._terms.topic, number), hour)
 
     def _find_by_other_names(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
-        """
-        Return the place of the same call under another of its names, from earlier commits or from this one.
-        """
+        """Search earlier commits and this one."""
         ids = list(map(self._index.id_of, names))
         place = self._index.find(ids, hours, self._plan.at)
         if place is not None:
@@ -395,9 +372,7 @@ class _SubmissionPlanner:
         return None
 
     def _counter_deltas(self) -> Iterator[tuple[Record, Identity]]:
-        """
-        Convert counter points to delta records. Points without a delta are counted as ignored, with the reason.
-        """
+        """Ignored points are counted by reason."""
         for point in self._submission.points:
             before = self._series_state(point)
             state, delta = advance_series(before, point, self._series_known_since() if before is None else 0)
@@ -414,11 +389,11 @@ class _SubmissionPlanner:
 
     def _series_known_since(self) -> int:
         since = self._reader.series_known_since()
-        # a series that was dropped longer ago would have expired by now
+        # one dropped longer ago would have expired
         return int(since * NS) if since > self._plan.at - SERIES_AGE_S else 0
 
     def _count_by_source(self, records: Sequence[Record]) -> None:
-        """Count the terms by source. Used only for metrics."""
+        """Only for metrics."""
         topic = self._terms.topic
         observed = self._plan.observed
         observed[topic, books.RECEIVED, ""] += self._submission.received

@@ -1,11 +1,10 @@
 """
-Search for the other of two reports of a call that share no id: the assistant's, and that of the gateway that it calls.
+Search for the other of two reports without a common id: the assistant's, and that of its gateway.
 
-Both state the assistant's session. Reports of one side are never joined, however similar they are. So if an assistant
-makes equal calls at the same time, each of its reports joins another report of the gateway.
+Both state the assistant's session. Reports of one side are never joined. So if an assistant makes equal
+simultaneous calls, each of its reports joins another of the gateway's.
 
-As nested reports are, a report is filed under its step of time with an ordinal. A report that joins another one is not
-filed, because its call has both reports then.
+A report is filed under its step of time with an ordinal, unless it joins another.
 """
 
 from __future__ import annotations
@@ -17,28 +16,25 @@ from spool.identity import AS_ASSISTANT, AS_GATEWAY, STEP_NS, Relay, derived_id,
 from spool.log.planning.nested_reports import MOST_READ, NestedMatch, PlaceOf, RecordsOf, count_filed
 from spool.record import Inference
 
-APART_NS: Final = STEP_NS  # longest time between the ends of the two reports, which are by two clocks
-CONTAINED_NS: Final = 100_000_000  # a report that is outside of another one by less time counts as contained
+APART_NS: Final = STEP_NS  # between the two ends, by two clocks
+CONTAINED_NS: Final = 100_000_000  # outside by less counts as contained
 Distance = tuple[int, int]
 
 
 def other_reports(relay: Relay, place_of: PlaceOf) -> Iterator[int]:
-    """Yield the places of the reports of the other side that end at about this time."""
+    """Yield reports of the other side that end at about this time."""
     side = AS_GATEWAY if relay.side == AS_ASSISTANT else AS_ASSISTANT
     for names_request in (False,) if relay.names_request else (False, True):
         yield from _filed_places(relay, side, place_of, names_request=names_request)
 
 
 def pair_name(counting: Inference) -> bytes:
-    """Return the name that a record has once it is the call of both reports."""
+    """The name of the call of both reports."""
     return derived_id(counting.id, "relayed")
 
 
 class RelayedReports:
-    """
-    Search in the records that are known so far. `is_of_another` returns True if the record at a place has another id
-    of the same form.
-    """
+    """`is_of_another`: the record has another id of the same form."""
 
     def __init__(
         self, place_of: PlaceOf, records_of: RecordsOf, is_of_another: Callable[[int, Inference], bool]
@@ -48,10 +44,7 @@ class RelayedReports:
         self._is_of_another = is_of_another
 
     def find(self, record: Inference, relay: Relay, own: int | None) -> NestedMatch:
-        """
-        Search for the record with the other report of a call. `own` is the place of the record that has this report,
-        if the report is known under another name.
-        """
+        """`own`: the record that has this report under another name."""
         own_records = [] if own is None else self._records_of(own)
         if self._are_paired(own_records):
             return NestedMatch(None, ())
@@ -67,7 +60,7 @@ class RelayedReports:
     def _fitting_calls(
         self, record: Inference, relay: Relay
     ) -> Iterator[tuple[int, tuple[Sequence[Inference], Distance]]]:
-        """Yield the places of calls without a report of this side, with their records and their distance."""
+        """Yield calls without a report of this side, with records and distance."""
         for place in other_reports(relay, self._place_of):
             records = self._records_of(place)
             if not records or records[-1].shadow or self._are_paired(records):
@@ -80,7 +73,7 @@ class RelayedReports:
         return any(self._place_of(pair_name(each)) is not None for each in records)
 
     def _has_filed(self, records: Sequence[Inference], relay: Relay) -> bool:
-        """Return True if a report of this side is filed for the call of these records."""
+        """Whether a report of this side is filed for these records' call."""
         ids = {each.id for each in records}
         for names_request in (False, True):
             for place in _filed_places(relay, relay.side, self._place_of, names_request=names_request):
@@ -89,7 +82,7 @@ class RelayedReports:
         return False
 
     def _filing_names(self, relay: Relay) -> Iterator[bytes]:
-        """Yield the first unused name for each key of a report."""
+        """Yield each key's first unused name."""
         for key in relay.keys:
             name = _name_by_ordinal(relay.side, key, relay.end // STEP_NS, names_request=relay.names_request)
             yield name(count_filed(name, self._place_of))
@@ -100,7 +93,7 @@ def _name_by_ordinal(side: str, key: str, step: int, *, names_request: bool) -> 
 
 
 def _filed_places(relay: Relay, side: str, place_of: PlaceOf, *, names_request: bool) -> Iterator[int]:
-    """Yield the places of the reports of a side with a key of a report, from at most one step before or after it."""
+    """Yield a side's reports with a common key, at most one step before or after."""
     own = relay.end // STEP_NS
     for key in relay.keys:
         for step in (own, own - 1, own + 1):
@@ -114,10 +107,10 @@ def _filed_places(relay: Relay, side: str, place_of: PlaceOf, *, names_request: 
 
 def _distance(relay: Relay, other: Inference) -> Distance | None:
     """
-    Return how far a report is from a record with the other side's report, or None if the two are of different calls.
+    Return a distance, or None for different calls.
 
-    The gateway's call lies within the assistant's, as far as two clocks agree and both state a start. Of several calls,
-    the one that contains it or lies within it comes first, because failed attempts follow each other quickly.
+    The gateway's call lies within the assistant's, as far as two clocks agree and both state a start.
+    Containment decides first, because failed attempts follow each other quickly.
     """
     start = None if other.start_time == other.end_time else other.start_time
     own, stated = (relay.start, relay.end), (start, other.end_time or relay.end)
