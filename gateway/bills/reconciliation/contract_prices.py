@@ -15,7 +15,7 @@ from gateway.bills.reconciliation.cells import Levels, Split, tier_of
 from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, TIER_NOT_GIVEN, Claim, claim_of
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MICRO, NOTHING
 from gateway.bills.reconciliation.restating import undone
-from gateway.bills.reconciliation.sides import RATE, Cell, CountedUse, Prices
+from gateway.bills.reconciliation.sides import RATE, VOLUME, Cell, CountedUse, Prices
 from gateway.bills.reconciliation.wording import dollars, named
 
 CONTRACT_PRICE = "contract_price"
@@ -67,7 +67,8 @@ class BilledPrices:
     """
     Models and tiers that are billed at a factor of the prices without their contract, on all days or on those in
     `days`. `every` is the factor of all models. Groups in `unclear` are billed neither so nor at the prices of the
-    contract, so that no other cause of their price is a fact.
+    contract, so that no other cause of their price is a fact. `stated` are the days, models and tiers of tokens whose
+    price a contract states.
     """
 
     levels: Levels
@@ -75,6 +76,7 @@ class BilledPrices:
     days: Mapping[Group, Collection[int]] = field(default_factory=dict)
     every: Fraction | None = None
     unclear: Collection[Group] = ()
+    stated: Collection[tuple[int, Group]] = ()
 
     @property
     def is_any(self) -> bool:
@@ -125,6 +127,20 @@ class BilledPrices:
         is_of_contract = bool(models) and (not self.levels.money_model or not models.isdisjoint(claim.models))
         return claim.cause in _MOVED and self.every is None and is_of_contract
 
+    def _is_out_of_contract(self, claim: Claim) -> bool:
+        """
+        Return whether tokens counted at the prices of a contract have a model or tier on the bill that it does not
+        cover. Their amount is then partly that of the contract.
+        """
+        inside, outside = set[int](), set[int]()
+        for (part, cell, _), portion in claim.parts.items() if claim.cause in _MOVED else ():
+            is_stated = (cell.day, _group(cell)) in self.stated
+            if part == VOLUME and portion.tokens < 0 and is_stated:
+                inside |= {cell.day} if self.factor(cell.model, cell.tier, cell.day) is None else set()
+            elif part == VOLUME and portion.tokens > 0 and not is_stated:
+                outside.add(cell.day)
+        return not inside.isdisjoint(outside)
+
     def as_hint_if_unclear(self, claim: Claim) -> Claim:
         """
         Return a claim about prices as a hint if the contract may be their cause, or if a fee on every line may be.
@@ -134,7 +150,8 @@ class BilledPrices:
             part == RATE and portion.amount and _group(cell) in self.unclear
             for (part, cell, _), portion in claim.parts.items()
         )
-        is_doubtful = is_lasting or is_unclear or self.is_of_moved(claim)
+        is_of_contract = self.is_of_moved(claim) or self._is_out_of_contract(claim)
+        is_doubtful = is_lasting or is_unclear or is_of_contract
         return replace(claim, beside=(*claim.beside, CONTRACT_PRICE)) if is_doubtful else claim
 
 
@@ -190,7 +207,23 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
     every = (
         next(iter(factors.values())) if is_every else None
     )  # also for models that the bill names otherwise
-    return BilledPrices(levels=of_contracts.levels, factors=factors, days=days, every=every, unclear=unclear)
+    return BilledPrices(
+        levels=of_contracts.levels,
+        factors=factors,
+        days=days,
+        every=every,
+        unclear=unclear,
+        stated=_stated(of_contracts, without),
+    )
+
+
+def _stated(of_contracts: Split, without: Split) -> set[tuple[int, Group]]:
+    """Return the days, models and tiers whose counted value or list price is another one without the contracts."""
+    return {
+        (place[0].day, _group(place[0]))
+        for place, price in of_contracts.listed.items()
+        if price != without.listed.get(place) or of_contracts.values[place] != without.values[place]
+    }
 
 
 def _listed_days(places: Iterable[_Priced]) -> set[int]:

@@ -197,7 +197,7 @@ def _capacity(random: Random, provider: str) -> Plant:
     return Plant(causes=("commitment",), rows=rows)
 
 
-_SNAPSHOTS = {
+SNAPSHOTS = {
     "gpt-4o-2024-08-06": "gpt-4o-2024-05-13",
     "o3-2025-04-16": "o3-2025-06-10",
     "claude-sonnet-4-5-20250929": "claude-sonnet-4-5-20250514",
@@ -211,11 +211,11 @@ def _snapshot(share: float) -> Planting:
     """Serve a model by an earlier snapshot at another price, which sources do not report."""
 
     def plant(random: Random, provider: str) -> Plant:
-        names = [name for name in MODELS[provider] if name in _SNAPSHOTS]
+        names = [name for name in MODELS[provider] if name in SNAPSHOTS]
         if not names:
             return Plant(causes=(), providers=())
         model = random.choice(names)
-        other = _SNAPSHOTS[model]
+        other = SNAPSHOTS[model]
         factor = Decimal(random.choice(("2", "1.6", "0.7")))
         rates = MODELS[provider][model]
         prices: dict[str, Any] = {kind: str(rates.of(kind) * factor) for kind in KINDS}
@@ -323,7 +323,8 @@ def _drifting(random: Random, provider: str) -> Plant:
     for day in DAYS:
         rate *= 1 + random.uniform(-0.01, 0.01)
         factors[day] = Decimal(str(round(rate, 5)))
-    return _money(lambda row: factors[row.start])
+    # rows of calls around midnight may be on a day next to the month
+    return _money(lambda row: factors[min(max(row.start, DAYS[0]), DAYS[-1])])
 
 
 def _rotated(random: Random, provider: str) -> Plant:

@@ -8,10 +8,16 @@ from random import Random
 
 import pytest
 
-from tests.gateway.bills.reconciliation.faults import FAULTS, replaced, term_of
-from tests.gateway.bills.reconciliation.judging import RIGHT, dollars, judged_alone
+from tests.gateway.bills.reconciliation.faults import FAULTS, SNAPSHOTS, replaced, term_of
+from tests.gateway.bills.reconciliation.judging import (
+    HINTED,
+    RIGHT,
+    dollars,
+    judged_alone,
+    judged_together,
+)
 from tests.gateway.bills.reconciliation.plants import HAVE_MODELS, PLANTS, Plant, planted
-from tests.gateway.bills.reconciliation.simulator import BEDROCK, DAYS, OPENAI
+from tests.gateway.bills.reconciliation.simulator import BEDROCK, DAYS, MODELS, OPENAI
 from tests.gateway.bills.reconciliation.test_failed_and_late import agrees_with_the_month
 from tests.gateway.bills.reconciliation.test_faults import SEED, plants_of
 
@@ -114,3 +120,28 @@ async def test_an_ignored_contract_on_a_bill_in_euros(factor: str) -> None:
     assert factor == "0.7" or any(
         hint.cause == "exchange_rate" and "contract_price" in hint.beside for hint in found.hints
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("capacity", "snapshot"),
+        ("discount", "snapshot"),
+        ("capacity", "flex untold"),
+        ("discount", "priority untold"),
+    ],
+)
+async def test_tokens_that_leave_a_contract_have_a_part_of_it(kind: str, fault: str) -> None:
+    """
+    The contract covers standard calls under the names that sources report. The bill has the calls under another
+    snapshot or tier without it, so their amount is a fact about neither.
+    """
+    [plant] = plants_of(OPENAI, SEED, [fault])
+    models = tuple(
+        model for model in MODELS[OPENAI] if plant.world is None or SNAPSHOTS[model] in plant.world[OPENAI]
+    )
+    factor = Decimal("0.8") if kind == "discount" else None
+    term = term_of(OPENAI, kind, models=models, tier="standard", factor=factor)
+    plants = [plant, Plant(causes=("contract_price",), terms=(term,))]
+    verdict = judged_together(OPENAI, SEED, await planted(OPENAI, SEED, plants), plants)
+    assert HINTED == verdict.state, verdict.words

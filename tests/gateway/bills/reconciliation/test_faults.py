@@ -149,6 +149,10 @@ ONCE_WRONG = (
     (70006, GOOGLE, "fee", "output on days"),
     # late tokens at half their price, whose amounts are as near to the list price as to 0
     (70012, BEDROCK, "tokens late", "half"),
+    # tokens of another snapshot, whose own model has capacity that the bill ignored
+    (70030, OPENAI, "contract's capacity ignored", "snapshot"),
+    # the bill's day of calls around midnight is outside of the month
+    (70015, "anthropic", "drifting", "local hours"),
 )
 
 
