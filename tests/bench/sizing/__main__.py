@@ -17,13 +17,13 @@ import click
 from spool.engines import POSTGRES
 from tests.acceptance.conftest import ROOT
 from tests.bench.appends.measuring import AppendFigures, medians, of
-from tests.bench.sizing.computing import SizingFigures, carried, figures_of, limits, needs
+from tests.bench.sizing.computing import SizingFigures, figures_of, limits, needs
 from tests.bench.sizing.shared import SharedFigures, shared_figures_of, shared_limits, shared_needs
 
 FIGURES = ROOT / "docs/sizing-figures.json"
 DOCUMENT = ROOT / "docs/sizing.md"
 SCENARIOS = {"real-100x8": "100", "real-10x32": "10", "real-1x64": "1"}
-TABLES = {"limits": limits, "carried": carried, "needs": needs}
+TABLES = {"limits": limits, "needs": needs}
 SHARED_TABLES = {"shared limits": shared_limits, "shared needs": shared_needs}
 
 

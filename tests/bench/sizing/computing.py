@@ -104,15 +104,6 @@ def needs(figures: SizingFigures) -> str:
     return "\n".join(lines)
 
 
-def carried(figures: SizingFigures) -> str:
-    """Format the capacity of one, ten and a thousand machines."""
-    lines = ["| machines | calls a second at 100 / 10 / 1 spans a request | a day at 100 |", "|---|---|---|"]
-    for machines in (1, 10, 1000):
-        rates = [machines * figures.a_machine(spans) for spans in ("100", "10", "1")]
-        lines.append(f"| {machines:,} | {' / '.join(map(rounded, rates))} | {count(rates[0] * DAY_S)} |")
-    return "\n".join(lines)
-
-
 def rounded(number: float) -> str:
     """Round down to two digits."""
     step = 10 ** max(0, len(str(int(number))) - 2)
