@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -48,14 +49,22 @@ _NOT_FOLLOWED = (
 )
 _ABOUT_ALL_ROWS = (429, 502, 503, 504)  # status codes of responses that concern all rows
 
+# The changes of heartbeats for another Tollhouse: what is stored, the device, and when the oldest record began to wait.
+StateWhatWaits = Callable[[dict[str, Any], Device, float | None], None]
+
 _log = logging.getLogger(__name__)
+
+
+async def _nothing_waits() -> float | None:
+    return None
 
 
 class DeviceSync:
     """
     A sync of devices. It runs until cancelled. Unanswered requests are repeated.
 
-    With `tells_changes`, the upstream is a Tollhouse and also receives revocations and resets.
+    With `tells_changes`, the upstream is a Tollhouse and also receives revocations and resets. Its heartbeats are
+    changed by `state_what_waits`, with the time from which the oldest record waits, which `waiting_since` returns.
     """
 
     def __init__(
@@ -66,6 +75,8 @@ class DeviceSync:
         clock: Clock,
         in_flight: int = 4,
         tells_changes: bool = False,
+        waiting_since: Callable[[], Awaitable[float | None]] = _nothing_waits,
+        state_what_waits: StateWhatWaits = lambda heartbeat, device, since: None,
         backoff: Backoff | None = None,
     ) -> None:
         self._table = table
@@ -73,6 +84,8 @@ class DeviceSync:
         self._clock = clock
         self._in_flight = in_flight
         self._tells_changes = tells_changes
+        self._read_waiting_since, self._state_what_waits = waiting_since, state_what_waits
+        self._waiting_since: float | None = None  # read once per round
         self._backoff = backoff or Backoff()
         self._state = RUNNING
         self._reason: str | None = None
@@ -169,6 +182,8 @@ class DeviceSync:
                 return self._prune_and_next_rest_s(now)
             if self._closed_until > now:
                 return max(0.01, self._closed_until - now)
+            if self._tells_changes:
+                self._waiting_since = await self._read_waiting_since()
             while due and not self._is_closed():
                 count = self._in_flight if self._failures == 0 and self._state == RUNNING else 1
                 await asyncio.gather(*(self._send_device(device) for device in due[:count]))
@@ -236,14 +251,17 @@ class DeviceSync:
 
     async def _heartbeat(self, device: Device) -> None:
         own = msgspec.json.decode(device.heartbeat, type=dict[str, Any]) if device.heartbeat else {}
-        _leave_out_unpublished(own, is_tollhouse=self._tells_changes)
         # the time of an earlier report would look like a clock that is behind
         if self._tells_changes and device.clock_offset_s is not None:
             own["sent_at"] = self._clock.now() + device.clock_offset_s
         elif self._needs_alive_report(device):
             own.pop("sent_at", None)
-        if self._tells_changes and device.left_at is not None:
-            own["leaving"] = "removed"
+        if self._tells_changes:
+            self._state_what_waits(own, device, self._waiting_since)
+            if device.left_at is not None:
+                own["leaving"] = "removed"
+        else:
+            _leave_out_unpublished(own)
         body = {"device_id": device.upstream_id or device.id, **_facts(device), **own}
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._note_success()
@@ -342,18 +360,13 @@ def _facts(device: Device) -> dict[str, object]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _leave_out_unpublished(heartbeat: dict[str, Any], *, is_tollhouse: bool) -> None:
-    """
-    Remove the fields that only a Tollhouse reads, because a cost service gets the published fields. Another Tollhouse
-    does not get `heard_at`, because a call that the agent sent may still wait here.
-    """
-    assistants = heartbeat.get("assistants") or {}
-    for fields in assistants.values():
-        for name in ("heard_at",) if is_tollhouse else USES:
+def _leave_out_unpublished(heartbeat: dict[str, Any]) -> None:
+    """Remove the fields that only a Tollhouse reads, because a cost service gets the published fields."""
+    for fields in (heartbeat.get("assistants") or {}).values():
+        for name in USES:
             fields.pop(name, None)
-    if not is_tollhouse:
-        heartbeat.pop("serial_hash", None)
-        (heartbeat.get("policy") or {}).pop("number", None)
+    heartbeat.pop("serial_hash", None)
+    (heartbeat.get("policy") or {}).pop("number", None)
 
 
 def _text_in_answer(answer: HttpAnswer, name: str) -> str | None:

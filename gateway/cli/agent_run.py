@@ -33,6 +33,7 @@ from gateway.devices.agent.activity import ActivityRecorder
 from gateway.devices.agent.hook import HookQuestion, refusal
 from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
 from gateway.devices.agent.link import (
+    BACKLOG,
     BACKLOG_S,
     DAEMON,
     USER,
@@ -182,7 +183,7 @@ async def _linked(
         link_file.write(
             url=app.url,
             oldest_at=oldest_at,
-            forward=link.problem or ("backlog" if oldest_at else ""),
+            forward=link.problem or (BACKLOG if oldest_at else ""),
         )
 
     link = DeviceReporter(

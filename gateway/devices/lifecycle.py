@@ -34,6 +34,7 @@ from gateway.people.authentication.access import Bearer, ended_token, lacking
 from spool.clock import Clock, elapsed_s
 from spool.devices.device import (
     ENROLLED,
+    HEARD_EVERY_S,
     PENDING,
     REVOKED,
     Device,
@@ -62,7 +63,6 @@ ENROLMENTS_PER_S = 1.0
 TOKEN_ENROLMENTS_PER_S = 50.0  # enrolments per second under one token; its number of uses limits their number
 # Seconds after its enrolment in which a device without a fingerprint may request its first key.
 FIRST_KEY_S = 3600.0
-HEARD_EVERY_S = 15.0  # seconds; the precision of the time of the last telemetry
 FORGET_EVERY_S = 600.0
 NOTE_EVERY_S = 60.0  # seconds between two looks for changed states
 DEVICES_PER_TURN = 200  # devices after which other work gets a turn

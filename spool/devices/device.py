@@ -11,6 +11,7 @@ from spool.errors import NotAllowed, NotThere, SpoolUnavailable
 from spool.log.partial_reports import Expectation
 
 PENDING, ENROLLED, REVOKED = "pending", "enrolled", "revoked"
+HEARD_EVERY_S = 15.0  # precision of the time of the last telemetry
 REVOKED_UPSTREAM = "the upstream revoked this device; an operator there can approve it again"
 
 _ID = re.compile(r"[A-Za-z0-9._:@-]{1,128}")

@@ -31,7 +31,7 @@ MOST_BYTES: Final = 64 * 1024
 MOST_WORD: Final = 256
 BACKLOG_S: Final = 600.0  # records that wait longer are a backlog
 PROBE_STALE_S: Final = 900.0  # three times as long as between two looks of the probe
-PROBE_STALE, DISK_FULL = "probe_stale", "disk_full"
+PROBE_STALE, DISK_FULL, BACKLOG = "probe_stale", "disk_full", "backlog"
 DAEMON: Final = "daemon"
 PROBED: Final = (
     "user",

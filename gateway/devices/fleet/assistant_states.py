@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.devices.fleet.facts import (
+    LATEST_TIME,
     NO_AGENT,
     NO_RECORD,
     NOT_CONFIGURED,
@@ -49,7 +50,7 @@ SETTINGS: Mapping[str, str] = {  # the setting of each claim
 DELAYED, UNSEEN = "delayed", "unseen"  # further uses, which only the gateway states
 BAD = frozenset({OVERRIDDEN, OFF, UNSET, UNKNOWN})  # settings that lose calls, unless a call shows otherwise
 WAITS_ON_LAPTOP = frozenset(
-    {"backlog", "tls", "dns", "refused"}
+    {"backlog", "tls", "dns", "refused", "no_answer"}
 )  # causes of calls that the agent will still send
 FINE = frozenset({REPORTING, UNUSED, NOT_INSTALLED})  # states that need no repair
 OTHER_CALLS = ""  # name of the calls of a device that no coding assistant made
@@ -117,7 +118,7 @@ class AssistantEvidence(NamedTuple):
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     The part of `AssistantEvidence` that is stored between two heartbeats. `heard` is the hour of the newest call that
-    the agent had when nothing waited, by its clock.
+    the agent had when nothing waited, by its clock, or LATEST_TIME after the clock was set.
     """
 
     setting: str
@@ -209,28 +210,29 @@ def remembered(
         memory = before or Memory(setting, since)
         memory = msgspec.structs.replace(memory, setting=setting, since=since, unheard=unheard)
         heard = epoch(claim.heard_at)
+        if is_clock_moved:  # the next hour cannot be compared with the one before
+            memory = msgspec.structs.replace(memory, heard=LATEST_TIME)
         if is_empty and heard is not None:
-            sent = None if before is None or is_clock_moved else heard
-            memory = _with_sent(memory, sent, newest, device.clock_offset_s or 0.0, now)
+            memory = _with_sent(memory, None if before is None else heard, newest, device, now)
             memory = msgspec.structs.replace(memory, heard=heard)
         found[name] = msgspec.to_builtins(memory)
     return found
 
 
 def _with_sent(
-    memory: Memory, sent: float | None, newest: float | None, offset_s: float, now: float
+    memory: Memory, sent: float | None, newest: float | None, device: Device, now: float
 ) -> Memory:
     """
-    Return the memory after the agent stated that nothing waits, and that it `sent` a call in this hour. The hour is
-    known only if the clock was not moved since.
+    Return the memory after the agent stated that nothing waits, and that it `sent` a call in this hour. Calls from
+    before the enrolment went elsewhere.
     """
     if memory.missing is not None and not is_unheard(memory.missing, newest):
         memory = msgspec.structs.replace(memory, missing=None, missed=0.0)
     if sent is None or (memory.heard is not None and sent <= memory.heard):
         return memory
-    hour = sent - offset_s
+    hour = sent - (device.clock_offset_s or 0.0)
     # the agent stated an hour in the future before its clock was set back
-    if memory.missing is None and hour <= now and is_unheard(hour, newest):
+    if memory.missing is None and device.enrolled_at <= hour <= now and is_unheard(hour, newest):
         return msgspec.structs.replace(memory, missing=hour, missed=now)
     return memory
 

@@ -108,13 +108,19 @@ _REPAIRS: Mapping[Cause, CauseRepair] = {
         "is used while the gateway refuses the agent",
         "Check the device's state with `tollhouse devices show`.",
     ),
+    (UNREACHABLE, "no_answer"): CauseRepair(
+        "is used while the gateway does not answer the agent",
+        "Check the laptop's network, its proxy and firewall, and whether the gateway runs.",
+    ),
     (UNREACHABLE, "backlog"): CauseRepair(
-        "has calls that wait on the laptop", "Check the laptop's connection. The agent sends the calls later."
+        "has calls that wait on the laptop or at another gateway",
+        "Check the connection of the laptop, and that of each gateway on the way. The calls are sent later.",
     ),
     (UNREACHABLE, NO_RECORD): CauseRepair("was used, but no call arrived", _UNKNOWN),
     (UNREACHABLE, NOT_FORWARDED): CauseRepair(
         "has calls that the agent received and this gateway did not",
-        "Run `tollhouse spool status` with the agent's data directory, and look for records that were set aside.",
+        "Run `tollhouse spool status` for the agent and each gateway on the way, and look for records that were set "
+        "aside.",
     ),
     CLOCK_WRONG: CauseRepair(
         "sent a time that is wrong by more than 5 minutes", "Set the clock, and let it follow a time server."

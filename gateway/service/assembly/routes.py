@@ -12,13 +12,16 @@ from exporters.destinations.catalogue import TYPES, build_routes
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder, Sync
 from exporters.service.billing_sync import BillingSync
+from exporters.service.paths import UPSTREAM
 from exporters.service.upstream_client import UpstreamClient
 from gateway.configuration.sections import Config, ConfigError
+from gateway.devices.fleet.forwarded import state_what_waits
 from gateway.operations.records.event_mappings import mappings
 from gateway.service.assembly.demo import planted_routes
 from gateway.service.assembly.parts import Assembler
 from spool.deliveries.protocols import LANDINGS
 from spool.installation import public_id
+from spool.record import AI_TELEMETRY
 from spool.registry.registry import Registry
 
 if TYPE_CHECKING:
@@ -34,13 +37,23 @@ def syncs_of(parts: Assembler, config: Config, billing: BillingSync) -> list[Syn
     from exporters.service.container_metrics import ContainerSync
     from exporters.service.device_sync import DeviceSync
 
-    client = UpstreamClient.from_settings(upstream, clock=parts.clock)
+    client, clock = UpstreamClient.from_settings(upstream, clock=parts.clock), parts.clock
+
+    async def waiting_since() -> float | None:
+        routes = await parts.storage.deliveries.routes()
+        ages = [route.oldest_age_s for route in routes if route.name == f"{UPSTREAM}/{AI_TELEMETRY}"]
+        return next((clock.now() - age_s for age_s in ages if age_s is not None), None)
+
     devices = DeviceSync(
         parts.storage.devices,
         client,
-        clock=parts.clock,
+        clock=clock,
         in_flight=upstream.in_flight,
         tells_changes=upstream.kind == "tollhouse",
+        waiting_since=waiting_since,
+        state_what_waits=lambda heartbeat, device, since: state_what_waits(
+            heartbeat, device, since, hold_s=config.spool.hold, now=clock.now()
+        ),
     )
     files = UpstreamClient.from_settings(upstream, clock=parts.clock)
     containers = ContainerSync(parts.storage.container_files, files, clock=parts.clock)

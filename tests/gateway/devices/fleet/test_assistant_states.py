@@ -222,6 +222,27 @@ def test_a_call_that_the_agent_sent_and_that_did_not_arrive_is_a_loss() -> None:
     assert 20 * DAY + RECENT_S == holds_until(laptop.device, at=NOW + 20 * DAY) - NOW
 
 
+def test_a_call_from_before_the_enrolment_is_no_loss() -> None:
+    """It went elsewhere. The first report may leave out the newest call, because records wait at another gateway."""
+    laptop = Sender()
+    assert "unused" == laptop.state_calls(0, -2 * HOUR, waiting=3)
+    assert "unused" == laptop.state_calls(MINUTE, -2 * HOUR)
+    assert "unused" == laptop.state(HOUR)
+
+
+def test_a_clock_that_was_set_while_calls_waited_makes_no_loss() -> None:
+    """The hour that the agent states next is of the clock before, so it seems to be a later call."""
+    ahead, ended = 2 * HOUR, 62 * MINUTE
+    laptop = Sender()
+    laptop.call(10 * MINUTE)
+    laptop.state_calls(15 * MINUTE, 10 * MINUTE, offset_s=ahead)
+    laptop.state_calls(20 * MINUTE, 10 * MINUTE, offset_s=ahead)
+    laptop.call(ended)
+    laptop.state_calls(4 * HOUR, ended + ahead, waiting=3)
+    assert "reporting" == laptop.state_calls(4 * HOUR + MINUTE, ended + ahead)
+    assert "reporting" == laptop.state(5 * HOUR)
+
+
 @pytest.mark.parametrize("waiting", [1, None])
 def test_calls_that_wait_or_may_wait_are_not_lost(waiting: int | None) -> None:
     """When nothing waits any more, they are judged."""

@@ -1,0 +1,40 @@
+"""
+The words of a gateway about calls that wait there for the next Tollhouse of a chain.
+
+It speaks as an agent does. Only if nothing from before the heartbeat waits, the next Tollhouse may miss a call. Calls
+that wait long make an assistant `unreachable` with the cause `backlog`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.devices.agent.link import BACKLOG, BACKLOG_S
+from gateway.devices.fleet.assistant_states import FINE
+from gateway.devices.fleet.facts import UNREACHABLE
+from gateway.devices.fleet.uses import LOSING
+from spool.devices.device import HEARD_EVERY_S, Device
+
+
+def state_what_waits(
+    heartbeat: dict[str, Any], device: Device, waiting_since: float | None, *, hold_s: float, now: float
+) -> None:
+    """
+    Change a stored heartbeat to the one for the next Tollhouse. `waiting_since` is the time from which the oldest
+    record waits here, or None. Each record is held for `hold_s` before that.
+    """
+    assistants = heartbeat.get("assistants") or {}
+    beaten_at = device.last_heartbeat or 0.0
+    if beaten_at > now - hold_s or (waiting_since is not None and waiting_since <= beaten_at):
+        for fields in assistants.values():
+            fields.pop("heard_at", None)
+    if waiting_since is None or now - waiting_since <= BACKLOG_S:
+        return
+    if (device.last_telemetry or 0.0) < waiting_since - hold_s - HEARD_EVERY_S:
+        return
+    for name, fields in assistants.items():
+        is_fine = fields.get("state") in FINE and fields.get("use") != LOSING
+        if is_fine and device.newest_calls.get(name, 0.0) >= waiting_since - BACKLOG_S:
+            fields.update(state=UNREACHABLE, cause=BACKLOG)
+            spool = heartbeat.setdefault("spool", {})
+            spool["oldest_age_s"] = max(spool.get("oldest_age_s") or 0.0, now - waiting_since)
