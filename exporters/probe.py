@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from exporters.errors import Rejected, Retryable, SendError
 from exporters.http.answers import HttpAnswer, refuse_page
-from exporters.http.client import PROTOBUF, Client
+from exporters.http.client import PROTOBUF, Client, reach_problem
 
 OK = "ok"
 REFUSED = "refused"  # a route to this destination would be paused
@@ -26,10 +26,14 @@ NO_TRACE = "it responds, but no request can test the key without leaving data th
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """The result of a test. `words` are the destination's message, or the reason why nothing was sent."""
+    """
+    The result of a test. `words` are the destination's message, or the reason why nothing was sent. `problem` is a code
+    of `reach_problem`.
+    """
 
     status: str
     words: str | None = None
+    problem: str = ""
 
 
 async def send_empty_export(
@@ -108,4 +112,5 @@ def probe_of_error(error: SendError) -> Probe:
     """
     if isinstance(error, Rejected):
         return Probe(status=UNVERIFIED, words=f"it rejects an empty export: {error}")
-    return Probe(status=UNAVAILABLE if isinstance(error, Retryable) else REFUSED, words=str(error))
+    status = UNAVAILABLE if isinstance(error, Retryable) else REFUSED
+    return Probe(status=status, words=str(error), problem=reach_problem(error))

@@ -26,6 +26,7 @@ from exporters.redaction import redact
 from spool.clock import Clock
 
 PROTOBUF = "application/x-protobuf"
+REFUSED, NO_ANSWER, DNS, TLS = "refused", "no_answer", "dns", "tls"  # codes of `reach_problem`
 MAX_ANSWER_BYTES = 64 * 1024
 # maximum bytes of a response that may state a reason for each rejected item
 MAX_ITEMS_ANSWER_BYTES: Final = 1024**2
@@ -248,19 +249,17 @@ def is_refused_certificate(error: BaseException | None) -> bool:
 
 def reach_problem(error: SendError) -> str:
     """
-    Return a code for the reason why a server did not accept a request: proxy, tls, dns or refused. Return "" if it is
-    none of these, for example a timeout or a server that is busy.
+    Return a code for the reason why a server did not accept a request. It refused it, its name (dns) or certificate
+    (tls) has a problem, or it gave no answer. Return "" if it is busy.
     """
     if error.status is not None:
-        return "refused" if error.status < 500 and error.status not in (408, 429) else ""
+        return REFUSED if error.status < 500 and error.status not in (408, 429) else ""
     cause = error.__cause__
-    if isinstance(cause, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
-        return "proxy"
     if isinstance(cause, aiohttp.ClientConnectorDNSError):
-        return "dns"
+        return DNS
     if isinstance(cause, aiohttp.ClientSSLError | ssl.SSLError) or is_refused_certificate(cause):
-        return "tls"
-    return "refused" if isinstance(cause, aiohttp.ClientConnectorError) else ""
+        return TLS
+    return "" if cause is None else NO_ANSWER
 
 
 async def find_refused_certificate(url: str, settings: ClientSettings) -> None:

@@ -7,22 +7,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from exporters.check import check_streams
-from exporters.http.client import Client, ClientSettings
+from exporters.errors import SendError
+from exporters.http.client import DNS, NO_ANSWER, REFUSED, TLS, Client, ClientSettings
 from exporters.marked_call import try_call
 from exporters.otlp.telemetry import TRACES
-from exporters.probe import OK, UNAVAILABLE, UNUSED, Probe
+from exporters.probe import OK, UNAVAILABLE, Probe, probe_of_error
+from exporters.service.paths import STREAMS, Paths
+from exporters.service.upstream_client import Keyring, build_client
+from exporters.settings import UpstreamSettings
 from gateway.cli.agent_run import forwarding
 from gateway.configuration.sections import Config
+from gateway.devices.agent.identity import KEY_FILE
 from gateway.devices.agent.probe.machine import agent_state
 from spool.clock import SystemClock
 
 AGAIN_S: Final = 2.0  # seconds between two attempts while something cannot be reached
 TIMEOUT_S: Final = 10.0
 MACHINE: Final = "this machine"
+NOT_ENROLLED: Final = "not_enrolled"
+BUSY: Final = "busy"
+REFUSALS: Final = frozenset({REFUSED, NOT_ENROLLED})
+NOT_REACHED: Final = frozenset({DNS, TLS, NO_ANSWER, BUSY})  # causes that the gateway itself did not decide
 
 
-class TestResult(NamedTuple):
+class DeliveryResult(NamedTuple):
     """The result for one assistant. `cause` is a closed word, and `words` say more."""
 
     assistant: str
@@ -31,7 +39,7 @@ class TestResult(NamedTuple):
     words: str = ""
 
 
-async def try_delivery(config: Config, data_dir: Path, listen: str, wait_s: float) -> TestResult:
+async def try_delivery(config: Config, data_dir: Path, listen: str, wait_s: float) -> DeliveryResult:
     """Return whether a call would get from the agent's port to the gateway. Try again while it cannot be reached."""
     clock = SystemClock()
     until = clock.monotonic() + wait_s
@@ -44,27 +52,39 @@ async def try_delivery(config: Config, data_dir: Path, listen: str, wait_s: floa
 
 async def _attempt(
     config: Config, data_dir: Path, listen: str, clock: SystemClock
-) -> tuple[TestResult, bool]:
+) -> tuple[DeliveryResult, bool]:
     """Return the result, and whether a later attempt may have another one."""
-    agent = agent_state(data_dir, listen)
+    agent = await asyncio.to_thread(agent_state, data_dir, listen)
     if agent.problem:
-        return TestResult(MACHINE, False, agent.problem), True
+        return DeliveryResult(MACHINE, False, agent.problem), True
     async with Client(ClientSettings(timeout_s=TIMEOUT_S), clock=clock) as client:
         probe = await try_call(client, f"{agent.url}/v1/traces", clock=clock, authorization=None)
     if probe.status != OK:
         return _failed("agent_refuses", probe), True
-    forwarded = forwarding(replace(config, data_dir=data_dir))
-    checks = await check_streams(forwarded.upstream, clock=clock)
-    gateway = next(each for each in checks if each.stream == TRACES)
+    if not (data_dir / KEY_FILE).exists():
+        return DeliveryResult(
+            MACHINE, False, agent.forward if agent.forward in NOT_REACHED else NOT_ENROLLED
+        ), True
+    gateway = await _try_gateway(forwarding(replace(config, data_dir=data_dir)).upstream, clock)
     if gateway.status != OK:
-        cause = "not_enrolled" if gateway.status == UNUSED else agent.forward or "refused"
-        return _failed(cause, Probe(status=gateway.status, words=gateway.words)), (
-            gateway.status in (UNAVAILABLE, UNUSED)
-        )
+        is_busy = gateway.status == UNAVAILABLE
+        cause = gateway.problem if gateway.problem in NOT_REACHED else BUSY if is_busy else REFUSED
+        return _failed(cause, gateway), is_busy
     if agent.forward:
-        return TestResult(MACHINE, False, agent.forward), True
-    return TestResult(MACHINE, True), False
+        return DeliveryResult(MACHINE, False, agent.forward), True
+    return DeliveryResult(MACHINE, True), False
 
 
-def _failed(cause: str, probe: Probe) -> TestResult:
-    return TestResult(MACHINE, False, cause, probe.words or probe.status)
+async def _try_gateway(settings: UpstreamSettings, clock: SystemClock) -> Probe:
+    """Send a test call to the gateway with the device's key."""
+    try:
+        key = Keyring(settings.keys).secret_for(STREAMS[TRACES].scope)
+        async with build_client(settings, clock=clock) as client:
+            url = Paths(settings).required_url(TRACES)
+            return await try_call(client, url, clock=clock, authorization=key)
+    except SendError as error:
+        return probe_of_error(error)
+
+
+def _failed(cause: str, probe: Probe) -> DeliveryResult:
+    return DeliveryResult(MACHINE, False, cause, probe.words or probe.status)

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,8 +18,11 @@ from gateway.devices.fleet.assistant_states import BAD, SETTINGS
 from gateway.devices.fleet.facts import ASSISTANTS, NOT_INSTALLED, UNREACHABLE
 
 if TYPE_CHECKING:
-    from gateway.cli.agent_delivery import TestResult
+    from gateway.cli.agent_delivery import DeliveryResult
     from gateway.devices.fleet.repairs import CauseRepair
+
+GATEWAY_REFUSES: Final = 3  # exit codes
+UNREACHED: Final = 4
 
 
 @click.command()
@@ -51,8 +54,8 @@ def test(
 
     The settings of each assistant must send to the agent, as `tollhouse agent probe` sees them. Then a test call of
     zero tokens is sent to the agent, and another one to the gateway with the key of this device. Neither counts
-    anywhere, and nothing is sent to another address. The exit code is 0 if calls arrive, and otherwise 1. Run it as
-    the user of the agent.
+    anywhere, and nothing is sent to another address. The exit code is 0 if calls arrive, 3 if the gateway refuses
+    them, 4 if it cannot be reached, and otherwise 1. Run it as the user of the agent.
     """
     # imported here, so that the help does not load what sends calls
     from gateway.cli.agent_delivery import try_delivery
@@ -70,10 +73,20 @@ def test(
         click.echo(f"<result>{line}</result>" if jamf else line)
     else:
         _show(results)
-    sys.exit(0 if all(result.arrived for result in results) else 1)
+    sys.exit(max(map(_exit_code, results)))
 
 
-def _show(results: Sequence[TestResult]) -> None:
+def _exit_code(result: DeliveryResult) -> int:
+    from gateway.cli.agent_delivery import NOT_REACHED, REFUSALS
+
+    if result.arrived:
+        return 0
+    if result.cause in NOT_REACHED:
+        return UNREACHED
+    return GATEWAY_REFUSES if result.cause in REFUSALS else 1
+
+
+def _show(results: Sequence[DeliveryResult]) -> None:
     """Print a table for people, and below it how to repair each way that does not work."""
     repairs = {result: _repair(result) for result in results if not result.arrived}
     rows = [
@@ -89,7 +102,7 @@ def _show(results: Sequence[TestResult]) -> None:
         click.echo(advice)
 
 
-def _repair(result: TestResult) -> CauseRepair:
+def _repair(result: DeliveryResult) -> CauseRepair:
     from gateway.devices.fleet.repairs import CauseRepair, repair_of
 
     if result.cause not in _OF_WAY:
@@ -111,21 +124,29 @@ _OF_WAY: Mapping[str, tuple[str, str]] = {
     ),
     "tls": ("the agent does not trust the gateway's certificate", ""),
     "dns": ("the gateway's name cannot be resolved", ""),
+    "no_answer": (
+        "the gateway does not answer",
+        "Check the network, the proxy and the firewall of this machine, and whether the gateway runs.",
+    ),
+    "busy": (
+        "the gateway cannot accept calls now",
+        "Look at the gateway's log. The agent sends its calls later.",
+    ),
     "refused": (
-        "the gateway does not accept the call",
-        "Check that the gateway runs, and the device's state there: `tollhouse devices show`.",
+        "the gateway refuses the call",
+        "Check the device's key and state at the gateway: `tollhouse devices show`.",
     ),
     "backlog": ("earlier calls still wait on this machine", ""),
 }
 
 
-def _line(result: TestResult) -> str:
+def _line(result: DeliveryResult) -> str:
     return f"{result.assistant}: {'arrived' if result.arrived else result.cause}"
 
 
 def _results(
-    found: Mapping[str, Mapping[str, Any]], named: Sequence[str], way: TestResult
-) -> Iterable[TestResult]:
+    found: Mapping[str, Mapping[str, Any]], named: Sequence[str], way: DeliveryResult
+) -> Iterable[DeliveryResult]:
     """Yield the results of the named assistants, or of all that are installed. Without any, yield that of the way."""
     names = named or [name for name, row in found.items() if row["state"] != NOT_INSTALLED]
     for name in names:

@@ -41,7 +41,7 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
         "other_endpoint",
     ),
     NOT_CONFIGURED: ("no_policy", "policy_not_applied", "not_restarted"),
-    UNREACHABLE: ("agent_down", "port_taken", "proxy", "tls", "dns", "refused", "backlog"),
+    UNREACHABLE: ("agent_down", "port_taken", "proxy", "tls", "dns", "refused", "no_answer", "backlog"),
     UNUSED: (),
 }
 NO_AGENT = "no_agent"  # only the gateway states this cause: no agent reports the assistant

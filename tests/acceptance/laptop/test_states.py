@@ -95,7 +95,10 @@ def test_an_agent_that_cannot_reach_its_gateway(installations: Any, tmp_path: Pa
 def test_a_call_of_each_assistant_arrives(
     gateway: Tollhouse, laptop: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 0 from the settings to the gateway, which counts nothing. The forms for MDMs have one line."""
+    """
+    Exit code 0 from the settings to the gateway, which counts nothing, 3 if the gateway refuses, and 4 without an
+    answer. The forms for MDMs have one line.
+    """
     wait_for((laptop.data / "device.key").exists, 60, "the device's own key")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr("gateway.devices.agent.probe.machine.os.geteuid", lambda: 1000)
@@ -116,7 +119,9 @@ def test_a_call_of_each_assistant_arrives(
     file.write_text(settings)
     for form, printed in (("--jamf", "<result>codex: arrived</result>\n"), ("--intune", "codex: arrived\n")):
         assert printed == laptop._invoke("agent", "test", "codex", form).stdout
+    gateway.run("devices", "revoke", laptop.device)
+    assert (False, "refused") == tested(3)
     gateway.kill()
-    assert (False, "refused") == tested(1, "--wait", "0")
+    assert (False, "no_answer") == tested(4, "--wait", "0")
     laptop.kill()
     assert (False, "agent_down") == tested(1, "--wait", "0")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gateway.cli import agent_delivery
-from gateway.cli.agent_test import _OF_WAY, _show
+from gateway.cli.agent_test import _OF_WAY, _exit_code, _show
 from gateway.devices.fleet.assistant_states import BAD, SETTINGS
 from gateway.devices.fleet.facts import CAUSES
 
-Result = agent_delivery.TestResult
+Result = agent_delivery.DeliveryResult
 
 
 def printed(capsys: pytest.CaptureFixture[str], *results: Result) -> list[str]:
@@ -45,3 +45,13 @@ def test_each_cause_has_a_reason_and_a_repair(
     assert "_" not in line and "False" not in line
     assert ("(status 503)" in line) == (words == "status 503")
     assert advice.endswith(".")
+
+
+def test_causes_of_the_gateway_have_exit_codes() -> None:
+    """An MDM can tell a refusal from a machine that is offline, and both from a wrong setting."""
+    codes = {cause: _exit_code(Result("codex", False, cause)) for cause in _OF_WAY}
+    of_network = dict.fromkeys(("no_answer", "dns", "tls", "busy"), 4)
+    assert of_network | {"refused": 3, "not_enrolled": 3} == {
+        cause: code for cause, code in codes.items() if code != 1
+    }
+    assert (0, 1) == (_exit_code(Result("codex", True)), _exit_code(Result("codex", False, "overridden")))

@@ -316,7 +316,12 @@ async def test_the_word_of_an_answer_is_kept(laptop: Laptop) -> None:
 async def test_codes_of_problems(laptop: Laptop, tmp_path: Path) -> None:
     """The reason why the gateway is not reached has a code, and never a text of the network."""
     laptop.key_file.write_text("thd_laptop_1_aa")
-    for reply, code in ((Reply(503), ""), (Reply(429), ""), (Reply(drop=True), ""), (Reply(400), "refused")):
+    for reply, code in (
+        (Reply(503), ""),
+        (Reply(429), ""),
+        (Reply(drop=True), "no_answer"),
+        (Reply(400), "refused"),
+    ):
         laptop.upstream.answers.append(reply)
         await laptop.link.report_once()
         assert code == laptop.link.problem
@@ -328,10 +333,10 @@ async def test_codes_of_problems(laptop: Laptop, tmp_path: Path) -> None:
     server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=context)
     tls = server.sockets[0].getsockname()[1]
     for base_url, proxy, code in (
-        (f"http://127.0.0.1:{port}", "", "refused"),
+        (f"http://127.0.0.1:{port}", "", "no_answer"),
         ("http://gateway.invalid", "", "dns"),
         (f"https://127.0.0.1:{tls}", "", "tls"),
-        ("https://gateway.example.com", f"http://127.0.0.1:{port}", "proxy"),
+        ("https://gateway.example.com", f"http://127.0.0.1:{port}", "no_answer"),
     ):
         settings = UpstreamSettings(base_url=base_url, proxy=proxy, timeout=30)
         async with build_client(settings, clock=SystemClock()) as client:
