@@ -16,6 +16,7 @@ from hashlib import blake2b
 
 from gateway.money.insights.findings import named
 from gateway.money.recommendations.facts import (
+    DAYS,
     Opportunity,
     RecommendationType,
     SavingFacts,
@@ -24,7 +25,7 @@ from gateway.money.recommendations.facts import (
     value_of,
 )
 from gateway.money.recommendations.list import BY_NAME, OF_SEATS
-from gateway.money.recommendations.repricing import format_dollars
+from gateway.money.recommendations.repricing import exact, format_dollars
 from spool.ledger import money
 from spool.people import values_for_filter
 from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
@@ -112,19 +113,53 @@ def savings(
 
 def _counted(facts: SavingFacts, opportunity: Opportunity, type: str, known: Known) -> Opportunity:
     """
-    Return the opportunity. If it was addressed, exclude uses and seats from before GRACE_S after that time.
+    Return the opportunity for the whole month. If it was addressed, exclude uses and seats from before GRACE_S after
+    that time.
     """
     recommendation = known.recommendations.get(key_of(type, opportunity))
     if recommendation is None or recommendation.addressed_at is None:
-        return opportunity
+        return _for_a_month(facts, opportunity)
     since = recommendation.addressed_at + GRACE_S
-    later = {
-        use_index: claim
-        for use_index, claim in opportunity.claims.items()
-        if facts.uses[use_index].day >= since
-    }
+
+    def later(amounts: Mapping[int, int]) -> Mapping[int, int]:
+        return {index: amount for index, amount in amounts.items() if facts.uses[index].day >= since}
+
     seats = [seat for seat in opportunity.seats if seat.first_day >= since]
-    return replace(opportunity, claims=later, seats=seats)
+    counted = replace(
+        opportunity, claims=later(opportunity.claims), compared=later(opportunity.compared), seats=seats
+    )
+    return _for_a_month(facts, counted, since)
+
+
+def _for_a_month(facts: SavingFacts, opportunity: Opportunity, since: float = 0) -> Opportunity:
+    """
+    If only recent calls were compared, apply the share that they could have saved to the other calls of their work from
+    `since` on.
+    """
+    saved, compared = opportunity.gross, sum(opportunity.compared.values())
+    if opportunity.work is None or saved <= 0 or compared <= 0:
+        return opportunity
+    rest = {
+        index: cost
+        for index in facts.uses_of[opportunity.work]
+        if (use := facts.uses[index]).day >= since
+        and (cost := use.cost - opportunity.compared.get(index, 0)) > 0
+    }
+    if not rest:
+        return opportunity
+    claims = dict.fromkeys(opportunity.compared, 0) | dict(opportunity.claims)
+    for index, cost in rest.items():
+        claims[index] = claims.get(index, 0) + cost * saved // compared
+    whole = compared + sum(rest.values())
+    return replace(
+        opportunity,
+        claims=claims,
+        seen=(
+            f"{opportunity.seen} That is {format_dollars(saved)} of {format_dollars(compared)}. The saving assumes the "
+            f"same share of all {format_dollars(whole)} that this work cost in the last {DAYS} days."
+        ),
+        formula=f"({opportunity.formula}) x {exact(whole)} / {exact(compared)}",
+    )
 
 
 def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], price_book: str) -> Saving:

@@ -7,9 +7,10 @@ Amounts are integers in units of `spool.ledger.money`, so every sum is exact.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -110,6 +111,14 @@ class SavingFacts:
     seats: Sequence[UnusedSeat] = ()
     seats_cost: int = 0  # cost of all seats in the last calendar month, in units of money
 
+    @cached_property
+    def uses_of(self) -> Mapping[Work, Sequence[int]]:
+        """The indexes of the uses of each work."""
+        found: dict[Work, list[int]] = defaultdict(list)
+        for index, use in enumerate(self.uses):
+            found[use.work].append(index)
+        return found
+
     def saving(self, use: Use, instead: TokenSum) -> int | None:
         """
         Return the saving that results if these tokens are priced as `instead`. It is negative if they would
@@ -132,6 +141,7 @@ class Opportunity:
     `subject` identifies the opportunity within its type. `claims` maps the index of a use to its saving.
     Opportunities about seats have `seats` instead of claims. `formula` shows how the sum of the claims was
     calculated. `work` is the work that the texts and numbers describe, or None if they describe several works.
+    If only recent calls were compared, `compared` maps the index of a use to the cost of its calls among them.
     """
 
     subject: Sequence[str]
@@ -145,6 +155,7 @@ class Opportunity:
     measured_by: Mapping[str, str]
     work: Work | None = None
     seats: Sequence[UnusedSeat] = ()
+    compared: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def fees(self) -> int:
@@ -178,6 +189,13 @@ class RecommendationType(Protocol):
     def ASSUMPTIONS(self) -> Sequence[str]: ...
 
     def find(self, facts: SavingFacts) -> Iterable[Opportunity]: ...
+
+
+def cost_by_use(calls: Iterable[RecentCall]) -> Mapping[int, int]:
+    costs: dict[int, int] = defaultdict(int)
+    for recent_call in calls:
+        costs[recent_call.use_index] += recent_call.cost
+    return costs
 
 
 def share_of(amount: int, cost: int, estimate: int) -> int:

@@ -9,11 +9,19 @@ that part would have been read from the cache. The cost of writing to the cache 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from gateway.money.recommendations.facts import DAY_S, Opportunity, RecentCall, SavingFacts, Work, share_of
+from gateway.money.recommendations.facts import (
+    DAY_S,
+    Opportunity,
+    RecentCall,
+    SavingFacts,
+    Work,
+    cost_by_use,
+    share_of,
+)
 from gateway.money.recommendations.repricing import exact
 from spool.record import NS, Inference
 from spool.registry.insights import MEDIUM
@@ -42,20 +50,24 @@ LEAST_SHARE = 10  # minimum saving, in percent of the calls' cost
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
     since = int(facts.now) * NS - RECENT_NS
     works: dict[Work, list[RecentCall]] = defaultdict(list)
+    compared: dict[Work, list[RecentCall]] = defaultdict(list)
     reading = set()
     for recent_call in facts.recent:
         if (recent_call.call.start_time or 0) >= since:
             work = facts.uses[recent_call.use_index].work
+            compared[work].append(recent_call)
             if recent_call.call.cache_read_tokens:
                 reading.add(work)
             elif recent_call.call.session and recent_call.call.status == "ok":
                 works[work].append(recent_call)
     for work, calls in works.items():
         if work not in reading:
-            yield from _of_work(facts, work, calls)
+            yield from _of_work(facts, work, calls, cost_by_use(compared[work]))
 
 
-def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
+def _of_work(
+    facts: SavingFacts, work: Work, calls: Sequence[RecentCall], compared: Mapping[int, int]
+) -> Iterator[Opportunity]:
     sessions: dict[str | None, list[RecentCall]] = defaultdict(list)
     for recent_call in calls:
         sessions[recent_call.call.session].append(recent_call)
@@ -92,6 +104,7 @@ def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Ite
         current=work.processing(),
         recommended=work.processing(),
         measured_by=work.measured_by,
+        compared=compared,
     )
 
 

@@ -8,9 +8,9 @@ number of matches by chance is estimated from calls with exactly one more input 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gateway.money.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work
+from gateway.money.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work, cost_by_use
 from gateway.money.recommendations.repricing import exact
 from spool.record import NS
 from spool.registry.insights import MEDIUM
@@ -33,16 +33,18 @@ BY_CHANCE = 4  # at most 1/BY_CHANCE of the repeats may be by chance
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
     works: dict[Work, list[RecentCall]] = defaultdict(list)
+    compared: dict[Work, list[RecentCall]] = defaultdict(list)
     for recent_call in facts.recent:
-        call = recent_call.call
+        call, work = recent_call.call, facts.uses[recent_call.use_index].work
+        compared[work].append(recent_call)
         # Calls of a session are not repeats, because each input contains the earlier turns.
         if call.status == "ok" and call.session is None and call.input_tokens and call.output_tokens:
-            works[facts.uses[recent_call.use_index].work].append(recent_call)
+            works[work].append(recent_call)
     for work, calls in works.items():
-        yield from _of_work(work, calls)
+        yield from _of_work(work, calls, cost_by_use(compared[work]))
 
 
-def _of_work(work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
+def _of_work(work: Work, calls: Sequence[RecentCall], compared: Mapping[int, int]) -> Iterator[Opportunity]:
     seen: dict[tuple[int, int], int] = {}
     repeats: list[RecentCall] = []
     chance = 0
@@ -81,4 +83,5 @@ def _of_work(work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
         current=work.processing(),
         recommended=work.processing(),
         measured_by=work.measured_by,
+        compared=compared,
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.money.insights.findings import named
-from gateway.money.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work
+from gateway.money.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work, cost_by_use
 from gateway.money.recommendations.repricing import exact
 from spool.record import NS, Inference
 from spool.registry.insights import MEDIUM
@@ -44,7 +44,9 @@ class _Same(NamedTuple):
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
     failed: dict[_Same, list[RecentCall]] = defaultdict(list)
     works: dict[Work, list[RecentCall]] = defaultdict(list)
+    compared: dict[Work, list[RecentCall]] = defaultdict(list)
     for recent_call in facts.recent:  # the calls are in order of time
+        compared[facts.uses[recent_call.use_index].work].append(recent_call)
         same = _same(recent_call.call)
         for before in failed.pop(same, ()):
             if (recent_call.call.start_time or 0) - (before.call.start_time or 0) <= WITHIN_NS:
@@ -54,9 +56,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
     for work, calls in works.items():
         if len(calls) < LEAST_CALLS:
             continue
-        claims: dict[int, int] = defaultdict(int)
-        for recent_call in calls:
-            claims[recent_call.use_index] += recent_call.cost
+        claims = cost_by_use(calls)
         cost = sum(claims.values())
         [(error, _)] = Counter(
             named(recent_call.call.error_type, "errors without a name") for recent_call in calls
@@ -78,6 +78,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             current=work.processing(),
             recommended=work.processing(),
             measured_by=work.measured_by,
+            compared=cost_by_use(compared[work]),
         )
 
 

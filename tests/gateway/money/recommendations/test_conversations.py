@@ -98,6 +98,22 @@ async def test_failed_calls_that_were_paid_and_sent_again() -> None:
     assert "5 of the newest calls of answers to gpt-4.1 failed (mostly timeout)" in saving.description
 
 
+async def test_recent_calls_stand_for_the_month() -> None:
+    """
+    Of $27.99998, $13.99998 were failed calls. Two weeks ago the same work cost $14, so another $6.99999 could have been
+    saved, and the texts say how.
+    """
+    earlier = [call(14) for _ in range(5)]
+    other = [call(14, tags={"service": "another"})]
+    [saving] = await found(retries, [*failing(), *earlier, *other])
+    [alone] = await found(retries, failing())
+    rate = Decimal(alone.monthly_savings) / Decimal("27.99996")
+    assert Decimal(alone.monthly_savings) + 14 * rate == Decimal(saving.monthly_savings)
+    assert "($13.99998 for 5 failed calls) x $41.99996 / $27.99996" == saving.formula
+    assert "of all $42.00 that this work cost in the last 30 days" in saving.description
+    assert "41.99996" == saving.spent
+
+
 @pytest.mark.parametrize(
     "calls",
     [
