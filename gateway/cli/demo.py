@@ -111,9 +111,11 @@ def demo(
     # imported late, so that the help and wrong use do not load the server
     from gateway.service.demo.filling import fill
     from gateway.service.demo.month import Period
+    from gateway.service.demo.samples import SetClock
 
-    clock = SystemClock()
-    end = int(clock.now()) if until is None else int(until.replace(tzinfo=UTC).timestamp())
+    # a month that ended earlier is stored and checked as of its end, because detectors look at recent days
+    clock = SystemClock() if until is None else SetClock(until.replace(tzinfo=UTC).timestamp())
+    end = int(clock.now())
     period = Period(end=end, days=days, records=records)
     try:
         with click.progressbar(length=records, label="Generating calls") as bar:

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import combinations
 from pathlib import Path
@@ -58,7 +58,7 @@ from gateway.service.demo.plants import (
     missed,
     not_shown,
 )
-from gateway.service.demo.samples import SENDER
+from gateway.service.demo.samples import EVENTS, SENDER
 from gateway.service.demo.workloads import PEOPLE, TUTOR, WORKLOADS
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
@@ -501,6 +501,17 @@ def test_what_is_planted_and_not_found_is_told(tmp_path: Path, monkeypatch: pyte
     assert "these planted findings were not detected: idle-key" in run(*words, code=1)
 
 
+def test_a_month_that_ended_earlier_is_checked_as_of_its_end(tmp_path: Path) -> None:
+    """Detectors of recent days find what was planted, or the exit code is 1. Insights begin at the end of the month."""
+    until = f"{datetime.now(UTC) - timedelta(days=9):%Y-%m-%dT%H:%M:%S}"
+    words = "retry-storm,stopped-sender,losing-laptop,dead-letters,unrecognised"
+    data = str(tmp_path / "month")
+    run("demo", "--data", data, "--until", until, "--days", "3", "--plant", words, "--records", "900")
+    insights = json.loads(run("insights", "list", "--data", data, "--json"))["insights"]
+    created = {datetime.fromtimestamp(float(each["created"]), UTC) for each in insights}
+    assert {f"{at:%Y-%m-%dT%H:%M:%S}" for at in created} == {until}
+
+
 def test_a_month_is_as_large_as_its_plants_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a size, the month has 30,000 records, or as many as its plants need."""
     sizes: list[int] = []
@@ -619,6 +630,9 @@ async def test_examples_fill_each_page(tmp_path: Path) -> None:
                 registry.connections.all(),
             )
             assert [1] * 6 == [len(of_kind) for of_kind in rows]
+            [mapping] = registry.table(EventMappingTable).all()
+            [type] = await spool.log.event_types()
+            assert (mapping.event_type, EVENTS) == (type.type, type.count)
             until = datetime.fromtimestamp(end // HOUR_S * HOUR_S + HOUR_S, UTC)
             since = until.replace(day=1, hour=0)
             query = CostQuery(since=since, until=until, granularity="monthly", group_by=["team"])

@@ -16,7 +16,7 @@ from gateway.operations.money.reports.declared import ScheduledReportDraft, Sche
 from gateway.operations.records.event_mappings import EventMappingTable, NewEventMapping
 from gateway.service.demo.month import DAY_S
 from gateway.service.demo.note import CHANNEL
-from gateway.service.demo.samples import ACTOR, MOST
+from gateway.service.demo.samples import ACTOR, EVENT_TYPE, MOST
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, end_of_hour
 from spool.registry.connections import ConnectionDraft
@@ -34,7 +34,7 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     draft = ChannelDraft(name=CHANNEL, type="webhook", url="https://chat.example.com/planted")
     await registry.kept_channels.create(draft, None, lambda *_: "", most=MOST, actor=ACTOR)
     await _budgets(registry, ledger, end)
-    view = ViewDraft(name="All costs", filter={}, principal_dimension="team")
+    view = ViewDraft(name="All teams", filter={}, principal_dimension="team")
     shown = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
     report = ScheduledReportDraft(name="Weekly costs", view_id=shown.id, channels=(CHANNEL,))
     await registry.table(ScheduledReportTable).create(report, owner="", most=MOST, actor=ACTOR)
@@ -46,7 +46,7 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     since = datetime.fromtimestamp(end, UTC).replace(day=1).date().isoformat()
     contract = ContractDraft(name="Acme capacity", provider="acme", since=since, terms=(capacity,))
     await registry.table(ContractTable).create(contract, most=MOST, actor=ACTOR)
-    mapping = NewEventMapping(event_type="order.shipped", stream="orders", value="1")
+    mapping = NewEventMapping(event_type=EVENT_TYPE, stream="orders", value="1")
     await registry.table(EventMappingTable).create(mapping, most=MOST, actor=ACTOR)
     day = datetime.fromtimestamp(end - 9 * DAY_S, UTC).date().isoformat()
     note = NewAnnotation(day=day, text="The new search page was released")

@@ -35,11 +35,11 @@ from gateway.service.demo.workloads import CLAUDE_CODE, PEOPLE, WORKLOADS
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import PARKED, RouteSpec
 from spool.devices.device import Device
-from spool.identity import Identity
+from spool.identity import Identity, cloud_event_id
 from spool.ledger.ledger import Ledger
 from spool.log.books import topic_of
 from spool.log.values import Submission
-from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation, moment
+from spool.record import AI_TELEMETRY, NS, UNIT_COST, USAGE_EVENTS, UnitCostOperation, UsageEvent, moment
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
@@ -54,6 +54,8 @@ SHAPE = ("acme.completion.model", "acme.completion.tokens", "acme.prompt.tokens"
 SHAPES = 40
 DEAD = 5
 SUMS = 3
+EVENT_TYPE = "order.shipped"
+EVENTS, EVENT_INTERVAL_S = 60, 3 * 3600
 ROUTES = {
     "parked-route": f"planted-service/{AI_TELEMETRY}",
     "dead-letters": f"planted-archive/{AI_TELEMETRY}",
@@ -107,6 +109,8 @@ async def add_samples(
     routes = [word for word in ROUTES if word in words]
     if "unknown-arrival" in words:
         await storage.log.append(_sums(now))
+    if EXAMPLES in words:
+        await storage.log.append(_orders(now))
     if routes:
         await _routes(storage.deliveries, routes, now)
     await _sender_hours(registry, now, words)
@@ -228,6 +232,28 @@ def _sums(now: float) -> Submission:
         received=SUMS,
         records=operations,
         identities=[Identity(operation.id) for operation in operations],
+    )
+
+
+def _orders(now: float) -> Submission:
+    """Return the usage events of a shop, of the type that the mapping of the examples sends to a stream."""
+    events = [
+        UsageEvent(
+            id=cloud_event_id("shop", f"order-{number}"),
+            source="shop",
+            event_id=f"order-{number}",
+            event_type=EVENT_TYPE,
+            subject=f"customer-{number % SUMS + 1}",
+            start_time=int(now - number * EVENT_INTERVAL_S) * NS,
+            data={"items": number % 5 + 1, "country": "DE" if number % 3 else "FR"},
+        )
+        for number in range(EVENTS)
+    ]
+    return Submission(
+        topic=USAGE_EVENTS,
+        received=EVENTS,
+        records=events,
+        identities=[Identity(event.id) for event in events],
     )
 
 
