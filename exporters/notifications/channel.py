@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
 import orjson
@@ -18,7 +19,7 @@ from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.printable import replace_unprintable
-from spool.registry.notices import REPORT, Notice
+from spool.registry.notices import COST_IMPACT, REPORT, Notice
 
 if TYPE_CHECKING:
     from exporters.probe import Probe
@@ -240,8 +241,14 @@ def plain_text(notice: Notice) -> str:
     """Return the text, the fields on one line each, and the link of a notification, without its title."""
     # the text of a report already contains its fields
     shown_fields = {} if notice.kind == REPORT else notice.fields
-    fields = "\n".join(f"{name}: {value}" for name, value in shown_fields.items())
+    fields = "\n".join(_field_line(name, value) for name, value in shown_fields.items() if value)
     return "\n\n".join(part for part in (notice.text, fields, notice.link) if part)
+
+
+def _field_line(name: str, value: str) -> str:
+    if name == COST_IMPACT:
+        value = f"${Decimal(value):,}" if Decimal(value) else "not stated"
+    return f"{name.replace('_', ' ')}: {value}"
 
 
 def escape_for_header(text: str) -> str:

@@ -14,8 +14,8 @@ from exporters.notifications.channel import plain_text
 from spool.registry.notices import BAR, REPORT, Notice
 
 MAX_HTML_BYTES = 60 * 1024  # mail programs cut longer mails; a longer mail has only its text
-_BAR_WIDTH_PX = 12  # width of one block of a bar
 _BAR_LINE = re.compile(rf"(.*?)  ({BAR}*) ?(-?[<$].*)")
+_CODE, _CODE_HTML = re.compile("`([^`<]+)`"), r'<code style="font-size:12px">\1</code>'
 _FONT = "font:14px/1.45 system-ui,sans-serif"
 _FAINT = "opacity:0.7"  # no grey has enough contrast on both a white and a dark page
 
@@ -50,24 +50,27 @@ def _heading_html(notice: Notice) -> Iterator[str]:
 def _block_html(lines: Sequence[str], notice: Notice) -> str:
     if lines == [notice.link] and notice.link.startswith(("https://", "http://")):
         link = escape(notice.link)
-        return f'<p><a href="{link}">{link}</a></p>'
+        # the link of an insight may lead elsewhere, so its address is shown
+        return f'<p><a href="{link}">{"Open in Tollhouse" if notice.kind == REPORT else link}</a></p>'
     bars = [_BAR_LINE.fullmatch(line) for line in lines] if notice.kind == REPORT else []
     if bars and all(bars):
-        rows = "".join(_bar_html(*match.groups()) for match in bars if match)
-        return f'<table role="presentation" style="{_FONT};border-collapse:collapse;margin:12px 0">{rows}</table>'
+        longest = max(len(match[2]) for match in bars if match)
+        rows = "".join(_bar_html(*match.groups(), longest=longest) for match in bars if match)
+        style = f"{_FONT};border-collapse:collapse;margin:12px 0;width:100%"
+        return f'<table role="presentation" style="{style}">{rows}</table>'
     if len(lines) > 1 and all(line.startswith("- ") for line in lines[1:]):
         items = "".join(f"<li>{escape(line[2:])}</li>" for line in lines[1:])
         heading = f'<h2 style="font-size:16px;font-weight:600;margin:16px 0 4px">{escape(lines[0])}</h2>'
         return f'{heading}<ul style="margin:0;padding-left:16px">{items}</ul>'
-    return f"<p>{'<br>'.join(map(escape, lines))}</p>"
+    return f"<p>{_CODE.sub(_CODE_HTML, '<br>'.join(map(escape, lines)))}</p>"
 
 
-def _bar_html(label: str, blocks: str, amount: str) -> str:
-    width = _BAR_WIDTH_PX * len(blocks)
-    cell = f'<div style="height:12px;width:{width}px;background:#4972ca"></div>'
+def _bar_html(label: str, blocks: str, amount: str, *, longest: int) -> str:
+    width = 100 * len(blocks) // max(longest, 1)
+    cell = f'<div style="height:12px;width:{width}%;background:#4972ca"></div>'
     cells = (
         f'<td style="padding:2px 12px 2px 0;white-space:nowrap;{_FAINT}">{escape(label)}</td>',
-        f"<td>{cell}</td>",
+        f'<td style="width:100%">{cell}</td>',
         f'<td style="padding:2px 0 2px 12px;text-align:right;white-space:nowrap">{escape(amount)}</td>',
     )
     return f"<tr>{''.join(cells)}</tr>"

@@ -28,6 +28,7 @@ TEST = "test"  # kind of a notice that only tests a channel
 INSIGHT_OPENED = "insight.opened"
 VIEW_ANOMALY = "view.anomaly"
 REPORT = "report.view"  # kind of a notice with a scheduled cost report
+COST_IMPACT = "cost_impact"  # field with dollars as decimal text
 BAR = "\N{FULL BLOCK}"  # a bar in the text of a report consists of these
 ALONE = (TEST, REPORT)  # kinds of notices that are sent immediately, each in a message of its own
 
@@ -220,7 +221,7 @@ def insight_notice(insight: Insight, csv: str = "") -> Notice:
         title=insight.title,
         at=insight.status_at,
         text=insight.description,
-        fields={"category": insight.category, "cost_impact": insight.cost_impact},
+        fields={"category": insight.category, COST_IMPACT: insight.cost_impact},
         severity=insight_severity(insight),
         link=insight.link,
         thread=f"insight {insight.id}",

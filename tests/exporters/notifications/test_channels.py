@@ -15,7 +15,7 @@ import pytest
 
 from exporters.errors import Misconfigured
 from exporters.notifications import catalogue, channels
-from exporters.notifications.channel import Message
+from exporters.notifications.channel import Message, plain_text
 from exporters.notifications.channels import alertmanager, email, pagerduty, slack, teams, webhook
 from spool.registry.notices import BAR, CRITICAL, REPORT, Notice
 from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
@@ -243,10 +243,27 @@ def test_the_html_of_a_report_has_its_total_bars_and_lists() -> None:
     )
     html = html_of(report)
     assert '<p style="font-size:28px;font-weight:600;margin:0 0 12px">$42.00 (+320 %)</p>' in html
-    assert 2 == html.count("<tr>") and "width:24px" in html and "width:0px" in html
+    assert 2 == html.count("<tr>") and "width:100%;background" in html and "width:0%;background" in html
     assert "<li>search: $40.00</li>" in html
-    assert '<a href="https://toll/console/#/costs?a&amp;b">' in html
+    assert '<a href="https://toll/console/#/costs?a&amp;b">Open in Tollhouse</a>' in html
     assert not re.search(r"\b(src|url|import|link rel|script)\b", html.replace("https://toll", ""))
+
+
+def test_fields_and_commands_of_a_notice_are_written_for_people() -> None:
+    """Names have no underscores, money has its unit, empty fields are left out, and the link shows where it leads."""
+    told = notice(
+        text="Run `tollhouse check`.",
+        fields={"category": "delivery", "cost_impact": "2249.99", "view": ""},
+        link="https://toll/x",
+    )
+    assert (
+        "Run `tollhouse check`.\n\ncategory: delivery\ncost impact: $2,249.99\n\nhttps://toll/x"
+        == plain_text(told)
+    )
+    assert "cost impact: not stated" == plain_text(notice(text="", fields={"cost_impact": "0.00"}))
+    html = html_of(told)
+    assert '<code style="font-size:12px">tollhouse check</code>' in html
+    assert '<a href="https://toll/x">https://toll/x</a>' in html
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from gateway.operations.money.reports.declared import (
     problem_of_money,
 )
 from gateway.operations.money.reports.readers import IsDefault, NotReadable, rights_of
-from gateway.operations.money.reports.words import CHANGES, TOP, ReportFigures
+from gateway.operations.money.reports.words import TOP, ReportFigures
 from spool.clock import Clock
 from spool.errors import NotKept
 from spool.ledger import money
@@ -52,6 +52,7 @@ from spool.registry.roles import COUNTED_TYPES, Rights
 from spool.registry.views import View
 from spool.turns.threads import sort_in_steps
 
+LARGEST = 3  # drivers of the change and insights that are named
 LOOK_S = 15.0
 _log = logging.getLogger(__name__)
 AddressedNotices = Sequence[tuple[Notice, str]]  # notices, each with its channel
@@ -196,9 +197,9 @@ async def figures_of(
     before = earlier(query, against=PREVIOUS, now=due, hours_since=await reader.whole.hours_since())
     past = await past_of(before, reader.whole, due)
     comparison = (
-        await compare(ledger, query, before, top=CHANGES, prices=prices)
+        await compare(ledger, query, before, top=LARGEST, prices=prices)
         if past.is_whole
-        else await not_compared(ledger, query, top=CHANGES)
+        else await not_compared(ledger, query, top=LARGEST)
     )
     rows = await ledger.costs(replace(query, measures=("calls",)))
     groups, unconverted = await asyncio.to_thread(_groups, rows)
@@ -220,7 +221,7 @@ async def figures_of(
         bars=await _bars(ledger, query, report),
         top=[group for group in groups[:TOP] if group[1]],
         budgets=list(_budgets(services, registry, visible, view)),
-        insights=[_insight(insight) for insight in insights[:CHANGES]],
+        insights=[_insight(insight) for insight in insights[:LARGEST]],
         insight_count=len(insights),
         unconverted=unconverted,
         billed=view.cost_type if query.arranged else "",

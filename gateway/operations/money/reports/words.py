@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 from gateway.money.comparison.comparing import Comparison
-from gateway.money.comparison.sentence import driver_words, named_drivers, sentence
+from gateway.money.comparison.sentence import sentence
 from gateway.money.comparison.wording import dollars
 from gateway.money.costs.past import Past
 from gateway.money.insights.findings import named
@@ -17,7 +17,6 @@ from spool.record import CURRENCY
 from spool.registry.notices import BAR
 
 WIDTH = 20  # characters of the longest bar
-CHANGES = 3
 TOP = 5
 _LITTLE = money.UNIT  # a percentage of less misleads
 
@@ -76,7 +75,7 @@ def fields(figures: ReportFigures) -> dict[str, str]:
 def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
     total = figures.comparison.total
     compared = sentence(figures.comparison, figures.past)
-    yield [f"Compared with the period before: {compared}" if figures.past.is_whole else compared]
+    yield [f"Compared with the period before, {compared}" if compared.startswith("$") else compared]
     if figures.billed:
         day_counts = ", ".join(f"{count} {state}" for state, count in figures.billed_days.items())
         yield [f"Days with bills: {day_counts}. Open days have no billed money."]
@@ -90,9 +89,6 @@ def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
             f"Top {len(figures.top)} by {figures.by}",
             *(_top(group, total.now.cost) for group in figures.top),
         ]
-    drivers = named_drivers(figures.comparison)
-    if drivers and figures.past.is_whole:
-        yield ["Largest changes", *(f"- {driver_words(driver)}" for driver in drivers[:CHANGES])]
     if figures.budgets:
         yield ["Budgets", *(f"- {line}" for line in figures.budgets)]
     if figures.insight_count:
@@ -120,7 +116,7 @@ def _percent(figures: ReportFigures) -> str:
     if total.before.cost < _LITTLE:
         return ""
     change = round(total.parts.change * 100 / total.before.cost)
-    return f" ({'+' if change > 0 else ''}{change} %)"
+    return f" ({change:+} %)" if change else ""
 
 
 def _days(figures: ReportFigures) -> str:
