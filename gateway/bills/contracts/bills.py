@@ -2,7 +2,7 @@
 Amounts of contracts as provider bills state them. Pure.
 
 A final bill of a whole month replaces the computed amounts of the terms for which it has lines. The two are never
-added. Teams keep their shares.
+added. Teams keep their shares. A fee by the term stays as computed, because a bill may state it once for all months.
 """
 
 from __future__ import annotations
@@ -11,12 +11,21 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from itertools import product
 
 from gateway.bills.billed.spreading import in_turn
-from gateway.bills.contracts.declared import COMMITMENT, CREDIT, FEE, LINES, MINIMUM, UNUSED, Contract
+from gateway.bills.contracts.declared import (
+    COMMITMENT,
+    CREDIT,
+    FEE,
+    MINIMUM,
+    TERM,
+    UNUSED,
+    Contract,
+    charge_of_line,
+)
 from gateway.bills.reconciliation.matching import day_of
-from gateway.intake.price_terms import PREPAID
+from gateway.intake.price_terms import PREPAID, PRIORITY
 from spool.currencies import Converter, round_product
 from spool.ledger import money
-from spool.statements import StatementRow
+from spool.statements import ACCRUED, StatementRow
 
 Place = tuple[str, str, str]  # contract, charge and team
 Charged = tuple[str, str]  # contract and charge
@@ -38,13 +47,16 @@ def replace_by_bills(
     replaced: set[Charged] = set()
     for provider, rows in bills.items():
         for kinds, charges in _REPLACED.items():
-            stated = [
-                contract.name
+            own = [
+                (contract.name, term)
                 for contract in contracts
-                if contract.provider == provider and any(term.kind in kinds for term in contract.terms)
+                for term in contract.terms
+                if contract.provider == provider and term.kind in kinds
             ]
-            billed = _sum((row for row in rows if row.kind in LINES[charges[0]] and row.currency), converter)
-            if billed is None or not stated:
+            stated = [*dict.fromkeys(name for name, _ in own)]
+            are_spread = any(term.kind in (PRIORITY, FEE) and term.per == TERM for _, term in own)
+            billed = _sum((row for row in rows if _charge_of(row) == charges[0]), converter)
+            if billed is None or not stated or are_spread:
                 continue
             places = sorted(place for place in parts if place[0] in stated and place[1] in charges)
             places = places or [(stated[0], charges[0], "")]
@@ -52,6 +64,11 @@ def replace_by_bills(
             parts.update(zip(places, in_turn(billed, weights), strict=True))
             replaced.update(product(stated, charges))
     return replaced
+
+
+def _charge_of(row: StatementRow) -> str:
+    is_money = row.currency is not None and row.unit != ACCRUED
+    return charge_of_line(row.kind, is_negative=row.amount < 0) if is_money else ""
 
 
 def _sum(rows: Iterable[StatementRow], converter: Converter) -> int | None:

@@ -32,12 +32,13 @@ HOUR, DAY, MONTH, TERM = "hour", "day", "month", "term"
 # Kinds of terms about sums of calls. They change no price, and their costs are computed for each query.
 ALLOWANCE, MINIMUM, CREDIT, FEE = SUMS = ("allowance", "minimum", "credit", "fee")
 COMMITMENT, UNUSED = "commitment", "unused"
-# The charges for which bills have lines, and the kinds of these lines. A minimum is on the lines of capacity.
-LINES: Mapping[str, Sequence[str]] = {
-    COMMITMENT: ("throughput", "priority"),
-    CREDIT: ("credit",),
-    FEE: ("support",),
+# Charges for which bills have lines -> words in the kinds of these lines. A minimum is on the lines of capacity.
+_WORDS_OF_LINES: Mapping[str, Sequence[str]] = {
+    COMMITMENT: ("throughput", "priority", "scale_tier", "commitment", "minimum", "shortfall", "true_up"),
+    FEE: ("support", "fee"),
 }
+_WORDS_OF_CREDITS = ("credit", "credits", "grant", "grants")  # of lines with a negative amount
+_TOKEN_FEE = "token_fee"  # usage, in spite of its name
 # The fields of each kind of term: those that it needs, and those that it may have.
 _FIELDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     DISCOUNT: (("percent",), ("models", "tier")),
@@ -135,6 +136,18 @@ class Contract(ContractDraft):
     @property
     def version(self) -> str:
         return version_of(self)
+
+
+def charge_of_line(kind: str, *, is_negative: bool = False) -> str:
+    """Return the charge of contracts that a line of a bill states, by the words of its kind, or ""."""
+    if kind == CREDIT or (is_negative and _has_any(kind, _WORDS_OF_CREDITS)):
+        return CREDIT
+    charges = (charge for charge, phrases in _WORDS_OF_LINES.items() if _has_any(kind, phrases))
+    return "" if kind == _TOKEN_FEE else next(charges, "")
+
+
+def _has_any(kind: str, phrases: Sequence[str]) -> bool:
+    return any(f"_{phrase}_" in f"_{kind}_" for phrase in phrases)
 
 
 def price_term(contract: ContractDraft, term: Term) -> PriceTerm:

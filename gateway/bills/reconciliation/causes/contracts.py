@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from gateway.bills.contracts.declared import ALLOWANCE, COMMITMENT, CREDIT, FEE, LINES, MINIMUM
+from gateway.bills.contracts.declared import ALLOWANCE, COMMITMENT, CREDIT, FEE, MINIMUM, charge_of_line
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, Case, Claim, claim_of
 from gateway.bills.reconciliation.limits import COARSEST, SAME
@@ -78,7 +78,7 @@ def left_out(case: Case) -> Iterator[Claim]:
         is_paid = charge in (COMMITMENT, FEE)
         may_have = left - _GIVEN if is_paid else lines & _GIVEN
         is_elsewhere = bool(may_have) or (charge in (FEE, ALLOWANCE) and not are_prices_ours)
-        if terms and not is_elsewhere and lines.isdisjoint(LINES.get(charge, ())):
+        if terms and not is_elsewhere and charge not in set(map(charge_of_line, lines)):
             yield claim_of(
                 _CAUSES.get(charge, charge),
                 dict.fromkeys(map(Cell, case.days), 0),
@@ -140,7 +140,7 @@ def _contracts(terms: Sequence[ContractSum]) -> str:
 
 
 def _lines(case: Case, charge: str) -> list[Entry]:
-    return [entry for entry in case.remainder.of(OTHER) if entry[2] in LINES[charge]]
+    return [entry for entry in case.remainder.of(OTHER) if charge_of_line(entry[2]) == charge]
 
 
 def _compared(

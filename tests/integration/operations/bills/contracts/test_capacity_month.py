@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -75,10 +76,10 @@ async def made(server: OperatorServer, **contract: Any) -> None:
     assert 201 == answer.status, answer.payload
 
 
-async def send_calls(server: OperatorServer) -> list[Inference]:
+async def send_calls(server: OperatorServer, calls: Sequence[Call] = CALLS) -> list[Inference]:
     """Price the month's calls as the intake does, and store them."""
     prices = PriceBook(book().card, (), price_terms(server.registry))
-    records = [record(call) for call in CALLS]
+    records = [record(call) for call in calls]
     for each in records:
         each.team = TEAMS[str(each.api_key)]
         prices.price(each)
@@ -204,6 +205,40 @@ async def test_a_final_bill_replaces_the_computed_costs(server: OperatorServer) 
         for row in of_capacity
     )
     assert paid == (await server.ask("GET", paid_path)).payload["total"]["cost"]
+
+
+async def test_a_priority_fee_counts_once(server: OperatorServer) -> None:
+    """Teams share the fee by the list value of their calls of the tier. The bill's line then replaces the fee."""
+    term = {"kind": "priority", "tier": "priority", "amount": "62", "per": "month"}
+    await made(server, terms=[term])
+    calls = [replace(call, tier="priority", batch=False) if call.model == COVERED else call for call in CALLS]
+    records = await send_calls(server, calls)
+    assert {"0"} == {each.estimated_cost for each in records if each.response_model == COVERED}
+    path = f"/contract-costs?month={MARCH}"
+    before = (await server.ask("GET", path)).payload
+    unused = 2 * (31 - len({call.day for call in calls if call.model == COVERED}))
+    assert ("62", str(unused), {"contract"}) == (
+        before["total"]["cost"],
+        before["total"]["unused"],
+        {row["source"] for row in before["rows"]},
+    )
+    rows = [row for row in statements(calls) if row.tier != "priority" or row.unit != "usd"]
+    like = next(row for row in rows if row.unit == "usd")
+    fee = replaced(
+        like, kind="priority_processing_fee", model=None, amount=Decimal(70), tier=None, batch=None
+    )
+    await put(server, [*rows, fee])
+    after = (await server.ask("GET", path)).payload
+    assert ("70", {"statement"}) == (after["total"]["cost"], {row["source"] for row in after["rows"]})
+    assert sum(Decimal(row["cost"]) for row in after["rows"]) == 70
+    found = await reconciled(server)
+    [claim] = [cause for cause in found["causes"] if cause["cause"] != "rounding"]
+    assert ("commitment", Decimal(70), "0") == (
+        claim["cause"],
+        Decimal(claim["amount"]),
+        found["total"]["unexplained"],
+    )
+    assert "but the contract Azure PTU states $62.00" in claim["evidence"]
 
 
 async def test_two_contracts_do_not_cover_the_same_calls(server: OperatorServer) -> None:
