@@ -20,14 +20,16 @@ from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple
 
-from spool.caches import cache_by_text
+from spool.caches import CachedResults, cache_by_text
 from spool.errors import Invalid
 from spool.installation import derive_secret
+from spool.linked_names import LinkedNames
 
 # Tag with the address of the user whom a record names by an account. No sender can state a tag of this name.
 USER_EMAIL = "user_email"
 USER, SECOND_NAME = "user", f"tag:{USER_EMAIL}"  # the dimensions that name a person
 _OF_PEOPLE = frozenset((USER, SECOND_NAME, "owner", "subject"))  # filters by these find all names of a person
+MAX_REMEMBERED = 32_768  # texts whose hash is in memory, up to 10 MB
 KEEP, HASH, DROP = "keep", "hash", "drop"  # values of the setting `privacy.emails`
 
 # The whole text must be an address, so that "git@host:path" and "package@1.2.3" do not match.
@@ -95,21 +97,36 @@ class Persons:
     """
 
     def __init__(self) -> None:
-        self.names: Mapping[str, tuple[str, ...]] = {}  # by the identity of each name
-        self.first: Mapping[
-            str, str
-        ] = {}  # the name that reports show, by each name that records may contain
+        self.links = LinkedNames(str)
+        self.names_of_erased: Mapping[
+            str, tuple[str, ...]
+        ] = {}  # all pseudonyms of a person by each, and all by ERASED
+        self.version = 0  # grows with each change of a link
         self.erased = Pseudonyms()
         self.meets: Callable[[str, str, int], None] | None = None
         self._watchers: list[Callable[[], None]] = []
 
-    def put(self, names: Mapping[str, tuple[str, ...]], first: Mapping[str, str]) -> None:
+    def __bool__(self) -> bool:
+        """Return whether reports show another name for some name in records."""
+        return bool(self.links or self.names_of_erased)
+
+    def put(self, links: LinkedNames, names_of_erased: Mapping[str, tuple[str, ...]]) -> None:
         """Replace all links."""
-        if names == self.names and first == self.first:
-            return
-        self.names, self.first = names, first
+        was_empty = not self
+        self.links, self.names_of_erased = links, names_of_erased
+        if self or not was_empty:
+            self.note_change()
+
+    def note_change(self) -> None:
+        self.version += 1
         for changed in self._watchers:
             changed()
+
+    def change(self, removed: Collection[Sequence[str]], added: Collection[Sequence[str]]) -> None:
+        """Replace some people by others."""
+        if removed or added:
+            self.links = self.links.with_changes(removed, added)
+            self.note_change()
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call `changed` after each change of a link, to compute values again that depend on links."""
@@ -134,17 +151,11 @@ class People:
         self, people: Iterable[tuple[str, ...]], erased: Collection[tuple[str, ...]] = ()
     ) -> None:
         """
-        Replace all links. Each person is a list of names, with the name that reports show first. `erased` are the
-        pseudonyms of each erased person. Reports show ERASED for all of them, but each stays a person of its own.
+        Replace all links, see LinkedNames. Each person is a list of names, with the name that reports show first.
+        `erased` are the pseudonyms of each erased person. Reports show ERASED for all of them, but each stays a person
+        of its own.
         """
-        names, first = dict[str, tuple[str, ...]](), dict[str, str]()
-        for own in (*people, *erased):
-            names.update(dict.fromkeys(map(self.identity_of_name, own), own))
-            first.update((form, own[0]) for name in own for form in self._own_forms(name))
-        first.update((pseudonym, ERASED) for own in erased for pseudonym in own)
-        if erased:
-            names[ERASED] = (ERASED, *chain.from_iterable(erased))
-        self.persons.put(names, first)
+        self.persons.put(LinkedNames(self.identity_of_name, people), names_of_erased(erased))
 
     @property
     def erasure_key(self) -> bytes:
@@ -180,17 +191,16 @@ class People:
         Any other text is returned unchanged. `at` is the time of the call that states it, in nanoseconds; others, such
         as a seat, are no reason to link hashes.
         """
-        address = _address_of(text)
-        if address is None:
+        hashed = self._hash_of(text)
+        if hashed is None:
             return text
         if self.policy == DROP:
             return None
         if self.policy == KEEP:
-            return address
-        hashed = self._hash(address)
+            return fold_address(text)
         meets = self.persons.meets
         if meets is not None and at is not None and self.pseudonym(hashed, at) == hashed:
-            meets(address, hashed, at)
+            meets(fold_address(text), hashed, at)
         return hashed
 
     def linked_form(self, name: str) -> str:
@@ -204,8 +214,11 @@ class People:
 
     def hash_address(self, text: str) -> str:
         """Return the hash of an address, and any other text unchanged."""
-        address = _address_of(text)
-        return text if address is None else self._hash(address)
+        return self._hash_of(text) or text
+
+    def _hash_of(self, text: str) -> str | None:
+        """Return the hash of an address, and None for any other text."""
+        return _hashes_under(self.secret)[text] if "@" in text else None
 
     def recorded_forms(self, name: str) -> tuple[str, ...]:
         """
@@ -217,28 +230,40 @@ class People:
 
     def linked_names(self, name: str) -> tuple[str, ...]:
         """Return the names of a person as records contain them, empty if the name is not linked."""
-        return self.persons.names.get(self.identity_of_name(name), ())
+        persons, identity = self.persons, self.identity_of_name(name)
+        if names := persons.links.names_of(identity):
+            return tuple(map(self.linked_form, names))
+        return persons.names_of_erased.get(identity, ())
 
     def _own_forms(self, name: str) -> tuple[str, ...]:
         """Return the forms of one name."""
         address = _address_of(name)
         if address is not None:
-            return tuple(dict.fromkeys((name.strip(), address, self._hash(address))))
+            return tuple(dict.fromkeys((name.strip(), address, self.hash_address(name))))
         lower = name.strip().lower()
         return (lower,) if is_hash(lower) else (name,)
 
     def person_identity(self, name: str) -> str:
         """Return a text that is the same for every form of a person, and for all names that are linked."""
-        return self.identity_of_name(next(iter(self.linked_names(name)), name))
+        identity = self.identity_of_name(name)
+        persons = self.persons
+        names = persons.links.names_of(identity) or persons.names_of_erased.get(identity)
+        return self.identity_of_name(names[0]) if names else identity
 
     def identity_of_name(self, name: str) -> str:
         """Return a text that is the same for every form of one name. Case does not matter."""
         return self.hash_address(name).strip().casefold()
 
     def shown_name(self, name: str) -> str:
-        """Return the name that reports show for a name in a record."""
-        first = self.persons.first
-        return first.get(name) or (first.get(self.hash_address(name), name) if "@" in name else name)
+        """Return the name that reports show for a name in a record. Upper and lower case matter in a login."""
+        persons = self.persons
+        if name in persons.names_of_erased:
+            return ERASED
+        names = persons.links.names_of(self.identity_of_name(name))
+        if not names:
+            return name
+        is_linked = self.hash_address(name) in map(self.hash_address, names)
+        return self.linked_form(names[0]) if is_linked else name
 
     def expand_filter(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
         """Return a filter by dimension that includes every form of each person and of each branch in it."""
@@ -286,8 +311,11 @@ class People:
             return False
         return not self.linked_names(name)
 
-    def _hash(self, address: str) -> str:
-        return _hash_address(address, self.secret)
+
+def names_of_erased(erased: Collection[tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+    """Return all pseudonyms of an erased person by each of them, and the pseudonyms of all by ERASED."""
+    names = {pseudonym: own for own in erased for pseudonym in own}
+    return {**names, ERASED: (ERASED, *names)} if names else {}
 
 
 def hash_under(key: bytes, address: str) -> str:
@@ -299,7 +327,17 @@ def _all(forms_of: Callable[[str], Iterable[str]], names: Iterable[str]) -> tupl
     return tuple(dict.fromkeys(form for name in names for form in forms_of(name)))
 
 
-@lru_cache(maxsize=8192)  # a person makes many calls
+@lru_cache(maxsize=8)
+def _hashes_under(secret: bytes) -> CachedResults[str | None]:
+    """Return the hash of each address by the text that states it. A person makes many calls."""
+
+    def hash_of(text: str) -> str | None:
+        address = _parse_address(text)  # not the cached one, because this result is cached
+        return None if address is None else _hash_address(address, secret)
+
+    return CachedResults(hash_of, MAX_REMEMBERED)
+
+
 def _hash_address(address: str, secret: bytes) -> str:
     return f"email:{blake2b(address.encode(), key=secret, digest_size=8).hexdigest()}"
 
@@ -319,7 +357,9 @@ def _address_of(text: str) -> str | None:
     return _read_address(text) if "@" in text else None
 
 
-@cache_by_text(8192)
-def _read_address(text: str) -> str | None:
+def _parse_address(text: str) -> str | None:
     stripped = text.strip()
     return stripped.lower() if _ADDRESS.fullmatch(stripped) else None
+
+
+_read_address = cache_by_text(8192)(_parse_address)

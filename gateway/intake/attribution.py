@@ -223,8 +223,8 @@ def _test(pattern: str, people: People, linked: Collection[str] = ()) -> Callabl
         )
     if not (linked or may_be_second(pattern)):
         return pattern.__eq__
-    wanted = people.person_identity(pattern)
-    return lambda value: people.person_identity(value) == wanted
+    wanted = {people.identity_of_name(name) for name in (pattern, *linked)}
+    return lambda value: people.identity_of_name(value) in wanted
 
 
 def _passes(test: Callable[[str], bool], value: str | None) -> bool:

@@ -180,7 +180,7 @@ class Ledger:
         self._tag_lists = TagLists()
         self.digests = Digests(b"")  # replaced when the storage is opened
         self.people: People | None = None  # known names of people in filters
-        self._person: tuple[Mapping[str, str], Derived] | None = None  # links, and their dimension
+        self._person: tuple[int, Derived] | None = None  # version of links, and their dimension
         self.shows_layers = False  # whether restricted people see LAYERS of billed costs
         self._derived: DerivedDimensions = {}
         self._chunk = chunk
@@ -740,10 +740,11 @@ class Ledger:
     @property
     def person(self) -> Derived | None:
         """The dimension that shows linked names as one person, None without links."""
-        if self.people is None or not (first := self.people.persons.first):
+        if self.people is None or not self.people.persons:
             return None
-        if self._person is None or self._person[0] is not first:
-            self._person = first, _person_dimension(self.people)
+        version = self.people.persons.version
+        if self._person is None or self._person[0] != version:
+            self._person = version, _person_dimension(self.people)
         return self._person[1]
 
     def _group_by_person(self, query: CostQuery) -> CostQuery:

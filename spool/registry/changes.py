@@ -47,6 +47,7 @@ class Changes:
         self.version = 0  # grows with every change
         self._changed = asyncio.Event()
         self._must_load = False  # True if memory lacks the newest commit of `together`
+        self.news: RegistryNews | None = None  # while tables load these changes, and not everything
 
     def derive_secret(self, use: str) -> bytes:
         """Return the installation's secret for this purpose only."""
@@ -143,9 +144,13 @@ class Changes:
                 await self._load_all()
             if changes.changed is None or changes.changed:
                 self.version += 1
-            for about, load in self._loaders:
-                if changes.has_changed(about):
-                    await load()
+            self.news = changes
+            try:
+                for about, load in self._loaders:
+                    if changes.has_changed(about):
+                        await load()
+            finally:
+                self.news = None
             self._changed.set()
             self._seq = changes.seq
             self._looked_at = began

@@ -7,7 +7,7 @@ default, because older documents do not have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
@@ -46,6 +46,10 @@ class DocumentRows(Protocol):
 
     def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
         """Return the JSON objects of one kind by id, ordered by id."""
+        ...
+
+    def each_document(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield the id and the JSON object of each document of one kind, ordered by id, with few in memory."""
         ...
 
     def document(self, kind: str, id: str) -> Mapping[str, Any] | None: ...

@@ -22,7 +22,7 @@ from spool.registry.operators import Actor, Operator
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables import enforcers
 from spool.registry.tables.operators import delete_operators
-from spool.registry.tables.persons import ERASURE, KIND, KnownPeople, read_people, stored_erasures
+from spool.registry.tables.persons import ERASURE, KIND, NAME, KnownPeople, read_people, stored_erasures
 
 # Names of fields, and of dimensions in filters, that name people.
 PEOPLE = frozenset(
@@ -117,7 +117,7 @@ class _Erasing:
             raise NotAllowed("somebody else must erase you, because the audit list names who did it")
         self._delete_people()
         self._delete_accounts(now)
-        self._rows.rewrite_texts(self._rewrite_row)
+        self._rows.rewrite_texts(self._rewrite_row, (ERASURE, KIND, NAME))
 
     def replace_name(self, text: str) -> str:
         """Return the pseudonym of a name, and any other text unchanged."""
@@ -127,15 +127,15 @@ class _Erasing:
         return pseudonym_of_name(self._people, self._by_digest, text)
 
     def _delete_people(self) -> None:
-        known = KnownPeople(read_people(self._rows), self._people)
         gone = [
             person
-            for person in known.people.values()
+            for person in read_people(self._rows)
             if any(self.replace_name(name) != name for name in person.names)
         ]
         self._labels += [person.label for person in gone if person.label]
-        known.drop(gone)
-        known.store(self._rows)
+        known = KnownPeople(self._rows, self._people)
+        known.drop(known.people_named(person.names[0] for person in gone))
+        known.store()
         self.done.people = len(gone)
 
     def _delete_accounts(self, now: float) -> None:
@@ -151,8 +151,6 @@ class _Erasing:
 
     def _rewrite_row(self, table: str, id: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values of a row without names. `table` is the kind of a document, or the name of a table."""
-        if table in (ERASURE, KIND):
-            return values
         if table == enforcers.KIND:
             after = enforcers.rename_people(values, self.replace_name)
             self.done.rows += after != values

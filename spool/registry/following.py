@@ -16,8 +16,16 @@ CONNECTIONS = "connection"
 OPERATORS = "operator"
 INSIGHTS = "insight"  # this kind also covers comments on insights
 DOCUMENTS = "documents"  # the id of such a subject is the kind of the documents
+PERSON = (
+    "person"  # the kind of documents whose subjects have the id of the document, because there may be many
+)
 DEVICES = "device"
 CLUSTERS = "cluster"
+
+
+def document_subject(kind: str, id: str) -> Subject:
+    """Return the subject of a change of a document."""
+    return (kind, id) if kind == PERSON else (DOCUMENTS, kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from spool.listing import ListPage, ListQuery
@@ -46,8 +46,11 @@ class RegistryRows(DocumentRows, Protocol):
 
     def delete(self, kind: type[Any], id: str | bytes | int) -> None: ...
 
-    def rewrite_texts(self, rewritten: Rewriting) -> None:
-        """Replace values of rows that have texts of people or names, in all tables. JSON values are decoded."""
+    def rewrite_texts(self, rewritten: Rewriting, skipped: Collection[str]) -> None:
+        """
+        Replace values of rows that have texts of people or names, in all tables and all kinds of documents but
+        `skipped`. JSON values are decoded.
+        """
         ...
 
     def check_actor(self, actor: Actor) -> None:

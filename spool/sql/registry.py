@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -11,7 +11,7 @@ from spool.errors import RowDamaged
 from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection, S3Bucket
-from spool.registry.following import CONNECTIONS, DOCUMENTS, INSIGHTS, KEYS, OPERATORS
+from spool.registry.following import CONNECTIONS, INSIGHTS, KEYS, OPERATORS, document_subject
 from spool.registry.insights import OPEN, Comment, Insight
 from spool.registry.keys import DISABLED, Key, Secret, fold_name
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
@@ -89,7 +89,7 @@ _TEXTS: Mapping[str, _Texts] = {
     "viewings": _Texts("id", ("viewer", "person", "reason")),
 }
 _JSON = frozenset(("labels", "before", "after", "concerns"))
-_ALL_DOCUMENTS = "SELECT kind, id, body FROM {schema}.documents ORDER BY kind, id"
+_DOCUMENT_KINDS = "SELECT DISTINCT kind FROM {schema}.documents ORDER BY kind"
 _TOUCH_SESSION = update_sql("sessions", ["seen_at"], "digest")
 _END_SESSIONS = "DELETE FROM {schema}.sessions WHERE created_at <= :created_at OR seen_at <= :seen_at"
 _TAKE_LINK = f"{_LINK.delete} RETURNING {', '.join(_LINK.columns.names)}"
@@ -100,6 +100,8 @@ _OPEN_INSIGHTS = f"{_INSIGHT.select} WHERE status IN {OPEN}"
 _COMMENTS = f"{_COMMENT.select} WHERE insight = :insight ORDER BY id"
 _ADD_COMMENT = f"{insert_sql('comments', _COMMENT.columns.names)} RETURNING id"
 _DOCUMENTS = "SELECT id, body FROM {schema}.documents WHERE kind = :kind"
+_PAGE = 1000
+_DOCUMENT_PAGE = f"{_DOCUMENTS} AND id > :after ORDER BY id LIMIT {_PAGE}"
 _PUT_DOCUMENT = upsert_sql("documents", ("kind", "id", "body"), "kind", "id")
 # Rows of this table are never deleted, so the numbers have no gaps.
 _ADD_AUDIT = """
@@ -244,13 +246,13 @@ class SqlRegistryRows:
     def delete_comments(self, insight: str) -> None:
         self._run("DELETE FROM {schema}.comments WHERE insight = :insight", insight=insight)
 
-    def rewrite_texts(self, rewritten: Rewriting) -> None:
+    def rewrite_texts(self, rewritten: Rewriting, skipped: Collection[str]) -> None:
         for name, table in _TEXTS.items():
             self._rewrite_table(name, table, rewritten)
-        for kind, id, body in self._all(_ALL_DOCUMENTS):
-            before = _decode_document(kind, body)
-            if (after := rewritten(kind, id, before)) != before:
-                self.put_document(kind, id, after)
+        for kind in {kind for (kind,) in self._all(_DOCUMENT_KINDS)} - {*skipped}:
+            for id, before in self.documents(kind).items():
+                if (after := rewritten(kind, id, before)) != before:
+                    self.put_document(kind, id, after)
 
     def _rewrite_table(self, name: str, table: _Texts, rewritten: Rewriting) -> None:
         for id, *values in self._all(f"{select_sql(name, (table.id, *table.columns))} ORDER BY {table.id}"):
@@ -272,17 +274,25 @@ class SqlRegistryRows:
             id: _decode_document(kind, body) for id, body in self._all(f"{_DOCUMENTS} ORDER BY id", kind=kind)
         }
 
+    def each_document(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        after, size = "", _PAGE
+        while size == _PAGE:
+            page = self._all(_DOCUMENT_PAGE, kind=kind, after=after)
+            for after, body in page:
+                yield after, _decode_document(kind, body)
+            size = len(page)
+
     def document(self, kind: str, id: str) -> Mapping[str, Any] | None:
         row = self._first_row(f"{_DOCUMENTS} AND id = :id", kind=kind, id=id)
         return _decode_document(kind, row[1]) if row else None
 
     def put_document(self, kind: str, id: str, body: Mapping[str, Any]) -> None:
         self._run(_PUT_DOCUMENT, kind=kind, id=id, body=json.dumps(body))
-        self._announce(DOCUMENTS, kind)
+        self._announce(*document_subject(kind, id))
 
     def delete_document(self, kind: str, id: str) -> None:
         self._run("DELETE FROM {schema}.documents WHERE kind = :kind AND id = :id", kind=kind, id=id)
-        self._announce(DOCUMENTS, kind)
+        self._announce(*document_subject(kind, id))
 
     def add_audit(
         self,

@@ -45,8 +45,8 @@ class DeviceVerdicts:
             table = await self._board.table(ACTING)
         except Refusal:
             return None
-        links = self._people.persons.first
-        if not (self._indexed and self._indexed[0] is table and self._indexed[1] is links):
+        links = self._people.persons.version
+        if not (self._indexed and self._indexed[0] is table and self._indexed[1] == links):
             self._rows = await asyncio.to_thread(self._index, table)
             self._indexed = table, links
         rows = self._rows_of(self._known(device))

@@ -7,21 +7,25 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
+from typing import Any, NamedTuple
 
 from spool.erasure import Erasure, erasure_from_json, pseudonyms_by_digest
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.ledger.sums import OTHER
-from spool.people import ERASED, People, is_hash, is_pseudonym
+from spool.linked_names import LinkedNames
+from spool.people import ERASED, People, is_hash, is_pseudonym, names_of_erased
 from spool.registry.changes import Changes
-from spool.registry.following import DOCUMENTS, Subject
+from spool.registry.following import DOCUMENTS, PERSON, Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_text
 
-KIND, ERASURE, BELOW = "person", "erasure", "erases_below"  # kinds of documents
+# Kinds of documents. The id of a person is the first name. Each further name has a document with this id.
+KIND, NAME, ERASURE, BELOW = PERSON, "name", "erasure", "erases_below"
+SIZE = "names"  # kind and id of the document with the number of names
 LIMIT = "privacy.max_names"
 MAX_NAME = 200
 MAX_LINKED = 100  # maximum number of names of one person, because a filter by a person lists them all
@@ -42,30 +46,45 @@ class PersonTable:
     as records contain them, never labels.
     """
 
-    about: tuple[Subject, ...] = ((DOCUMENTS, KIND), (DOCUMENTS, ERASURE), (DOCUMENTS, BELOW))
+    about: tuple[Subject, ...] = ((KIND, ""), (DOCUMENTS, ERASURE), (DOCUMENTS, BELOW))
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._people = changes.people
-        self._linked: Sequence[tuple[str, ...]] = ()  # the names of each person with several
         self.erasures: Sequence[Erasure] = ()  # oldest first
         self.below: frozenset[str] = frozenset()  # agents and gateways that ask this Tollhouse for erasures
 
     async def load(self) -> None:
-        people, self.erasures, self.below = await self._changes.read(
-            lambda rows: (read_people(rows), stored_erasures(rows), frozenset(rows.documents(BELOW)))
+        news = self._changes.news
+        ids = None if news is None else news.changed_ids(KIND)
+        self.erasures, self.below, links, change = await self._changes.read(
+            lambda rows: (stored_erasures(rows), frozenset(rows.documents(BELOW)), *self._read(rows, ids))
         )
-        self._people.persons.erased = pseudonyms_by_digest(self.erasures)
-        self._use_people(people)
+        persons = self._people.persons
+        persons.erased = pseudonyms_by_digest(self.erasures)
+        erased = names_of_erased(
+            [tuple(erasure.names.values()) for erasure in self.erasures if erasure.names]
+        )
+        if links is not persons.links or erased != persons.names_of_erased:
+            persons.put(links, erased)
+        persons.change(*change)
+
+    def _read(self, rows: RegistryRows, ids: Collection[str] | None) -> tuple[LinkedNames, PeopleChange]:
+        """Read all linked names, or the changes of the people with these ids."""
+        links, identity = self._people.persons.links, self._people.identity_of_name
+        if ids is None:
+            several = (person.names for person in read_people(rows) if len(person.names) > 1)
+            return LinkedNames(identity, several, size=_size(rows)), PeopleChange((), ())
+        before = (names for id in ids if id in (names := links.names_of(identity(id)))[:1])
+        after = (person.names for id in ids if (person := _person(rows.document(KIND, id))))
+        return links, PeopleChange.between(before, after)
 
     async def all(self) -> Sequence[LinkedPerson]:
-        return list((await self._changes.read(read_people)).values())
+        return await self._changes.read(lambda rows: list(read_people(rows)))
 
     def relink(self) -> None:
         """Use the links again after a change of `privacy.emails`."""
-        people = [tuple(map(self._people.linked_form, own)) for own in self._linked]
-        erased = [tuple(erasure.names.values()) for erasure in self.erasures if erasure.names]
-        self._people.replace_links(people, erased)
+        self._people.persons.note_change()
 
     async def link(self, people: Iterable[LinkedPerson], *, most: int, actor: Actor) -> int:
         """
@@ -77,18 +96,19 @@ class PersonTable:
         stated = list(map(_check_person, people))
         now = self._changes.now()
 
-        def link_people(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
-            known = KnownPeople(read_people(rows), self._people)
+        def link_people(rows: RegistryRows) -> tuple[int, PeopleChange]:
+            known = KnownPeople(rows, self._people)
             for person in stated:
                 known.link(person)
-            count = known.store(rows)
+            count = known.size
             if known.is_larger and count > most:
                 raise NotAllowed(f"the table would hold {count} names ({LIMIT} = {most}): delete some first")
+            change = known.store()
             names = [name for person in stated for name in person.names]
             rows.add_audit(now, actor, "person.link", "names", after=_audited_names(names))
-            return count, known.people
+            return count, change
 
-        count, _ = await self._changes.change(link_people, lambda result: self._use_people(result[1]))
+        count, _ = await self._changes.change(link_people, lambda result: self._use(result[1]))
         return count
 
     async def join_forms(self, people: Iterable[tuple[str, ...]], *, most: int, actor: Actor) -> int:
@@ -101,34 +121,33 @@ class PersonTable:
             return 0
         now = self._changes.now()
 
-        def join_new_forms(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
-            known = KnownPeople(read_people(rows), self._people)
+        def join_new_forms(rows: RegistryRows) -> tuple[int, PeopleChange]:
+            known = KnownPeople(rows, self._people)
             joined = [own for own in new if known.join(own, most)]
-            known.store(rows)
+            change = known.store()
             if joined:
                 rows.add_audit(now, actor, "person.join", "names", after=_audited_names([*chain(*joined)]))
-            return len(joined), known.people
+            return len(joined), change
 
-        count, _ = await self._changes.change(join_new_forms, lambda result: self._use_people(result[1]))
+        count, _ = await self._changes.change(join_new_forms, lambda result: self._use(result[1]))
         return count
 
     async def split_name(self, name: str, *, actor: Actor) -> None:
         """Take a name out of its person. Raises NotThere if it is linked with no other name."""
         now = self._changes.now()
 
-        def split_known_name(rows: RegistryRows) -> Mapping[str, LinkedPerson]:
-            known = KnownPeople(read_people(rows), self._people)
+        def split_known_name(rows: RegistryRows) -> PeopleChange:
+            known = KnownPeople(rows, self._people)
             before = known.people_named([name])
             if not before or len(before[0].names) == 1:
                 raise NotThere(f"{name[:MAX_NAME]} is linked with no other name")
             known.split(before[0], name)
-            known.store(rows)
             rows.add_audit(
                 now, actor, "person.split", "names", before=_audited_names([self._people.linked_form(name)])
             )
-            return known.people
+            return known.store()
 
-        await self._changes.change(split_known_name, self._use_people)
+        await self._changes.change(split_known_name, self._use)
 
     async def delete_people(self, names: Collection[str] | None, *, actor: Actor) -> int:
         """
@@ -136,17 +155,16 @@ class PersonTable:
         """
         now = self._changes.now()
 
-        def delete_known_people(rows: RegistryRows) -> tuple[int, Mapping[str, LinkedPerson]]:
-            known = KnownPeople(read_people(rows), self._people)
-            deleted = [*known.people.values()] if names is None else known.people_named(names)
+        def delete_known_people(rows: RegistryRows) -> tuple[int, PeopleChange]:
+            known = KnownPeople(rows, self._people)
+            deleted = known.people_named(_names(rows) if names is None else names)
             known.drop(deleted)
-            known.store(rows)
             if deleted:
                 deleted_names = [name for person in deleted for name in person.names]
                 rows.add_audit(now, actor, "person.forget", "names", before=_audited_names(deleted_names))
-            return len(deleted), known.people
+            return len(deleted), known.store()
 
-        count, _ = await self._changes.change(delete_known_people, lambda result: self._use_people(result[1]))
+        count, _ = await self._changes.change(delete_known_people, lambda result: self._use(result[1]))
         return count
 
     async def note_pass(self, erasure: Erasure) -> None:
@@ -190,30 +208,60 @@ class PersonTable:
 
         await self._changes.change(store_altered, keep_in_memory)
 
-    def _use_people(self, people: Mapping[str, LinkedPerson]) -> None:
-        self._linked = [person.names for person in people.values() if len(person.names) > 1]
-        self.relink()
+    def _use(self, change: PeopleChange) -> None:
+        self._people.persons.change(*change)
+
+
+class PeopleChange(NamedTuple):
+    """The names of people with several names, before a change and after it."""
+
+    removed: Sequence[tuple[str, ...]]
+    added: Sequence[tuple[str, ...]]
+
+    @classmethod
+    def between(cls, before: Iterable[tuple[str, ...]], after: Iterable[tuple[str, ...]]) -> PeopleChange:
+        removed, added = [{own for own in side if len(own) > 1} for side in (before, after)]
+        return cls(sorted(removed - added), sorted(added - removed))
 
 
 class KnownPeople:
-    """The people of the table within one change."""
+    """The people of the table within one change, which reads only people whom it concerns."""
 
-    def __init__(self, people: Mapping[str, LinkedPerson], rules: People) -> None:
-        self.people = dict(people)  # by first name
-        self._stored = people
+    def __init__(self, rows: RegistryRows, rules: People) -> None:
+        self._rows = rows
         self._key = rules.identity_of_name
         self._text = rules.hash_address
-        self._by_name = {self._key(name): first for first, person in people.items() for name in person.names}
-        self._size = _count(people)  # counted along, because a request may join many names
+        # by first name
+        self._stored: dict[str, LinkedPerson] = {}
+        self._people: dict[str, LinkedPerson | None] = {}
+        # first name by each name, None if nobody has the name
+        self._stored_firsts: dict[str, str] = {}
+        self._firsts: dict[str, str | None] = {}
+        self._stored_size = self.size = _size(rows)
 
     @property
     def is_larger(self) -> bool:
-        return self._size > _count(self._stored)
+        return self.size > self._stored_size
 
     def people_named(self, names: Iterable[str]) -> list[LinkedPerson]:
         """Return the people with these names, in this order."""
-        firsts = (self._by_name.get(self._key(name)) for name in names)
-        return [self.people[first] for first in dict.fromkeys(firsts) if first is not None]
+        firsts = dict.fromkeys(self._first_of(name) for name in names)
+        people = (self._people[first] for first in firsts if first is not None)
+        return [person for person in people if person is not None]
+
+    def _first_of(self, name: str) -> str | None:
+        key = self._key(name)
+        if key not in self._firsts:
+            self._firsts[key] = None
+            body = self._rows.document(NAME, key) or {"first": key}
+            person = _person(self._rows.document(KIND, str(body["first"])))
+            if person is not None:
+                first = person.names[0]
+                self._stored[first] = self._people[first] = person
+                firsts = dict.fromkeys(map(self._key, person.names), first)
+                self._stored_firsts.update(firsts)
+                self._firsts.update(firsts)
+        return self._firsts[key]
 
     def link(self, stated: LinkedPerson, most: int | None = None) -> None:
         """Link names. Raises NotAllowed if that would exceed MAX_LINKED, or `most` names in all."""
@@ -224,7 +272,7 @@ class KnownPeople:
                 names.setdefault(self._text(each), each)
         if len(names) > MAX_LINKED:
             raise NotAllowed(f"a person would have {len(names)} names, and {MAX_LINKED} are the limit")
-        size = self._size + len(names) - sum(len(person.names) for person in found)
+        size = self.size + len(names) - sum(len(person.names) for person in found)
         if most is not None and size > most:
             raise NotAllowed(f"the table would hold {size} names, and {most} are the limit")
         label = stated.label or next((person.label for person in found if person.label), "")
@@ -234,7 +282,7 @@ class KnownPeople:
     def join(self, names: tuple[str, ...], most: int) -> bool:
         """Link the forms of one address. Return whether something is linked."""
         free = tuple(name for name in names if not self._is_apart(name))
-        if len({self._by_name.get(self._key(name), name) for name in free}) < 2:
+        if len({self._first_of(name) or name for name in free}) < 2:
             return False
         try:
             self.link(LinkedPerson(names=free), most)
@@ -255,24 +303,34 @@ class KnownPeople:
 
     def drop(self, people: Iterable[LinkedPerson]) -> None:
         for person in people:
-            del self.people[person.names[0]]
-            self._size -= len(person.names)
-            for name in person.names:
-                del self._by_name[self._key(name)]
+            self._people[person.names[0]] = None
+            self.size -= len(person.names)
+            self._firsts.update(dict.fromkeys(map(self._key, person.names)))
 
-    def store(self, rows: RegistryRows) -> int:
-        """Write what changed. Return the number of names."""
-        for first in self._stored.keys() - self.people.keys():
-            rows.delete_document(KIND, first)
-        for first, person in self.people.items():
-            if self._stored.get(first) != person:
+    def store(self) -> PeopleChange:
+        """Write what changed, and return it."""
+        rows = self._rows
+        for first, person in self._people.items():
+            if person is None:
+                rows.delete_document(KIND, first)
+            elif self._stored.get(first) != person:
                 rows.put_document(KIND, first, {"names": person.names, "label": person.label})
-        return self._size
+        for name, named in self._firsts.items():
+            before = self._stored_firsts.get(name, name)
+            after = name if named is None else named
+            if after != name and after != before:
+                rows.put_document(NAME, name, {"first": after})
+            elif after == name and before != name:
+                rows.delete_document(NAME, name)
+        if self.size != self._stored_size:
+            rows.put_document(SIZE, SIZE, {"count": self.size})
+        people = (person.names for person in self._people.values() if person is not None)
+        return PeopleChange.between((person.names for person in self._stored.values()), people)
 
     def _put(self, person: LinkedPerson) -> None:
-        self.people[person.names[0]] = person
-        self._size += len(person.names)
-        self._by_name.update((self._key(name), person.names[0]) for name in person.names)
+        self._people[person.names[0]] = person
+        self.size += len(person.names)
+        self._firsts.update(dict.fromkeys(map(self._key, person.names), person.names[0]))
 
 
 def _check_person(person: LinkedPerson) -> LinkedPerson:
@@ -301,18 +359,28 @@ def _audited_names(names: Sequence[str]) -> Mapping[str, object]:
     return {"count": len(names), "names": list(names[:_SHOWN])}
 
 
-def _count(people: Mapping[str, LinkedPerson]) -> int:
-    return sum(len(person.names) for person in people.values())
-
-
 def stored_erasures(rows: RegistryRows) -> Sequence[Erasure]:
     """Return the stored erasures, oldest first."""
     erasures = [erasure_from_json(**body) for body in rows.documents(ERASURE).values()]
     return sorted(erasures, key=lambda erasure: (erasure.at, erasure.id))
 
 
-def read_people(rows: RegistryRows) -> Mapping[str, LinkedPerson]:
-    return {
-        first: LinkedPerson(names=tuple(map(str, body["names"])), label=str(body["label"]))
-        for first, body in rows.documents(KIND).items()
-    }
+def read_people(rows: RegistryRows) -> Iterator[LinkedPerson]:
+    return filter(None, (_person(body) for _, body in rows.each_document(KIND)))
+
+
+def _size(rows: RegistryRows) -> int:
+    """Return the number of names."""
+    return int((rows.document(SIZE, SIZE) or {"count": 0})["count"])
+
+
+def _names(rows: RegistryRows) -> Iterator[str]:
+    """Yield a name of each person."""
+    return (person.names[0] for person in read_people(rows))
+
+
+def _person(body: Mapping[str, Any] | None) -> LinkedPerson | None:
+    """Decode the document of a person."""
+    if body is None:
+        return None
+    return LinkedPerson(names=tuple(map(str, body["names"])), label=str(body["label"]))

@@ -282,7 +282,7 @@ async def every_text(storage: Storage) -> list[str]:
         return values
 
     assert storage.registry is not None
-    await storage.registry._changes.read(lambda rows: rows.rewrite_texts(note_unchanged))
+    await storage.registry._changes.read(lambda rows: rows.rewrite_texts(note_unchanged, ()))
     return found
 
 

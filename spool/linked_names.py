@@ -1,0 +1,195 @@
+"""
+Linked names of people in memory, in about 20 bytes a name, and a change costs as much with a million names as with few.
+
+All names are in one array of bytes, and tables of hashes have the place of the person for each name.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+MAX_NAMES = 127  # of one person
+_PARTS = 256  # tables of hashes: a change lets only one of them grow, so no change takes long
+_FREE, _LEFT, _MARKS = (
+    0,
+    1,
+    254,
+)  # of a slot: never used, its name was removed, and the number of marks of a name
+_REMOVED = 128  # added to the number of names of a removed person
+_HASH = re.compile("email:([0-9a-f]{16})")
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_HASH_TAG, _UUID_TAG, _TEXT_TAG = (
+    0,
+    1,
+    2,
+)  # of a packed name; the tag of a text has the high byte of its size as well
+
+
+class _Table(NamedTuple):
+    """A hash table with open addressing. `marks` has a byte of the hash of each name, and `places` its person."""
+
+    marks: bytearray
+    places: array[int]
+
+
+class LinkedNames:
+    """
+    People, each with all of its names. `identity` returns the same text for every form of a name.
+
+    One thread makes changes, while others may read.
+    """
+
+    def __init__(
+        self, identity: Callable[[str], str], people: Iterable[Sequence[str]] = (), *, size: int = 0
+    ) -> None:
+        """Store people with about `size` names."""
+        self._identity = identity
+        self._people = bytearray()  # for each person, the number of names, and the packed names
+        self._tables = [_table_for(size // _PARTS) for _ in range(_PARTS)]
+        self._used = [0] * _PARTS  # slots that are not free
+        self._removed_bytes = 0
+        for names in people:
+            self._add(names)
+
+    def __bool__(self) -> bool:
+        return self._removed_bytes < len(self._people)
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        place = 0
+        while place < len(self._people):
+            names, end = self._read(place)
+            if self._people[place] < _REMOVED:
+                yield names
+            place = end
+
+    def names_of(self, identity: str) -> tuple[str, ...]:
+        """Return all names of the person to whom a name belongs, or () if it is linked with no other."""
+        if not self._people:
+            return ()
+        number = hash(identity)
+        marks, places = self._tables[number % _PARTS]
+        mark, slot = _mark_and_slot(number, len(marks))
+        while found := marks[slot]:
+            if found == mark:
+                names, _ = self._read(places[slot])
+                if identity in map(self._identity, names):
+                    return names
+            slot = slot + 1 if slot + 1 < len(marks) else 0
+        return ()
+
+    def with_changes(self, removed: Iterable[Sequence[str]], added: Iterable[Sequence[str]]) -> LinkedNames:
+        """Change the people, and return them. It is another object if most of the memory was unused."""
+        gone = {place for names in removed for place in self._places_of(names)}
+        for names in added:
+            self._add(names)
+        for place in gone:
+            self._remove(place)
+        if self._removed_bytes * 2 <= max(len(self._people), 1 << 16):
+            return self
+        return LinkedNames(self._identity, self, size=sum(self._used))
+
+    def _add(self, names: Sequence[str]) -> None:
+        assert len(names) <= MAX_NAMES
+        place = len(self._people)
+        self._people += bytes((len(names),)) + b"".join(map(_packed, names))
+        for name in names:
+            number = hash(self._identity(name))
+            self._put(number, place)
+
+    def _put(self, number: int, place: int) -> None:
+        part = number % _PARTS
+        if (self._used[part] + 1) * 5 > len(self._tables[part].marks) * 4:
+            self._grow(part)
+        self._used[part] += 1
+        _insert(self._tables[part], number, place)
+
+    def _grow(self, part: int) -> None:
+        """Replace a table by a larger one, without slots of removed names."""
+        marks, places = self._tables[part]
+        people = {place for mark, place in zip(marks, places, strict=True) if mark > _LEFT}
+        numbers = [
+            (number, place)
+            for place in people
+            for name in self._read(place)[0]
+            if (number := hash(self._identity(name))) % _PARTS == part
+        ]
+        larger = _table_for(len(numbers))
+        for number, place in numbers:
+            _insert(larger, number, place)
+        self._tables[part], self._used[part] = larger, len(numbers)
+
+    def _remove(self, place: int) -> None:
+        names, end = self._read(place)
+        for name in names:
+            number = hash(self._identity(name))
+            marks, places = self._tables[number % _PARTS]
+            mark, slot = _mark_and_slot(number, len(marks))
+            while found := marks[slot]:
+                if found == mark and places[slot] == place:
+                    marks[slot] = _LEFT
+                    break
+                slot = slot + 1 if slot + 1 < len(marks) else 0
+        self._people[place] += _REMOVED
+        self._removed_bytes += end - place
+
+    def _places_of(self, names: Sequence[str]) -> Iterator[int]:
+        """Yield the place of a person with exactly these names, if there is one."""
+        number = hash(self._identity(names[0]))
+        marks, places = self._tables[number % _PARTS]
+        mark, slot = _mark_and_slot(number, len(marks))
+        while found := marks[slot]:
+            if found == mark and self._read(places[slot])[0] == tuple(names):
+                yield places[slot]
+                return
+            slot = slot + 1 if slot + 1 < len(marks) else 0
+
+    def _read(self, place: int) -> tuple[tuple[str, ...], int]:
+        """Return the names of a person, and the place of the next."""
+        people = self._people
+        names = []
+        count = people[place] % _REMOVED
+        place += 1
+        for _ in range(count):
+            tag = people[place]
+            if tag == _HASH_TAG:
+                names.append(f"email:{people[place + 1 : place + 9].hex()}")
+                place += 9
+            elif tag == _UUID_TAG:
+                digits = people[place + 1 : place + 17].hex()
+                names.append(f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}")
+                place += 17
+            else:
+                begin, place = place + 2, place + 2 + ((tag - _TEXT_TAG) << 8) + people[place + 1]
+                names.append(people[begin:place].decode("utf-8", "surrogatepass"))
+        return tuple(names), place
+
+
+def _table_for(names: int) -> _Table:
+    size = names * 3 // 2 + 4
+    return _Table(bytearray(size), array("I", bytes(4 * size)))
+
+
+def _mark_and_slot(number: int, size: int) -> tuple[int, int]:
+    """Return the mark of a hash, and the slot at which its search begins."""
+    return 2 + (number >> 8) % _MARKS, (number >> 16) % size
+
+
+def _insert(table: _Table, number: int, place: int) -> None:
+    marks, places = table
+    mark, slot = _mark_and_slot(number, len(marks))
+    while marks[slot] > _LEFT:
+        slot = slot + 1 if slot + 1 < len(marks) else 0
+    places[slot] = place
+    marks[slot] = mark  # last, because other threads read
+
+
+def _packed(name: str) -> bytes:
+    if match := _HASH.fullmatch(name):
+        return bytes((_HASH_TAG,)) + bytes.fromhex(match[1])
+    if _UUID.fullmatch(name):
+        return bytes((_UUID_TAG,)) + bytes.fromhex(name.replace("-", ""))
+    text = name.encode("utf-8", "surrogatepass")
+    return bytes((_TEXT_TAG + (len(text) >> 8), len(text) & 255)) + text
