@@ -10,6 +10,7 @@ from typing import Any
 _SEARCH: dict[str, dict[str, object]] = {
     "decisions/": {"exclude": True},
     "connect/": {"boost": 0.4},
+    "connect/index.md": {"boost": 1.0},
     "develop/": {"boost": 0.1},
     "alternatives.md": {"boost": 0.3},
     "reference/": {"boost": 0.3},
