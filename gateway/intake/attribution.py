@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from gateway.configuration.sections import AttributionRule, Config
+from gateway.devices.fleet.facts import assistant_of
 from gateway.normalise.reading.repositories import NAMED, one_name_each
 from gateway.normalise.reading.tags import put_label
 from gateway.people.authentication.access import NO_LABELS, Labels
@@ -20,6 +21,7 @@ from spool.log.pending_spans import GivenValues, SpanStep
 from spool.people import BRANCH, KEEP, USER_EMAIL, People, Persons, fold_address, is_address, may_be_second
 from spool.record import AiRecord, Inference, UsageEvent
 
+_OPENCODE, _NOBODY = "opencode", "unknown"  # the user of each call, unless the settings of opencode name one
 _IDS = ("user", "api_key", "session", "team", "run", "parent_run")
 
 
@@ -46,6 +48,8 @@ class Attribution:
 
     def apply(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> None:
         """Attribute one record. Several records may share one dict of tags, so a change is made in a copy."""
+        if record.user == _NOBODY and assistant_of(record.source, record.tags.get("service")) == _OPENCODE:
+            record.user = None
         if labels:
             _fill(record, labels)
         if device_labels:

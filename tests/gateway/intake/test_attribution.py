@@ -41,6 +41,16 @@ def test_the_report_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "service", "expected"),
+    [("vercel_ai", "opencode", "ada"), ("vercel_ai", "shop", "unknown"), ("otel", "opencode", "unknown")],
+)
+def test_opencode_calls_a_person_without_a_name_unknown(source: str, service: str, expected: str) -> None:
+    record = Inference(id=b"\0" * 16, source=source, user="unknown", tags={"service": service})
+    Attribution(Config()).apply(record, {"user": "ada"})
+    assert expected == record.user
+
+
+@pytest.mark.parametrize(
     ("rule", "expected"),
     [
         ('match = {api_key = "search-*"}\nset = {team = "search"}', ("search", None, {})),

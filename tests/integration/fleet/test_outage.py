@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.devices.fleet.assistant_states import WAITS_ON_LAPTOP
 from gateway.devices.fleet.facts import ASSISTANTS
 from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import SCOPES, DeviceLifecycle
@@ -30,6 +31,7 @@ from tests.moved_clock import MovedClock
 
 DEVICES = int(os.environ.get("TOLLHOUSE_FLEET_DEVICES", "200"))
 AT_ONCE, OUTAGE_S, HOUR = 500, 1800.0, 3600.0
+WAITING = sorted(WAITS_ON_LAPTOP)
 LOSES, AT_RISK, UNUSED = 1, 2, 3  # the laptops with these numbers of each ten
 
 
@@ -43,7 +45,7 @@ def claims(number: int, *, waits: bool) -> dict[str, dict[str, str]]:
     if waits:
         found["copilot"] = {
             "state": "unreachable",
-            "cause": ("backlog", "dns", "refused")[number % 3],
+            "cause": WAITING[number % len(WAITING)],
             "use": "heard",
         }
     if kind == LOSES:
