@@ -32,8 +32,8 @@ from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import Normalised
-from gateway.normalise.formats.langfuse.merger import released_at_once
-from gateway.normalise.formats.list import FORMAT_NAMES, recognised
+from gateway.normalise.formats.langfuse.merger import complete_at_once
+from gateway.normalise.formats.list import FORMAT_NAMES, require_format
 from gateway.normalise.outcome import (
     DUPLICATE,
     GUARD,
@@ -153,7 +153,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
 
     Counters wait for all calls of the file, so the order within the file does not matter.
     """
-    format_name = format or recognised(body, how="name it with --as")
+    format_name = format or require_format(body, how="name it with --as")
     options = Options(
         keep_attributes=frozenset(config.privacy.keep_attributes),
         keep_tags=config.kept_tags,
@@ -161,7 +161,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
         max_items=MOST_ITEMS,
         explain=why,
     )
-    outcome = released_at_once(_finish(any_format.normalise(format_name, body, options=options)))
+    outcome = complete_at_once(_finish(any_format.normalise(format_name, body, options=options)))
     clock = SystemClock()
     book = PriceBook.load(config.prices, config.data_dir)
     in_memory = StorageOptions(settings=SpoolSettings(hold=0), clock=clock)

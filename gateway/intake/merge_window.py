@@ -25,10 +25,10 @@ from gateway.normalise.formats.langfuse.merger import (
     Released,
     Sender,
     key_that_sent,
-    keys_of,
-    protected,
-    read_by,
-    read_next,
+    keys_to_load,
+    merge_keys,
+    next_keys_to_load,
+    protect_reports,
 )
 from gateway.normalise.outcome import Outcome
 from gateway.people.authentication.access import Bearer
@@ -101,8 +101,8 @@ class MergeWindow:
         return self._merge(outcome, bearer, reports) if reports else self._intake.take(outcome, bearer)
 
     async def _merge(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport]) -> Receipt:
-        sender, reports = _sender_of(bearer), protected(reports, self._intake.protect)
-        async with self._turns.of(keys_of(reports, sender)):
+        sender, reports = _sender_of(bearer), protect_reports(reports, self._intake.protect)
+        async with self._turns.of(merge_keys(reports, sender)):
             merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
             try:
                 for _ in self._merger.apply(merge):
@@ -245,8 +245,8 @@ class SharedMergeWindow:
         """
         if not reports:
             return await self._intake.take(outcome, bearer)
-        sender, reports = _sender_of(bearer), protected(reports, self._intake.protect)
-        async with self._turns.of(keys_of(reports, sender)):
+        sender, reports = _sender_of(bearer), protect_reports(reports, self._intake.protect)
+        async with self._turns.of(merge_keys(reports, sender)):
             for attempt in range(1, ATTEMPTS + 1):
                 merged = copy.deepcopy(outcome)
                 try:
@@ -263,9 +263,9 @@ class SharedMergeWindow:
     async def _merge(
         self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport], sender: Sender
     ) -> Receipt:
-        keys, under = read_by(reports, sender)
+        keys, under = keys_to_load(reports, sender)
         stored_reports = dict(await self._stored.find(keys, under=under))
-        more_keys = read_next(stored_reports.values(), sender) - keys
+        more_keys = next_keys_to_load(stored_reports.values(), sender) - keys
         if more_keys:
             stored_reports |= await self._stored.find(more_keys)
         merger = self._merger(window_s=self._window_s)
@@ -360,7 +360,7 @@ class SharedMergeWindow:
 
     async def _release(self, due: Sequence[PartialReport], *, window_s: float) -> int:
         stored = {report.key: report for report in due}
-        more_keys = read_next(due) - stored.keys()
+        more_keys = next_keys_to_load(due) - stored.keys()
         if more_keys:
             stored |= await self._stored.find(more_keys)
         merger = self._merger(window_s=window_s)
@@ -380,7 +380,7 @@ class SharedMergeWindow:
 
     async def _put_on_record(self, released: Released, stored_reports: _Found) -> bool:
         bearer = _bearer_of(released.sender)
-        traces = read_next(released.reports[key].stored(key) for key in released.reports)
+        traces = next_keys_to_load(released.reports[key].report_to_store(key) for key in released.reports)
         released.pending.expects = read_expectations((*released.reports, *traces), stored_reports)
         try:
             await self._intake.take(released.outcome, bearer, released.pending)

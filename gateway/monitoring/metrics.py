@@ -183,13 +183,13 @@ class Metrics:
         and the results of its comparisons with the rules.
         """
         kinds = Gauge("tollhouse_memory_kinds", "Kinds of spans in the span memory", registry=self.registry)
-        kinds.set_function(lambda: memory.kinds)
+        kinds.set_function(lambda: memory.kind_count)
         size = Gauge(
             "tollhouse_memory_bytes",
             "Bytes of keys, names and texts in the span memory",
             registry=self.registry,
         )
-        size.set_function(lambda: memory.size)
+        size.set_function(lambda: memory.size_bytes)
         self.registry.register(MemoryCounts(memory))
 
     def committed(self, commit: Commit) -> None:
@@ -317,10 +317,10 @@ class ReadMemory(Protocol):
     def compared(self) -> Mapping[str, int]: ...
 
     @property
-    def kinds(self) -> int: ...
+    def kind_count(self) -> int: ...
 
     @property
-    def size(self) -> int: ...
+    def size_bytes(self) -> int: ...
 
 
 class RequestCounts(Collector):

@@ -10,7 +10,7 @@ from gateway.core.errors import BadPayload
 from gateway.normalise import otlp
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchFormat, Normalised
-from gateway.normalise.formats.list import BY_NAME, format_of, recognise
+from gateway.normalise.formats.list import BY_NAME, recognise_format, recognise_item
 from gateway.normalise.outcome import MALFORMED, Options, Outcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, Hold, unbounded
@@ -22,7 +22,7 @@ def recognise_signal(body: bytes) -> str | None:
     """Return the OTLP signal of a JSON body, whatever format was announced."""
     if b"resource" not in body[:_NEAR]:
         return None
-    format_name = recognise(body)
+    format_name = recognise_format(body)
     return format_name if format_name in OTLP_SIGNALS else None
 
 
@@ -34,7 +34,7 @@ def is_json(body: bytes) -> bool:
     text = payload.unmarked(body)
     if text[:1] != b"\n" and text.lstrip()[:1] in (b"{", b"["):
         return True
-    return recognise(body) in OTLP_SIGNALS
+    return recognise_format(body) in OTLP_SIGNALS
 
 
 class Joined(NamedTuple):
@@ -79,7 +79,7 @@ def joined(named: str, body: bytes, allowance: Allowance) -> Generator[None, Non
                 if allowance.is_due(len(resource)):
                     yield
                 resources.append(resource)
-        elif format_of(members) in OTLP_SIGNALS:
+        elif recognise_item(members) in OTLP_SIGNALS:
             raise BadPayload(
                 f"request {index} does not contain {named}; send each signal in a request of its own"
             )
@@ -109,7 +109,7 @@ def normalise(
         raise BadPayload("unknown format")
     if isinstance(named_format, BatchFormat):
         return (yield from named_format.read(body, options, allowance))
-    return Normalised((yield from driver.read(named_format, body, options=options, allowance=allowance)))
+    return Normalised((yield from driver.read_body(named_format, body, options=options, allowance=allowance)))
 
 
 def _otlp(named: str, body: bytes, options: Options, allowance: Allowance) -> Generator[None, None, Outcome]:

@@ -16,7 +16,7 @@ from gateway.cli.send.delivery import UploadTarget, deliver, target_options
 from gateway.cli.send.request_bodies import UploadBody
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.formats.engine.declaration import ExampleCall
-from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS, recognised
+from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS, require_format
 from gateway.normalise.outcome import Options
 
 _NS: Final = 1_000_000_000
@@ -124,14 +124,14 @@ class OlderCalls:
         """Count the calls of one body. Bodies that only the gateway can read are left out."""
         # loaded late, because --help needs no decoder, and the protobuf library takes most of its time
         from gateway.normalise import any_format
-        from gateway.normalise.formats.langfuse.merger import released_at_once
+        from gateway.normalise.formats.langfuse.merger import complete_at_once
 
         try:
-            work = any_format.normalise(self._format or recognised(body, how=""), body, options=Options())
+            work = any_format.normalise(self._format or require_format(body, how=""), body, options=Options())
             while True:
                 next(work)
         except StopIteration as done:
-            records = released_at_once(done.value).records
+            records = complete_at_once(done.value).records
         except (BadPayload, Refusal):
             return
         starts = [record.start_time for record in records if record.start_time is not None]

@@ -344,9 +344,9 @@ def _is_otlp(content: bytes) -> bool:
     if b'"resource' not in content[:_PEEK]:
         return False
     # loaded late, because usage events need no formats
-    from gateway.normalise.formats.list import format_of
+    from gateway.normalise.formats.list import recognise_item
 
-    return (format_of(payload.peek(content)) or "").startswith("otlp/")
+    return (recognise_item(payload.peek(content)) or "").startswith("otlp/")
 
 
 class Acknowledged:

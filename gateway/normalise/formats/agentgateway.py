@@ -10,8 +10,8 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     Members,
-    column,
     count_tokens,
+    declare_column,
     fail_by_status,
 )
 from gateway.normalise.payload import items as payload
@@ -34,21 +34,21 @@ class AgentgatewayEvent(WorkFields):
     duration: Any = None
     route: Any = None
     endpoint: Any = None
-    http_path: Any = column("http.path")
-    http_status: Any = column("http.status")
-    trace_id: Any = column("trace.id")
-    span_id: Any = column("span.id")
-    subject: Any = column("jwt.sub")
-    operation: Any = column("gen_ai.operation.name")
-    provider: Any = column("gen_ai.provider.name")
-    request_model: Any = column("gen_ai.request.model")
-    response_model: Any = column("gen_ai.response.model")
-    input_tokens: Any = column("gen_ai.usage.input_tokens")
-    output_tokens: Any = column("gen_ai.usage.output_tokens")
-    cache_read_tokens: Any = column("gen_ai.usage.cache_read.input_tokens")
-    cache_write_tokens: Any = column("gen_ai.usage.cache_creation.input_tokens")
-    reasoning_tokens: Any = column("gen_ai.usage.reasoning_tokens")
-    cost: Any = column("agw.ai.usage.cost.total")
+    http_path: Any = declare_column("http.path")
+    http_status: Any = declare_column("http.status")
+    trace_id: Any = declare_column("trace.id")
+    span_id: Any = declare_column("span.id")
+    subject: Any = declare_column("jwt.sub")
+    operation: Any = declare_column("gen_ai.operation.name")
+    provider: Any = declare_column("gen_ai.provider.name")
+    request_model: Any = declare_column("gen_ai.request.model")
+    response_model: Any = declare_column("gen_ai.response.model")
+    input_tokens: Any = declare_column("gen_ai.usage.input_tokens")
+    output_tokens: Any = declare_column("gen_ai.usage.output_tokens")
+    cache_read_tokens: Any = declare_column("gen_ai.usage.cache_read.input_tokens")
+    cache_write_tokens: Any = declare_column("gen_ai.usage.cache_creation.input_tokens")
+    reasoning_tokens: Any = declare_column("gen_ai.usage.reasoning_tokens")
+    cost: Any = declare_column("agw.ai.usage.cost.total")
 
 
 def has_sign(members: Members) -> bool:
@@ -57,7 +57,7 @@ def has_sign(members: Members) -> bool:
     return is_request and is_routed and any("." in name for name in members)
 
 
-def calls(event: AgentgatewayEvent) -> Iterable[Call]:
+def read_calls(event: AgentgatewayEvent) -> Iterable[Call]:
     """Read a line with a model or tokens as one call. MCP lines have neither."""
     record = Inference(
         id=b"",
@@ -122,7 +122,7 @@ FORMAT = ItemFormat(
     has_sign=has_sign,
     example=example,
     event=AgentgatewayEvent,
-    calls=calls,
+    calls=read_calls,
     origins={
         "request_id": "span.id",
         "trace_id": "trace.id",

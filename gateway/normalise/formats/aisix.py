@@ -16,8 +16,8 @@ from gateway.normalise.formats.engine.declaration import (
     ItemFormat,
     all_of,
     count_tokens,
-    fail,
     fail_by_status,
+    mark_failed,
 )
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
@@ -65,7 +65,7 @@ class AisixEvent(msgspec.Struct):
     error_class: Any = None
 
 
-def calls(event: AisixEvent) -> Iterable[Call]:
+def read_calls(event: AisixEvent) -> Iterable[Call]:
     """Read one attempt as one call. Attempts of one request share its id."""
     is_cached = text(event.cache_status) == "hit"
     answered_by = text(event.provider_model_version)
@@ -86,10 +86,10 @@ def calls(event: AisixEvent) -> Iterable[Call]:
         response_model=model_name(answered_by),
         api_key=key_name(event.api_key_id),
     )
-    _count(record, event, is_cached=is_cached)
+    _fill_counts(record, event, is_cached=is_cached)
     error = text(event.error_class)
     if error is not None:
-        fail(record, error, event.status_code)
+        mark_failed(record, error, event.status_code)
     elif not fail_by_status(record, event.status_code) and is_cached:
         record.status = "cached"
     record.cost = known_cost(record, money(event.cost_usd, "cost_usd"))
@@ -104,7 +104,7 @@ def calls(event: AisixEvent) -> Iterable[Call]:
     return (Call(record, identity, metadata.left_out),)
 
 
-def _count(record: Inference, event: AisixEvent, *, is_cached: bool) -> None:
+def _fill_counts(record: Inference, event: AisixEvent, *, is_cached: bool) -> None:
     """
     Fill in the counts. Anthropic's prompt count excludes the cache counts, and OpenAI's includes them. A
     cache hit states the tokens that it saved.
@@ -155,7 +155,7 @@ FORMAT = ItemFormat(
     has_sign=all_of("schema_version", "occurred_at", "upstream_latency_ms"),
     example=example,
     event=AisixEvent,
-    calls=calls,
+    calls=read_calls,
     origins={
         "request_id": "provider_request_id, else request_id",
         "trace_id": "trace_id",

@@ -69,7 +69,7 @@ class ApisixEvent(WorkFields):
     consumer: ApisixConsumer | Other = None
 
 
-def calls(event: ApisixEvent) -> Iterable[Call]:
+def read_calls(event: ApisixEvent) -> Iterable[Call]:
     """Read an entry with a summary as one call."""
     summary, request = nested(event.llm_summary, ApisixSummary), nested(event.request, ApisixRequest)
     headers = nested(request.headers, AgentHeaders)
@@ -135,7 +135,7 @@ FORMAT = ItemFormat(
     has_sign=any_of("llm_summary"),
     example=example,
     event=ApisixEvent,
-    calls=calls,
+    calls=read_calls,
     origins={
         "request_id": "request.headers.x-request-id",
         "session": "request.headers.x-claude-code-session-id",

@@ -19,8 +19,8 @@ from gateway.normalise.formats.engine.declaration import (
     ItemFormat,
     Items,
     Members,
-    any_inside,
     count_tokens,
+    has_object_with,
 )
 from gateway.normalise.outcome import MERGED, NOT_AI
 from gateway.normalise.payload import items as payload
@@ -64,20 +64,24 @@ _METRIC_COLUMNS = ("Name", "Sum", "ItemCount")
 
 def has_sign(members: Members) -> bool:
     names = ("CorrelationId", "DeploymentName")
-    is_log = {*names} <= members.keys() or any_inside(members, "records", *names)
-    return is_log or {*_METRIC_COLUMNS} <= members.keys() or any_inside(members, "records", *_METRIC_COLUMNS)
+    is_log = {*names} <= members.keys() or has_object_with(members, "records", *names)
+    return (
+        is_log
+        or {*_METRIC_COLUMNS} <= members.keys()
+        or has_object_with(members, "records", *_METRIC_COLUMNS)
+    )
 
 
-def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
+def unwrap_rows(raw: payload.Raw, _: Unfolding) -> Items:
     """Return the rows of an Event Hub message, else the row itself."""
     rows = payload.peek(raw).get("records")
     return payload.array(raw if rows is None else rows)
 
 
-def calls(event: AzureApimEvent) -> Iterable[Call | Count]:
+def read_calls(event: AzureApimEvent) -> Iterable[Call | Count]:
     """Read a row as a call if it has a deployment or counts."""
     if event.Name is not None:
-        return _count(event)
+        return _read_token_count(event)
     deployment = text(event.DeploymentName)
     input_tokens = count(event.PromptTokens, "PromptTokens")
     tokens = Tokens(input_tokens, count(event.CompletionTokens, "CompletionTokens"))
@@ -100,7 +104,7 @@ def calls(event: AzureApimEvent) -> Iterable[Call | Count]:
     return (Call(record, call_identity(record, response_id=unique, own_id=record.request_id)),)
 
 
-def _count(event: AzureApimEvent) -> Iterable[Count]:
+def _read_token_count(event: AzureApimEvent) -> Iterable[Count]:
     """
     Read the token count of a minute. The count names no service, so that it matches the calls of the log,
     which it repeats.
@@ -132,7 +136,7 @@ def _count(event: AzureApimEvent) -> Iterable[Count]:
     return (Count(metric, Identity(cloud_event_id(NAME, str(key_facts))), metadata.left_out),)
 
 
-def ignored_as(event: AzureApimEvent) -> str:
+def ignore_reason(event: AzureApimEvent) -> str:
     """
     Return why a row is ignored. Message rows repeat the row with the counts, and a row of total tokens
     repeats its two parts.
@@ -168,9 +172,9 @@ FORMAT = ItemFormat(
     has_sign=has_sign,
     example=example,
     event=AzureApimEvent,
-    calls=calls,
-    unwrap=unwrap,
-    ignored_as=ignored_as,
+    calls=read_calls,
+    unwrap=unwrap_rows,
+    ignored_as=ignore_reason,
     origins={
         "request_id": "CorrelationId",
         "start_time": "TimeGenerated",

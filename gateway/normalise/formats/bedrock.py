@@ -22,10 +22,10 @@ from gateway.normalise.formats.engine.declaration import (
     Items,
     Members,
     Unreadable,
-    any_inside,
     count_tokens,
-    fail,
+    has_object_with,
     json_answer,
+    mark_failed,
 )
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
@@ -111,42 +111,42 @@ def has_sign(members: Members) -> bool:
         payload.is_exactly(members.get("schemaType"), b'"ModelInvocationLog"')
         or "awslogs" in members
         or {"messageType", "logGroup"} <= members.keys()
-        or any_inside(members, "records", "data")
+        or has_object_with(members, "records", "data")
     )
 
 
-def unwrap(raw: payload.Raw, unfolding: Unfolding) -> Items:
+def unwrap_records(raw: payload.Raw, unfolding: Unfolding) -> Items:
     """
     Yield the log records in one item, without any wrappers. A bad wrapper affects only its own contents.
     """
-    return _unwrapped(raw, unfolding, _MAX_WRAPPERS)
+    return _unwrap_layers(raw, unfolding, _MAX_WRAPPERS)
 
 
-def _unwrapped(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
+def _unwrap_layers(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
     members = payload.peek(raw)
     if wrappers and "awslogs" in members:
-        yield from _of_data(members["awslogs"], "awslogs.data", unfolding, wrappers - 1)
+        yield from _unwrap_packed(members["awslogs"], "awslogs.data", unfolding, wrappers - 1)
     elif wrappers and "records" in members and "schemaType" not in members:
-        yield from _of_firehose(members["records"], unfolding, wrappers - 1)
+        yield from _unwrap_firehose(members["records"], unfolding, wrappers - 1)
     elif wrappers and "logEvents" in members:
-        yield from _of_subscription(members, unfolding, wrappers - 1)
+        yield from _unwrap_subscription(members, unfolding, wrappers - 1)
     else:
         del members  # release these references before reading a large record, because they hold a copy of it
         yield raw
 
 
-def _of_firehose(records: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
+def _unwrap_firehose(records: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
     index = 0
     for record in payload.array(records):
         if not len(record):
             yield record
             continue
         yield from unfolding.take_off(record)
-        yield from _of_data(record, f"records[{index}].data", unfolding, wrappers)
+        yield from _unwrap_packed(record, f"records[{index}].data", unfolding, wrappers)
         index += 1
 
 
-def _of_data(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: int) -> Items:
+def _unwrap_packed(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: int) -> Items:
     if payload.is_null(packed):
         yield packed
         return
@@ -155,7 +155,7 @@ def _of_data(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: in
         for item in payload.items(body):
             if len(item):
                 yield from unfolding.take_off(item)
-                yield from _unwrapped(item, unfolding, wrappers)
+                yield from _unwrap_layers(item, unfolding, wrappers)
             else:
                 yield item
     except payload.TooBig:
@@ -168,7 +168,7 @@ def _of_data(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: in
         yield Unreadable(f"{field} is {error}")
 
 
-def _of_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> Items:
+def _unwrap_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> Items:
     # CloudWatch sends control messages to test the subscription
     if payload.is_exactly(members.get("messageType"), b'"CONTROL_MESSAGE"'):
         yield b"{}"
@@ -179,11 +179,11 @@ def _of_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> I
             yield event
             continue
         yield from unfolding.take_off(event)
-        yield from _of_log_event(event, index, unfolding, wrappers)
+        yield from _unwrap_log_event(event, index, unfolding, wrappers)
         index += 1
 
 
-def _of_log_event(event: payload.Raw, index: int, unfolding: Unfolding, wrappers: int) -> Items:
+def _unwrap_log_event(event: payload.Raw, index: int, unfolding: Unfolding, wrappers: int) -> Items:
     if payload.is_null(event):
         yield event
         return
@@ -192,10 +192,10 @@ def _of_log_event(event: payload.Raw, index: int, unfolding: Unfolding, wrappers
     except payload.UNREADABLE:
         yield Unreadable(f"logEvents[{index}].message is not text")
     else:
-        yield from _unwrapped(message.encode("utf-8", "surrogatepass"), unfolding, wrappers)
+        yield from _unwrap_layers(message.encode("utf-8", "surrogatepass"), unfolding, wrappers)
 
 
-def calls(event: BedrockEvent) -> Iterable[Call]:
+def read_calls(event: BedrockEvent) -> Iterable[Call]:
     """Read one log record as one call. A control message contains no call."""
     record = Inference(
         id=b"",
@@ -211,7 +211,7 @@ def calls(event: BedrockEvent) -> Iterable[Call]:
     record.operation = _operation(text(event.operation), record.request_model)
     count_tokens(record, _tokens(nested(event.input, BedrockInput), nested(event.output, BedrockOutput)))
     if event.errorCode not in (None, "", "-"):
-        fail(record, event.errorCode)
+        mark_failed(record, event.errorCode)
     metadata = Metadata()
     metadata.learn(mapping(event.requestMetadata))
     metadata.describe(record, principal=text(nested(event.identity, BedrockIdentity).arn))
@@ -224,7 +224,7 @@ def _tokens(input: BedrockInput, output: BedrockOutput) -> Tokens:
     Return the log's own counts, with the facts that only a body has. If the log has no counts, return the
     counts of the body.
     """
-    body = _of_body(output.outputBodyJson)
+    body = _tokens_in_body(output.outputBodyJson)
     input_tokens = count(input.inputTokenCount, "input.inputTokenCount")
     output_tokens = count(output.outputTokenCount, "output.outputTokenCount")
     if input_tokens is None and output_tokens is None:
@@ -240,7 +240,7 @@ def _tokens(input: BedrockInput, output: BedrockOutput) -> Tokens:
     return settle(reported, without_cache=True)
 
 
-def _of_body(body: Any) -> Tokens:
+def _tokens_in_body(body: Any) -> Tokens:
     """
     Return the counts of the usage object in a response. Return no counts if there is no usage object or if a
     count is impossible.
@@ -268,7 +268,7 @@ def _operation(written: str | None, model: str | None) -> str | None:
     return None
 
 
-def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer | None:
+def answer_firehose(body: bytes, outcome: Outcome, now: float) -> FormatAnswer | None:
     """
     Return Firehose's response format. Firehose repeats a delivery until the response has its request id and a
     time in milliseconds.
@@ -277,7 +277,9 @@ def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer | None:
     return _firehose_answer(200, request_id, now) if request_id else None
 
 
-def refuse(headers: Mapping[str, str], body: bytes, refusal: Refusal, now: float) -> FormatAnswer | None:
+def refuse_firehose(
+    headers: Mapping[str, str], body: bytes, refusal: Refusal, now: float
+) -> FormatAnswer | None:
     """Return a refusal with Firehose's request id, which Firehose expects."""
     request_id = headers.get(FIREHOSE_ID_HEADER) or _firehose_request_id(body)
     if request_id is None:
@@ -324,13 +326,13 @@ FORMAT = ItemFormat(
     has_sign=has_sign,
     example=example,
     event=BedrockEvent,
-    calls=calls,
-    unwrap=unwrap,
+    calls=read_calls,
+    unwrap=unwrap_records,
     signs_of_packing=_PACKED,
     key_header="X-Amz-Firehose-Access-Key",
-    answer=answer,
+    answer=answer_firehose,
     answer_schemas={200: FIREHOSE_ANSWER},
-    refuse=refuse,
+    refuse=refuse_firehose,
     refusal_schema=FIREHOSE_ANSWER,
     origins={
         "request_id": "requestId",

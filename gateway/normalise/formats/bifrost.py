@@ -19,9 +19,9 @@ from gateway.normalise.formats.engine.declaration import (
     ItemFormat,
     Items,
     any_of,
-    column,
     count_tokens,
-    fail,
+    declare_column,
+    mark_failed,
     tag_tier,
 )
 from gateway.normalise.payload import items as payload
@@ -47,28 +47,28 @@ _MAX_ID: Final = 1024
 class BifrostAttributes(msgspec.Struct):
     """Attributes of one span. Content attributes are not decoded."""
 
-    operation: Any = column("gen_ai.operation.name")
-    service_tier: Any = column("gen_ai.response.service_tier")
-    provider: Any = column("gen_ai.provider.name")
-    request_model: Any = column("gen_ai.request.model")
-    response_model: Any = column("gen_ai.response.model")
-    response_id: Any = column("gen_ai.response.id")
-    input_tokens: Any = column("gen_ai.usage.input_tokens")
-    prompt_tokens: Any = column("gen_ai.usage.prompt_tokens")
-    output_tokens: Any = column("gen_ai.usage.output_tokens")
-    completion_tokens: Any = column("gen_ai.usage.completion_tokens")
-    cache_read_tokens: Any = column("gen_ai.usage.cache_read.input_tokens")
-    older_cache_read_tokens: Any = column("gen_ai.usage.prompt_token_details.cached_read_tokens")
-    cache_write_tokens: Any = column("gen_ai.usage.cache_creation.input_tokens")
-    older_cache_write_tokens: Any = column("gen_ai.usage.prompt_token_details.cached_write_tokens")
-    reasoning_tokens: Any = column("gen_ai.usage.reasoning.output_tokens")
-    older_reasoning_tokens: Any = column("gen_ai.usage.completion_token_details.reasoning_tokens")
-    plain_reasoning_tokens: Any = column("gen_ai.usage.reasoning_tokens")
-    cost: Any = column("gen_ai.usage.cost")
-    key_name: Any = column("bifrost.virtual_key.name")
-    older_key_name: Any = column("gen_ai.virtual_key_name")
-    error_type: Any = column("error.type")
-    older_error_type: Any = column("gen_ai.error.type")
+    operation: Any = declare_column("gen_ai.operation.name")
+    service_tier: Any = declare_column("gen_ai.response.service_tier")
+    provider: Any = declare_column("gen_ai.provider.name")
+    request_model: Any = declare_column("gen_ai.request.model")
+    response_model: Any = declare_column("gen_ai.response.model")
+    response_id: Any = declare_column("gen_ai.response.id")
+    input_tokens: Any = declare_column("gen_ai.usage.input_tokens")
+    prompt_tokens: Any = declare_column("gen_ai.usage.prompt_tokens")
+    output_tokens: Any = declare_column("gen_ai.usage.output_tokens")
+    completion_tokens: Any = declare_column("gen_ai.usage.completion_tokens")
+    cache_read_tokens: Any = declare_column("gen_ai.usage.cache_read.input_tokens")
+    older_cache_read_tokens: Any = declare_column("gen_ai.usage.prompt_token_details.cached_read_tokens")
+    cache_write_tokens: Any = declare_column("gen_ai.usage.cache_creation.input_tokens")
+    older_cache_write_tokens: Any = declare_column("gen_ai.usage.prompt_token_details.cached_write_tokens")
+    reasoning_tokens: Any = declare_column("gen_ai.usage.reasoning.output_tokens")
+    older_reasoning_tokens: Any = declare_column("gen_ai.usage.completion_token_details.reasoning_tokens")
+    plain_reasoning_tokens: Any = declare_column("gen_ai.usage.reasoning_tokens")
+    cost: Any = declare_column("gen_ai.usage.cost")
+    key_name: Any = declare_column("bifrost.virtual_key.name")
+    older_key_name: Any = declare_column("gen_ai.virtual_key_name")
+    error_type: Any = declare_column("error.type")
+    older_error_type: Any = declare_column("gen_ai.error.type")
 
 
 class BifrostSpan(msgspec.Struct):
@@ -89,7 +89,7 @@ class BifrostEvent(msgspec.Struct):
     Span: BifrostSpan | Other = None
 
 
-def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
+def unwrap_spans(raw: payload.Raw, _: Unfolding) -> Items:
     """Yield each span of a trace as a separate item, so that a bad span does not affect other spans."""
     members = payload.peek(raw)
     spans = members.get("Spans")
@@ -103,7 +103,7 @@ def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
         yield b'{"TraceID":%b,"Span":%b}' % (trace_id, span) if len(span) else span
 
 
-def calls(event: BifrostEvent) -> Iterable[Call]:
+def read_calls(event: BifrostEvent) -> Iterable[Call]:
     """Read the span of an attempt as one call."""
     span = nested(event.Span, BifrostSpan)
     if not isinstance(span.Kind, str) or span.Kind not in _ATTEMPTS:
@@ -125,7 +125,7 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
     )
     count_tokens(record, _tokens(attributes))
     if span.Status == "error":
-        fail(record, attributes.error_type, attributes.older_error_type)
+        mark_failed(record, attributes.error_type, attributes.older_error_type)
     record.cost = known_cost(record, money(attributes.cost, "gen_ai.usage.cost"))
     # The OTLP that the same exporter pushes has these trace and span ids as well.
     identity = call_identity(
@@ -197,8 +197,8 @@ FORMAT = ItemFormat(
     has_sign=any_of("RootSpan"),
     example=example,
     event=BifrostEvent,
-    calls=calls,
-    unwrap=unwrap,
+    calls=read_calls,
+    unwrap=unwrap_spans,
     origins={
         "request_id": "SpanID",
         "trace_id": "TraceID",

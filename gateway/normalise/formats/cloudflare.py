@@ -15,10 +15,10 @@ from gateway.normalise.formats.engine.declaration import (
     ItemFormat,
     Items,
     Members,
-    any_inside,
     count_tokens,
-    fail,
     fail_by_status,
+    has_object_with,
+    mark_failed,
 )
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.items import Unfolding
@@ -56,16 +56,16 @@ class CloudflareEvent(msgspec.Struct):
 
 def has_sign(members: Members) -> bool:
     is_page = {"result", "result_info"} <= members.keys()  # also True for a page without entries
-    return is_page or "tokens_in" in members or any_inside(members, "result", "tokens_in")
+    return is_page or "tokens_in" in members or has_object_with(members, "result", "tokens_in")
 
 
-def unwrap(raw: payload.Raw, _: Unfolding) -> Items:
+def unwrap_entries(raw: payload.Raw, _: Unfolding) -> Items:
     """Return the entries of one page of the API. If the item is not a page, return the item itself."""
     page = payload.peek(raw).get("result")
     return payload.array(raw if page is None else page)
 
 
-def calls(event: CloudflareEvent) -> Iterable[Call]:
+def read_calls(event: CloudflareEvent) -> Iterable[Call]:
     """Read an entry as one call. Each step of a dynamic route has its own entry."""
     record = Inference(
         id=b"",
@@ -79,7 +79,7 @@ def calls(event: CloudflareEvent) -> Iterable[Call]:
     record.end_time = after(record.start_time, event.duration)
     count_tokens(record, Tokens(count(event.tokens_in, "tokens_in"), count(event.tokens_out, "tokens_out")))
     if event.success is not None and is_false(event.success):
-        fail(record, status_code(event.status_code) or None)
+        mark_failed(record, status_code(event.status_code) or None)
     elif not fail_by_status(record, event.status_code) and is_true(event.cached):
         record.status = "cached"
     record.cost = known_cost(record, money(event.cost, "cost"))
@@ -115,8 +115,8 @@ FORMAT = ItemFormat(
     has_sign=has_sign,
     example=example,
     event=CloudflareEvent,
-    calls=calls,
-    unwrap=unwrap,
+    calls=read_calls,
+    unwrap=unwrap_entries,
     origins={
         "request_id": "id",
         "start_time": "created_at",

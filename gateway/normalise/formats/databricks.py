@@ -84,10 +84,10 @@ def has_sign(members: Members) -> bool:
     return "databricks_request_id" in members or {"event_time", "endpoint_name", "api_type"} <= members.keys()
 
 
-def calls(event: DatabricksEvent) -> Iterable[Call]:
+def read_calls(event: DatabricksEvent) -> Iterable[Call]:
     """Read one row as one call. Rows of MCP services have neither model nor tokens and are not calls."""
     is_of_serving = text(event.databricks_request_id) is not None
-    record = _of_serving(event) if is_of_serving else _of_gateway(event)
+    record = _read_serving_row(event) if is_of_serving else _read_gateway_row(event)
     fail_by_status(record, event.status_code)
     metadata = Metadata()
     metadata.learn(_free_metadata(event))
@@ -98,8 +98,8 @@ def calls(event: DatabricksEvent) -> Iterable[Call]:
     return (Call(record, _identity(record, event), metadata.left_out),)
 
 
-def _of_gateway(event: DatabricksEvent) -> Inference:
-    served_by, model = _served(event)
+def _read_gateway_row(event: DatabricksEvent) -> Inference:
+    served_by, model = _provider_and_model(event)
     record = Inference(
         id=b"",
         source=NAME,
@@ -126,7 +126,7 @@ def _of_gateway(event: DatabricksEvent) -> Inference:
     return record
 
 
-def _of_serving(event: DatabricksEvent) -> Inference:
+def _read_serving_row(event: DatabricksEvent) -> Inference:
     """
     Read a row of model serving. An inference table has the bodies, and the usage table has the counts. Both
     tables may contain the same call.
@@ -155,7 +155,7 @@ def _of_serving(event: DatabricksEvent) -> Inference:
     return record
 
 
-def _served(event: DatabricksEvent) -> tuple[str | None, str | None]:
+def _provider_and_model(event: DatabricksEvent) -> tuple[str | None, str | None]:
     """
     Return provider and model.
 
@@ -230,7 +230,7 @@ FORMAT = ItemFormat(
     has_sign=has_sign,
     example=example,
     event=DatabricksEvent,
-    calls=calls,
+    calls=read_calls,
     origins={
         "request_id": "invocation_id, else request_id (model serving: databricks_request_id)",
         "trace_id": "request_id",

@@ -14,10 +14,10 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     any_of,
-    column,
     count_tokens,
-    fail,
+    declare_column,
     fail_by_status,
+    mark_failed,
 )
 from gateway.normalise.reading.metadata import Metadata, WorkFields
 from gateway.normalise.reading.models import model_name, provider
@@ -34,33 +34,33 @@ OWN_COLUMNS = ("gen_ai.request.model_override", "x-envoy-origin-path")  # column
 
 
 class EnvoyEvent(WorkFields):
-    request_id: Any = column("x-request-id")
+    request_id: Any = declare_column("x-request-id")
     start_time: Any = None
     duration: Any = None
-    backend: Any = column("gen_ai.provider.name")
-    model: Any = column("gen_ai.request.model")
-    model_override: Any = column("gen_ai.request.model_override")
-    response_model: Any = column("gen_ai.response.model")
-    input_tokens: Any = column("gen_ai.usage.input_tokens")
-    output_tokens: Any = column("gen_ai.usage.output_tokens")
-    cached_tokens: Any = column("gen_ai.usage.cached_input_tokens")
-    cache_read_tokens: Any = column("gen_ai.usage.cache_read.input_tokens")
-    cache_write_tokens: Any = column("gen_ai.usage.cache_creation.input_tokens")
-    reasoning_tokens: Any = column("gen_ai.usage.reasoning_tokens")
+    backend: Any = declare_column("gen_ai.provider.name")
+    model: Any = declare_column("gen_ai.request.model")
+    model_override: Any = declare_column("gen_ai.request.model_override")
+    response_model: Any = declare_column("gen_ai.response.model")
+    input_tokens: Any = declare_column("gen_ai.usage.input_tokens")
+    output_tokens: Any = declare_column("gen_ai.usage.output_tokens")
+    cached_tokens: Any = declare_column("gen_ai.usage.cached_input_tokens")
+    cache_read_tokens: Any = declare_column("gen_ai.usage.cache_read.input_tokens")
+    cache_write_tokens: Any = declare_column("gen_ai.usage.cache_creation.input_tokens")
+    reasoning_tokens: Any = declare_column("gen_ai.usage.reasoning_tokens")
     response_code: Any = None
     response_flags: Any = None
-    old_backend: Any = column("genai_backend_name")
-    old_model: Any = column("genai_model_name")
-    old_model_override: Any = column("genai_model_name_override")
-    old_input_tokens: Any = column("genai_tokens_input")
-    old_output_tokens: Any = column("genai_tokens_output")
-    session_id: Any = column("session.id")
-    path: Any = column("x-envoy-origin-path")
+    old_backend: Any = declare_column("genai_backend_name")
+    old_model: Any = declare_column("genai_model_name")
+    old_model_override: Any = declare_column("genai_model_name_override")
+    old_input_tokens: Any = declare_column("genai_tokens_input")
+    old_output_tokens: Any = declare_column("genai_tokens_output")
+    session_id: Any = declare_column("session.id")
+    path: Any = declare_column("x-envoy-origin-path")
     route_name: Any = None
     provider_request_id: Any = None  # a header of the provider's response, if the operator logs it
 
 
-def calls(event: EnvoyEvent) -> Iterable[Call]:
+def read_calls(event: EnvoyEvent) -> Iterable[Call]:
     """Read a line with a model as one call. MCP traffic is in the same log, without models."""
     sent = first(event.model_override, event.model, event.old_model_override, event.old_model)
     backend = first(event.backend, event.old_backend)
@@ -80,8 +80,10 @@ def calls(event: EnvoyEvent) -> Iterable[Call]:
     count_tokens(
         record,
         Tokens(
-            count(_filled(event.input_tokens, event.old_input_tokens), "gen_ai.usage.input_tokens"),
-            count(_filled(event.output_tokens, event.old_output_tokens), "gen_ai.usage.output_tokens"),
+            count(_current_or_older(event.input_tokens, event.old_input_tokens), "gen_ai.usage.input_tokens"),
+            count(
+                _current_or_older(event.output_tokens, event.old_output_tokens), "gen_ai.usage.output_tokens"
+            ),
             count(cached, "gen_ai.usage.cached_input_tokens"),
             count(event.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens"),
             count(event.reasoning_tokens, "gen_ai.usage.reasoning_tokens"),
@@ -90,7 +92,7 @@ def calls(event: EnvoyEvent) -> Iterable[Call]:
     if record.request_model is None and record.response_model is None:
         return ()
     if status_code(event.response_code) == 0:  # status 0 means that no response arrived
-        fail(record, event.response_flags)
+        mark_failed(record, event.response_flags)
     else:
         fail_by_status(record, event.response_code)
     metadata = Metadata()
@@ -104,7 +106,7 @@ def calls(event: EnvoyEvent) -> Iterable[Call]:
     return (Call(record, identity, metadata.left_out, names_request=bool(identity.also)),)
 
 
-def _filled(today: Any, older: Any) -> Any:
+def _current_or_older(today: Any, older: Any) -> Any:
     """
     Return the value under the current name. If it is a dash, Envoy had no value, so return the value under
     the older name.
@@ -134,7 +136,7 @@ FORMAT = ItemFormat(
     has_sign=any_of(*OWN_COLUMNS),
     example=example,
     event=EnvoyEvent,
-    calls=calls,
+    calls=read_calls,
     origins={
         "request_id": "x-request-id",
         "start_time": "start_time",

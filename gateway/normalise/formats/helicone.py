@@ -57,7 +57,7 @@ def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
     return hmac.compare_digest(expected.encode(), signature.strip().lower().encode("utf-8", "surrogatepass"))
 
 
-def calls(event: HeliconeEvent) -> Iterable[Call]:
+def read_calls(event: HeliconeEvent) -> Iterable[Call]:
     """
     Read one object as one call. The webhook states no time, operation or status.
 
@@ -143,7 +143,7 @@ FORMAT = ItemFormat(
     has_sign=has_sign,
     example=example,
     event=HeliconeEvent,
-    calls=calls,
+    calls=read_calls,
     origins={
         "request_id": "request_id",
         "provider": "provider, else derived from the model name",

@@ -54,7 +54,7 @@ class HigressEvent(msgspec.Struct):
     route_name: Any = None
 
 
-def calls(event: HigressEvent) -> Iterable[Call]:
+def read_calls(event: HigressEvent) -> Iterable[Call]:
     """Read a line as one call if its `ai_log` is not `-`."""
     log = nested(event.ai_log, HigressAiLog)
     record = Inference(
@@ -122,7 +122,7 @@ FORMAT = ItemFormat(
     has_sign=any_of("ai_log"),
     example=example,
     event=HigressEvent,
-    calls=calls,
+    calls=read_calls,
     origins={
         "request_id": "request_id",
         "trace_id": "trace_id",

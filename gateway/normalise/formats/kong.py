@@ -108,11 +108,11 @@ class KongEvent(WorkFields):
     workspace_name: Any = None
 
 
-def calls(event: KongEvent) -> Iterable[Call | BadValue]:
+def read_calls(event: KongEvent) -> Iterable[Call | BadValue]:
     """
     Read one call from each block that has both `meta` and `usage`. A bad block does not affect other blocks.
     """
-    blocks = _blocks(payload.peek(event.ai))
+    blocks = _call_blocks(payload.peek(event.ai))
     # The JSON text of each object is decoded once for all blocks, because there may be thousands of blocks.
     objects = {name: nested(getattr(event, name), KongObject) for name in _OBJECTS}
     event = msgspec.structs.replace(event, **objects)
@@ -127,7 +127,7 @@ def calls(event: KongEvent) -> Iterable[Call | BadValue]:
             yield call
 
 
-def _blocks(ai: Members) -> dict[str, KongBlock]:
+def _call_blocks(ai: Members) -> dict[str, KongBlock]:
     """Return the blocks that have both `meta` and `usage`, by plugin."""
     if "meta" in ai and "usage" in ai:  # Kong 3.6 reports only one plugin, without its name
         only = KongBlock(meta=of_json(ai["meta"], KongMeta), usage=of_json(ai["usage"], KongUsage))
@@ -139,19 +139,19 @@ def _blocks(ai: Members) -> dict[str, KongBlock]:
 
 def _call_or_fault(event: KongEvent, block: KongBlock, plugin: str | None) -> Call | BadValue:
     try:
-        return _call(event, block, plugin)
+        return _read_call(event, block, plugin)
     except BadValue as error:
         return error
 
 
-def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
+def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
     request = nested(event.request, KongObject)
     meta, usage = nested(block.meta, KongMeta), nested(block.usage, KongUsage)
     own_id = text(request.id)
     if own_id and plugin:
         own_id = f"{own_id}:{plugin}"
     stated, requested_model, response_model = map(
-        _specified, (meta.provider_name, meta.request_model, meta.response_model)
+        _text_if_specified, (meta.provider_name, meta.request_model, meta.response_model)
     )
     record = Inference(
         id=b"",
@@ -165,7 +165,7 @@ def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
         response_model=model_name(response_model, stated),
         api_key=key_name(nested(event.authenticated_entity, KongObject).id),
     )
-    record.region = region_of(address=_answered_by(block).get("host"), model=requested_model)
+    record.region = region_of(address=_answering_target(block).get("host"), model=requested_model)
     record.end_time = after(record.start_time, nested(event.latencies, KongObject).request)
     count_tokens(record, of_usage(usage, without_cache=_lacks_cache(record, usage)))
     failed = fail_by_status(record, nested(event.response, KongObject).status)
@@ -175,7 +175,7 @@ def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
     request_headers = nested(event.request, KongObject).headers
     if isinstance(request_headers, AgentHeaders):
         request_headers.describe(record)
-    metadata = _describe(record, event, plugin)
+    metadata = _add_metadata(record, event, plugin)
     # Kong creates request.id, so callers cannot choose it.
     identity = call_identity(record, own_id=own_id)
     headers = nested(event.response, KongObject).headers
@@ -194,24 +194,24 @@ def _lacks_cache(record: Inference, usage: KongUsage) -> bool:
     return record.provider in COUNT_CACHE_APART and any(name is not None for name in own_names)
 
 
-def _specified(value: Any) -> str | None:
+def _text_if_specified(value: Any) -> str | None:
     written = text(value)
     return None if written == _UNSPECIFIED else written
 
 
 def _operation(block: KongBlock) -> str | None:
     """Return the operation of the last target's route, because the last target sent the response."""
-    route = _answered_by(block).get("route_type")
+    route = _answering_target(block).get("route_type")
     return CHAT if route == "llm/v1/chat" else of_path(route)
 
 
-def _answered_by(block: KongBlock) -> dict[str, Any]:
+def _answering_target(block: KongBlock) -> dict[str, Any]:
     targets = block.tried_targets
     target = targets[-1] if isinstance(targets, list) and targets else None
     return target if isinstance(target, dict) else {}
 
 
-def _describe(record: Inference, event: KongEvent, plugin: str | None) -> Metadata:
+def _add_metadata(record: Inference, event: KongEvent, plugin: str | None) -> Metadata:
     metadata, consumer = Metadata(), nested(event.consumer, KongObject)
     metadata.learn_fields(event)
     metadata.tag("route", text(nested(event.route, KongObject).name))
@@ -250,7 +250,7 @@ FORMAT = ItemFormat(
     has_sign=all_of("started_at", "latencies"),
     example=example,
     event=KongEvent,
-    calls=calls,
+    calls=read_calls,
     origins={
         "request_id": "request.id, with the name of the block if another plugin made the call",
         "trace_id": "trace_id.w3c",

@@ -65,31 +65,31 @@ BY_NAME: Mapping[str, ItemFormat | BatchFormat] = {format.name: format for forma
 FORMAT_NAMES: tuple[str, ...] = (*BY_NAME, *OTLP_SIGNALS)
 
 
-def recognise(body: bytes) -> str | None:
+def recognise_format(body: bytes) -> str | None:
     """
     Return the format of a JSON body, or None. The first item that shows a sign decides for the whole body.
     """
     try:
         for item in islice(payload.items(body), MAX_LOOKED_AT):
-            if (recognised_format := format_of(payload.peek(outlined(item, MAX_LOOKED_AT)))) is not None:
+            if (recognised_format := recognise_item(payload.peek(outlined(item, MAX_LOOKED_AT)))) is not None:
                 return recognised_format
     except BadPayload:
         pass
     return None
 
 
-def recognised(body: bytes, *, how: str) -> str:
+def require_format(body: bytes, *, how: str) -> str:
     """
     Return the format of a body. If there is none, raise BadPayload. Its message states why the body is
     unreadable, or contains `how`, the way to name a format.
     """
-    if (recognised_format := recognise(body)) is not None:
+    if (recognised_format := recognise_format(body)) is not None:
         return recognised_format
     payload.items(body)  # this call only checks the body: it raises BadPayload if the body is not JSON
     raise BadPayload(f"the format was not recognized; {how}; known formats: {', '.join(FORMAT_NAMES)}")
 
 
-def format_of(members: Members) -> str | None:
+def recognise_item(members: Members) -> str | None:
     """
     Recognize a format by the top-level names of one item, and by names one level down if the format needs them.
     """

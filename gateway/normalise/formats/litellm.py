@@ -20,7 +20,7 @@ from gateway.normalise.formats.engine.declaration import (
     ItemFormat,
     Members,
     count_tokens,
-    fail,
+    mark_failed,
     tag_tier,
 )
 from gateway.normalise.litellm_calls import (
@@ -171,23 +171,23 @@ def has_sign(members: Members) -> bool:
     )
 
 
-def calls(event: LiteLLMEvent) -> Iterable[Call]:
+def read_calls(event: LiteLLMEvent) -> Iterable[Call]:
     """Read one event or row. Return its call, or nothing if it is not a call."""
     if event.id is None and event.request_id is not None:
-        record, left_out = _of_row(event)
+        record, left_out = _read_row(event)
     elif isinstance(event.modelParameters, str) and isinstance(event.usage, str):
-        record, left_out = _of_old_payload(event)
+        record, left_out = _read_old_payload(event)
     else:
-        record, left_out = _of_payload(event)
+        record, left_out = _read_payload(event)
     if _is_tool_call(event, record):
         return ()
     call_id = text(event.litellm_call_id)
     identity = identity_of(record, call_id)
     trace_ids, named = (text(event.trace_id),), call_id or record.request_id
     also = names_of(record, call_type=event.call_type, trace_ids=trace_ids, call_id=named)
-    names_of_request = _names_of_request(event, record)
+    names_of_request = _provider_request_names(event, record)
     also += names_of_request
-    session = _client(nested(event.metadata, LiteLLMMeta)).session
+    session = _client_headers(nested(event.metadata, LiteLLMMeta)).session
     # LiteLLM may take a header with the session as the id of a trace. Other traces have ids of 32 characters.
     trace = trace_ids[0] if trace_ids[0] is not None and len(trace_ids[0]) != _TRACE_ID_LENGTH else None
     relay = build_relay(
@@ -204,7 +204,7 @@ def calls(event: LiteLLMEvent) -> Iterable[Call]:
     return (Call(record, identity, left_out),)
 
 
-def _names_of_request(event: LiteLLMEvent, record: Inference) -> tuple[bytes, ...]:
+def _provider_request_names(event: LiteLLMEvent, record: Inference) -> tuple[bytes, ...]:
     """
     Return names from the provider's request id, if other reports may not know the call by its response id.
     """
@@ -219,9 +219,9 @@ def _names_of_request(event: LiteLLMEvent, record: Inference) -> tuple[bytes, ..
     return names_of_stated(record, failure.error_provider_request_id)
 
 
-def _of_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
+def _read_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
     meta = nested(event.metadata, LiteLLMMeta)
-    record = _record(event, meta, event.id, money(event.response_cost, "response_cost"))
+    record = _build_record(event, meta, event.id, money(event.response_cost, "response_cost"))
     record.trace_id = text(event.trace_id)
     record.response_model = _response_model(event, record)
     record.team = first(meta.user_api_key_team_id, meta.user_api_key_team_alias)
@@ -229,32 +229,32 @@ def _of_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
     record.session = text(event.session_id)
     if record.session is None:
         record.session = first(
-            nested(meta.requester_metadata, LiteLLMRequester).session_id, _client(meta).session
+            nested(meta.requester_metadata, LiteLLMRequester).session_id, _client_headers(meta).session
         )
     end_user = first(event.end_user, meta.user_api_key_end_user_id)
-    return record, _describe(record, event, meta, text(meta.user_api_key_user_id), end_user)
+    return record, _add_metadata(record, event, meta, text(meta.user_api_key_user_id), end_user)
 
 
-def _of_row(event: LiteLLMEvent) -> tuple[Inference, int]:
+def _read_row(event: LiteLLMEvent) -> tuple[Inference, int]:
     meta = nested(event.metadata, LiteLLMMeta)
-    record = _record(event, meta, event.request_id, money(event.spend, "spend"))
+    record = _build_record(event, meta, event.request_id, money(event.spend, "spend"))
     record.team = first(event.team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, event.api_key)
     # a row without a session has the trace id in the session column
-    record.session = first(_client(meta).session, event.session_id)
-    return record, _describe(record, event, meta, text(event.user), text(event.end_user))
+    record.session = first(_client_headers(meta).session, event.session_id)
+    return record, _add_metadata(record, event, meta, text(event.user), text(event.end_user))
 
 
-def _of_old_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
+def _read_old_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
     meta = of_literal(event.metadata, LiteLLMMeta)
     event.usage = of_literal(event.usage, Usage)
-    record = _record(event, meta, event.id, money(event.cost, "cost"))
+    record = _build_record(event, meta, event.id, money(event.cost, "cost"))
     record.team = first(meta.user_api_key_team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)
-    return record, _describe(record, event, meta, text(meta.user_api_key_user_id), text(event.user))
+    return record, _add_metadata(record, event, meta, text(meta.user_api_key_user_id), text(event.user))
 
 
-def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | None) -> Inference:
+def _build_record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | None) -> Inference:
     operation = of_function(text(event.call_type) or "")
     record = Inference(
         id=b"",
@@ -269,11 +269,11 @@ def _record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | Non
     )
     # set the region afterwards, because a call with more than 15 keyword arguments is slow
     record.region = _region(event, meta)
-    _client(meta).set_run(record)
+    _client_headers(meta).set_run(record)
     count_tokens(record, _tokens(event, meta))
     if event.status == "failure":
         failure = nested(event.error_information or meta.error_information, LiteLLMFailure)
-        fail(record, failure.error_class, failure.error_code)
+        mark_failed(record, failure.error_class, failure.error_code)
     elif is_true(event.cache_hit):
         record.status = "cached"
     record.cost = known_cost(record, cost, operation)
@@ -292,16 +292,16 @@ def _region(event: LiteLLMEvent, meta: LiteLLMMeta) -> str | None:
     )
 
 
-def _client(meta: LiteLLMMeta) -> AgentHeaders:
+def _client_headers(meta: LiteLLMMeta) -> AgentHeaders:
     headers = meta.requester_custom_headers
     return NO_HEADERS if headers is None else nested(headers, AgentHeaders)
 
 
-def _describe(
+def _add_metadata(
     record: Inference, event: LiteLLMEvent, meta: LiteLLMMeta, principal: str | None, end_user: str | None
 ) -> int:
     metadata = Metadata()
-    metadata.label(word for word in _words(event.request_tags) if not str(word).startswith("User-Agent:"))
+    metadata.label(word for word in _tag_list(event.request_tags) if not str(word).startswith("User-Agent:"))
     response, usage = event.response, meta.usage_object
     used = usage.service_tier if isinstance(usage, Usage) else None
     served = response.service_tier if isinstance(response, LiteLLMResponse) else None
@@ -314,7 +314,7 @@ def _describe(
     return metadata.left_out
 
 
-def _words(tags: Any) -> list[Any]:
+def _tag_list(tags: Any) -> list[Any]:
     """Return a list. If the value is JSON text, decode it."""
     tag_list = unquoted(tags)
     return tag_list if isinstance(tag_list, list) else []
@@ -324,7 +324,7 @@ def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """
     Return the counts. LiteLLM's totals have OpenAI's form for every provider. The details are in its usage object.
     """
-    details = _with_answer(_details(event, meta), event)
+    details = _add_response_facts(_usage_tokens(event, meta), event)
     input_tokens = count(event.prompt_tokens, "prompt_tokens")
     output_tokens = count(event.completion_tokens, "completion_tokens")
     if (input_tokens, output_tokens) in (details[:2], (None, None)):
@@ -332,7 +332,7 @@ def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     return Tokens(input_tokens, output_tokens, *details[2:])
 
 
-def _with_answer(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
+def _add_response_facts(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
     """
     Add facts that only the response has: searches among its steps, images, pages, and the searches of
     a rerank call.
@@ -360,7 +360,7 @@ def _is_image_without_data(event: LiteLLMEvent, tokens: Tokens) -> bool:
     return of_function(text(event.call_type) or "") == IMAGE
 
 
-def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
+def _usage_tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """
     Read the usage object. Its place depends on the LiteLLM version, and the oldest versions have it only
     in the response.
@@ -385,7 +385,7 @@ def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
     return model_name(stated, event.custom_llm_provider)
 
 
-def _why_none(event: LiteLLMEvent) -> str | None:
+def _ignore_reason(event: LiteLLMEvent) -> str | None:
     """
     Return why an event without a call is ignored. Ignored events are tool calls, and failures before a
     model was chosen.
@@ -436,8 +436,8 @@ FORMAT = ItemFormat(
     has_sign=has_sign,
     example=example,
     event=LiteLLMEvent,
-    calls=calls,
-    ignored_as=_why_none,
+    calls=read_calls,
+    ignored_as=_ignore_reason,
     origins={
         "request_id": "id (spend row: request_id)",
         "start_time": "startTime",

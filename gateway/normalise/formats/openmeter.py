@@ -72,14 +72,14 @@ class OpenMeterEvent(msgspec.Struct):
     data: OpenMeterData | Other = None
 
 
-def calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
+def read_calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
     """Read an event as one call if its data has a model and tokens of input or output."""
     data = nested(event.data, OpenMeterData)
     tokens = of_usage(data)
     if text(data.model) is None:
         return ()
     if tokens.input is None and tokens.output is None:
-        return _count(event, data)
+        return _read_token_count(event, data)
     record = Inference(
         id=b"",
         source=NAME,
@@ -95,7 +95,7 @@ def calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
     return (Call(record, _identity(record, text(event.source)), metadata.left_out),)
 
 
-def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
+def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
     """Read the count of a standard event. The service name keeps the counts of different sources apart."""
     number = count(data.tokens, "data.tokens")
     token_type = _TOKEN_TYPES.get(text(data.type) or "")
@@ -137,7 +137,7 @@ def _identity(record: Inference, source: str | None) -> Identity:
     return Identity(call_identity(record, response_id=event_id).id, lookups=(event_key,), links=links)
 
 
-def answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:
+def answer_without_body(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:
     """Return 204. OpenMeter's clients read nothing else."""
     return FormatAnswer(204, b"")
 
@@ -164,8 +164,8 @@ FORMAT = ItemFormat(
     has_sign=any_of("specversion"),
     example=example,
     event=OpenMeterEvent,
-    calls=calls,
-    answer=answer,
+    calls=read_calls,
+    answer=answer_without_body,
     answer_schemas={204: None},
     origins={
         "request_id": "id",

@@ -13,9 +13,9 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     Members,
-    any_inside,
     count_tokens,
-    fail,
+    has_object_with,
+    mark_failed,
 )
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.meters import of_numbers
@@ -66,10 +66,10 @@ class OpenRouterEvent(OpenRouterStats):
 
 
 def has_sign(members: Members) -> bool:
-    return "native_tokens_prompt" in members or any_inside(members, "data", "native_tokens_prompt")
+    return "native_tokens_prompt" in members or has_object_with(members, "data", "native_tokens_prompt")
 
 
-def calls(event: OpenRouterEvent) -> Iterable[Call]:
+def read_calls(event: OpenRouterEvent) -> Iterable[Call]:
     """Read one generation as one call, with or without its envelope."""
     stats = event.data if isinstance(event.data, OpenRouterStats) else event
     api_type = text(stats.api_type)
@@ -81,7 +81,7 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
         provider=provider(stats.provider_name, stats.model),
         operation=CHAT if api_type == "completions" else api_type,
         request_model=model_name(stats.model, stats.provider_name),
-        cost=_charged(stats),
+        cost=_charged_dollars(stats),
         team=text(stats.workspace_id),
         session=text(stats.session_id),
         region=region_of(stats.data_region),
@@ -105,7 +105,7 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
         ),
     )
     if is_true(stats.cancelled):
-        fail(record, "cancelled")
+        mark_failed(record, "cancelled")
     metadata = Metadata()
     if is_true(stats.is_byok):
         metadata.tag("byok", "true")
@@ -118,7 +118,7 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
     return (Call(record, identity, metadata.left_out),)
 
 
-def _charged(stats: OpenRouterStats) -> str | None:
+def _charged_dollars(stats: OpenRouterStats) -> str | None:
     """
     Return the charged dollars.
 
@@ -154,7 +154,7 @@ FORMAT = ItemFormat(
     has_sign=has_sign,
     example=example,
     event=OpenRouterEvent,
-    calls=calls,
+    calls=read_calls,
     origins={
         "request_id": "id",
         "start_time": "created_at",

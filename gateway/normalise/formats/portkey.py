@@ -18,12 +18,12 @@ from gateway.normalise.formats.engine.declaration import (
     ExampleCall,
     ItemFormat,
     Members,
-    any_inside,
-    column,
     count_tokens,
-    fail,
+    declare_column,
     fail_by_status,
+    has_object_with,
     is_call,
+    mark_failed,
     tag_tier,
 )
 from gateway.normalise.payload.provider_bodies import ProviderBody
@@ -86,11 +86,11 @@ class PortkeyConfig(msgspec.Struct):
 class PortkeyHeaders(RequestIdHeaders):
     """The headers that are read. All other headers may hold masked provider keys."""
 
-    config: Any = column("x-portkey-config")
-    provider: Any = column("x-portkey-provider")
-    trace_id: Any = column("x-portkey-trace-id")
-    metadata: Any = column("x-portkey-metadata")
-    cache_status: Any = column("x-portkey-cache-status")
+    config: Any = declare_column("x-portkey-config")
+    provider: Any = declare_column("x-portkey-provider")
+    trace_id: Any = declare_column("x-portkey-trace-id")
+    metadata: Any = declare_column("x-portkey-metadata")
+    cache_status: Any = declare_column("x-portkey-cache-status")
 
 
 class PortkeyRequest(msgspec.Struct):
@@ -126,15 +126,15 @@ class PortkeyEvent(msgspec.Struct):
     is_success: Any = None
     cache_status: Any = None
     metadata: Any = None
-    metadata_keys: Any = column("metadata.key")  # Portkey's table has this column name
-    metadata_values: Any = column("metadata.value")
-    environment: Any = column("_environment")
-    end_user: Any = column("_user")
+    metadata_keys: Any = declare_column("metadata.key")  # Portkey's table has this column name
+    metadata_values: Any = declare_column("metadata.value")
+    environment: Any = declare_column("_environment")
+    end_user: Any = declare_column("_user")
     user_id: Any = None
     workspace_slug: Any = None
     api_key_id: Any = None
     # Members of the file of one log.
-    file_id: Any = column("_id")
+    file_id: Any = declare_column("_id")
     organisation_id: Any = None
     request: PortkeyRequest | Other = None
     response: PortkeyResponse | Other = None
@@ -147,12 +147,14 @@ class PortkeyEvent(msgspec.Struct):
 def has_sign(members: Members) -> bool:
     return (
         "ai_org" in members
-        or any_inside(members, "request", "portkeyHeaders")
-        or (any_inside(members, "request", "json") and any_inside(members, "response", "statusCode"))
+        or has_object_with(members, "request", "portkeyHeaders")
+        or (
+            has_object_with(members, "request", "json") and has_object_with(members, "response", "statusCode")
+        )
     )
 
 
-def calls(event: PortkeyEvent) -> Iterable[Call]:
+def read_calls(event: PortkeyEvent) -> Iterable[Call]:
     """
     Read one row, line, file or hook as one call.
 
@@ -160,14 +162,19 @@ def calls(event: PortkeyEvent) -> Iterable[Call]:
     before the request has no response, so it is not a call.
     """
     metrics = nested(event.metrics, PortkeyEvent)
-    for read, source in ((_of_row, event), (_of_file, event), (_of_hook, event), (_of_row, metrics)):
+    for read, source in (
+        (_read_row, event),
+        (_read_log_file, event),
+        (_read_hook, event),
+        (_read_row, metrics),
+    ):
         call = read(source)
         if is_call(call.record):
             return (call,)
     return ()
 
 
-def _of_row(event: PortkeyEvent) -> Call:
+def _read_row(event: PortkeyEvent) -> Call:
     model = None if event.ai_model == "NA" else event.ai_model  # Portkey writes NA if it found no model
     record = Inference(
         id=b"",
@@ -186,18 +193,18 @@ def _of_row(event: PortkeyEvent) -> Call:
     count_tokens(record, Tokens(count(event.req_units, "req_units"), count(event.res_units, "res_units")))
     if not fail_by_status(record, event.response_status_code):
         if event.is_success is not None and is_false(event.is_success):
-            fail(record)
+            mark_failed(record)
         elif _is_hit(event.cache_status):
             record.status = "cached"
-    record.cost = known_cost(record, _dollars(event.cost))
+    record.cost = known_cost(record, _dollars_from_cents(event.cost))
     metadata = Metadata()
     metadata.tag("environment", text(event.environment))
-    _learn(metadata, event.metadata or {"key": event.metadata_keys, "value": event.metadata_values})
+    _add_facts(metadata, event.metadata or {"key": event.metadata_keys, "value": event.metadata_values})
     metadata.describe(record, principal=text(event.user_id), end_user=text(event.end_user))
     return Call(record, call_identity(record, own_id=record.request_id), metadata.left_out)
 
 
-def _of_file(event: PortkeyEvent) -> Call:
+def _read_log_file(event: PortkeyEvent) -> Call:
     request, response = nested(event.request, PortkeyRequest), nested(event.response, PortkeyResponse)
     request_body, response_body = nested(request.body, ProviderBody), nested(response.body, ProviderBody)
     headers = nested(request.portkeyHeaders, PortkeyHeaders)
@@ -222,9 +229,9 @@ def _of_file(event: PortkeyEvent) -> Call:
     count_tokens(record, response_body.tokens(request_body))
     if not fail_by_status(record, response.status) and _is_hit(cache_status):
         record.status = "cached"
-    record.cost = known_cost(record, _dollars(row.cost))
+    record.cost = known_cost(record, _dollars_from_cents(row.cost))
     metadata = Metadata()
-    _learn(metadata, headers.metadata)
+    _add_facts(metadata, headers.metadata)
     tag_tier(metadata, response_body.tier)
     metadata.describe(record)
     identity = response_body.identity(record, own_id=record.request_id)
@@ -233,7 +240,7 @@ def _of_file(event: PortkeyEvent) -> Call:
     return Call(record, identity, metadata.left_out, names_request=bool(names))
 
 
-def _of_hook(event: PortkeyEvent) -> Call:
+def _read_hook(event: PortkeyEvent) -> Call:
     request, response = nested(event.request, PortkeyRequest), nested(event.response, PortkeyResponse)
     request_body, response_body = nested(request.json, ProviderBody), nested(response.json, ProviderBody)
     headers = nested(request.headers, PortkeyHeaders)
@@ -250,7 +257,7 @@ def _of_hook(event: PortkeyEvent) -> Call:
     count_tokens(record, response_body.tokens(request_body))
     fail_by_status(record, response.statusCode)
     metadata = Metadata()
-    _learn(metadata, event.metadata)
+    _add_facts(metadata, event.metadata)
     tag_tier(metadata, response_body.tier)
     metadata.describe(record)
     return Call(record, response_body.identity(record, own_id=record.request_id), metadata.left_out)
@@ -260,19 +267,19 @@ def _is_hit(cache_status: Any) -> bool:
     return "hit" in (text(cache_status) or "").lower()
 
 
-def _dollars(written: Any) -> str | None:
+def _dollars_from_cents(written: Any) -> str | None:
     cents = number_of(written, "cost")
     return None if cents is None else money(cents.scaleb(-2, _EXACT), "cost")
 
 
-def _learn(metadata: Metadata, facts: Any) -> None:
+def _add_facts(metadata: Metadata, facts: Any) -> None:
     """Add facts from a map, or from two parallel lists named `key` and `value`."""
-    pairs = dict(_pairs(mapping(facts)))
+    pairs = dict(_fact_pairs(mapping(facts)))
     metadata.tag("environment", text(pairs.pop("_environment", None)))
     metadata.learn(pairs)
 
 
-def _pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _fact_pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     names, values = facts.get("key"), facts.get("value")
     if isinstance(names, list) and isinstance(values, list):
         pairs = zip(names, values, strict=False)
@@ -303,7 +310,7 @@ FORMAT = ItemFormat(
     has_sign=has_sign,
     example=example,
     event=PortkeyEvent,
-    calls=calls,
+    calls=read_calls,
     origins={
         "request_id": "id (log file: _id; hook: response.json.id)",
         "trace_id": "trace_id (log file: x-portkey-trace-id)",

@@ -65,17 +65,17 @@ def has_sign(members: Members) -> bool:
     return ("REQUEST_ID" in members or "QUERY_ID" in members) and (of_gateway or of_rest_api)
 
 
-def calls(event: SnowflakeEvent) -> Iterable[Call | BadValue]:
+def read_calls(event: SnowflakeEvent) -> Iterable[Call | BadValue]:
     """Read a row of the gateway as one call for each model, and a row of the REST API as one call."""
     if first(event.AGENT_ID, event.AGENT_NAME) is not None:
         return
     if event.OPERATION_DETAILS is not None:
-        yield from _of_gateway(event)
+        yield from _read_gateway_row(event)
     elif text(event.MODEL_NAME) is not None:
-        yield _of_rest_api(event)
+        yield _read_rest_api_row(event)
 
 
-def _of_gateway(event: SnowflakeEvent) -> Iterator[Call | BadValue]:
+def _read_gateway_row(event: SnowflakeEvent) -> Iterator[Call | BadValue]:
     used = {model: mapping(counts) for model, counts in mapping(event.OPERATION_DETAILS).items()}
     used = {model: counts for model, counts in used.items() if counts}
     credits = mapping(event.CREDITS_GRANULAR)
@@ -89,12 +89,12 @@ def _of_gateway(event: SnowflakeEvent) -> Iterator[Call | BadValue]:
                 count(counts.get("cache_write_input_tokens"), "cache_write_input_tokens"),
             )
             if any(number is not None for number in tokens):
-                yield _call(event, model, tokens, credits=money(stated, "CREDITS"))
+                yield _build_call(event, model, tokens, credits=money(stated, "CREDITS"))
         except BadValue as error:
             yield error
 
 
-def _of_rest_api(event: SnowflakeEvent) -> Call:
+def _read_rest_api_row(event: SnowflakeEvent) -> Call:
     kinds = nested(event.TOKENS_GRANULAR, SnowflakeTokens)
     tokens = Tokens(
         count(kinds.input, "TOKENS_GRANULAR.input"),
@@ -103,10 +103,10 @@ def _of_rest_api(event: SnowflakeEvent) -> Call:
         count(kinds.cache_write_input, "TOKENS_GRANULAR.cache_write_input"),
     )
     credits = money(event.CREDITS if event.TOKEN_CREDITS is None else event.TOKEN_CREDITS, "CREDITS")
-    return _call(event, text(event.MODEL_NAME) or "", tokens, credits=credits, without_cache=True)
+    return _build_call(event, text(event.MODEL_NAME) or "", tokens, credits=credits, without_cache=True)
 
 
-def _call(
+def _build_call(
     event: SnowflakeEvent,
     model: str,
     tokens: Tokens,
@@ -157,7 +157,7 @@ FORMAT = ItemFormat(
     has_sign=has_sign,
     example=example,
     event=SnowflakeEvent,
-    calls=calls,
+    calls=read_calls,
     origins={
         "request_id": "REQUEST_ID, else QUERY_ID",
         "start_time": "START_TIME",

@@ -15,7 +15,7 @@ from gateway.normalise.formats.engine.declaration import (
     ItemFormat,
     all_of,
     count_tokens,
-    fail,
+    mark_failed,
     tag_tier,
 )
 from gateway.normalise.payload.provider_bodies import ProviderBody
@@ -72,24 +72,24 @@ class VertexEvent(msgspec.Struct):
     metadata: VertexPlace | Other = None
 
 
-def calls(event: VertexEvent) -> Iterable[Call]:
+def read_calls(event: VertexEvent) -> Iterable[Call]:
     """Read one row as one call."""
     response_body = nested(event.full_response, VertexAnswer)
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=_as_written(event.request_id),
+        request_id=_text_with_all_digits(event.request_id),
         trace_id=text(nested(event.otel_log, VertexOtelLog).trace_id),
         start_time=instant(event.logging_time),
         provider=PROVIDER,
         operation=_operation(text(event.api_method)),
-        request_model=model_name(_short(text(event.model) or ""), PROVIDER),
+        request_model=model_name(_remove_resource_prefix(text(event.model) or ""), PROVIDER),
         response_model=model_name(response_body.answered_by, PROVIDER),
         region=of_address(event.endpoint) or region_of(nested(event.metadata, VertexPlace).region),
     )
     count_tokens(record, response_body.tokens())
     if isinstance(response_body.error, VertexFailure):
-        fail(record, response_body.error.status, response_body.error.code, response_body.error.type)
+        mark_failed(record, response_body.error.status, response_body.error.code, response_body.error.type)
     metadata = Metadata()
     metadata.learn(mapping(nested(event.full_request, VertexRequest).labels))
     tag_tier(metadata, response_body.tier)
@@ -111,7 +111,7 @@ def _identity(record: Inference, response_body: VertexAnswer) -> Identity:
     return call_identity(record, shared_id=record.request_id)
 
 
-def _as_written(raw: msgspec.Raw) -> str | None:
+def _text_with_all_digits(raw: msgspec.Raw) -> str | None:
     """Return a number with all its digits, which a float would lose."""
     written = bytes(raw).strip()
     if written[:1] == b'"':
@@ -120,7 +120,7 @@ def _as_written(raw: msgspec.Raw) -> str | None:
     return text(written.decode()) if written[:1].isdigit() or written[:1] == b"-" else None
 
 
-def _short(model: str) -> str:
+def _remove_resource_prefix(model: str) -> str:
     """Remove a prefix such as `publishers/google/models/` from a resource name."""
     return ("/" + model).rpartition("/models/")[2].removeprefix("/")
 
@@ -155,7 +155,7 @@ FORMAT = ItemFormat(
     has_sign=all_of("full_response", "logging_time"),
     example=example,
     event=VertexEvent,
-    calls=calls,
+    calls=read_calls,
     origins={
         "request_id": "request_id as written",
         "trace_id": "otel_log.trace_id",

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gateway.normalise.memory.contexts import Context, EncodedResource
-from gateway.normalise.memory.forms import SpanForm, Varying, sum_of
+from gateway.normalise.memory.forms import SpanForm, Varying, weighted_sum
 from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, name_caller, nearest
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.senders import version_of
@@ -92,7 +92,7 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
     step: int = PLAIN  # kind of a span that is not a call, for `SpanStep`
     stated: Stated = ()  # fields that each call of this kind states, with no version
 
-    def book(self, outcome: Outcome, row: Sequence[Any], version: str) -> None:
+    def add_to_outcome(self, outcome: Outcome, row: Sequence[Any], version: str) -> None:
         """
         Add the result of one span to the outcome. The resource of the span must have been entered before.
         """
@@ -107,7 +107,7 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
                 step = STEP if self.step == STEP and parent is not None else self.step
                 outcome.steps.append((trace, span, parent, step, None))
             return
-        record = self.record_of(self.record, row)
+        record = self.build_record(self.record, row)
         place = self.response_place
         response_id = row[place] if place else self.response_id
         place, own = self.shared_place, self.own_id
@@ -127,7 +127,7 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
             identity = add_span_above(identity, parent)
         outcome.add(record, identity, device=self.device, version=version)
 
-    def record_of(self, template: Inference, row: Sequence[Any]) -> Inference:
+    def build_record(self, template: Inference, row: Sequence[Any]) -> Inference:
         """Return a copy of the template with the values of a row."""
         record = _copied(template)
         for name, place in self.fields:
@@ -138,7 +138,7 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
                 tags[name] = row[place]
         counts = row[COUNTS_PLACE]
         for name, stated, factors in self.counts:
-            setattr(record, name, counts[stated] if stated >= 0 else sum_of(factors, counts))
+            setattr(record, name, counts[stated] if stated >= 0 else weighted_sum(factors, counts))
         return record
 
 
@@ -146,7 +146,7 @@ def book_rows(
     kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]], outcome: Outcome, version: str
 ) -> None:
     """
-    Add the results of spans to the outcome. The result is the same as calling `CallAlone.book` for each span,
+    Add the results of spans to the outcome. The result is the same as calling `CallAlone.add_to_outcome` for each span,
     but the module has hashed the response ids.
     """
     records, identities, counted = outcome.records, outcome.identities, list[CallAlone]()
@@ -155,10 +155,10 @@ def book_rows(
         alone, record_id = kind.alone, row[ID_PLACE]
         plain = alone.plain
         if plain is None or record_id is None:
-            alone.book(outcome, row, version)
+            alone.add_to_outcome(outcome, row, version)
             continue
         outcome.left_out += alone.left_out
-        record = alone.record_of(plain, row)
+        record = alone.build_record(plain, row)
         record.id = record_id
         records.append(record)
         counted.append(alone)
@@ -194,7 +194,7 @@ class LookedUp(NamedTuple):
     kinds: list[LearnedKind | None]
 
 
-def row_of(span: Span) -> tuple[Any, ...]:
+def unfound_row(span: Span) -> tuple[Any, ...]:
     """Return the part of a row that `are_apart` reads, for a span that the module did not find."""
     return None, False, (), None, span.trace_id, span.span_id, span.parent_id
 
@@ -256,7 +256,9 @@ def _has_more(call: SpanCall) -> bool:
     )
 
 
-def book(found: Sequence[LookedUp], outcome: Outcome, options: Options, clock: SliceClock) -> Iterator[None]:
+def book_independent_spans(
+    found: Sequence[LookedUp], outcome: Outcome, options: Options, clock: SliceClock
+) -> Iterator[None]:
     """Book spans that can all be booked independently."""
     entered: EncodedResource | None = None
     for part in found:
@@ -289,7 +291,7 @@ def _book_read(part: LookedUp, place: int, outcome: Outcome, options: Options) -
         pass
 
 
-def alone_of(
+def build_call_alone(
     form: SpanForm, spans: Sequence[Span], varying: Sequence[Varying], options: Options
 ) -> CallAlone | None:
     """
@@ -297,7 +299,7 @@ def alone_of(
     `spans` are the spans from which the form was learned, and `varying` their varying values.
     """
     call = form.read.call
-    found = _nothing(form) if call is None else _call(form, call, spans[0].scope.name)
+    found = _result_without_call(form) if call is None else _result_with_call(form, call, spans[0].scope.name)
     if found is None:
         return None
     kind = LearnedKind(form, found)
@@ -305,7 +307,7 @@ def alone_of(
     return found if holds else None
 
 
-def _nothing(form: SpanForm) -> CallAlone | None:
+def _result_without_call(form: SpanForm) -> CallAlone | None:
     read, node = form.read, form.read.node
     if node is not None and (node.caller is not NO_CALLER or node.agent is not None):
         return None  # the span gives values to calls of other requests
@@ -315,7 +317,7 @@ def _nothing(form: SpanForm) -> CallAlone | None:
     )
 
 
-def _call(form: SpanForm, call: SpanCall, scope: str) -> CallAlone | None:
+def _result_with_call(form: SpanForm, call: SpanCall, scope: str) -> CallAlone | None:
     own = dict(form.call)
     if (
         _has_more(call)

@@ -33,7 +33,7 @@ class EncodedResource:
         self._decoded: Resource | None = None
 
     @property
-    def decoded(self) -> Resource:
+    def decoded_resource(self) -> Resource:
         """Return the decoded resource. Raises DecodeError or UnicodeDecodeError."""
         if self._decoded is None:
             self._decoded = protobuf_decoder.one_resource(self.encoded)
@@ -68,7 +68,7 @@ class Context:
 
     @property
     def resource(self) -> Resource:
-        return self.of.decoded
+        return self.of.decoded_resource
 
     @property
     def scope(self) -> Scope:
@@ -96,7 +96,7 @@ class Contexts:
         self._numbers.clear()
         self._known.clear()
 
-    def enter(self, resource: EncodedResource, scope: bytes, options: Options) -> Context:
+    def find_or_add(self, resource: EncodedResource, scope: bytes, options: Options) -> Context:
         """Return the context of spans. Raises DecodeError or UnicodeDecodeError."""
         encoded = resource.encoded
         hash = blake2b(encoded, digest_size=16, salt=len(encoded).to_bytes(8))
@@ -104,9 +104,9 @@ class Contexts:
         digest = hash.digest()
         known = self._known.get(digest)
         if known is None:
-            decoded = resource.decoded
+            decoded = resource.decoded_resource
             decoded_scope = protobuf_decoder.one_scope(scope)
-            number, texts = self.number(decoded, decoded_scope)
+            number, texts = self.find_or_assign_number(decoded, decoded_scope)
             version = version_of(decoded, decoded_scope)
             known = _Known(number, texts, _left_out(decoded, options), version)
             if len(self._known) >= MOST_CONTEXTS:
@@ -114,7 +114,7 @@ class Contexts:
             self._known[digest] = known
         return Context(known, resource, scope)
 
-    def number(self, resource: Resource, scope: Scope) -> tuple[int, tuple[str, ...]]:
+    def find_or_assign_number(self, resource: Resource, scope: Scope) -> tuple[int, tuple[str, ...]]:
         """
         Return the number of a context, and the resource's texts that vary within this number. The number is 0
         if the context is too large to remember.
@@ -144,7 +144,7 @@ class Contexts:
             self._memory.context(number, [text.encode() for text in fixed if type(text) is str])
         return number, tuple(varying.values())
 
-    def tell_apart(self, names: set[str]) -> bool:
+    def distinguish_by(self, names: set[str]) -> bool:
         """
         Distinguish contexts by further resource attributes. Return False if contexts are already
         distinguished by all of `names`.

@@ -54,7 +54,7 @@ class Varying(NamedTuple):
         return (self.trace_id, self.span_id, self.parent_id, self.start, self.end, *self.texts)
 
 
-def leaves(read: ReadSpan) -> dict[Path, Any] | None:
+def values_by_path(read: ReadSpan) -> dict[Path, Any] | None:
     """Return every value of a result by its path, or None if it has more than forms can express."""
     found: dict[Path, Any] = {
         ("read", name): getattr(read, name) for name in ("is_call", "ignored", "shown", "left_out")
@@ -144,7 +144,7 @@ class SpanForm(msgspec.Struct, frozen=True):
             if self.tokens:
                 numbers: list[Any] = list(template.tokens)
                 for at, stated, factors in self.tokens:
-                    numbers[at] = counts[stated] if stated >= 0 else sum_of(factors, counts)
+                    numbers[at] = counts[stated] if stated >= 0 else weighted_sum(factors, counts)
                 tokens = call.tokens = _tokens(Tokens, numbers)
                 set_counts(record, tokens)
         if sample_node is not None:
@@ -162,13 +162,13 @@ _copied_record: Final[Callable[[Inference], Inference]] = Inference.__copy__  # 
 _tokens: Final = tuple.__new__
 
 
-def sum_of(factors: Sequence[int], counts: Sequence[int]) -> int:
+def weighted_sum(factors: Sequence[int], counts: Sequence[int]) -> int:
     return sum([a * b for a, b in zip(factors, counts, strict=True)])
 
 
-def form_of(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanForm | None:
+def derive_form(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanForm | None:
     """Return the form that holds for all results, or None."""
-    found = [leaves(read) for read in reads]
+    found = [values_by_path(read) for read in reads]
     known = [one for one in found if one is not None]
     if len(known) < len(found) or any(one.keys() != known[0].keys() for one in known):
         return None
@@ -176,7 +176,7 @@ def form_of(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanForm |
         name: [] for name in ("record", "call", "node", "tag", "caller")
     }
     tokens: list[tuple[int, int, tuple[int, ...]]] = []
-    counted = _counted(known[0])
+    counted = _count_paths(known[0])
     columns = list(zip(*[one.values for one in varying], strict=True))
     for path in known[0]:
         column = [one[path] for one in known]
@@ -184,14 +184,14 @@ def form_of(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanForm |
             continue
         kind, name = path
         if kind == "token":
-            factors = _factors(column, [one.counts for one in varying])
+            factors = _matching_factors(column, [one.counts for one in varying])
             if factors is None:
                 return None
             is_one = sorted(factors)[-1] == sum(map(abs, factors)) == 1
             tokens.append((name, factors.index(1) if is_one else -1, factors))
         elif path in counted:
             continue
-        elif kind in places and (place := _place(column, columns, name)) is not None:
+        elif kind in places and (place := _matching_place(column, columns, name)) is not None:
             places[kind].append((_CALLER.index(name) if kind == "caller" else name, place))
         else:
             return None
@@ -206,7 +206,7 @@ def form_of(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanForm |
     )
 
 
-def _counted(leaves: Mapping[Path, Any]) -> frozenset[Path]:
+def _count_paths(leaves: Mapping[Path, Any]) -> frozenset[Path]:
     """Return the paths of a record that `set_counts` fills."""
     if not leaves["has", "call"]:
         return frozenset()
@@ -216,17 +216,17 @@ def _counted(leaves: Mapping[Path, Any]) -> frozenset[Path]:
     return frozenset([("record", name) for name in names])
 
 
-def _place(column: Sequence[Any], columns: Sequence[Sequence[Any]], name: str) -> int | None:
+def _matching_place(column: Sequence[Any], columns: Sequence[Sequence[Any]], name: str) -> int | None:
     for place, values in enumerate(columns):
         if all(a == b and type(a) is type(b) for a, b in zip(column, values, strict=True)):
             return place
     return None
 
 
-def _factors(column: Sequence[Any], counts: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+def _matching_factors(column: Sequence[Any], counts: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     if not all(type(value) is int for value in column):
         return None
     for factors in _FACTORS:
-        if all(sum_of(factors, stated) == value for value, stated in zip(column, counts, strict=True)):
+        if all(weighted_sum(factors, stated) == value for value, stated in zip(column, counts, strict=True)):
             return factors
     return None

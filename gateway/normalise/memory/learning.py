@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from gateway.normalise.memory.alone import FIRST_PLACE, ID_PLACE, LearnedKind, alone_of, is_booked_as
-from gateway.normalise.memory.forms import SpanForm, Varying, form_of, leaves
+from gateway.normalise.memory.alone import FIRST_PLACE, ID_PLACE, LearnedKind, build_call_alone, is_booked_as
+from gateway.normalise.memory.forms import SpanForm, Varying, derive_form, values_by_path
 from gateway.normalise.memory.slots import (
     COUNTS,
     FIRST_TEXT,
@@ -54,7 +54,7 @@ def variations(
     Yield the span itself, then variations of it, each with its varying values. `outside` are the varying texts
     of its resource, `tags` the names of attributes that are only tags.
     """
-    yield span, _varying(span, (*texts, *outside), counts)
+    yield span, _varying_values(span, (*texts, *outside), counts)
     for number in range(WANTED):
         new_counts = _other_counts(counts, chance)
         if new_counts is None:
@@ -64,18 +64,18 @@ def variations(
         start, end = _other_times(span.start_time, span.end_time, chance)
         other = msgspec.structs.replace(
             span,
-            resource=_with_texts(span.resource, outside, new_outside),
+            resource=_replace_texts(span.resource, outside, new_outside),
             trace_id=span.trace_id and f"{chance.getrandbits(128) | 1:032x}",
             span_id=span.span_id and f"{chance.getrandbits(64) | 1:016x}",
             parent_id=span.parent_id and f"{chance.getrandbits(64) | 1:016x}",
             start_time=start,
             end_time=end,
-            attributes=_attributes(span.attributes, texts, new_texts, new_counts, reads, tags, chance),
+            attributes=_vary_attributes(span.attributes, texts, new_texts, new_counts, reads, tags, chance),
         )
-        yield other, _varying(other, (*new_texts, *new_outside), new_counts)
+        yield other, _varying_values(other, (*new_texts, *new_outside), new_counts)
 
 
-def _with_texts(resource: Resource, texts: tuple[str, ...], new_texts: tuple[str, ...]) -> Resource:
+def _replace_texts(resource: Resource, texts: tuple[str, ...], new_texts: tuple[str, ...]) -> Resource:
     """Return a resource with other texts in place of those that vary."""
     attributes = dict(resource.attributes)
     changed = dict(zip(texts, new_texts, strict=True))
@@ -85,11 +85,11 @@ def _with_texts(resource: Resource, texts: tuple[str, ...], new_texts: tuple[str
     return Resource(attributes)
 
 
-def _varying(span: Span, texts: tuple[str, ...], counts: tuple[int, ...]) -> Varying:
+def _varying_values(span: Span, texts: tuple[str, ...], counts: tuple[int, ...]) -> Varying:
     return Varying(span.trace_id, span.span_id, span.parent_id, span.start_time, span.end_time, texts, counts)
 
 
-def _attributes(
+def _vary_attributes(
     attributes: Attributes,
     texts: tuple[str, ...],
     new_texts: tuple[str, ...],
@@ -111,11 +111,11 @@ def _attributes(
         elif name in reads:
             found[name] = value
         else:
-            found[name] = _other(value, chance)
+            found[name] = _random_value(value, chance)
     return found
 
 
-def _other(value: Any, chance: random.Random) -> Any:
+def _random_value(value: Any, chance: random.Random) -> Any:
     """Return an arbitrary value of the same type."""
     if type(value) is str:
         return "".join(chance.choices(_LETTERS, k=chance.randrange(0, 40)))
@@ -177,7 +177,7 @@ class NotObserved(Exception):
     """A rule used attributes in a way that does not show which values it read."""
 
 
-def _refuse(*_: object) -> NoReturn:
+def _raise_not_observed(*_: object) -> NoReturn:
     raise NotObserved
 
 
@@ -205,14 +205,14 @@ class ObservedAttributes(dict[str, Any]):
         self._once: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
-        self._note(name)
+        self._note_read(name)
         return self._attributes[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        self._note(name)
+        self._note_read(name)
         return self._attributes.get(name, default)
 
-    def _note(self, name: str) -> None:
+    def _note_read(self, name: str) -> None:
         notes = self._notes
         notes.read.add(name)
         notes.asked.add(name)
@@ -224,21 +224,21 @@ class ObservedAttributes(dict[str, Any]):
         return name in self._attributes
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._listed())
+        return iter(self._attributes_for_shapes())
 
     def __len__(self) -> int:
-        return len(self._listed())
+        return len(self._attributes_for_shapes())
 
     def keys(self) -> KeysView[str]:  # type: ignore[override]
-        return self._listed().keys()
+        return self._attributes_for_shapes().keys()
 
-    def _listed(self) -> Attributes:
+    def _attributes_for_shapes(self) -> Attributes:
         if sys._getframe(2).f_globals is not vars(shapes):
             raise NotObserved
         return self._attributes
 
-    __eq__ = __ne__ = __or__ = __ror__ = __ior__ = __setitem__ = __delitem__ = _refuse
-    values = items = copy = __reversed__ = pop = popitem = setdefault = update = clear = _refuse  # type: ignore[assignment]
+    __eq__ = __ne__ = __or__ = __ror__ = __ior__ = __setitem__ = __delitem__ = _raise_not_observed
+    values = items = copy = __reversed__ = pop = popitem = setdefault = update = clear = _raise_not_observed  # type: ignore[assignment]
     __hash__ = None
 
 
@@ -269,7 +269,7 @@ class ReadOtherwise(NamedTuple):
     fields: tuple[str, ...]
 
 
-def learn(
+def learn_kind(
     span: Span,
     texts: tuple[str, ...],
     outside: tuple[str, ...],
@@ -294,7 +294,7 @@ def learn(
     varied: list[Span] = []
     for other, slots in variations(span, texts, outside, counts, reads, tags, chance):
         notes = SpanNotes(reads, set(), asked)
-        read = _read(other, notes, of_resource, options)
+        read = _read_observed(other, notes, of_resource, options)
         if len(reads) > known or read is None or not notes.often.isdisjoint(tags):
             return Learned(reads, asked, of_resource, None)
         if _has_counts(span) and _has_figures(span, reads - tags):
@@ -303,23 +303,23 @@ def learn(
         varying.append(slots)
         varied.append(other)
         yield
-    form = form_of(found, varying) if len(found) > LEAST else None
-    if form is None or not _holds(form, found, varying):
+    form = derive_form(found, varying) if len(found) > LEAST else None
+    if form is None or not _is_form_valid(form, found, varying):
         return Learned(reads, asked, of_resource, None)
     yield
-    alone = alone_of(form, varied, varying, options)
+    alone = build_call_alone(form, varied, varying, options)
     return Learned(reads, asked, of_resource, LearnedKind(form, alone))
 
 
-def only_tags(span: Span, options: Options) -> set[str]:
+def tag_only_names(span: Span, options: Options) -> set[str]:
     """Return the names of a span's attributes that rules read once, to copy the text to a tag."""
     notes = SpanNotes(set(), set(), set())
-    if _read(span, notes, set(), options) is None:
+    if _read_observed(span, notes, set(), options) is None:
         return set()
     return {name for name in notes.read - notes.often if may_be_tag(name, options.keep_attributes)}
 
 
-def _read(span: Span, notes: SpanNotes, of_resource: set[str], options: Options) -> ReadSpan | None:
+def _read_observed(span: Span, notes: SpanNotes, of_resource: set[str], options: Options) -> ReadSpan | None:
     """
     Read a span and note its names. Return None if a rule does not show them, or if the span cannot be read without
     other spans.
@@ -340,22 +340,24 @@ def _read(span: Span, notes: SpanNotes, of_resource: set[str], options: Options)
 
 
 def _is_same(one: ReadSpan, other: ReadSpan) -> bool:
-    own_leaves = leaves(one)
+    own_leaves = values_by_path(one)
     return (
         own_leaves is not None
-        and own_leaves == leaves(other)
+        and own_leaves == values_by_path(other)
         and (one.key, one.parent) == (other.key, other.parent)
     )
 
 
-def _holds(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[Varying]) -> bool:
+def _is_form_valid(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[Varying]) -> bool:
     return all(
         _is_same(form.read_span(slots.values, slots.counts), read)
         for slots, read in zip(varying, found, strict=True)
     )
 
 
-def read_otherwise(kind: LearnedKind, row: tuple[Any, ...], span: Span, options: Options) -> tuple[str, ...]:
+def differing_fields(
+    kind: LearnedKind, row: tuple[Any, ...], span: Span, options: Options
+) -> tuple[str, ...]:
     """
     Return the names of the fields for which the rules and the kind give different values. Return nothing
     if both agree.
@@ -366,7 +368,7 @@ def read_otherwise(kind: LearnedKind, row: tuple[Any, ...], span: Span, options:
     if read is None:
         return ("read",)
     if not _is_same(by_form, read):
-        one, other = leaves(read) or {}, leaves(by_form) or {}
+        one, other = values_by_path(read) or {}, values_by_path(by_form) or {}
         paths = {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
         return tuple(sorted([f"{kind} {name}" for kind, name in paths])) or ("ids",)
     is_same = kind.alone is None or is_booked_as(kind, span, varying, options, row[ID_PLACE])

@@ -77,7 +77,7 @@ class Trials:
         # number of requests that still skip the memory, and number that have skipped it
         self._rests = self._rested = 0
 
-    def rests(self) -> bool:
+    def skip_if_resting(self) -> bool:
         """Return True if the request skips the memory, even without a check of its sender."""
         if not self._rests:
             return False
@@ -85,7 +85,7 @@ class Trials:
         self._rested += 1
         return True
 
-    def refuse(self) -> None:
+    def note_refusal(self) -> None:
         """Note that the rules must read a request."""
         self._refused += 1
         self._rests = min(max(0, self._refused - _UNRESTED) // _RESTED, self._pace.most_rested)
@@ -98,7 +98,7 @@ class Trials:
         rested, self._rested = self._rested, 0
         return rested + 1
 
-    def sender(self, scopes: Iterable[bytes]) -> TriedSender:
+    def find_or_add_sender(self, scopes: Iterable[bytes]) -> TriedSender:
         """Return the entry for requests with these scopes."""
         key = hash(frozenset(scopes))
         found = self._senders.get(key)
@@ -115,7 +115,7 @@ class Trials:
         """
         return self._free > self._pace.free_looks / 2
 
-    def stands_for(self, sender: TriedSender, spans: int, rested: int = 1) -> int:
+    def decide_lookup(self, sender: TriedSender, spans: int, rested: int = 1) -> int:
         """
         Return the number of requests that this request represents if it is to be looked up. Otherwise return 0.
 
@@ -127,7 +127,7 @@ class Trials:
         if sender.skips or not (sender.is_known or self._free > 0):
             sender.skips = max(0, sender.skips - rested)
             sender.skipped += rested
-            self.refuse()
+            self.note_refusal()
             return 0
         times, sender.skipped = sender.skipped + rested, 0
         return times
@@ -144,7 +144,7 @@ class Trials:
             sender.next //= 2
             self._refused = 0
             return
-        self.refuse()
+        self.note_refusal()
         self._free -= in_vain
         most = self._pace.most_skipped
         if is_hopeless or not self.has_much:
@@ -201,7 +201,7 @@ class Samples:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def count(self, spans: int) -> None:
+    def add_to_budget(self, spans: int) -> None:
         """Add to the learning budget for new spans."""
         self._came += spans
         if self.pace.spans_a_kind:
@@ -211,7 +211,7 @@ class Samples:
     def is_wanted(self, kind: int, times: int) -> bool:
         """
         Count a span of a kind. The span represents `times` spans. Return True if the caller should pass a
-        sample of the kind to `add`.
+        sample of the kind to `add_sample`.
         """
         counted = self._counts.pop(kind, None) or Sightings(self._came)
         counted.seen += 1
@@ -223,16 +223,16 @@ class Samples:
         is_often = counted.seen >= self.pace.least_seen and counted.stands_for >= came * self.pace.least_share
         return is_often and kind not in self._waiting
 
-    def add(self, kind: int, sample: Sample) -> None:
+    def add_sample(self, kind: int, sample: Sample) -> None:
         """Store a sample of a kind. If there are too many, the oldest samples are removed."""
         if len(sample.encoded) > LARGEST_SAMPLES:
             return
         self._waiting[kind] = sample
         self._bytes += len(sample.encoded)
         while len(self._waiting) > MOST_SAMPLES or self._bytes > LARGEST_SAMPLES:
-            self._remove(next(iter(self._waiting)))
+            self._remove_sample(next(iter(self._waiting)))
 
-    def take(self) -> Sample | None:
+    def take_most_frequent(self) -> Sample | None:
         """Remove and return the sample of the most frequent kind, or return None if no kind is due."""
         if not self._waiting or self._credit < 1:
             return None
@@ -241,27 +241,27 @@ class Samples:
         none = Sightings(0)
         kind = max(self._waiting, key=lambda kind: self._counts.get(kind, none).stands_for)
         self._counts.pop(kind, None)
-        return self._remove(kind)
+        return self._remove_sample(kind)
 
     def clear(self) -> None:
         self._counts.clear()
         self._waiting.clear()
         self._bytes = 0
 
-    def _remove(self, kind: int) -> Sample:
+    def _remove_sample(self, kind: int) -> Sample:
         sample = self._waiting.pop(kind)
         self._bytes -= len(sample.encoded)
         return sample
 
 
-def names_of(encoded: bytes) -> set[str]:
+def span_attribute_names(encoded: bytes) -> set[str]:
     """Return the attribute names of a span, except overlong names."""
     pairs = wire.Span.FromString(encoded).attributes
     names = {str(wire.EncodedKeyValue.FromString(pair).key) for pair in pairs}
     return {name for name in names if len(name.encode()) <= _LONGEST_NAME}
 
 
-def without_content(encoded: bytes, is_free: Callable[[bytes], bool]) -> bytes:
+def remove_content(encoded: bytes, is_free: Callable[[bytes], bool]) -> bytes:
     """Return a span without content, free names, and the parts that learning does not examine."""
     span = wire.Span.FromString(encoded)
     span.ClearField("trace_state")

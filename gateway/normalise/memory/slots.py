@@ -61,7 +61,7 @@ SUMS: Final = (
 _RULES: Final = {admission.SCALAR: 0, admission.WORDS: 1, admission.DROPPED: 2, admission.REDUCED: 3}
 
 
-def _slots() -> dict[str, int]:
+def _build_slots() -> dict[str, int]:
     slots: dict[str, int] = {}
     numbers = {field: number for number, field in enumerate(COUNTS, start=1)} | TEXTS
     for field, number in numbers.items():
@@ -70,7 +70,7 @@ def _slots() -> dict[str, int]:
     return slots
 
 
-_SLOTS: Final = _slots()
+_SLOTS: Final = _build_slots()
 _NAMED: Final = frozenset(
     name
     for tag in ("environment", "organization", "department", "cost_center")
@@ -135,25 +135,25 @@ def _is_plain_service(text: str) -> bool:
     )
 
 
-def encoded(texts: Iterable[str]) -> list[bytes]:
+def encode_texts(texts: Iterable[str]) -> list[bytes]:
     """Return texts as the compiled module takes them."""
     return [text.encode() for text in texts]
 
 
-def plan() -> dict[str, object]:
+def native_settings() -> dict[str, object]:
     """Return the settings that the compiled module gets once, at the start of the process."""
     return {
-        "absent": encoded(ABSENT),
-        "secrets": encoded(SECRET_STARTS),
-        "parts": encoded(PARTS),
+        "absent": encode_texts(ABSENT),
+        "secrets": encode_texts(SECRET_STARTS),
+        "parts": encode_texts(PARTS),
         "sums": [list(sum) for sum in SUMS],
-        "events": encoded(READ_EVENTS),
+        "events": encode_texts(READ_EVENTS),
         "hashed": (TEXTS["request_id"], identity.RESPONSE_PERSON, identity.LONG_ENOUGH),
         "person": TEXTS["user"],
-        "declared": set(encoded((*DECLARED, *DECLARED_RULES))),
-        "beginnings": encoded((*BEGINNINGS, *CONVENTION_BEGINNINGS)),
-        "name_parts": encoded(AI_PARTS),
-        "dropped": (encoded(CONTENT_BEGINNINGS), encoded(NOT_CONTENT)),
+        "declared": set(encode_texts((*DECLARED, *DECLARED_RULES))),
+        "beginnings": encode_texts((*BEGINNINGS, *CONVENTION_BEGINNINGS)),
+        "name_parts": encode_texts(AI_PARTS),
+        "dropped": (encode_texts(CONTENT_BEGINNINGS), encode_texts(NOT_CONTENT)),
     }
 
 
@@ -164,15 +164,15 @@ def class_of(counts: tuple[int, ...]) -> tuple[int, ...]:
     """
     Return the class of counts: the signs of the counts and of their sums, as the compiled module compares them.
     """
-    return tuple([_sign(factors, counts) for factors in _FACTORS])
+    return tuple([_sign_of_sum(factors, counts) for factors in _FACTORS])
 
 
 def is_of_class(counts: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """Return True if the signs of the counts and of their sums equal `wanted`."""
-    return all(_sign(factors, counts) == sign for factors, sign in zip(_FACTORS, wanted, strict=True))
+    return all(_sign_of_sum(factors, counts) == sign for factors, sign in zip(_FACTORS, wanted, strict=True))
 
 
-def _sign(factors: tuple[int, ...], counts: tuple[int, ...]) -> int:
+def _sign_of_sum(factors: tuple[int, ...], counts: tuple[int, ...]) -> int:
     a, b, c, d, e, f = factors
     i, o, r, w, t, s = counts
     value = a * i + b * o + c * r + d * w + e * t + f * s

@@ -19,17 +19,24 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from gateway.normalise.memory import slots
-from gateway.normalise.memory.alone import FIRST_PLACE, LearnedKind, LookedUp, are_alone, book, row_of
+from gateway.normalise.memory.alone import (
+    FIRST_PLACE,
+    LearnedKind,
+    LookedUp,
+    are_alone,
+    book_independent_spans,
+    unfound_row,
+)
 from gateway.normalise.memory.contexts import Context, Contexts, EncodedResource
-from gateway.normalise.memory.learning import ReadOtherwise, learn, only_tags, read_otherwise
+from gateway.normalise.memory.learning import ReadOtherwise, differing_fields, learn_kind, tag_only_names
 from gateway.normalise.memory.pace import (
     MemoryPace,
     Sample,
     Samples,
     Trials,
     TriedSender,
-    names_of,
-    without_content,
+    remove_content,
+    span_attribute_names,
 )
 from gateway.normalise.otlp.admission import REDUCED, RULES
 from gateway.normalise.otlp.decoding import protobuf_decoder
@@ -76,7 +83,9 @@ class SpanMemory:
 
     def __init__(self, native: Native, pace: MemoryPace | None = None) -> None:
         self._native = native
-        self._memory: ItemMemory = native.item_memory(plan=slots.plan(), has_figures=slots.has_figures)
+        self._memory: ItemMemory = native.item_memory(
+            plan=slots.native_settings(), has_figures=slots.has_figures
+        )
         self._pace = pace or MemoryPace()
         self._options = Options()
         self._chance = random.Random(secrets.randbits(64))
@@ -97,11 +106,11 @@ class SpanMemory:
         self.different: list[ReadOtherwise] = []
 
     @property
-    def kinds(self) -> int:
+    def kind_count(self) -> int:
         return self._memory.size()[0]
 
     @property
-    def size(self) -> int:
+    def size_bytes(self) -> int:
         """Return the bytes of keys, names and texts in the memory."""
         return self._memory.size()[1]
 
@@ -115,18 +124,18 @@ class SpanMemory:
         self._tags = set()
         self._trials = Trials(self._pace)
         self._samples.clear()
-        self._memory.ask(slots.encoded(self._options.keep_attributes))
+        self._memory.ask(slots.encode_texts(self._options.keep_attributes))
 
     def normalise(self, body: bytes, options: Options) -> Generator[None, None, Outcome | None]:
         """Normalise an export request of spans. Return None if the rules must read it."""
-        selected = self.select(body, options)
-        return None if selected is None else (yield from self.read(selected))
+        selected = self.select_body(body, options)
+        return None if selected is None else (yield from self.read_selected(selected))
 
-    def select(self, body: bytes, options: Options) -> SelectedBody | None:
+    def select_body(self, body: bytes, options: Options) -> SelectedBody | None:
         """
         Return the request if it is to be looked up. Return None, at little cost, if the rules must read it.
         """
-        if self._trials.rests() or len(body) > LARGEST or options.explain or not self._native.is_on:
+        if self._trials.skip_if_resting() or len(body) > LARGEST or options.explain or not self._native.is_on:
             return None
         if options is not self._options and options != self._options:
             self._options = options
@@ -138,7 +147,7 @@ class SpanMemory:
             return None
         if shape is None:
             self.misses["layout"] += 1
-            self._trials.refuse()
+            self._trials.note_refusal()
             return None
         scopes, count = shape
         items = 2 * len(scopes) + count
@@ -146,13 +155,13 @@ class SpanMemory:
             return None
         rested = self._trials.represented_requests()
         came = count * rested
-        self._samples.count(came)
-        sender = self._trials.sender(scopes)
-        times = self._trials.stands_for(sender, came, rested)
+        self._samples.add_to_budget(came)
+        sender = self._trials.find_or_add_sender(scopes)
+        times = self._trials.decide_lookup(sender, came, rested)
         self.spans["rules"] += came - count if times else came
         return SelectedBody(body, sender, count, times) if times else None
 
-    def read(self, selected: SelectedBody) -> Generator[None, None, Outcome | None]:
+    def read_selected(self, selected: SelectedBody) -> Generator[None, None, Outcome | None]:
         """Normalise a request that was selected for lookup. Return None if too few of its spans are known."""
         options, found = self._options, None
         clock = SliceClock()
@@ -169,16 +178,16 @@ class SpanMemory:
         self.spans["rules"] += unknown
         outcome = Outcome(keep_tags=options.keep_tags, received=selected.spans)
         if are_alone(found, options):
-            yield from book(found, outcome, options, clock)
+            yield from book_independent_spans(found, outcome, options, clock)
             return outcome
         reader = SpanReader(outcome, options)
-        yield from self._take(found, reader, outcome, clock)
+        yield from self._add_spans(found, reader, outcome, clock)
         for _ in reader.finish():
             outcome.pack()
             yield
         return outcome
 
-    def _take(
+    def _add_spans(
         self, found: Sequence[LookedUp], reader: SpanReader, outcome: Outcome, clock: SliceClock
     ) -> Iterator[None]:
         place = 0
@@ -216,7 +225,7 @@ class SpanMemory:
         for at, encoded_resource, encoded_scope, spans in groups or ():
             if at != number:
                 number, resource = at, EncodedResource(encoded_resource)
-            context = self._contexts.enter(resource, encoded_scope, options)
+            context = self._contexts.find_or_add(resource, encoded_scope, options)
             for begin in range(0, len(spans), _LOOKED_FOR):
                 chunk = spans[begin : begin + _LOOKED_FOR] if len(spans) > _LOOKED_FOR else spans
                 rows = (
@@ -246,7 +255,7 @@ class SpanMemory:
         for part in found:
             for place in range(len(part.rows)):
                 if not self._is_accepted(part, place):
-                    if not self._by_rules(part, place, selected.times):
+                    if not self._prepare_for_rules(part, place, selected.times):
                         return None
                     if clock.is_over():
                         yield
@@ -273,7 +282,7 @@ class SpanMemory:
         seen = [] if is_hopeless else [*new[first:], *new[:first]][:wanted]
         for context, _, encoded in seen:
             span = protobuf_decoder.one_span(context.resource, context.scope, encoded)
-            self._sample(context, span, encoded, selected.times)
+            self._note_sample(context, span, encoded, selected.times)
         # a lookup without success costs a quarter of the time for reading a span
         in_vain = len(seen) + len(unknown) // 4 + 1
         self._trials.note_lookup(selected.sender, in_vain=in_vain, is_hopeless=is_hopeless)
@@ -285,7 +294,7 @@ class SpanMemory:
         self._hits -= 1
         return self._hits > 0 and not part.rows[place][1]
 
-    def _by_rules(self, part: LookedUp, place: int, times: int) -> bool:
+    def _prepare_for_rules(self, part: LookedUp, place: int, times: int) -> bool:
         """
         Decode a span for the rules, and perhaps note it for learning. A known span is compared with the rules.
 
@@ -299,8 +308,8 @@ class SpanMemory:
             return self._is_same(part, place, kind, span)
         self.misses[REASONS[row[0]]] += 1
         if row[0] == _NEW and context.number:
-            self._sample(context, span, encoded, times)
-        part.spans[place], part.rows[place] = span, row_of(span)
+            self._note_sample(context, span, encoded, times)
+        part.spans[place], part.rows[place] = span, unfound_row(span)
         return True
 
     def _next_hits(self) -> int:
@@ -314,7 +323,7 @@ class SpanMemory:
         if self._hits <= 0:
             self._hits = self._next_hits()
         context = part.context
-        fields = read_otherwise(kind, part.rows[place], span, self._options)
+        fields = differing_fields(kind, part.rows[place], span, self._options)
         if not fields:
             self.compared["same"] += 1
             return True
@@ -333,7 +342,7 @@ class SpanMemory:
         )
         return False
 
-    def _sample(self, context: Context, span: Span, encoded: bytes, times: int) -> None:
+    def _note_sample(self, context: Context, span: Span, encoded: bytes, times: int) -> None:
         """
         Note a span of a kind that may be learned. A kind with counts inside content is not learned, because
         the text differs in each span.
@@ -346,32 +355,32 @@ class SpanMemory:
         if any(RULES[name] is REDUCED for name in attributes):
             return
         sample = msgspec.structs.replace(span, attributes=attributes)
-        self._samples.add(kind, Sample(sample, without_content(encoded, is_free)))
+        self._samples.add_sample(kind, Sample(sample, remove_content(encoded, is_free)))
         while self._pace.spans_a_kind == 0 and self.learn_one():
             pass
 
     def learn_one(self) -> bool:
         """Learn the kind that is due. Return False if no kind is due."""
-        learning = self.learning()
+        learning = self.take_learning_steps()
         return learning is not None and all(True for _ in learning)
 
-    def learning(self) -> Iterator[None] | None:
+    def take_learning_steps(self) -> Iterator[None] | None:
         """Return the work of learning the kind that is due, in short steps, or None."""
-        sample = self._samples.take()
-        return None if sample is None else self._learned(sample)
+        sample = self._samples.take_most_frequent()
+        return None if sample is None else self._learn_sample(sample)
 
-    def _learned(self, sample: Sample) -> Iterator[None]:
+    def _learn_sample(self, sample: Sample) -> Iterator[None]:
         span, encoded = sample.span, sample.encoded
         try:
-            context, texts = self._contexts.number(span.resource, span.scope)
+            context, texts = self._contexts.find_or_assign_number(span.resource, span.scope)
             if not context or not self._has_room():
                 return
-            new_names = names_of(encoded) - self._names
+            new_names = span_attribute_names(encoded) - self._names
             try:
-                self._add_names(new_names, only_tags(span, self._options) if new_names else set())
+                self._add_names(new_names, tag_only_names(span, self._options) if new_names else set())
                 if self._memory.find(context, [encoded], texts)[0] != (_NEW,):
                     return
-                yield from self._learn(context, texts, span, encoded)
+                yield from self._learn_in_rounds(context, texts, span, encoded)
             except Exception:  # noqa: BLE001 - the rules read the span in any case
                 self._add_names(new_names - self._names, set())
                 self._memory.learn(context, encoded, None)
@@ -409,21 +418,23 @@ class SpanMemory:
             return False
         return kinds < MOST_KINDS * part and size < MOST_BYTES * part
 
-    def _learn(self, context: int, texts: tuple[str, ...], span: Span, encoded: bytes) -> Iterator[None]:
+    def _learn_in_rounds(
+        self, context: int, texts: tuple[str, ...], span: Span, encoded: bytes
+    ) -> Iterator[None]:
         options, reads, kind = self._options, set[str](), None
         for _ in range(_ROUNDS):
             reads |= self._reads.get((context, *span.attributes), set())
-            varying = self._memory.learn(context, encoded, slots.encoded(reads))
+            varying = self._memory.learn(context, encoded, slots.encode_texts(reads))
             if varying is None:
                 return  # the span is not plain, so it has no kind
-            learned = yield from learn(
+            learned = yield from learn_kind(
                 span, varying[0], texts, varying[1], reads, self._tags, options, self._chance
             )
             if self._options != options:
                 return
-            self._memory.ask(slots.encoded(learned.asked))
-            if self._contexts.tell_apart(learned.of_resource):
-                context, texts = self._contexts.number(span.resource, span.scope)
+            self._memory.ask(slots.encode_texts(learned.asked))
+            if self._contexts.distinguish_by(learned.of_resource):
+                context, texts = self._contexts.find_or_assign_number(span.resource, span.scope)
             elif learned.reads == reads:
                 kind = learned.kind
                 break
@@ -433,4 +444,4 @@ class SpanMemory:
         if kind is not None:
             number = self._last_kind = self._last_kind + 1
             self._kinds[number] = kind
-        self._memory.learn(context, encoded, slots.encoded(reads), number)
+        self._memory.learn(context, encoded, slots.encode_texts(reads), number)

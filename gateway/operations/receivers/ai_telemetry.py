@@ -39,7 +39,7 @@ from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import FormatAnswer
 from gateway.normalise.formats.engine.driver import answer_to, refusal_to
 from gateway.normalise.formats.helicone import helicone_signed
-from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS, recognised
+from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS, require_format
 from gateway.normalise.otlp.decoding.json_schema import JsonTraces
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.receivers.otlp_http import export, otlp_row
@@ -296,7 +296,7 @@ async def ingest(request: KeyRequest[ReceiverServices, bytes], *, format: str | 
     body = request.body
     size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"
     if format is None:
-        format = await aside(partial(recognised, body, how=how), is_large=size > LARGE)
+        format = await aside(partial(require_format, body, how=how), is_large=size > LARGE)
     options = receivers.options
     outcome, reports = await drive_aside(
         lambda hold: any_format.normalise(format, body, options=options, hold=hold),

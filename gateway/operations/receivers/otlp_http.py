@@ -135,8 +135,8 @@ async def read_export(
         if receivers.memory.made is None:
             await imported("gateway.normalise.memory.spans")
         memory = receivers.memory()
-        selected = memory.select(body, options)
-        remembered = None if selected is None else await drive(memory.read(selected))
+        selected = memory.select_body(body, options)
+        remembered = None if selected is None else await drive(memory.read_selected(selected))
         if remembered is not None:
             return remembered
     if len(body) <= SLICED:

@@ -230,7 +230,7 @@ async def learn(memory: Once[SpanMemory], activity: Callable[[], Awaitable[None]
     are no requests.
     """
     while True:
-        learning = memory.made and memory.made.learning()
+        learning = memory.made and memory.made.take_learning_steps()
         clock = SliceClock()
         for _ in learning or ():
             if clock.is_over():

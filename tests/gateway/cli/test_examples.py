@@ -8,7 +8,7 @@ from time import time_ns
 import pytest
 
 from gateway.cli.send.command import EXAMPLES, example
-from gateway.normalise.formats.list import FORMAT_NAMES, recognise
+from gateway.normalise.formats.list import FORMAT_NAMES, recognise_format
 from spool.record import NS
 from tests.gateway.normalise.formats.payloads import one
 
@@ -20,7 +20,7 @@ def test_there_is_one_for_every_gateway_format() -> None:
 @pytest.mark.parametrize("format", EXAMPLES)
 def test_it_is_recognised_and_becomes_one_call_of_now(format: str) -> None:
     body = example(format)
-    assert format == recognise(body)
+    assert format == recognise_format(body)
     record = one(None, body)
     assert record.input_tokens == 1320
     assert record.output_tokens == 212

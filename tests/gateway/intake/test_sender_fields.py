@@ -194,7 +194,7 @@ def test_the_version_of_a_sender(read: Any, resource: dict[str, Any], scope: str
 async def test_without_a_version_the_user_agent_names_it(log_of: Log, clock: MovedClock) -> None:
     counter = SenderFieldCounter(clock)
     body = b'{"id": "1", "model": "gpt-5", "call_type": "acompletion", "total_tokens": 3, "prompt_tokens": 3}'
-    outcome = finished(driver.read(litellm.FORMAT, body, options=Options(), allowance=Allowance()))
+    outcome = finished(driver.read_body(litellm.FORMAT, body, options=Options(), allowance=Allowance()))
     outcome.name_agent("litellm/1.82.0 (Linux)")
     await intake(log_of, counter, clock).take(outcome, BEARER)
     [senders] = counter.take().values()

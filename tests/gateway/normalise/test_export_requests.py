@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.errors import BadPayload
 from gateway.normalise import any_format
-from gateway.normalise.formats.list import recognise
+from gateway.normalise.formats.list import recognise_format
 from gateway.normalise.outcome import Options
 from gateway.normalise.payload import body_limits
 from tests.gateway.normalise.formats.payloads import read, run
@@ -102,4 +102,4 @@ def test_protobuf_that_begins_like_json_is_protobuf() -> None:
 
 def test_protobuf_is_not_guessed() -> None:
     """No format is ever guessed for protobuf, because it has no member names by which to recognize one."""
-    assert None is recognise(in_protobuf(request(1)))
+    assert None is recognise_format(in_protobuf(request(1)))

@@ -116,7 +116,7 @@ def test_names_that_no_rule_reads_are_no_part_of_a_kind(further: str, native: Na
         if number == 20:
             memory.spans.clear()
         assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
-    assert memory.kinds == 1
+    assert memory.kind_count == 1
     assert memory.spans["rules"] == 0
     assert 0 == memory.compared["different"]
 
@@ -129,7 +129,7 @@ def test_a_name_that_is_kept_is_part_of_a_kind(native: Native) -> None:
         further = {"app.plan": f"plan-{number}"} if number % 3 == 0 else {}
         body = in_protobuf(traces(span(number, call | further), scope="shop"))
         assert by_rules(body, options) == run(memory.normalise(body, options))
-    assert memory.kinds == 2
+    assert memory.kind_count == 2
     assert memory.spans["reading"] > 20
 
 
@@ -265,8 +265,8 @@ def test_spans_with_events_that_count_are_the_rules(name: str, native: Native) -
 
 def _no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break the memory: its key leaves out whether sums of counts are positive, zero or negative."""
-    plan = slots.plan() | {"sums": []}
-    monkeypatch.setattr(slots, "plan", lambda: plan)
+    plan = slots.native_settings() | {"sums": []}
+    monkeypatch.setattr(slots, "native_settings", lambda: plan)
 
 
 def _a_model_varies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,8 +281,8 @@ def _a_model_varies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _no_class(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break the memory: it treats words that mean "absent" as ordinary texts."""
-    plan = slots.plan() | {"absent": []}
-    monkeypatch.setattr(slots, "plan", lambda: plan)
+    plan = slots.native_settings() | {"absent": []}
+    monkeypatch.setattr(slots, "native_settings", lambda: plan)
 
 
 def _all_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,14 +347,14 @@ def test_booking_alone_is_held_against_the_reader(native: Native, monkeypatch: p
     If a span loses the user of its call when it is read without its neighbors, it is not learned. The rules
     then read such spans with their neighbors.
     """
-    record_of = CallAlone.record_of
+    record_of = CallAlone.build_record
 
     def forgetful(self: CallAlone, template: Inference, row: Sequence[Any]) -> Inference:
         record = record_of(self, template, row)
         record.user = None
         return record
 
-    monkeypatch.setattr(CallAlone, "record_of", forgetful)
+    monkeypatch.setattr(CallAlone, "build_record", forgetful)
     memory = SpanMemory(native, AT_ONCE)
     bodies = (numbered(protobuf_spans(10), number) for number in range(30))
     assert 0 == differences(memory, bodies, Options(), spans=300)
@@ -399,18 +399,18 @@ def test_samples_are_bounded_and_other_options_forget(native: Native) -> None:
         run(memory.normalise(body, Options()))
     assert MOST_SAMPLES == len(memory._samples)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(20)))
-    assert memory.kinds > 0
+    assert memory.kind_count > 0
     run(memory.normalise(protobuf_spans(1), Options(host_id=True)))
-    assert 0 == memory.kinds
+    assert 0 == memory.kind_count
 
 
 def test_a_kind_is_learned_once_it_was_seen_often(native: Native) -> None:
     """The memory learns a kind after eight spans of it, not after seven."""
     memory = SpanMemory(native, MemoryPace(least_seen=8, most_skipped=0))
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(7)))
-    assert 0 == memory.kinds
+    assert 0 == memory.kind_count
     _learn(memory, [numbered(protobuf_spans(1), 8)])
-    assert 1 == memory.kinds
+    assert 1 == memory.kind_count
 
 
 def test_a_kind_that_is_rare_is_not_learned(native: Native) -> None:
@@ -426,7 +426,7 @@ def test_a_kind_that_is_rare_is_not_learned(native: Native) -> None:
             run(memory.normalise(numbered(rare, 0), Options()))
         else:
             _learn(memory, [numbered(rare, number)])
-    assert 1 == memory.kinds
+    assert 1 == memory.kind_count
 
 
 def test_kinds_of_many_programs_are_learned(native: Native) -> None:
@@ -461,8 +461,8 @@ def test_learning_is_earned_by_spans(native: Native) -> None:
     )
     for spans_sent, kinds in ((70, 1), (30, 2), (90, 2), (10, 3)):
         _learn(memory, (numbered(tree_spans(7), number) for number in range(spans_sent // 7 + 1)))
-        assert kinds >= memory.kinds
-    assert 3 == memory.kinds
+        assert kinds >= memory.kind_count
+    assert 3 == memory.kind_count
 
 
 def test_requests_whose_spans_are_not_known_are_looked_at_ever_more_rarely(native: Native) -> None:
@@ -497,13 +497,13 @@ def test_requests_pass_unseen_while_none_is_known(native: Native) -> None:
     assert 1000 - memory.spans["rules"] <= 15
     trials = Trials(MemoryPace())
     for _ in range(100):
-        if not trials.rests():
-            trials.refuse()
+        if not trials.skip_if_resting():
+            trials.note_refusal()
     trials.note_lookup(TriedSender(0), in_vain=0)
-    while trials.rests():
+    while trials.skip_if_resting():
         pass
-    trials.refuse()
-    assert not trials.rests()
+    trials.note_refusal()
+    assert not trials.skip_if_resting()
 
 
 def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: Native) -> None:
@@ -513,8 +513,8 @@ def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: Native) -> None:
     """
     trials, looked = Trials(MemoryPace(look_share=0.01, free_looks=100)), 0
     for number in range(20_000):
-        sender = trials.sender([f"scope {number % 1000}".encode()])
-        if trials.stands_for(sender, 10):
+        sender = trials.find_or_add_sender([f"scope {number % 1000}".encode()])
+        if trials.decide_lookup(sender, 10):
             looked += 10
             trials.note_lookup(sender, in_vain=10)
     assert 1900 <= looked <= 2200
@@ -530,7 +530,7 @@ def test_a_full_memory_keeps_what_is_asked_for(native: Native, monkeypatch: pyte
         other = ExportTraceServiceRequest.FromString(numbered(hot, number))
         other.resource_spans[0].scope_spans[0].spans[0].name = f"other {number}"
         run(memory.normalise(other.SerializeToString(), Options()))
-        assert memory.kinds <= 20
+        assert memory.kind_count <= 20
     before = memory.spans["reading"]
     run(memory.normalise(numbered(hot, 1000), Options()))
     assert memory.spans["reading"] + memory.compared["same"] > before
@@ -554,7 +554,7 @@ def test_senders_that_say_something_new_each_time_do_not_make_it_grow(
         said.add(key="gen_ai.request.top_k").value.int_value = number
         body = request.SerializeToString()
         assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
-        assert memory.size < 20_000
+        assert memory.size_bytes < 20_000
 
 
 def test_spans_without_attributes_are_told_apart_by_their_scope(native: Native) -> None:
@@ -567,7 +567,7 @@ def test_spans_without_attributes_are_told_apart_by_their_scope(native: Native) 
             scope.scope.name = name
             scope.spans.add(name="chat", trace_id=(number + 1).to_bytes(16, "big"), span_id=b"\1" * 8)
         run(memory.normalise(request.SerializeToString(), Options()))
-    assert 2 == memory.kinds
+    assert 2 == memory.kind_count
 
 
 def test_a_difference_ends_the_shape(
@@ -580,7 +580,7 @@ def test_a_difference_ends_the_shape(
     memory = SpanMemory(native, AT_ONCE)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(3)))
     with monkeypatch.context() as patch:
-        patch.setattr(spans, "read_otherwise", lambda *_: ("record cost",))
+        patch.setattr(spans, "differing_fields", lambda *_: ("record cost",))
         assert run(memory.normalise(numbered(protobuf_spans(1), 99), Options())) is None
     assert 1 == memory.compared["different"]
     [told] = memory.different
@@ -674,8 +674,8 @@ def test_metrics_show_what_the_memory_did(native: Native) -> None:
     assert memory.misses["new"] == value("tollhouse_memory_misses_total", {"reason": "new"})
     assert memory.compared["same"] == value("tollhouse_memory_compared_total", {"result": "same"})
     assert value("tollhouse_memory_kinds") == 1
-    assert memory.size == value("tollhouse_memory_bytes")
-    assert memory.size > 0
+    assert memory.size_bytes == value("tollhouse_memory_bytes")
+    assert memory.size_bytes > 0
 
 
 def test_a_request_that_was_begun_before_a_reload_is_the_rules(
@@ -709,7 +709,7 @@ def test_programs_share_their_kinds(native: Native) -> None:
     memory.spans.clear()
     for body in _real(range(300, 400), 9):
         assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
-    assert memory.kinds < 100
+    assert memory.kind_count < 100
     assert memory.spans["reading"] > 0.95 * sum(memory.spans.values())
     assert 0 == memory.compared["different"]
 
@@ -745,7 +745,7 @@ def test_versions_of_senders_share_kinds(native: Native) -> None:
         return of_version.SerializeToString()
 
     _learn(memory, (request(number, "1.0") for number in range(30)))
-    kinds = memory.kinds
+    kinds = memory.kind_count
     for number, version in enumerate(["1.0", "2.0", "x" * 40], start=100):
         body = request(number, version)
         remembered = run(memory.normalise(body, Options()))
@@ -753,7 +753,7 @@ def test_versions_of_senders_share_kinds(native: Native) -> None:
         assert by_rules(body, Options()) == remembered
         assert {version[:32]} == {stated[1] for stated in remembered.stated}
         assert 20 == sum(remembered.stated.values())
-    assert kinds == memory.kinds
+    assert kinds == memory.kind_count
 
 
 def test_tags_vary_within_a_kind(native: Native) -> None:
@@ -776,7 +776,7 @@ def test_tags_vary_within_a_kind(native: Native) -> None:
             span.attributes.add(key=name).value.string_value = f"{text}{name[0]}" if text else ""
         body = request.SerializeToString()
         assert run(memory.normalise(body, Options())) in (None, by_rules(body, Options()))
-    assert memory.kinds < 10
+    assert memory.kind_count < 10
     assert memory.spans["reading"] > 90
 
 
@@ -791,7 +791,7 @@ def test_a_tag_that_a_rule_reads_as_well_does_not_vary() -> None:
         "cost_center": "2",
     }
     span = Span(resource, scope, "chat", "a" * 32, "b" * 16, None, 1, 2, attributes, 0, [])
-    assert {"made.up", "cost_center"} == learning.only_tags(span, options)
+    assert {"made.up", "cost_center"} == learning.tag_only_names(span, options)
 
 
 @pytest.mark.parametrize(

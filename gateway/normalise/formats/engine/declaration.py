@@ -152,7 +152,7 @@ class BatchFormat(Format):
     read: Callable[[bytes, Options, Allowance], Generator[None, None, Normalised]]
 
 
-def explained(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
+def field_origins(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
     """Return the payload field from which each field of the record was read."""
     why = {name: origin for name, origin in origins.items() if getattr(record, name, None) is not None}
     why.pop("meters", None)
@@ -180,15 +180,15 @@ def all_of(*names: str) -> Callable[[Members], bool]:
     return lambda members: all(name in members for name in names)
 
 
-def inside(members: Members, name: str) -> Iterator[Members]:
+def inner_objects(members: Members, name: str) -> Iterator[Members]:
     """Return the members of the object under a name, or of each object in a list."""
     if name in members:
         yield from map(payload.peek, islice(payload.array(members[name]), MAX_LOOKED_AT))
 
 
-def any_inside(members: Members, name: str, *inner: str) -> bool:
+def has_object_with(members: Members, name: str, *inner: str) -> bool:
     """Return True if an object under this name has all of these members."""
-    return any(inner_object.keys() >= {*inner} for inner_object in inside(members, name))
+    return any(inner_object.keys() >= {*inner} for inner_object in inner_objects(members, name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,11 +213,11 @@ class ExampleCall:
 
     @property
     def start(self) -> str:
-        return _text(self.start_ns)
+        return _iso_text(self.start_ns)
 
     @property
     def end(self) -> str:
-        return _text(self.end_ns)
+        return _iso_text(self.end_ns)
 
     @property
     def response_id(self) -> str:
@@ -235,7 +235,7 @@ class ExampleCall:
         }
 
 
-def _text(time_ns: int) -> str:
+def _iso_text(time_ns: int) -> str:
     moment = datetime.fromtimestamp(time_ns / 1e9, UTC)
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
@@ -243,7 +243,7 @@ def _text(time_ns: int) -> str:
 _TIERS = tuple(MODES)  # a tuple, because a tier may be any JSON value, even one that cannot be hashed
 
 
-def column(name: str) -> Any:
+def declare_column(name: str) -> Any:
     """Declare a field whose name in the payload is not a Python name."""
     return msgspec.field(name=name, default=None)
 
@@ -273,7 +273,7 @@ def tag_tier(metadata: Metadata, *stated: Any) -> None:
             return
 
 
-def fail(record: Inference, *types: Any) -> None:
+def mark_failed(record: Inference, *types: Any) -> None:
     """Mark a record as failed. Its error type is the first of `types` that is machine-readable."""
     record.status = "error"
     record.error_type = first_readable(text(value) for value in types)
@@ -284,7 +284,7 @@ def fail_by_status(record: Inference, status: Any) -> bool:
     code = status_code(status)
     if code is None or code < 400:
         return False
-    fail(record, code)
+    mark_failed(record, code)
     return True
 
 

@@ -23,11 +23,11 @@ from gateway.normalise.formats.engine.declaration import (
     ItemFormat,
     Items,
     Unreadable,
-    explained,
+    field_origins,
     is_call,
     json_answer,
 )
-from gateway.normalise.formats.list import BY_NAME, FORMATS, format_of
+from gateway.normalise.formats.list import BY_NAME, FORMATS, recognise_item
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome, Reject
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
@@ -42,18 +42,18 @@ from spool.identity import AS_GATEWAY, Identity, build_relay
 MAX_SHAPES: Final = 1000  # limit of shapes of unrecognized items that the operator can see
 
 
-def read(
+def read_body(
     format: ItemFormat, body: bytes, *, options: Options, allowance: Allowance
 ) -> Generator[None, None, Outcome]:
     """Read every item of the body. Each `next` works through one slice."""
     outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     unfolding = Unfolding(allowance)
-    counted = partial(_items, format, body, unfolding)
+    counted = partial(_body_items, format, body, unfolding)
     is_packed = yield from has_any(body, format.signs_of_packing)
     if (yield from check_count(body, counted, allowance, is_packed=is_packed)):
         # `again` is needed because the memory of unpacked data is already reserved
         unfolding = Unfolding(allowance.again())
-    for item in _items(format, body, unfolding):
+    for item in _body_items(format, body, unfolding):
         if not len(item):
             yield
             continue
@@ -61,11 +61,11 @@ def read(
         if allowance.is_due(len(item)):
             outcome.pack()
             yield
-        _take(outcome, format, item)
+        _read_item(outcome, format, item)
     return outcome
 
 
-def _items(format: ItemFormat, body: bytes, unfolding: Unfolding) -> Items:
+def _body_items(format: ItemFormat, body: bytes, unfolding: Unfolding) -> Items:
     for raw in payload.items(body):
         if format.unwrap is None or not len(raw):
             yield raw
@@ -74,14 +74,14 @@ def _items(format: ItemFormat, body: bytes, unfolding: Unfolding) -> Items:
             yield from format.unwrap(raw, unfolding)
 
 
-def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) -> None:
+def _read_item(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) -> None:
     index = outcome.received
     outcome.received += 1
     if isinstance(item, Unreadable):
         return outcome.reject(index, MALFORMED, item.message)
     try:
         event = decoded(item, format.event)
-        calls = calls_of(format, event)
+        calls = read_event_calls(format, event)
     except payload.UNREADABLE as error:
         if payload.is_null(item):  # LiteLLM's arrays contain nulls
             outcome.ignored[NOT_AI] += 1
@@ -95,15 +95,15 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
         if isinstance(call, BadValue):
             outcome.reject(index, call.reason, call.message)
             continue
-        why = None if outcome.why is None else explained(format.origins, call.record)
+        why = None if outcome.why is None else field_origins(format.origins, call.record)
         tags = dict(call.record.tags)
         outcome.left_out += call.left_out + drop_free_texts(tags, outcome.keep_tags)
         call.record.tags = tags
-        outcome.add(call.record, _relayed(call), why)
+        outcome.add(call.record, _identity_with_relay(call), why)
     return None
 
 
-def _relayed(call: Call | Count) -> Identity:
+def _identity_with_relay(call: Call | Count) -> Identity:
     """Return the dedup key of a gateway's call with its relay, because an assistant may report the call as well."""
     identity = call.identity
     if isinstance(call, Count) or call.record.session is None or identity.relay is not None:
@@ -114,7 +114,7 @@ def _relayed(call: Call | Count) -> Identity:
     )
 
 
-def calls_of(format: ItemFormat, event: Any) -> list[Call | Count | BadValue]:
+def read_event_calls(format: ItemFormat, event: Any) -> list[Call | Count | BadValue]:
     """
     Return the calls of one item, and its values that cannot be counted. An item without model and tokens is
     not a call.
@@ -137,7 +137,7 @@ def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: A
     """
     members = payload.peek(item)
     names: list[str] = []
-    if format_of(members) in (None, format.name):
+    if recognise_item(members) in (None, format.name):
         why = format.ignored_as(event) if format.ignored_as else None
         if why is not None or not (names := ai_names(members)):
             outcome.ignored[why or NOT_AI] += 1
@@ -174,7 +174,9 @@ def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answer
             "format": name,
             "accepted": outcome.count + len(outcome.records) + len(outcome.points),
             "ignored": outcome.ignored.total(),
-            "rejected": msgspec.Raw((yield from body_limits.encoded_list(map(_reject, outcome.rejects)))),
+            "rejected": msgspec.Raw(
+                (yield from body_limits.encoded_list(map(_reject_entry, outcome.rejects)))
+            ),
         },
     )
 
@@ -202,7 +204,7 @@ def _is_all_malformed(outcome: Outcome) -> bool:
     return 0 < outcome.received + outcome.split == len(outcome.rejects) and are_malformed
 
 
-def _reject(reject: Reject) -> dict[str, object]:
+def _reject_entry(reject: Reject) -> dict[str, object]:
     return {"item": reject.item, "reason": reject.reason, "message": reject.message}
 
 
@@ -225,7 +227,7 @@ def take_row(
 
     Return False if the item is not a call. `tags` and `device` come from the resource of the item.
     """
-    calls = calls_of(format, _event(format.event, item.attributes))
+    calls = read_event_calls(format, _event_from_attributes(format.event, item.attributes))
     for call in calls:
         if isinstance(call, BadValue):
             outcome.reject(place, call.reason, f"item {place}: {call.message}")
@@ -236,13 +238,13 @@ def take_row(
         for name, value in tags.items():
             outcome.left_out += name not in own and not tag_rules.put(own, name, value)
         record.tags = own
-        why = None if outcome.why is None else explained(format.origins, record)
-        outcome.add(record, _relayed(call), why, device=device, version=version)
+        why = None if outcome.why is None else field_origins(format.origins, record)
+        outcome.add(record, _identity_with_relay(call), why, device=device, version=version)
     return bool(calls)
 
 
-def _event(type: type[msgspec.Struct], attributes: Mapping[str, Any]) -> msgspec.Struct:
-    columns = {field: attributes[column] for field, column in _columns(type) if column in attributes}
+def _event_from_attributes(type: type[msgspec.Struct], attributes: Mapping[str, Any]) -> msgspec.Struct:
+    columns = {field: attributes[column] for field, column in _payload_columns(type) if column in attributes}
     if "metadata" in type.__struct_fields__:
         metadata_names = [name for name in attributes if name.startswith(_METADATA)]
         metadata = {name.removeprefix(_METADATA): attributes[name] for name in metadata_names}
@@ -252,6 +254,6 @@ def _event(type: type[msgspec.Struct], attributes: Mapping[str, Any]) -> msgspec
 
 
 @cache
-def _columns(type: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+def _payload_columns(type: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
     fields = msgspec.structs.fields(type)
     return tuple((field.name, field.encode_name) for field in fields if field.name != "metadata")

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from gateway.core.errors import BadPayload
-from gateway.normalise.formats.engine.declaration import CallReport, Normalised, explained
+from gateway.normalise.formats.engine.declaration import CallReport, Normalised, field_origins
 from gateway.normalise.formats.langfuse.generations import (
     GENERATION,
     ORIGINS,
@@ -25,8 +25,8 @@ from gateway.normalise.formats.langfuse.generations import (
     WHOLE,
     Generation,
     Trace,
-    call_of,
-    merge,
+    build_call,
+    merge_reports,
     merge_traces,
 )
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Options, Outcome
@@ -69,16 +69,16 @@ class NamedUsage(Usage):
 prepare_types(Usage, NamedUsage)
 
 
-def of_details(details: Mapping[str, Any]) -> Tokens | None:
+def tokens_of_details(details: Mapping[str, Any]) -> Tokens | None:
     """Return the tokens of `usageDetails`, or None if it counts no tokens."""
     if any(name in details for name in _OPENAI):
-        return _if_reported(of_usage(_usage(details)))
-    counts = {name: _bucket(name, value) for name, value in details.items()}
+        return _if_reported(of_usage(_openai_usage(details)))
+    counts = {name: _bucket_tokens(name, value) for name, value in details.items()}
     buckets = {name: number for name, number in counts.items() if number is not None}
     return _if_reported(settle(sums(buckets)._replace(meters=of_buckets(details.items()))))
 
 
-def of_named(usage: NamedUsage) -> Tokens | None:
+def tokens_of_named_usage(usage: NamedUsage) -> Tokens | None:
     """
     Return the tokens of the older `usage`. Return None if it counts nothing, or counts another unit such as
     characters or seconds.
@@ -100,15 +100,15 @@ def of_named(usage: NamedUsage) -> Tokens | None:
 
 def cost_of_details(details: Mapping[str, Any]) -> str | None:
     """Return `total`, or the sum of the parts if there is no total."""
-    return _cost(details.get("total"), details.values(), "costDetails")
+    return _total_or_sum(details.get("total"), details.values(), "costDetails")
 
 
-def cost_of_named(usage: NamedUsage) -> str | None:
+def cost_of_named_usage(usage: NamedUsage) -> str | None:
     """Return `totalCost`, or the sum of the two parts if there is no total."""
-    return _cost(usage.totalCost, (usage.inputCost, usage.outputCost), "usage.totalCost")
+    return _total_or_sum(usage.totalCost, (usage.inputCost, usage.outputCost), "usage.totalCost")
 
 
-def _cost(total: Any, parts: Iterable[Any], field: str) -> str | None:
+def _total_or_sum(total: Any, parts: Iterable[Any], field: str) -> str | None:
     stated = money(total, field)
     if stated is not None:
         return stated
@@ -117,14 +117,14 @@ def _cost(total: Any, parts: Iterable[Any], field: str) -> str | None:
     return money(sum(stated_costs, Decimal(0)), field) if stated_costs else None
 
 
-def _usage(details: Mapping[str, Any]) -> Usage:
+def _openai_usage(details: Mapping[str, Any]) -> Usage:
     try:
         return msgspec.convert(details, Usage)
     except msgspec.ValidationError as error:
         raise BadValue(MALFORMED, "usageDetails is not readable") from error
 
 
-def _bucket(name: str, value: Any) -> int | None:
+def _bucket_tokens(name: str, value: Any) -> int | None:
     return count(value, "usageDetails") if is_bucket(name) and not isinstance(value, dict | list) else None
 
 
@@ -177,18 +177,18 @@ class _TraceEvent(msgspec.Struct):
     body: _TraceBody = msgspec.field(default_factory=_TraceBody)
 
 
-def read(body: bytes, options: Options, allowance: Allowance) -> Generator[None, None, Normalised]:
+def read_batch(body: bytes, options: Options, allowance: Allowance) -> Generator[None, None, Normalised]:
     """Read one batch. Raises BadPayload if its envelope cannot be read."""
     batch = _BatchReader(Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags))
-    yield from check_count(body, partial(events_of, body), allowance)
-    for item in events_of(body):
+    yield from check_count(body, partial(batch_events, body), allowance)
+    for item in batch_events(body):
         if not len(item):
             yield
             continue
         allowance.count(1, len(item))
         if allowance.is_due(len(item)):
             yield
-        batch.take(item)
+        batch.read_event(item)
     return (yield from batch.finish())
 
 
@@ -200,11 +200,11 @@ class _BatchReader:
         self._generations: dict[str, Generation] = {}
         self._traces: dict[str, Trace] = {}
 
-    def take(self, raw: payload.Raw) -> None:
+    def read_event(self, raw: payload.Raw) -> None:
         index = self._outcome.received
         self._outcome.received += 1
         try:
-            is_generation = self._learn(raw)
+            is_generation = self._note_event(raw)
         except payload.UNREADABLE as error:
             if not payload.is_null(raw):
                 return self._outcome.reject(index, MALFORMED, payload.problem(error))
@@ -234,14 +234,14 @@ class _BatchReader:
         """Add a generation as a record if it is complete. Return whether it is complete."""
         if not generation.is_whole:
             return False
-        call = call_of(generation, self._traces.get(generation.trace_id or ""))
+        call = build_call(generation, self._traces.get(generation.trace_id or ""))
         if call is None:
             return False
-        why = None if self._outcome.why is None else explained(ORIGINS, call.record)
+        why = None if self._outcome.why is None else field_origins(ORIGINS, call.record)
         self._outcome.add(call.record, call.identity, why)
         return True
 
-    def _learn(self, raw: payload.Raw) -> bool:
+    def _note_event(self, raw: payload.Raw) -> bool:
         """Note the facts of an event. Return whether it is about a generation."""
         event = decoded(raw, LangfuseEvent)
         kind, _, verb = (text(event.type) or "").rpartition("-")
@@ -255,9 +255,11 @@ class _BatchReader:
         own_id = text(observed.id)
         if own_id is None:
             raise BadValue(MALFORMED, "body.id is missing")
-        generation = _generation(own_id, observed, at=instant(event.timestamp), created=verb == "create")
+        generation = _build_generation(
+            own_id, observed, at=instant(event.timestamp), created=verb == "create"
+        )
         if own_id in self._generations:
-            self._generations[own_id] = merge(self._generations[own_id], generation)
+            self._generations[own_id] = merge_reports(self._generations[own_id], generation)
             self._outcome.ignored[MERGED] += 1
             self._outcome.drop(
                 f"event {self._outcome.received - 1}", "adds to the generation of an earlier event"
@@ -289,7 +291,7 @@ class _BatchReader:
         self._outcome.left_out += metadata.left_out + left_out
 
 
-def events_of(body: bytes) -> Iterator[payload.Raw]:
+def batch_events(body: bytes) -> Iterator[payload.Raw]:
     """
     Return the undecoded events of the body's batches. Raises BadPayload if the body is unreadable, or if it
     is one object that is not a batch.
@@ -310,7 +312,7 @@ def events_of(body: bytes) -> Iterator[payload.Raw]:
             yield document
 
 
-def _generation(own_id: str, observed: _Observation, *, at: int | None, created: bool) -> Generation:
+def _build_generation(own_id: str, observed: _Observation, *, at: int | None, created: bool) -> Generation:
     usage = nested(observed.usage, NamedUsage)
     costs = mapping(observed.costDetails)
     cache_hit = nested(observed.metadata, _Metadata).cache_hit
@@ -321,10 +323,10 @@ def _generation(own_id: str, observed: _Observation, *, at: int | None, created:
         start_time=instant(observed.startTime),
         end_time=instant(observed.endTime),
         model=text(observed.model),
-        details=of_details(mapping(observed.usageDetails)),
-        usage=of_named(usage),
+        details=tokens_of_details(mapping(observed.usageDetails)),
+        usage=tokens_of_named_usage(usage),
         details_cost=cost_of_details(costs),
-        usage_cost=cost_of_named(usage),
+        usage_cost=cost_of_named_usage(usage),
         level=text(observed.level),
         cached=None if cache_hit is None else is_true(cache_hit),
         created=created,

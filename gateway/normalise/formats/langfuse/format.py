@@ -15,10 +15,10 @@ from gateway.normalise.formats.engine.declaration import (
     BatchFormat,
     ExampleCall,
     Members,
-    inside,
+    inner_objects,
     json_answer,
 )
-from gateway.normalise.formats.langfuse.batch import LangfuseEvent, events_of, read
+from gateway.normalise.formats.langfuse.batch import LangfuseEvent, batch_events, read_batch
 from gateway.normalise.formats.langfuse.generations import NAME, ORIGINS
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import body_limits
@@ -32,7 +32,7 @@ FATES = closed({"successes": array(FATE), "errors": array(FATE)})
 def has_sign(members: Members) -> bool:
     if "batch" not in members:
         return False
-    items = inside(members, "batch")
+    items = inner_objects(members, "batch")
     first = next(items, None)  # an empty batch is also recognized as Langfuse's
     return first is None or any({"type", "body"} <= item.keys() for item in chain((first,), items))
 
@@ -60,7 +60,7 @@ def example(call: ExampleCall) -> Any:
     return {"batch": batch}
 
 
-def answer(body: bytes, outcome: Outcome, _: float) -> Answering:
+def answer_each_event(body: bytes, outcome: Outcome, _: float) -> Answering:
     """
     Return 207 with one entry per event, under the sender's event id. Events with status 400 are not sent
     again by Langfuse's SDKs.
@@ -68,8 +68,8 @@ def answer(body: bytes, outcome: Outcome, _: float) -> Answering:
     rejects = {reject.item: reject for reject in outcome.rejects}
     errors: list[dict[str, object]] = []
 
-    def successes() -> Iterator[dict[str, object]]:
-        for index, raw in enumerate(filter(len, events_of(body))):
+    def yield_successes_and_collect_errors() -> Iterator[dict[str, object]]:
+        for index, raw in enumerate(filter(len, batch_events(body))):
             event_id, reject = _event_id(raw), rejects.get(index)
             if reject is None:
                 yield {"id": event_id, "status": 201}
@@ -78,7 +78,7 @@ def answer(body: bytes, outcome: Outcome, _: float) -> Answering:
                     {"id": event_id, "status": 400, "message": reject.message, "error": reject.reason}
                 )
 
-    successes_json = yield from body_limits.encoded_list(successes())
+    successes_json = yield from body_limits.encoded_list(yield_successes_and_collect_errors())
     errors_json = yield from body_limits.encoded_list(errors)
     return json_answer(207, {"successes": msgspec.Raw(successes_json), "errors": msgspec.Raw(errors_json)})
 
@@ -96,8 +96,8 @@ FORMAT = BatchFormat(
     has_sign=has_sign,
     example=example,
     origins=ORIGINS,
-    answer=answer,
+    answer=answer_each_event,
     answer_schemas={207: FATES},
     answers_each_item=True,
-    read=read,
+    read=read_batch,
 )

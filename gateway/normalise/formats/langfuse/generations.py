@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, count_tokens, fail, is_call
+from gateway.normalise.formats.engine.declaration import Call, count_tokens, is_call, mark_failed
 from gateway.normalise.litellm_calls import identity_of
 from gateway.normalise.reading.metadata import add_run
 from gateway.normalise.reading.models import model_name, provider
@@ -100,21 +100,21 @@ class Trace(msgspec.Struct, omit_defaults=True):
     tags: dict[str, str] = {}
 
 
-def merge(known: Generation, later: Generation) -> Generation:
+def merge_reports(known: Generation, later: Generation) -> Generation:
     """Merge two reports of one generation."""
     stated = {name: value for name, value in msgspec.structs.asdict(later).items() if value is not None}
     stated["created"] = known.created or later.created
     return msgspec.structs.replace(known, **stated)
 
 
-def in_order(known: Generation, later: Generation) -> Generation:
+def merge_by_time(known: Generation, later: Generation) -> Generation:
     """
     Merge two reports of one generation. The timestamps of their events decide which is later, because
     requests may arrive late or twice.
     """
     if known.at is not None and later.at is not None and later.at < known.at:
         known, later = later, known
-    return merge(known, later)
+    return merge_reports(known, later)
 
 
 def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
@@ -130,7 +130,7 @@ def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
     ), left_out
 
 
-def generation_of(record: Inference) -> Generation:
+def generation_from_record(record: Inference) -> Generation:
     """Return the generation with everything that a record states."""
     tokens = Tokens(
         record.input_tokens,
@@ -156,7 +156,7 @@ def generation_of(record: Inference) -> Generation:
     )
 
 
-def call_of(generation: Generation, trace: Trace | None, identity: Identity | None = None) -> Call | None:
+def build_call(generation: Generation, trace: Trace | None, identity: Identity | None = None) -> Call | None:
     """
     Return the call of a generation, or None if it has no model and no tokens. `identity` is the dedup key of
     its record, if it has a record.
@@ -176,16 +176,16 @@ def call_of(generation: Generation, trace: Trace | None, identity: Identity | No
     if not is_call(record):
         return None
     if generation.level == "ERROR":
-        fail(record)
+        mark_failed(record)
     elif generation.cached:
         record.status = "cached"
     if trace is not None:
-        attribute(record, trace)
+        fill_caller_from_trace(record, trace)
     relay = build_relay(record, record.session, side=AS_GATEWAY)
     return Call(record, (identity or _identity(record))._replace(relay=relay))
 
 
-def attribute(record: Inference, trace: Trace) -> None:
+def fill_caller_from_trace(record: Inference, trace: Trace) -> None:
     """Fill in the caller and the tags from the trace where the record states none."""
     record.user = record.user or trace.user
     record.team = record.team or trace.team

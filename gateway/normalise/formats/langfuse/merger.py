@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, CallReport, Normalised, explained
+from gateway.normalise.formats.engine.declaration import Call, CallReport, Normalised, field_origins
 from gateway.normalise.formats.langfuse.generations import (
     GENERATION,
     ORIGINS,
@@ -37,10 +37,10 @@ from gateway.normalise.formats.langfuse.generations import (
     WHOLE,
     Generation,
     Trace,
-    attribute,
-    call_of,
-    generation_of,
-    in_order,
+    build_call,
+    fill_caller_from_trace,
+    generation_from_record,
+    merge_by_time,
     merge_traces,
 )
 from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
@@ -71,7 +71,7 @@ class RecordedGenerations:
     Recorded generations by key, oldest first, with the same limits as the merger.
 
     A restart closes all records, so nothing is loaded again. If several processes share a log, each process
-    stores its recorded generations (`stored`), so that the other processes can read them.
+    stores its recorded generations (`reports_to_store`), so that the other processes can read them.
     """
 
     def __init__(self, *, window_s: float, hold_s: float, max_generations: int) -> None:
@@ -92,7 +92,7 @@ class RecordedGenerations:
         if known is not None:
             self._drop_from_trace(key, known)
         at = now if known is None else known.at
-        self._by_key[key] = RecordedGeneration(generation_of(record), identity, at, trace_key)
+        self._by_key[key] = RecordedGeneration(generation_from_record(record), identity, at, trace_key)
         if trace_key is not None:
             self._of_trace.setdefault(trace_key, {})[key] = None
 
@@ -107,7 +107,7 @@ class RecordedGenerations:
         if loaded.trace_key is not None:
             self._of_trace.setdefault(loaded.trace_key, {})[key] = None
 
-    def stored(self, key: bytes) -> list[PartialReport]:
+    def reports_to_store(self, key: bytes) -> list[PartialReport]:
         """
         Return the reports to store for other processes: the generation, and the references from its trace.
 
@@ -124,7 +124,7 @@ class RecordedGenerations:
     def find(self, key: bytes) -> RecordedGeneration | None:
         return self._by_key.get(key)
 
-    def open_of(self, trace_key: bytes, now: float) -> Sequence[RecordedGeneration]:
+    def open_generations(self, trace_key: bytes, now: float) -> Sequence[RecordedGeneration]:
         """Return the generations of a trace whose records may still be open."""
         of_trace = [self._by_key[key] for key in self._of_trace.get(trace_key, ())]
         return [recorded for recorded in of_trace if now - recorded.at < self._hold_s]
@@ -175,7 +175,7 @@ class WaitingReport(msgspec.Struct):
     facts: bytes
     at: float = 0.0  # time of the last report
 
-    def stored(self, key: bytes) -> PartialReport:
+    def report_to_store(self, key: bytes) -> PartialReport:
         return PartialReport(key, self.at, _encode(self))
 
 
@@ -196,7 +196,7 @@ class Merge:
     replaced: dict[bytes, WaitingReport | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.pending.count += waiting(self.reports)
+        self.pending.count += count_incomplete(self.reports)
 
 
 @dataclass(kw_only=True)
@@ -265,10 +265,10 @@ class Merger:
             if report.kind == TRACE:
                 traces.append((stored.key, report))
             else:
-                self._set(stored.key, report)
+                self._replace_waiting(stored.key, report)
         # traces are loaded last, because they must be newer in the order than the generations that use them
         for key, report in traces:
-            self._set(key, report)
+            self._replace_waiting(key, report)
         return damaged
 
     def apply(self, merge: Merge) -> Iterator[None]:
@@ -293,39 +293,39 @@ class Merger:
             else:
                 self._add_generation(report, merge)
         self._recorded.drop_old(merge.now)
-        merge.pending.keep += [self._waiting[key].stored(key) for key in sorted(self._asked_for)]
+        merge.pending.keep += [self._waiting[key].report_to_store(key) for key in sorted(self._asked_for)]
         self._asked_for.clear()
 
     def undo(self, merge: Merge) -> None:
         """Restore the state before a merge whose request was refused. The sender will repeat the request."""
         for key, report in merge.replaced.items():
-            self._drop(key)
+            self._drop_waiting(key)
             if report is not None:
-                self._set(key, report)
+                self._replace_waiting(key, report)
 
     def release(self, *, now: float, busy: Container[bytes] = ()) -> list[Released]:
         """
         Remove and return reports whose waiting time has ended, and reports that exceed the limits, oldest
         first. Reports under the keys in `busy` stay.
         """
-        due = self._due(now, busy)
+        due = self._due_keys(now, busy)
         of_sender: dict[bytes, Released] = {}
         for key in due:
             report = self._waiting[key]
             released = of_sender.setdefault(_encode(report.sender), Released(sender=report.sender))
             self._release_one(key, report, released, now)
         for key in due:  # traces are removed after the generations that use them
-            self._drop(key)
+            self._drop_waiting(key)
         return list(of_sender.values())
 
     def restore(self, released: Released) -> None:
         """Restore reports that could not become records. They are the next reports to be released."""
         for key, report in reversed(released.reports.items()):
-            self._set(key, report)
+            self._replace_waiting(key, report)
             self._waiting.move_to_end(key, last=False)
             self._of_key[report.sender.name].move_to_end(key, last=False)
 
-    def _due(self, now: float, busy: Container[bytes]) -> list[bytes]:
+    def _due_keys(self, now: float, busy: Container[bytes]) -> list[bytes]:
         """
         Return the keys of the reports to release: first reports whose waiting time has ended, then reports
         that exceed the limits.
@@ -358,12 +358,12 @@ class Merger:
         for key in due:
             gone.setdefault(self._waiting[key].sender.name, set()).add(key)
 
-        def size(key: bytes) -> int:
+        def counted_size(key: bytes) -> int:
             return len(self._waiting[key].facts) if by_bytes else 1
 
-        return fullest_first(held, partial(self._in_turn, busy=busy), size, gone=gone)
+        return fullest_first(held, partial(self._keys_in_release_order, busy=busy), counted_size, gone=gone)
 
-    def _in_turn(self, name: str, busy: Container[bytes]) -> Iterator[bytes]:
+    def _keys_in_release_order(self, name: str, busy: Container[bytes]) -> Iterator[bytes]:
         for kind in (TRACE, GENERATION):
             for key, report in self._of_key[name].items():
                 if report.kind == kind and key not in busy:
@@ -376,12 +376,12 @@ class Merger:
             return
         released.pending.count -= 1
         generation = _generations.decode(report.facts)
-        trace = self._trace(report.sender, generation.trace_id, report.at)
+        trace = self._find_and_renew_trace(report.sender, generation.trace_id, report.at)
         call = _add_call(released.outcome, generation, trace)
         if call is not None:
-            self._remember(call, report.sender, now, released.pending)
+            self._note_recorded_call(call, report.sender, now, released.pending)
 
-    def _remember(self, call: Call, sender: Sender, now: float, pending: PendingChange) -> None:
+    def _note_recorded_call(self, call: Call, sender: Sender, now: float, pending: PendingChange) -> None:
         """
         Note a recorded call, so that later reports on it are merged into its record.
 
@@ -389,88 +389,97 @@ class Merger:
         matter which is stored first.
         """
         trace_id = call.record.trace_id
-        trace_key = key_of(sender, TRACE, trace_id) if trace_id else None
-        key = key_of(sender, GENERATION, call.record.request_id or "")
+        trace_key = report_key(sender, TRACE, trace_id) if trace_id else None
+        key = report_key(sender, GENERATION, call.record.request_id or "")
         self._recorded.add(key, trace_key, call.record, call.identity, now)
         if self._is_shared:
-            pending.keep.extend(self._recorded.stored(key))
+            pending.keep.extend(self._recorded.reports_to_store(key))
 
     def _add_trace(self, report: CallReport, merge: Merge) -> Iterator[None]:
         """Store the facts of a trace, and change the open records of its generations."""
-        key = key_of(merge.sender, TRACE, report.key)
-        known, trace = self._trace(merge.sender, report.key, merge.now), _traces.decode(report.facts)
+        key = report_key(merge.sender, TRACE, report.key)
+        known, trace = (
+            self._find_and_renew_trace(merge.sender, report.key, merge.now),
+            _traces.decode(report.facts),
+        )
         if known is not None:
             trace, left_out = merge_traces(known, trace)
             merge.outcome.left_out += left_out
-        self._keep(key, TRACE, _encode(trace), merge)
+        self._hold_report(key, TRACE, _encode(trace), merge)
         if trace == known:
             return
-        for number, recorded in enumerate(self._recorded.open_of(key, merge.now), start=1):
+        for number, recorded in enumerate(self._recorded.open_generations(key, merge.now), start=1):
             if number % TURN == 0:
                 yield
-            call = call_of(recorded.generation, trace, recorded.identity)
+            call = build_call(recorded.generation, trace, recorded.identity)
             if call is not None:
                 merge.outcome.split += 1
                 merge.outcome.add(call.record, call.identity)
 
     def _complete_record(self, report: CallReport, index: int, merge: Merge) -> None:
         """Add facts of earlier reports to a record: facts on its generation and on its trace."""
-        generation, identity, named = self._merged(report, merge)
+        generation, identity, named = self._merge_with_earlier(report, merge)
         if named is not None:
             merge.outcome.named[index] = named
-        call = call_of(generation, self._trace(merge.sender, generation.trace_id, merge.now), identity)
+        call = build_call(
+            generation, self._find_and_renew_trace(merge.sender, generation.trace_id, merge.now), identity
+        )
         if call is not None:
             call.record.id = call.identity.id
             merge.outcome.records[index] = call.record
             merge.outcome.identities[index] = call.identity
-            self._remember(call, merge.sender, merge.now, merge.pending)
+            self._note_recorded_call(call, merge.sender, merge.now, merge.pending)
 
     def _add_generation(self, report: CallReport, merge: Merge) -> None:
         """Add a partial report. The generation waits, or becomes a record if it is complete."""
-        generation, identity, named = self._merged(report, merge)
+        generation, identity, named = self._merge_with_earlier(report, merge)
         if not generation.is_whole:
-            key = key_of(merge.sender, GENERATION, report.key)
-            self._keep(key, GENERATION, _encode(generation), merge, named=named)
+            key = report_key(merge.sender, GENERATION, report.key)
+            self._hold_report(key, GENERATION, _encode(generation), merge, named=named)
         # Use the trace after storing the generation, so that the trace expires after the generation.
-        trace = self._trace(merge.sender, generation.trace_id, merge.now)
+        trace = self._find_and_renew_trace(merge.sender, generation.trace_id, merge.now)
         if generation.is_whole:
             merge.pending.count -= 1
             call = _add_call(merge.outcome, generation, trace, identity, named=named)
             if call is not None:
-                self._remember(call, merge.sender, merge.now, merge.pending)
+                self._note_recorded_call(call, merge.sender, merge.now, merge.pending)
 
-    def _merged(self, report: CallReport, merge: Merge) -> tuple[Generation, Identity | None, str | None]:
+    def _merge_with_earlier(
+        self, report: CallReport, merge: Merge
+    ) -> tuple[Generation, Identity | None, str | None]:
         """
         Merge a report with earlier reports on the same generation.
 
         Return the generation and the dedup key of its record, if it has a record. If this report names no
         device, also return the device of an earlier report.
         """
-        key, generation = key_of(merge.sender, GENERATION, report.key), _generations.decode(report.facts)
+        key, generation = report_key(merge.sender, GENERATION, report.key), _generations.decode(report.facts)
         earlier = self._waiting.get(key)
         if earlier is not None:
             merge.replaced.setdefault(key, earlier)
             merge.pending.forget.append(key)
             merge.pending.count -= 1
             merge.outcome.ignored[MERGED] += 1
-            self._drop(key)
+            self._drop_waiting(key)
             named = earlier.sender.named if merge.sender.named is None else None
-            return in_order(_generations.decode(earlier.facts), generation), None, named
+            return merge_by_time(_generations.decode(earlier.facts), generation), None, named
         recorded = self._recorded.find(key)
         if recorded is not None:
-            return in_order(recorded.generation, generation), recorded.identity, None
+            return merge_by_time(recorded.generation, generation), recorded.identity, None
         return generation, None, None
 
-    def _keep(self, key: bytes, kind: str, facts: bytes, merge: Merge, *, named: str | None = None) -> None:
+    def _hold_report(
+        self, key: bytes, kind: str, facts: bytes, merge: Merge, *, named: str | None = None
+    ) -> None:
         sender = merge.sender if named is None else msgspec.structs.replace(merge.sender, named=named)
         report = WaitingReport(sender, kind, facts, merge.now)
         merge.replaced.setdefault(key, self._waiting.get(key))
-        merge.pending.keep.append(report.stored(key))
-        self._set(key, report)
+        merge.pending.keep.append(report.report_to_store(key))
+        self._replace_waiting(key, report)
 
-    def _trace(self, sender: Sender, trace_id: str | None, now: float) -> Trace | None:
+    def _find_and_renew_trace(self, sender: Sender, trace_id: str | None, now: float) -> Trace | None:
         """Return the known facts of a trace. Each use renews its waiting time."""
-        key = key_of(sender, TRACE, trace_id or "")
+        key = report_key(sender, TRACE, trace_id or "")
         report = self._waiting.get(key)
         if report is None:
             return None
@@ -481,15 +490,15 @@ class Merger:
         self._of_key[report.sender.name].move_to_end(key)
         return _traces.decode(report.facts)
 
-    def _set(self, key: bytes, report: WaitingReport) -> None:
-        self._drop(key)
+    def _replace_waiting(self, key: bytes, report: WaitingReport) -> None:
+        self._drop_waiting(key)
         self._waiting[key] = report
         self._bytes += len(report.facts)
         self._of_key.setdefault(report.sender.name, OrderedDict())[key] = report
         self._held_items.add(report.sender.name, 1)
         self._held_bytes.add(report.sender.name, len(report.facts))
 
-    def _drop(self, key: bytes) -> None:
+    def _drop_waiting(self, key: bytes) -> None:
         report = self._waiting.pop(key, None)
         if report is not None:
             self._bytes -= len(report.facts)
@@ -509,12 +518,12 @@ def key_that_sent(stored: PartialReport) -> str:
         return ""
 
 
-def waiting(reports: Iterable[CallReport]) -> int:
+def count_incomplete(reports: Iterable[CallReport]) -> int:
     """Count the reports of generations that are not complete."""
     return sum(report.kind == GENERATION for report in reports)
 
 
-def released_at_once(normalised: Normalised) -> Outcome:
+def complete_at_once(normalised: Normalised) -> Outcome:
     """
     Return the outcome of a batch that no later report completes. Every generation becomes a record, even if
     it is incomplete.
@@ -528,17 +537,17 @@ def released_at_once(normalised: Normalised) -> Outcome:
     return outcome
 
 
-def protected(reports: Iterable[CallReport], protect: Callable[[AiRecord], None]) -> list[CallReport]:
+def protect_reports(reports: Iterable[CallReport], protect: Callable[[AiRecord], None]) -> list[CallReport]:
     """Return reports whose traces name people as records do, because they may wait on disk."""
     return [
-        report._replace(facts=_protected(report.facts, protect)) if report.kind == TRACE else report
+        report._replace(facts=_protect_trace(report.facts, protect)) if report.kind == TRACE else report
         for report in reports
     ]
 
 
-def _protected(facts: bytes, protect: Callable[[AiRecord], None]) -> bytes:
+def _protect_trace(facts: bytes, protect: Callable[[AiRecord], None]) -> bytes:
     trace, record = _traces.decode(facts), Inference(id=b"", source="")
-    attribute(record, trace)
+    fill_caller_from_trace(record, trace)
     protect(record)
     named = Trace(
         trace.id, user=record.user, team=record.team, session=record.session, tags=dict(record.tags)
@@ -546,28 +555,30 @@ def _protected(facts: bytes, protect: Callable[[AiRecord], None]) -> bytes:
     return _encode(named)
 
 
-def keys_of(reports: Iterable[CallReport], sender: Sender) -> set[bytes]:
+def merge_keys(reports: Iterable[CallReport], sender: Sender) -> set[bytes]:
     """Return the keys that merging these reports reads and changes."""
-    return {key_of(sender, TRACE if report.kind == TRACE else GENERATION, report.key) for report in reports}
+    return {
+        report_key(sender, TRACE if report.kind == TRACE else GENERATION, report.key) for report in reports
+    }
 
 
-def read_by(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], set[bytes]]:
+def keys_to_load(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], set[bytes]]:
     """
     Return the keys, and the key prefixes, to load before merging these reports. The loaded reports may need
-    more keys, which `read_next` returns.
+    more keys, which `next_keys_to_load` returns.
     """
-    keys, under = keys_of(reports, sender), set()
+    keys, under = merge_keys(reports, sender), set()
     for report in reports:
         if report.kind == TRACE:
-            keys.add(TOLD_OF + key_of(sender, TRACE, report.key))
-            under.add(TOLD_OF + key_of(sender, TRACE, report.key))
+            keys.add(TOLD_OF + report_key(sender, TRACE, report.key))
+            under.add(TOLD_OF + report_key(sender, TRACE, report.key))
         else:
-            keys.add(TOLD + key_of(sender, GENERATION, report.key))
-            keys |= _trace_of(sender, _generations.decode(report.facts))
+            keys.add(TOLD + report_key(sender, GENERATION, report.key))
+            keys |= _trace_keys(sender, _generations.decode(report.facts))
     return keys, under
 
 
-def read_next(found: Iterable[PartialReport], sender: Sender | None = None) -> set[bytes]:
+def next_keys_to_load(found: Iterable[PartialReport], sender: Sender | None = None) -> set[bytes]:
     """
     Return the keys to load next, because the loaded reports refer to them. Without `sender`, each report's
     own sender is used.
@@ -584,15 +595,15 @@ def read_next(found: Iterable[PartialReport], sender: Sender | None = None) -> s
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 report = _reports.decode(stored.body)
                 if report.kind == GENERATION:
-                    keys |= _trace_of(sender or report.sender, _generations.decode(report.facts))
+                    keys |= _trace_keys(sender or report.sender, _generations.decode(report.facts))
     return keys
 
 
-def _trace_of(sender: Sender, generation: Generation) -> set[bytes]:
-    return {key_of(sender, TRACE, generation.trace_id)} if generation.trace_id else set()
+def _trace_keys(sender: Sender, generation: Generation) -> set[bytes]:
+    return {report_key(sender, TRACE, generation.trace_id)} if generation.trace_id else set()
 
 
-def key_of(sender: Sender, kind: str, own_id: str) -> bytes:
+def report_key(sender: Sender, kind: str, own_id: str) -> bytes:
     key_text = "\0".join((sender.name, kind, own_id)).encode("utf-8", "surrogatepass")
     return blake2b(key_text, digest_size=KEY_BYTES, person=b"langfuse").digest()
 
@@ -608,11 +619,11 @@ def _add_call(
     """
     Add a generation to the outcome, as a record or as ignored. `named` is the device of an earlier report.
     """
-    call = call_of(generation, trace, identity)
+    call = build_call(generation, trace, identity)
     if call is None:
         outcome.ignored[NOT_AI] += 1
     else:
-        why = None if outcome.why is None else explained(ORIGINS, call.record)
+        why = None if outcome.why is None else field_origins(ORIGINS, call.record)
         outcome.add(call.record, call.identity, why, device=named)
     return call
 

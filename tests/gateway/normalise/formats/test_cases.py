@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, recognise
+from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, recognise_format
 from gateway.normalise.outcome import Options
 from spool.record import record_to_json
 from tests.gateway.normalise.formats.payloads import Case, cases, read
@@ -61,7 +61,7 @@ def test_the_case_becomes_the_expected_records(case: Case, named: bool) -> None:
 def test_the_case_is_told_apart(case: Case) -> None:
     """Each case is recognized as its own format. A gateway that pushes OTLP is recognized as OTLP."""
     expected = "otlp/traces" if (case.format, case.name) in OTLP else case.format
-    assert expected == recognise(case.body)
+    assert expected == recognise_format(case.body)
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")

@@ -186,8 +186,8 @@ def test_no_item_of_too_many_is_read(format: str, monkeypatch: pytest.MonkeyPatc
     def fail(*_: Any) -> None:
         raise AssertionError("an item was read")
 
-    monkeypatch.setattr(driver, "_take", fail)
-    monkeypatch.setattr(batch._BatchReader, "take", fail)
+    monkeypatch.setattr(driver, "_read_item", fail)
+    monkeypatch.setattr(batch._BatchReader, "read_event", fail)
     nothings = b",".join([b"{}"] * 101)
     packed = base64.b64encode(gzip.compress(b"{}\n" * 101)).decode()
     some = [b"[%b]" % nothings, b"{}\n" * 101, b'{"batch":[%b]}' % nothings]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.formats.list import recognise
+from gateway.normalise.formats.list import recognise_format
 from gateway.normalise.payload.large_items import KEPT, LARGE, outlined
 from tests.gateway.normalise.formats.engine.test_recognise import SIGNS
 from tests.rounds import IS_LONG
@@ -33,7 +33,7 @@ def test_a_large_item_shows_the_format_of_a_small_one(name: str, item: dict[str,
         key: {"large": noise, **value} if isinstance(value, dict) else value for key, value in item.items()
     }
     for large in ({"large": noise, **item}, {**item, "large": noise}, {"large": noise, **inside}):
-        assert recognise(json.dumps(large).encode()) == name
+        assert recognise_format(json.dumps(large).encode()) == name
 
 
 def test_what_is_small_stays_and_what_is_large_is_null() -> None:
@@ -65,7 +65,7 @@ def test_a_large_event_is_cleaned_once_and_not_copied() -> None:
     )
     tracemalloc.start()
     try:
-        assert recognise(body) == "langfuse"
+        assert recognise_format(body) == "langfuse"
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import BadPayload
-from gateway.normalise.formats.list import FORMAT_NAMES, recognise, recognised
+from gateway.normalise.formats.list import FORMAT_NAMES, recognise_format, require_format
 from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Outcome
 from tests.gateway.normalise.formats.payloads import Case, case, cases, read, told
 
@@ -92,8 +92,8 @@ def wrapped(items: list[Any]) -> Iterator[bytes]:
 @pytest.mark.parametrize(("format", "item"), SIGNS, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_sign_is_seen_in_every_wrapping(format: str, item: dict[str, Any]) -> None:
     """A format is recognized in every wrapping, wherever the typical member is."""
-    assert {format} == {recognise(body) for body in wrapped([dict(reversed(item.items())), item])}
-    assert format == recognise(json.dumps(item).encode())
+    assert {format} == {recognise_format(body) for body in wrapped([dict(reversed(item.items())), item])}
+    assert format == recognise_format(json.dumps(item).encode())
 
 
 @pytest.mark.parametrize("item", UNKNOWN)
@@ -102,7 +102,7 @@ def test_half_a_sign_is_none(item: dict[str, Any]) -> None:
     If only some of the typical members exist, no format is guessed, because a wrong format would ignore all
     payloads of the sender.
     """
-    assert {None} == {recognise(body) for body in wrapped([item])}
+    assert {None} == {recognise_format(body) for body in wrapped([item])}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_records_do_not_depend_on_the_wrapping(case: Case) -> None:
         items = shuffled(items_of(case.body), shuffler)
         bodies += wrapped(shuffler.sample(items, len(items)))
     for body in bodies:
-        assert case.format == recognise(body)
+        assert case.format == recognise_format(body)
         assert expected == rows(read(None, body))
 
 
@@ -130,22 +130,22 @@ def test_a_sign_may_come_late(one_by_one: bool) -> None:
     sends such bodies.
     """
     entries = [{"request": {"uri": "/"}, "response": {"status": 200}}] * 1999 + [{"llm_summary": {}}]
-    assert "apisix" == recognise(lines(entries) if one_by_one else json.dumps(entries).encode())
+    assert "apisix" == recognise_format(lines(entries) if one_by_one else json.dumps(entries).encode())
 
 
 def test_a_large_member_before_the_sign_is_no_hindrance() -> None:
     """A format is recognized even if a large member comes first, and even if that member is not JSON."""
     large = {"x": "}],[{" * 500_000}
     for first in (json.dumps(large), json.dumps(large)[:-1] + ", 'y': NaN}"):
-        assert "kong" == recognise(f'[{first}, {{"started_at": 1, "latencies": {{}}}}]'.encode())
+        assert "kong" == recognise_format(f'[{first}, {{"started_at": 1, "latencies": {{}}}}]'.encode())
 
 
 def test_the_first_that_shows_itself_decides() -> None:
     """A body belongs to one product. If an item matches two formats, the order of the table decides."""
     kong, portkey = {"started_at": 1, "latencies": {}}, {"ai_org": "openai"}
-    assert "kong" == recognise(lines([{"x": 1}, kong, portkey]))
-    assert "portkey" == recognise(lines([{"x": 1}, portkey, kong]))
-    assert "kong" == recognise(json.dumps(portkey | kong).encode())
+    assert "kong" == recognise_format(lines([{"x": 1}, kong, portkey]))
+    assert "portkey" == recognise_format(lines([{"x": 1}, portkey, kong]))
+    assert "kong" == recognise_format(json.dumps(portkey | kong).encode())
 
 
 @pytest.mark.parametrize("name", [None, "kong"])
@@ -168,11 +168,11 @@ def test_what_shows_nothing_is_told_what_to_do() -> None:
     the error says that instead.
     """
     with pytest.raises(BadPayload) as refused:
-        recognised(b'{"x": 1}', how="name it with --as")
+        require_format(b'{"x": 1}', how="name it with --as")
     assert "name it with --as" in refused.value.message
     assert all(format in refused.value.message for format in FORMAT_NAMES)
     with pytest.raises(BadPayload, match="not a JSON object"):
-        recognised(b"x=1", how="name it")
+        require_format(b"x=1", how="name it")
 
 
 def is_document(body: bytes) -> bool:

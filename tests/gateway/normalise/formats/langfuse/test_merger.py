@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.normalise.formats.langfuse.generations import TURN
-from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, Sender, keys_of
+from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, Sender, merge_keys
 from gateway.normalise.outcome import MERGED, NOT_AI
 from spool.log.partial_reports import PartialReport
 from spool.record import Inference
@@ -242,7 +242,7 @@ def test_what_a_request_has_in_hand_is_not_released() -> None:
     """While a running request completes a partial report, the report is not released."""
     merger = merger_of()
     merged(merger, create(), now=0.0)
-    busy = keys_of(begun(update()).reports, ALICE)
+    busy = merge_keys(begun(update()).reports, ALICE)
     assert [] == merger.release(now=600.0, busy=busy)
     assert 1 == len(merger.release(now=600.0))
 
@@ -270,7 +270,7 @@ def test_reports_of_the_first_release_are_read() -> None:
     facts = msgspec.msgpack.encode({"id": "g-1", "model": "gpt-4o-mini", "created": True})
     body = msgspec.msgpack.encode({"sender": sender, "kind": "generation", "facts": facts, "at": 1.0})
     merger = merger_of()
-    assert 0 == merger.load([PartialReport(keys_of(begun(create()).reports, ALICE).pop(), 1.0, body)])
+    assert 0 == merger.load([PartialReport(merge_keys(begun(create()).reports, ALICE).pop(), 1.0, body)])
     assert [("gpt-4o-mini", 10)] == [
         (record.request_model, record.input_tokens) for record in records(merged(merger, update()))
     ]
