@@ -1,6 +1,4 @@
-"""
-Tools for assistants: which tools are enabled, and the number of calls that each key or person made today.
-"""
+"""Which tools of assistants are enabled, and today's calls of each key or person."""
 
 from __future__ import annotations
 
@@ -19,15 +17,13 @@ TOOL_KIND = "assistant_tool"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDecision:
-    """An operator's decision to enable or disable a tool."""
-
     enabled: bool
     last_updated: float
     updated_by: str
 
 
 class AssistantToolTable:
-    """The decisions by tool name, all in memory. Tools without a decision are not listed."""
+    """By tool name, all in memory. Tools without a decision are not listed."""
 
     about = ((DOCUMENTS, TOOL_KIND),)
 
@@ -45,9 +41,7 @@ class AssistantToolTable:
         return self._decided.get(name)
 
     async def set_enabled(self, name: str, *, enabled: bool, actor: Actor) -> None:
-        """
-        Enable or disable a tool, and add an audit row. If the decision is the same as before, nothing changes.
-        """
+        """Nothing changes if the decision is the same."""
         now = self._changes.now()
 
         def store_decision(rows: RegistryRows) -> Mapping[str, ToolDecision]:
@@ -66,7 +60,7 @@ class AssistantToolTable:
         await self._changes.change(store_decision, self._set_decisions)
 
     async def delete_decision(self, name: str, *, actor: Actor) -> None:
-        """Delete the decision, so that the configuration decides again."""
+        """The configuration then decides again."""
         now = self._changes.now()
 
         def delete_decision(rows: RegistryRows) -> Mapping[str, ToolDecision]:
@@ -97,18 +91,13 @@ CALLS_KIND = "tool_calls"
 
 
 class ToolCallTable:
-    """
-    Call counts, one document per caller and day. A document's id is a hash of the caller's name. Documents of
-    past days are deleted.
-    """
+    """One document per caller and day, under a hash of the caller's name. Past days are deleted."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def count_call(self, name: str, *, day: int, most: int, actor: Actor) -> bool:
-        """
-        Count a call on a day. Return False if `most` calls are already counted. Raises KeyEnded like every change.
-        """
+        """Return False if `most` calls are counted. Raises KeyEnded like every change."""
         id = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
         def count_call(rows: RegistryRows) -> bool:

@@ -1,7 +1,4 @@
-"""
-The audit list. Each row has a change, its author, its time, and the address from which it was made. It
-contains no secrets.
-"""
+"""The audit list: changes with author, time and address, without secrets."""
 
 from __future__ import annotations
 
@@ -13,10 +10,7 @@ from spool.registry.operators import Actor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedChange:
-    """
-    A change for the audit list. `before` and `after` have the fields that differ. They are None
-    if no field differs.
-    """
+    """`before` and `after` have only fields that differ, or are None."""
 
     actor: Actor
     action: str
@@ -25,14 +19,12 @@ class AuditedChange:
     after: Mapping[str, object] | None = None
 
 
-# function that adds the audit rows of changes that are made together
+# adds the rows of changes made together
 Auditor = Callable[[Sequence[AuditedChange]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """A numbered change in the audit list."""
-
     id: int
     at: float
     actor: str

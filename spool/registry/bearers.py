@@ -1,8 +1,7 @@
 """
-A submission's expectation that its key or device is still valid. If the key has ended, nothing is stored.
+A submission's expectation that its key or device is still valid; otherwise nothing is stored.
 
-It is needed only if several processes share a storage. Only then can a key end before this process's
-memory shows it.
+Needed only on shared storage, where a key can end before this process's memory shows it.
 """
 
 from __future__ import annotations
@@ -12,36 +11,33 @@ from typing import Protocol
 
 from spool.log.partial_reports import Expectation
 
-# prefixes of the keys of these expectations; expectations of partial reports have other prefixes
+# prefixes of their keys, unlike those of partial reports
 KEYS, NUMBERS, DEVICES, TOKENS = b"bearer/key/", b"bearer/number/", b"bearer/device/", b"bearer/token/"
 BEARERS = (KEYS, NUMBERS, DEVICES, TOKENS)
 GOOD = 1
 
 
 class Brought(Protocol):
-    """The part of a submission that these checks read."""
-
     @property
     def expects(self) -> Sequence[Expectation]: ...
 
 
 def key_is_good(digest: bytes) -> Expectation:
-    """Return the expectation that the secret with this keyed hash is still valid for its key."""
+    """Expect that the secret with this keyed hash is still valid."""
     return Expectation(KEYS + digest, GOOD)
 
 
 def number_is_good(id: int) -> Expectation:
-    """Return the expectation that the key with this number exists and is enabled, whatever its secret is."""
+    """Expect that the key exists and is enabled, whatever its secret."""
     return Expectation(NUMBERS + str(id).encode(), GOOD)
 
 
 def device_is_good(id: str, generation: int) -> Expectation:
-    """Return the expectation that this generation of the device's key is the current one."""
     return Expectation(DEVICES + f"{generation}/{id}".encode(), GOOD)
 
 
 def token_is_good(id: str) -> Expectation:
-    """Return the expectation that this enrolment token exists and is not revoked."""
+    """Expect that the token exists and is not revoked."""
     return Expectation(TOKENS + id.encode(), GOOD)
 
 
@@ -58,13 +54,11 @@ def token_ids(keys: Iterable[bytes]) -> list[str]:
 
 
 def device_generations(keys: Iterable[bytes]) -> list[tuple[str, int]]:
-    """Return device ids with their generations."""
     key_parts = (key.removeprefix(DEVICES).decode().partition("/") for key in keys if key.startswith(DEVICES))
     return sorted((id, int(generation)) for generation, _, id in key_parts)
 
 
 def ended_positions(group: Sequence[Brought], version: Callable[[bytes], int]) -> set[int]:
-    """Return the positions in the group whose key or device has ended."""
     return {
         index
         for index, submission in enumerate(group)

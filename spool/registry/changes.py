@@ -1,7 +1,6 @@
 """
-Changes of a registry, made one after the other. Each commit also updates the tables in memory.
-
-If other processes change the same registry, `follow` updates memory with their commits.
+Changes of a registry, one after the other, with the tables in memory. `follow` applies other processes'
+commits.
 """
 
 from __future__ import annotations
@@ -18,30 +17,29 @@ from spool.registry.following import RegistryNews, Subject
 from spool.registry.registry_rows import RegistryRows, RegistryStore
 
 T = TypeVar("T")
-# Maximum age in seconds of the last completed check for changes of other processes, counted from its
-# beginning. If the check is older, memory is stale.
+# age of the last check for other processes' changes, from its beginning; after that, memory is stale
 LOOKED_S = 1.0
 
 
 class Changes:
-    """The store and the clock that all tables of one registry share, and the order of their changes."""
+    """Store, clock and order of changes for all tables of a registry."""
 
-    is_draft = False  # True if all changes belong to one transaction that is not committed yet
+    is_draft = False  # all changes belong to one uncommitted transaction
 
     def __init__(self, store: RegistryStore, *, clock: Clock, secret: bytes) -> None:
         self.clock = clock
         self.now = clock.now
         self.read = store.read
         self._store = store
-        self.is_shared = store.is_shared  # True if other processes change the same rows
+        self.is_shared = store.is_shared
         self._secret = secret
-        self.people = People.for_installation(secret)  # finds the people whom filters, seats and roles name
+        self.people = People.for_installation(secret)
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Future[Any]] = set()
         self._loaders: list[tuple[Collection[Subject], Callable[[], Awaitable[None]]]] = []
-        self._seq: int | None = None  # position up to which memory includes the changes of other processes
+        self._seq: int | None = None  # up to here, memory has other processes' changes
         self._looked_at = clock.monotonic()
-        # number of checks that have begun, and number of the newest finished check
+        # checks that have begun, and the newest finished one
         self._looks_begun = self._newest_look = 0
         self._looked = asyncio.Condition()
         self.version = 0  # grows with every change
@@ -50,16 +48,14 @@ class Changes:
         self.news: RegistryNews | None = None  # while tables load these changes, and not everything
 
     def derive_secret(self, use: str) -> bytes:
-        """Return the installation's secret for this purpose only."""
         return derive_secret(self._secret, f"registry: {use}")
 
     async def change(self, work: Callable[[RegistryRows], T], apply: Callable[[T], None] | None = None) -> T:
         """
-        Run `work` in a transaction, and then `apply` its result to memory.
+        Run `work` in a transaction, and `apply` its result to memory.
 
-        Changes run one at a time. If the caller is cancelled, both steps are still done, so memory always
-        includes every commit. A change that ends a key also waits for running commits that use the key. Other
-        changes do not wait for that.
+        Changes run one at a time, and to the end even if the caller is cancelled, so memory has every commit.
+        A change that ends a key also waits for running commits that use it.
         """
 
         async def apply_result(result: T) -> None:
@@ -70,9 +66,9 @@ class Changes:
 
     async def change_any_table(self, work: Callable[[RegistryRows], T]) -> T:
         """
-        Run `work`, which may change any table, in one transaction. Then load every table in memory again.
+        Run `work` on any table, then load every table again.
 
-        If a table cannot be loaded, raises SpoolUnavailable after the commit. The next change loads all tables first.
+        If loading fails, raises SpoolUnavailable after the commit. The next change then loads first.
         """
 
         async def reload(_: T) -> None:
@@ -106,7 +102,7 @@ class Changes:
         self._must_load = False
 
     async def _run_shielded(self, change: Coroutine[Any, Any, T]) -> T:
-        """Run a change to its end, even if the caller is cancelled."""
+        """The caller may be cancelled."""
         task = asyncio.create_task(change)
         self._running.add(task)
         task.add_done_callback(self._discard_task)
@@ -115,7 +111,7 @@ class Changes:
     def _discard_task(self, done: asyncio.Task[Any]) -> None:
         self._running.discard(done)
         if not done.cancelled():
-            # retrieve the exception; otherwise asyncio logs it as a defect if the caller was cancelled
+            # otherwise asyncio logs the exception as a defect after a cancellation
             done.exception()
 
     async def overwrite(self) -> str:
@@ -125,15 +121,15 @@ class Changes:
         await self._store.wait_until_durable()
 
     async def keep_fresh(self, load: Callable[[], Awaitable[None]], *about: Subject) -> None:
-        """Call `load` now, and again whenever another process changes one of these subjects."""
+        """Call `load` now, and whenever another process changes a subject."""
         self._loaders.append((about, load))
         await load()
 
     async def catch_up(self) -> RegistryNews:
         """
-        Update memory with every change that any process committed before this call, and return these changes.
+        Apply and return every change that was committed before this call.
 
-        Raises SpoolUnavailable if they cannot be read. Memory then stays as it was.
+        Raises SpoolUnavailable, and leaves memory, if they cannot be read.
         """
         async with self._turn:
             began = self.clock.monotonic()
@@ -160,16 +156,15 @@ class Changes:
         return changes
 
     async def wait_for_change(self) -> None:
-        """Wait until the tables in memory include a further change, or until the next check for changes."""
+        """Wait for a further change, or the next check for changes."""
         self._changed.clear()
         await self._changed.wait()
 
     async def wait_until_caught_up(self) -> None:
         """
-        Wait for the next check for changes of other processes. Memory then has every change committed
-        before this call.
+        Wait for the next check, after which memory has every change before this call.
 
-        Waiting does not cause a further check. Raises SpoolUnavailable if no check finishes within LOOKED_S.
+        Causes no check. Raises SpoolUnavailable after LOOKED_S.
         """
         target_look = self._looks_begun + 1
         try:
@@ -182,20 +177,20 @@ class Changes:
 
     @property
     def is_fresh(self) -> bool:
-        """Return True if memory has every change that any process committed more than LOOKED_S ago."""
+        """Whether memory has every change older than LOOKED_S."""
         return not self.is_shared or self.clock.monotonic() - self._looked_at <= LOOKED_S
 
     async def close(self) -> None:
-        """Close the store after running changes have finished."""
+        """Running changes finish first."""
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._store.close()
 
 
 class DraftChanges(Changes):
     """
-    Changes within a transaction of `changes` that runs now, for tables that only this transaction uses.
+    Changes within a running transaction of `changes`, for tables of only this transaction.
 
-    Nothing waits here, so `finished` runs the methods of these tables on the thread of the transaction.
+    Nothing waits here, so `run_without_waiting` runs the tables' methods on the transaction's thread.
     """
 
     is_draft = True
@@ -214,7 +209,7 @@ class DraftChanges(Changes):
         return result
 
     def _next_time(self) -> float:
-        """Return the time, but always a later one than before, so that the rows of a draft have an order."""
+        """Always later than before, so that rows of a draft have an order."""
         self._newest = max(self.clock.now(), self._newest + 1e-6)
         return self._newest
 
@@ -223,7 +218,6 @@ class DraftChanges(Changes):
 
 
 def run_without_waiting(running: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never waits to its end, and return its result."""
     try:
         running.send(None)
     except StopIteration as end:

@@ -1,8 +1,7 @@
 """
 Billing connections: where billing data come from, and where they are sent upstream. Values and rules.
 
-The published interface defines the field names. A connection may have another id upstream, which
-is stored separately.
+The published interface defines the field names. The id upstream may differ, and is stored separately.
 """
 
 from __future__ import annotations
@@ -26,10 +25,7 @@ _ACCOUNT = re.compile(r"\d{12}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Bucket:
-    """
-    The S3 bucket to which a provider delivers its files. It is stored and shown, but Tollhouse does not
-    read the bucket.
-    """
+    """The S3 bucket of a provider's files, stored and shown, but never read."""
 
     bucket_name: str
     bucket_path: str
@@ -38,10 +34,7 @@ class S3Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionDraft:
-    """
-    The connection fields that a person or a key sets. `upstream_id` is the connection's id upstream. "" means
-    that it is the same as here.
-    """
+    """What a person or key sets. `upstream_id` "" means the same id as here."""
 
     name: str
     cloud_provider: str
@@ -53,7 +46,7 @@ class ConnectionDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingConnection:
-    """A stored connection. Times are epoch seconds."""
+    """Times are epoch seconds."""
 
     id: str
     name: str
@@ -81,7 +74,7 @@ def check_connection_id(id: str) -> str:
 
 
 def check_connection(draft: ConnectionDraft) -> ConnectionDraft:
-    """Return the draft in its stored form. Raises Invalid with the field and the rule that is broken."""
+    """Raises Invalid with the field and the broken rule."""
     if draft.upstream_id:
         check_connection_id(draft.upstream_id)
     return replace(

@@ -1,9 +1,9 @@
 """
-Tables of documents that people and keys create, change and delete. All rows are in memory.
+Tables of documents that people and keys create, change and delete, all in memory.
 
-A new table needs no code in any engine. It declares its rows, its limit and its checks. A separate document
-records which key created a row. Rows that people created have no such document. A key gets at
-most half of the rows that other keys leave free (`spool.shares`). People may use all remaining space.
+A new table declares its rows, its limit and its checks, and needs no code in engines. A separate document
+records which key created a row. A key gets at most half of what other keys leave free (`spool.shares`),
+people all the rest.
 """
 
 from __future__ import annotations
@@ -36,18 +36,15 @@ INSIGHTS = "insights"
 
 
 def rows_by_maker(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
-    """
-    Return the number of rows that each key created. Rows of people are counted under "". `there` is
-    the total number.
-    """
+    """Return counts by key, with people under "". `there` is the total."""
     counts_by_maker = Counter(maker_by_id(rows, limit).values())
     return {**counts_by_maker, "": max(0, there - counts_by_maker.total())}
 
 
 def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: int, actor: Actor) -> None:
     """
-    Raise NotAllowed if a key that creates a row would then have more than half of the rows that other keys
-    leave free. `there` has the ids of the existing rows, `most` is the limit.
+    Raise NotAllowed if a key would then have more than half of the rows that others leave free. `there` has
+    the existing ids.
     """
     if actor.is_key:
         _check(actor.name, list(maker_of_each(rows, limit, there)), len(there), most, limit)
@@ -55,19 +52,16 @@ def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: in
 
 def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
     """
-    Check the share of a key as `check_share` does. For a table that is not read as a whole.
+    Do what `check_share` does, for a table that is not read as a whole.
 
-    Each deletion of a row must call `forget_maker`.
+    Each deletion must call `forget_maker`.
     """
     if actor.is_key:
         _check(actor.name, list(maker_by_id(rows, limit).values()), there, most, limit)
 
 
 def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
-    """
-    Raise NotAllowed if, after `n` more comments, the key would have more than half of the comments that other keys
-    leave free.
-    """
+    """Do what `check_share` does, for `n` more comments."""
     if actor.is_key and not may_add(authors.count(actor.name), len(authors) + n - 1, n, most):
         raise NotAllowed(
             f"the comment was not added: {len(authors)} of {most} comments exist, and a key gets at "
@@ -94,12 +88,12 @@ def forget_maker(rows: RegistryRows, limit: str, id: str) -> None:
 
 
 def maker_by_id(rows: RegistryRows, limit: str) -> Mapping[str, str]:
-    """Return the key that created each row, by row id."""
+    """By row id."""
     return {id: str(body["key"]) for id, body in rows.documents(_maker_kind(limit)).items()}
 
 
 def maker_of_each(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
-    """Return, for each existing row, the key that created it, or "" if a person created it."""
+    """ "" for people."""
     maker_of = maker_by_id(rows, limit)
     return (maker_of.get(id, "") for id in there)
 
@@ -109,7 +103,7 @@ def _maker_kind(limit: str) -> str:
 
 
 class ManagedDocument(Identified, Protocol):
-    """A row with an id, and with its creation and change times in epoch seconds."""
+    """Times are epoch seconds."""
 
     @property
     def created(self) -> float: ...
@@ -119,8 +113,6 @@ class ManagedDocument(Identified, Protocol):
 
 
 class NamedDocument(ManagedDocument, Protocol):
-    """A row that people find by its name."""
-
     @property
     def name(self) -> str: ...
 
@@ -128,15 +120,10 @@ class NamedDocument(ManagedDocument, Protocol):
 class MemoryTable(Protocol):
     @property
     def about(self) -> tuple[Subject, ...]:
-        """
-        Return the subjects whose rows this table holds in memory. Other processes announce their changes
-        under these subjects.
-        """
+        """Subjects of other processes' announcements about this table's rows."""
         ...
 
-    async def load(self) -> None:
-        """Read the rows into memory."""
-        ...
+    async def load(self) -> None: ...
 
 
 Row = TypeVar("Row", bound=ManagedDocument)
@@ -144,9 +131,7 @@ NamedRow = TypeVar("NamedRow", bound=NamedDocument)
 
 
 class RowKind(Protocol[Row]):
-    """
-    The storage of a table's rows: documents of one kind (`DocumentKind`), or a database table of their own.
-    """
+    """Storage of rows: documents (`DocumentKind`), or a database table."""
 
     @property
     def noun(self) -> str: ...
@@ -164,7 +149,7 @@ class RowKind(Protocol[Row]):
     def delete(self, rows: RegistryRows, id: str) -> None: ...
 
 
-# function that returns True if the person or key that makes the request may see a row
+# whether the requester may see a row
 Sees: TypeAlias = "Callable[[Row], bool]"
 
 
@@ -172,24 +157,23 @@ def sees_everything(_: object) -> bool:
     return True
 
 
-# Function that checks a new or changed row against all stored rows. It raises if the row must not be stored.
+# raises if a row does not fit all stored ones
 Check = Callable[[RegistryRows, Mapping[str, Row], Row], None]
 
 
 class DocumentTable(Generic[Row]):
     """
-    Rows of one kind. Each change is one transaction with its audit row. If a change raises, nothing is changed.
+    Each change is one transaction with its audit row, or nothing if it raises.
 
     A subclass declares its kind, its draft and its limit, and uses `_add`, `_edit` and `_remove`.
     """
 
     kind: RowKind[Row]
-    draft: type[Any]  # class with the fields that people and keys set and that the audit list shows
-    # Name of the setting that limits the number of rows, or any name if `most` is the limit. The creators of
-    # rows are recorded under this name.
+    draft: type[Any]  # fields that people and keys set and the audit list shows
+    # Setting with the number of rows, or any name with `most`. Creators are recorded under it.
     limit: str
-    most: int = 0  # maximum number of rows if no setting limits it
-    action: str  # the part of the table's audit actions before the dot
+    most: int = 0  # rows, if no setting limits them
+    action: str  # audit actions before the dot
 
     def __init__(self, changes: Changes) -> None:
         missing = [name for name in ("kind", "draft", "limit", "action") if not hasattr(self, name)]
@@ -215,19 +199,17 @@ class DocumentTable(Generic[Row]):
         return self._require_row(self._rows, id)
 
     def count(self) -> int:
-        """Return the number of rows that were created. Built-in rows do not count."""
+        """Built-in rows do not count."""
         return len(self._rows)
 
     def other_items_by_key(self) -> Mapping[str, Mapping[str, int]]:
-        """
-        Return the number of other items that each key holds, by limit. The items of people are under "".
-        """
+        """Return other items of each key by limit, with people under ""."""
         return {}
 
     async def _add(self, row: Row, *, check: Check[Row] | None = None, most: int | None, actor: Actor) -> Row:
         """
-        Add a row. Raises NotAllowed if there would be more than `most` rows, or if a key would exceed its
-        share. None means no limit.
+        Raises NotAllowed if there would be more than `most` rows (None is no limit), or if a key would exceed
+        its share.
         """
         noun = self.kind.noun
 
@@ -262,9 +244,9 @@ class DocumentTable(Generic[Row]):
         **stamp: Any,
     ) -> Row:
         """
-        Apply `edit` to a row and store the result. The fields in `stamp` are set only if the row changes.
+        Apply `edit`, and set `stamp` only if the row changes.
 
-        Raises NotAllowed if the row's version differs from `version`.
+        Raises NotAllowed if the row differs from `version`.
         """
         now = self._changes.now()
 
@@ -288,16 +270,13 @@ class DocumentTable(Generic[Row]):
         return await self._changes.change(edit_row, self._remember_row)
 
     def _changed_draft(self, before: Row, changes: Mapping[str, Any]) -> Any:
-        """Return the row's draft with these changes. The result is not checked."""
+        """Return an unchecked draft."""
         return self.draft(**{**draft_fields(before, self.draft), **changes})
 
     async def _remove(
         self, id: str, *, check: Callable[[RegistryRows, Row], None] | None = None, actor: Actor
     ) -> None:
-        """
-        Delete a row. If the row must not be deleted, `check` raises. Otherwise `check` deletes rows that
-        depend on it.
-        """
+        """`check` raises if the row must not be deleted, else deletes dependent rows."""
         now = self._changes.now()
 
         def remove_row(rows: RegistryRows) -> None:
@@ -312,7 +291,7 @@ class DocumentTable(Generic[Row]):
         await self._changes.change(remove_row, lambda _: self._forget_row(id))
 
     def _stored_rows(self, rows: RegistryRows) -> Mapping[str, Row]:
-        """Return all stored rows. A draft has them in memory, where no other process changes them."""
+        """A draft has them in memory, where no other process changes them."""
         return self._rows if self._changes.is_draft else self.kind.all(rows)
 
     def _require_row(self, kept: Mapping[str, Row], id: str) -> Row:
@@ -322,7 +301,7 @@ class DocumentTable(Generic[Row]):
         return row
 
     def _audited_fields(self, row: Row, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Return the draft fields of a row as they are stored, for the audit list: all fields, or only `names`."""
+        """Return draft fields as stored, for the audit list."""
         others = set(field_names(type(row))) - set(field_names(self.draft))
         members = {name: value for name, value in stored_body(row).items() if name not in others}
         return members if names is None else {name: members[name] for name in names}
@@ -338,31 +317,28 @@ class DocumentTable(Generic[Row]):
 
 
 class ManagedTable(DocumentTable[Row]):
-    """A table whose rows people and keys manage as drafts. Subclasses override the rules that differ."""
+    """Rows are managed as drafts. Subclasses override the rules that differ."""
 
     def check_draft(self, draft: Any) -> Any:
-        """Return a draft in its stored form. Raises Invalid with the field and the rule that is broken."""
+        """Return the stored form. Raises Invalid with the field and the broken rule."""
         return draft
 
     def check_known(self, draft: Any, given: Collection[str], known: Collection[str]) -> None:
-        """Raise Invalid if one of the `given` fields names a dimension that is not in `known`."""
+        """Raise Invalid if a `given` field names a dimension outside `known`."""
 
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
-        """Return the fields of a new row that are not in its draft, except its id and its times."""
+        """Return what is not in the draft, except id and times."""
         return {}
 
     def finish_change(self, before: Row, after: Row, actor: Actor, now: float) -> Row:
-        """Return a changed row in its stored form."""
+        """Return the stored form."""
         return after
 
     def check_place(self, rows: RegistryRows, stored: Mapping[str, Row], row: Row, sees: Sees[Row]) -> None:
-        """
-        Raise if a new or changed row conflicts with stored rows. `sees` decides which rows the person or
-        key may see.
-        """
+        """Raise if the row conflicts with stored rows. `sees` decides which are visible."""
 
     def check_deletion(self, rows: RegistryRows, row: Row) -> None:
-        """Raise if a row must not be deleted. Otherwise, delete the rows that depend on it."""
+        """Raise if a row must not be deleted, else delete dependent rows."""
 
     async def create(
         self,
@@ -376,10 +352,9 @@ class ManagedTable(DocumentTable[Row]):
         **own: Any,
     ) -> Row:
         """
-        Add a row with the given id, or with a new one. `own` are fields that the draft does not have.
+        `own` are fields outside the draft.
 
-        Raises NotAllowed if there would be more than `most` rows, or if a key would exceed its share. None
-        means no limit.
+        Raises NotAllowed beyond `most` rows (None is no limit) or a key's share.
         """
         now = self._changes.now()
         drafted = self.check_draft(draft)
@@ -404,9 +379,7 @@ class ManagedTable(DocumentTable[Row]):
         actor: Actor,
         sees: Sees[Row] = sees_everything,
     ) -> Row:
-        """
-        Change the given draft fields of a row. Raises NotAllowed if the row's version differs from `version`.
-        """
+        """Raises NotAllowed if the row differs from `version`."""
         now = self._changes.now()
 
         def edit(before: Row) -> Row:
@@ -425,10 +398,7 @@ class ManagedTable(DocumentTable[Row]):
 
 
 class PlainDocuments:
-    """
-    Documents of one kind without a row class, all in memory. They are added and deleted, never edited. The audit
-    list has their fields, except the ones in `unaudited`.
-    """
+    """Documents without a row class, in memory, never edited. The audit list omits `unaudited` fields."""
 
     def __init__(self, changes: Changes, kind: str, *, unaudited: Collection[str] = ()) -> None:
         self._changes = changes
@@ -444,11 +414,11 @@ class PlainDocuments:
         self._documents = await self._changes.read(lambda rows: rows.documents(self._kind))
 
     def all(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return all documents by id. Every change creates a new mapping."""
+        """By id. Every change creates a new mapping."""
         return self._documents
 
     async def add(self, id: str, body: Mapping[str, Any], *, actor: Actor, action: str) -> None:
-        """Add a document. Raises AlreadyThere if the id exists."""
+        """Raises AlreadyThere if the id exists."""
         now = self._changes.now()
 
         def add_document(rows: RegistryRows) -> None:
@@ -460,9 +430,7 @@ class PlainDocuments:
         await self._changes.change(add_document, lambda _: self._set_documents({**self._documents, id: body}))
 
     async def remove(self, id: str, *, actor: Actor, action: str) -> None:
-        """
-        Delete a document. Raises NotThere if it does not exist. If `action` is empty, no audit row is written.
-        """
+        """Raises NotThere. Without `action`, no audit row is written."""
         now = self._changes.now()
 
         def remove_document(rows: RegistryRows) -> None:
@@ -484,18 +452,13 @@ class PlainDocuments:
 
 
 class NamedTable(DocumentTable[NamedRow]):
-    """A table whose rows can also be found by name."""
-
     def find_by_name(self, name: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow | None:
-        """Return the row with this name that `sees` allows. Case is ignored."""
+        """Case is ignored."""
         folded_name = name.strip().casefold()
         return next((row for row in self.all() if row.name.casefold() == folded_name and sees(row)), None)
 
     def find_any(self, word: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow:
-        """
-        Return the row with this id, or else the row with this name that `sees` allows. Raises NotThere if
-        there is none.
-        """
+        """Search by id, then by name. Raises NotThere."""
         row = self.find(word)
         if row is None or not sees(row):
             row = self.find_by_name(word, sees)
@@ -511,17 +474,15 @@ def field_names(draft: type[Any]) -> tuple[str, ...]:
 
 
 def draft_fields(draft: Any, kind: type[Any] | None = None) -> dict[str, Any]:
-    """
-    Return the fields of a draft. If `kind` is a draft class, return the fields of that class from a row.
-    """
+    """Return a draft's fields, or those of the draft class `kind` from a row."""
     return {name: getattr(draft, name) for name in field_names(kind or type(draft))}
 
 
 def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = sees_everything) -> bool:
     """
-    Return True if another row that `sees` allows already has this name. Case is ignored.
+    Whether another visible row has this name. Case is ignored.
 
-    Other rows are not checked, because an error would reveal that they exist.
+    An error about hidden rows would reveal them.
     """
     name = row.name.casefold()
     same = [other for other in kept if other.name.casefold() == name and (other.id == row.id or sees(other))]
@@ -531,6 +492,5 @@ def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = see
 def check_name(
     kept: Iterable[NamedRow], row: NamedRow, *, noun: str, sees: Sees[NamedRow] = sees_everything
 ) -> None:
-    """Raise AlreadyThere if another row that `sees` allows has this name."""
     if is_taken(kept, row, sees):
         raise AlreadyThere(f"a {noun} named {row.name!r} already exists")

@@ -1,8 +1,8 @@
 """
-Rows that are stored as JSON documents, one kind per row class, and the rules for editing a row.
+Rows as JSON documents, one kind per row class, and rules of editing.
 
-Each document has an id. Documents suit small tables that are read as a whole. A new field of a class needs a
-default, because older documents do not have it.
+Documents suit small tables that are read as a whole. A new field needs a default, because older documents
+lack it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Edited = TypeVar("Edited")
 @dataclass(frozen=True, slots=True)
 class StoredForm:
     """
-    The form of a field in documents, stated in the field's type, if it differs from the form in memory.
+    A field's form in documents, stated in its type, if it differs.
 
-    `to` returns the members for a value in its JSON form. `back` returns the JSON form of the value from a document.
+    `to` returns the members for a value in JSON form, `back` that JSON form from a document.
     """
 
     to: Callable[[Any], Mapping[str, Any]]
@@ -42,10 +42,10 @@ class StoredForm:
 
 
 class DocumentRows(Protocol):
-    """Methods for documents that an engine provides within a transaction of the registry."""
+    """What an engine provides within a transaction."""
 
     def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
-        """Return the JSON objects of one kind by id, ordered by id."""
+        """Ordered by id."""
         ...
 
     def each_document(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -61,7 +61,7 @@ class DocumentRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind(Generic[Row]):
-    """A kind of document. `name` is its name in the storage. `noun` is the word for a row in messages."""
+    """`name` is its name in the storage, `noun` the word in messages."""
 
     name: str
     row: type[Row]
@@ -72,11 +72,10 @@ class DocumentKind(Generic[Row]):
 
     @property
     def about(self) -> Subject:
-        """Return the subject under which other processes announce changes of this kind."""
         return (DOCUMENTS, self.name)
 
     def all(self, rows: DocumentRows) -> dict[str, Row]:
-        """Return all rows by id, ordered by id."""
+        """Ordered by id."""
         return {id: self.restore(body) for id, body in rows.documents(self.name).items()}
 
     def find(self, rows: DocumentRows, id: str) -> Row | None:
@@ -84,14 +83,14 @@ class DocumentKind(Generic[Row]):
         return None if body is None else self.restore(body)
 
     def put(self, rows: DocumentRows, row: Row) -> None:
-        """Add a row or replace the row with the same id."""
+        """Replace a row with the same id."""
         rows.put_document(self.name, row.id, stored_body(row))
 
     def delete(self, rows: DocumentRows, id: str) -> None:
         rows.delete_document(self.name, id)
 
     def restore(self, body: Mapping[str, Any]) -> Row:
-        """Decode a document into a row. Raises RegistryDamaged if the document does not fit the row class."""
+        """Raises RegistryDamaged if the document does not fit."""
         try:
             values = {name: form.back(body) for name, form in _stored_forms(self.row).items()}
             return msgspec.convert({**body, **values}, self.row)
@@ -118,7 +117,6 @@ def _stored_forms(kind: type) -> Mapping[str, StoredForm]:
 
 
 def replace_fields(row: Edited, **changes: Any) -> Edited:
-    """Return a copy of a row, a struct or a data class, with these fields changed."""
     if isinstance(row, msgspec.Struct):
         return msgspec.structs.replace(row, **changes)
     return replace(row, **changes)  # type: ignore[type-var]
@@ -126,21 +124,18 @@ def replace_fields(row: Edited, **changes: Any) -> Edited:
 
 def stamp_edit(before: Edited, after: Edited, **stamp: Any) -> Edited:
     """
-    Return `after` with the time and author of the change. If `before` equals `after`, return `before`.
+    Return `after` with time and author, or `before` if they are equal.
 
-    Then an edit without a change is neither stored nor audited, and a new change time always means
-    that something changed.
+    So an edit without a change is neither stored nor audited, and a new time always means a change.
     """
     return before if after == before else replace_fields(after, **stamp)
 
 
 def version_of(row: object) -> str:
     """
-    Return a short text that differs after each change of the row. A client sends it with an edit, so that a
-    concurrent change is detected.
+    Return a text that a client sends with an edit, to detect a concurrent change.
 
-    Fields that the row's class names in `noted` are left out. The machine writes them, so they must not refuse
-    an edit.
+    Fields in the class's `noted` are left out: the machine writes them, so they must not refuse an edit.
     """
     body = stored_body(row)
     for name in getattr(row, "noted", ()):
@@ -149,10 +144,7 @@ def version_of(row: object) -> str:
 
 
 def check_version(version: str, read: str | None) -> None:
-    """
-    Raise NotAllowed if the row has changed since the version `read` was read. If `read` is None, the caller
-    stated no version, so nothing is checked.
-    """
+    """Raise NotAllowed if the row has changed since `read`. None checks nothing."""
     if read is not None and read != version:
         raise NotAllowed(
             "this was changed after you read it, so your edit was not stored. Read it again, then "

@@ -1,8 +1,8 @@
 """
-Tokens for the enrolment of devices. A token has a number of uses and an end, and its holder can only enrol devices.
+Tokens for the enrolment of devices, each with a number of uses and an end.
 
-Tokens are stored with a keyed hash of their secret. The devices that a token enrolled are its uses
-(`spool.devices`). `spent` counts the uses of devices that were deleted since, so that no deletion gives a use back.
+Only a keyed hash of the secret is stored. The uses are the enrolled devices (`spool.devices`), and `spent`
+counts deleted ones, so that no deletion gives a use back.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ STATES = (ACTIVE, USED_UP, EXPIRED, REVOKED)
 MAX_USES = 1_000_000
 MAX_LIFE_S = 366 * 86_400.0
 MAX_SERIAL = 64
-KEPT_S = 90 * 86_400.0  # seconds for which an ended token stays in the list
+KEPT_S = 90 * 86_400.0  # then an ended token leaves the list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenDraft:
-    """The fields of a token that people set. With a `serial`, the token is for this machine only."""
+    """What people set. A `serial` restricts the token to this machine."""
 
     name: str
     uses: int
@@ -59,7 +59,7 @@ class EnrolmentToken(TokenDraft):
 
     @property
     def sender(self) -> str:
-        """Return the token's name where other senders have the name of a key."""
+        """The token's name in place of a key's."""
         return f"token {self.name}"
 
     @property
@@ -67,7 +67,7 @@ class EnrolmentToken(TokenDraft):
         return self.uses - self.spent
 
     def state(self, devices: int, now: float) -> str:
-        """Return the state of the token. `devices` is the number of existing devices that it enrolled."""
+        """`devices` is the number of existing ones that it enrolled."""
         if self.revoked_at is not None:
             return REVOKED
         if self.expires_at <= now:
@@ -76,7 +76,7 @@ class EnrolmentToken(TokenDraft):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return the name and the serial number. No two tokens that have not ended have the same."""
+        """Unique among tokens that have not ended."""
         return self.name.casefold(), self.serial.casefold()
 
     def is_live(self, now: float) -> bool:
@@ -88,7 +88,7 @@ class EnrolmentToken(TokenDraft):
 
 
 def check_token_draft(draft: TokenDraft, now: float) -> TokenDraft:
-    """Return a draft in its stored form. Raises Invalid with the rule that is broken."""
+    """Raises Invalid with the broken rule."""
     if not 1 <= draft.uses <= MAX_USES:
         raise Invalid(f"the number of uses must be 1 to {MAX_USES}")
     if not now < draft.expires_at <= now + MAX_LIFE_S:
@@ -100,12 +100,12 @@ def check_token_draft(draft: TokenDraft, now: float) -> TokenDraft:
 
 
 def new_token_text() -> str:
-    """Return the text of a new token: its id and its secret."""
+    """Return id and secret."""
     return f"{PREFIX}{secrets.token_hex(8)}_{secrets.token_hex(32)}"
 
 
 def _check_free(stored: Mapping[str, EnrolmentToken], made: Iterable[EnrolmentToken], now: float) -> None:
-    """Raise AlreadyThere if one of the new tokens has the id, or the name and serial number, of a stored one."""
+    """Raise AlreadyThere if an id, or a name and serial number, is taken."""
     live = {token.key for token in stored.values() if token.is_live(now)}
     for token in made:
         if token.key in live or token.id in stored:
@@ -116,7 +116,7 @@ def _check_free(stored: Mapping[str, EnrolmentToken], made: Iterable[EnrolmentTo
 
 
 class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
-    """The tokens, all in memory. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """All in memory. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = DocumentKind("enrolment_token", EnrolmentToken, "token")
     draft = TokenDraft
@@ -129,7 +129,6 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         self._pepper = changes.derive_secret("enrolment tokens")
 
     def live_tokens(self) -> Sequence[EnrolmentToken]:
-        """Return the tokens that have not ended."""
         now = self._changes.now()
         return [token for token in self.all() if token.is_live(now)]
 
@@ -142,7 +141,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return token
 
     def find_by_id_or_name(self, word: str) -> Sequence[EnrolmentToken]:
-        """Return the token with this id, or all tokens with this name. Raises NotThere if there is none."""
+        """Return the token with this id, or all with this name. Raises NotThere."""
         token = self.find(word)
         tokens = [token] if token else [token for token in self.all() if token.name == word]
         if not tokens:
@@ -150,15 +149,15 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return tokens
 
     def expectation(self, token: EnrolmentToken) -> tuple[Expectation, ...]:
-        """Return the expectation that the token is not revoked. Empty if only this process changes tokens."""
+        """Expect that the token is not revoked. Empty if only this process changes tokens."""
         return (token_is_good(token.id),) if self._changes.is_shared else ()
 
     async def create(
         self, drafts: Iterable[TokenDraft], *, text: str = "", actor: Actor
     ) -> Sequence[tuple[EnrolmentToken, str]]:
         """
-        Add tokens in one transaction. Return each with its text, which is `text` or a new one. Tokens that ended
-        long ago are deleted. Raises AlreadyThere if a token with this name and serial number has not ended.
+        Add tokens in one transaction, and delete those that ended long ago. Return each with its text. Raises
+        AlreadyThere if a live token has the name and serial number.
         """
         now = self._changes.now()
         made = [
@@ -189,7 +188,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return made
 
     async def edit(self, id: str, draft: TokenDraft, *, actor: Actor) -> EnrolmentToken:
-        """Change the fields of a token. Its secret stays, and its name and serial number must."""
+        """The secret stays; name and serial number must."""
         now = self._changes.now()
 
         def edit_token(rows: RegistryRows) -> EnrolmentToken:
@@ -209,10 +208,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return await self._changes.change(edit_token, self._remember_row)
 
     async def revoke(self, word: str, *, actor: Actor) -> Sequence[EnrolmentToken]:
-        """
-        Revoke the token with this id, or all tokens with this name. Return them all, also those that were
-        revoked before.
-        """
+        """Revoke the token with this id, or all with this name. Include those revoked before."""
         now = self._changes.now()
 
         def revoke_token(token: EnrolmentToken) -> EnrolmentToken:
@@ -222,7 +218,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return await self._change(ids, revoke_token, "token.revoke", word, actor)
 
     async def count_spent_uses(self, devices_by_token: Mapping[str, int], *, actor: Actor) -> None:
-        """Count uses of devices that are about to be deleted. Tokens that have ended are skipped."""
+        """Count uses of devices about to be deleted, except for ended tokens."""
         now = self._changes.now()
 
         def add_spent(token: EnrolmentToken) -> EnrolmentToken:
@@ -258,7 +254,6 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return list(changed.values())
 
     def is_secret_of(self, token: EnrolmentToken, text: str) -> bool:
-        """Return whether a text is the secret of a token."""
         return self.find_by_text(text) is token
 
     def _build_token(

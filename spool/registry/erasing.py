@@ -1,7 +1,7 @@
 """
-Erasure of people in the registry: the names in all rows, and the accounts of the people.
+Erasure of people in the registry: names in all rows, and accounts.
 
-A name that a row has in a place for people becomes the pseudonym that calls have. Authors and audit rows have ERASED
+A name in a place for people becomes the pseudonym that calls have. Authors and audit rows have ERASED
 instead. Names in other texts are listed, and replaced on request.
 """
 
@@ -24,20 +24,20 @@ from spool.registry.tables import enforcers
 from spool.registry.tables.operators import delete_operators
 from spool.registry.tables.persons import ERASURE, KIND, NAME, KnownPeople, read_people, stored_erasures
 
-# Names of fields, and of dimensions in filters, that name people.
+# fields, and dimensions in filters
 PEOPLE = frozenset(
     (USER, SECOND_NAME, USER_EMAIL, "users", "owner", "owners", "subject", "names", "person", "viewer")
 )
 AUTHORS = frozenset(("author", "actor", "account", "assignee"))
-MEMBERS = "members"  # field of a role with the addresses of people
+MEMBERS = "members"  # a role's addresses of people
 FINDING = "finding"  # column of insights
-MAX_PLACES = 1000  # maximum number of texts in a report
+MAX_PLACES = 1000  # texts in a report
 _WORD = re.compile(r"[\w@.:+%'-]+")
-_LAST = ".:'-"  # characters after a name that belong to the sentence
+_LAST = ".:'-"  # after a name, these belong to the sentence
 
 
 class TextPlace(NamedTuple):
-    """A text that contains a name: its table or kind of document, the row's id, and the field."""
+    """A text with a name."""
 
     table: str
     id: str
@@ -47,8 +47,8 @@ class TextPlace(NamedTuple):
 @dataclass(kw_only=True)
 class ErasedRows:
     """
-    What an erasure changed in the registry. `texts` have a name, and were replaced if the erasure says so. `managed`
-    has the places in files of changed objects that files manage.
+    `texts` have a name, and were replaced if the erasure says so. `managed` are places in files of changed
+    objects.
     """
 
     people: int = 0
@@ -68,10 +68,10 @@ async def erase(
     is_trial: bool = False,
 ) -> ErasedRows:
     """
-    Erase a person in one transaction, and store the erasure. `labels` are the names that the console showed.
+    Erase a person in one transaction. `labels` are the names that the console showed.
 
-    Raises NotAllowed if the actor is this person, or if no other Admin would be left. With `is_trial`, nothing
-    is changed.
+    Raises NotAllowed if the actor is this person, or if no other Admin would be left. `is_trial` changes
+    nothing.
     """
     now = changes.now()
 
@@ -92,7 +92,7 @@ async def erase(
 
 
 class _Trial(Exception):
-    """Undoes the transaction of a trial."""
+    """Undoes a trial's transaction."""
 
     def __init__(self, done: ErasedRows) -> None:
         super().__init__("nothing was changed")
@@ -100,8 +100,6 @@ class _Trial(Exception):
 
 
 class _Erasing:
-    """One erasure within a transaction."""
-
     def __init__(self, people: People, erasure: Erasure, labels: Collection[str], rows: RegistryRows) -> None:
         self.done = ErasedRows()
         self._people = people
@@ -120,7 +118,7 @@ class _Erasing:
         self._rows.rewrite_texts(self._rewrite_row, (ERASURE, KIND, NAME))
 
     def replace_name(self, text: str) -> str:
-        """Return the pseudonym of a name, and any other text unchanged."""
+        """Return the pseudonym of a name, and other text unchanged."""
         return self._named(text)
 
     def _find_pseudonym(self, text: str) -> str:
@@ -169,7 +167,7 @@ class _Erasing:
         return after
 
     def _rewrite_value(self, value: Any, place: TextPlace, everywhere: bool) -> Any:
-        """Return a value without names. With `everywhere`, every text is replaced, as in audit rows."""
+        """`everywhere` replaces every text, as in audit rows."""
         name = place.field
         if isinstance(value, Mapping):
             return self._rewrite_mapping(value, place, everywhere)
@@ -211,7 +209,6 @@ class _Erasing:
         return after if self._replaces else text
 
     def _erase_names(self, text: str) -> str:
-        """Return a text with ERASED instead of each name."""
         if self.replace_name(text) != text:
             return ERASED
         for label in self._labels:
@@ -227,7 +224,7 @@ class _Erasing:
 
 
 def pseudonym_of_name(people: People, erased: Pseudonyms, name: str) -> str:
-    """Return the pseudonym of a name, also if an erasure has only the hash of the address. Return others unchanged."""
+    """Also find an erasure that has only the hash of the address."""
     pseudonym = people.pseudonym(name, EVER, erased)
     if pseudonym == name and is_address(name):
         hashed = people.hash_address(name)

@@ -1,7 +1,7 @@
 """
-The files that objects come from. An object that a file manages is changed only by applying its file.
+The files of objects, which are then changed only by applying their file.
 
-An object without a row here was made by people or keys.
+Objects without a row here were made by people or keys.
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ from spool.registry.registry_rows import RegistryRows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOwner:
-    """
-    The place of an object in a set of files. `id` is the result of `owner_id`, and `secret_file` the file that the
-    object names for its secret.
-    """
+    """An object's place in a set of files. `id` is from `owner_id`; `secret_file` has the object's secret."""
 
     id: str
     set: str
@@ -45,12 +42,12 @@ FILE_OWNERS = DocumentKind("file_owner", FileOwner, "owner of an object")
 
 
 def owner_id(action: str, id: str) -> str:
-    """Return the id of an object's owner. `action` is the part of the audit actions of its table before the dot."""
+    """`action` is the audit actions' part before the dot."""
     return f"{action} {id}"
 
 
 def check_unmanaged(changes: Changes, rows: RegistryRows, action: str, id: str) -> None:
-    """Raise Managed if a file manages the object. In a draft nothing is raised, because a draft applies the files."""
+    """Raise Managed if a file manages the object, except in a draft, which applies files."""
     if changes.is_draft:
         return
     owner = FILE_OWNERS.find(rows, owner_id(action, id))
@@ -59,7 +56,7 @@ def check_unmanaged(changes: Changes, rows: RegistryRows, action: str, id: str) 
 
 
 class FileOwnerTable:
-    """The owners, all in memory. Their changes have no audit rows, because the objects have them."""
+    """All in memory. The objects, not the owners, have audit rows."""
 
     about: tuple[Subject, ...] = (FILE_OWNERS.about,)
 
@@ -71,11 +68,11 @@ class FileOwnerTable:
         self._owners = await self._changes.read(FILE_OWNERS.all)
 
     def all(self) -> Mapping[str, FileOwner]:
-        """Return all owners by id. Every change creates a new mapping."""
+        """Every change creates a new mapping."""
         return self._owners
 
     def check(self, action: str, id: str) -> None:
-        """Raise Managed if a file manages the object, as far as memory knows. In a draft nothing is raised."""
+        """Raise Managed by memory, except in a draft."""
         owner = self._owners.get(owner_id(action, id))
         if owner is not None and not self._changes.is_draft:
             raise owner.refusal()

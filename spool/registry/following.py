@@ -1,7 +1,7 @@
 """
-Changes that other processes made to a shared registry. Each process has some of the rows in memory.
+Changes of other processes to a shared registry, part of which each has in memory.
 
-An engine with only one process reports no changes.
+An engine with one process reports none.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-Subject = tuple[str, str]  # kind of a changed row (a constant below), and the row's id, or "" for all ids
+Subject = tuple[str, str]  # kind (below) and id of a changed row, or "" for all ids
 
 KEYS = "key"
 CONNECTIONS = "connection"
@@ -31,22 +31,21 @@ def document_subject(kind: str, id: str) -> Subject:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryNews:
     """
-    The changes of other processes after a position in the order of changes. `seq` is the newest position.
+    Changes after a position. `seq` is the newest.
 
-    If `changed` is None, there were too many changes to list, so everything must be read again.
+    If `changed` is None, there were too many, so everything must be read again.
     """
 
     seq: int
     changed: Collection[Subject] | None = ()
 
     def has_changed(self, about: Collection[Subject]) -> bool:
-        """Return True if one of the subjects in `about` has changed."""
         if self.changed is None:
             return True
         return any(change in about or (change[0], "") in about for change in self.changed)
 
     def changed_ids(self, kind: str) -> Collection[str] | None:
-        """Return the changed ids of a kind. Return None if any id may have changed."""
+        """None if any id may have changed."""
         return (
             None
             if self.changed is None

@@ -1,8 +1,8 @@
 """
-Insights about AI costs, found by detectors or written by people. Values and rules.
+Insights about AI costs, by detectors or people. Values and rules.
 
-Part 2.2 of the published interface defines the statuses, efforts and field names. Lists are sorted in the
-order in which the values appear here.
+Part 2.2 of the published interface defines statuses, efforts and field names. Lists sort values in the order
+here.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ MAX_CATEGORY = 64
 MAX_LINK = 2048
 MAX_TEXT = 4096
 MAX_INSIGHTS = 10_000
-MAX_COMMENTS = 1_000  # maximum number of comments per insight
+MAX_COMMENTS = 1_000  # per insight
 _CENT = Decimal("0.01")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """An insight as a person or a detector writes it. `cost_impact` is decimal text in dollars."""
+    """`cost_impact` is decimal text in dollars."""
 
     title: str
     description: str = ""
@@ -46,7 +46,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concerned:
-    """A filter for calls, as in views: values by dimension. "" stands for an unknown value."""
+    """A filter for calls as in views. "" is unknown."""
 
     include: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exclude: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -58,14 +58,12 @@ prepare_types(Concerned)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """
-    A detector's finding. `key` is the same each time the same thing is found.
+    A detector's finding. `key` is the same for the same thing.
 
-    `newest` is the time of the newest evidence, or None if the finding describes a present state. An
-    addressed insight becomes new again if there is later evidence, or if the state ended and began again.
-    `channels` are notified when the insight opens, in addition to subscribed channels. `concerns` is a filter
-    for the calls that the finding is about, or None if it is not about calls. A person with restricted access
-    sees the finding only if that access includes these calls. `severity` is stated if it does not follow from the
-    category and the cost impact. `csv` is a list of what the finding is about, for the notice.
+    `newest` is the newest evidence, None for a present state. Later evidence, or a state that ended and began
+    again, reopens an addressed insight. `channels` are notified besides subscribed ones. `concerns` selects
+    the calls, which a restricted person must be allowed to see; None without calls. `severity` overrides that
+    of category and cost impact. `csv` lists what it is about, for the notice.
     """
 
     key: str
@@ -79,7 +77,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insight:
-    """A stored insight. Times are epoch seconds."""
+    """Times are epoch seconds."""
 
     id: str
     finding: str | None
@@ -96,12 +94,12 @@ class Insight:
     found_at: float | None
     present: bool
     touched: bool
-    concerns: str = ""  # Finding.concerns as JSON, or "" if it is None
-    severity: str = ""  # Finding.severity
+    concerns: str = ""  # as JSON, "" for None
+    severity: str = ""
 
     @property
     def decoded_concerns(self) -> Concerned | None:
-        """Return the decoded `concerns`. Raises RegistryDamaged if they cannot be read."""
+        """Raises RegistryDamaged."""
         try:
             return msgspec.json.decode(self.concerns, type=Concerned) if self.concerns else None
         except msgspec.DecodeError as error:
@@ -109,11 +107,11 @@ class Insight:
 
     @property
     def is_gone(self) -> bool:
-        """Return True if a detector found the insight before and no longer finds it."""
+        """A detector no longer finds it."""
         return self.finding is not None and not self.present
 
     def is_reopened_by(self, newest: float | None) -> bool:
-        """Return True if the insight reopens when it is found again with evidence up to `newest`."""
+        """`newest` is the newest evidence."""
         if self.status != ADDRESSED:
             return False
         return not self.present or (newest is not None and newest > self.status_at)
@@ -132,10 +130,9 @@ class Comment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
     """
-    The number of insights that one run of the detectors changed.
+    Insights that one run changed.
 
-    There are counts of insights that are new, found again, reopened, or no longer found. `left_out` counts
-    findings that were not stored because MAX_INSIGHTS is reached.
+    `left_out`: findings beyond MAX_INSIGHTS.
     """
 
     new: int
@@ -146,7 +143,7 @@ class Merged:
 
 
 def check_draft(draft: Draft) -> Draft:
-    """Return the draft in its stored form. Raises Invalid with the field and the rule that is broken."""
+    """Raises Invalid with the field and the broken rule."""
     title = draft.title.strip()
     if not title:
         raise Invalid("an insight needs a title")
@@ -171,7 +168,7 @@ def check_effort(effort: str) -> str:
 
 
 def check_link(link: str) -> str:
-    """Return the link, which must be empty or a web address. Other schemes could harm readers who open it."""
+    """Only web addresses: other schemes could harm readers who open it."""
     link = _check_text("link", link.strip(), MAX_LINK)
     if link != web_link(link):
         raise Invalid("link must be an address that begins with http:// or https://")
@@ -185,12 +182,11 @@ def check_comment(text: str) -> str:
 
 
 def stored_concern(concerns: Concerned | None) -> str:
-    """Encode the filter of an insight for storage. Return "" if there is none."""
     return "" if concerns is None else msgspec.json.encode(concerns).decode()
 
 
 def dollar_text(amount: Decimal) -> str:
-    """Format an amount in the form that findings use, rounded to whole cents."""
+    """Round to whole cents, as findings do."""
     return f"{amount.quantize(_CENT):f}"
 
 

@@ -1,8 +1,8 @@
 """
 API keys and their rules (published interface, parts 2.1, 3.1 and 8). Pure.
 
-Names are trimmed and NFC-normalized. Two names must differ in more than case, so that nobody deletes `prod`
-instead of `Prod`. Lookups by name are exact.
+Names are trimmed and NFC-normalized, and differ in more than case, so that nobody deletes `prod` instead of
+`Prod`. Lookups are exact.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ STATES = (
     ENABLED,
     DISABLED,
     EXPIRED,
-)  # states of a key; the published interface has only the first two, as its status
+)  # the published interface has the first two, as status
 NOT_IN_USE = "Not In Use"
-# name of the key whose secret is in the deployment's file (server.api_key_file)
+# key with the secret in server.api_key_file
 LEGACY_NAME = "Legacy API Key"
 
-FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # kind and id of the document that stores FileKey
-MOST_ENDED = 1000  # maximum number of ended digests that are stored
+FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # document of FileKey
+MOST_ENDED = 1000  # stored digests
 
-# Results of `KeyTable.adopt_file_secret` for the secret in the deployment's file. OPENS: it is valid. DELETED: it never
-# works again. WAITS: it is not adopted yet.
+# Results of `KeyTable.adopt_file_secret`: valid, never again valid, or not adopted yet.
 OPENS, DELETED, WAITS = "opens", "deleted", "waits"
 
 MIN_NAME = 3
@@ -43,7 +42,7 @@ MAX_DESCRIPTION = 1000
 MAX_LABELS = 32
 MAX_LABEL_VALUE = 256
 SECRET_PREFIX = "th_"
-MIN_SECRET, MAX_SECRET = 32, 512  # characters of a secret that a file states
+MIN_SECRET, MAX_SECRET = 32, 512  # characters, in a file
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ORDER = {scope: index for index, scope in enumerate(scope for group in GROUPS.values() for scope in group)}
@@ -52,23 +51,21 @@ _ORDER = {scope: index for index, scope in enumerate(scope for group in GROUPS.v
 @dataclass(frozen=True, slots=True)
 class Secret:
     """
-    One accepted secret of a key, as its keyed hash.
+    A keyed hash of a secret.
 
-    `ends_at` is set on older secrets while a rotation overlaps. It is set on the newest secret if the key expires.
+    `ends_at`: the end of a rotation's overlap, or on the newest secret the key's expiry.
     """
 
     digest: bytes
     ends_at: float | None = None
 
     def with_end(self, at: float) -> Secret:
-        """Return the secret with its end at `at`, or at its present end if that is earlier."""
+        """Keep an earlier end."""
         return self if self.ends_at is not None and self.ends_at <= at else replace(self, ends_at=at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A stored API key of the organization. Its secrets are stored only as hashes."""
-
     id: int
     name: str
     status: str
@@ -84,10 +81,7 @@ class Key:
 
     @property
     def current_scopes(self) -> frozenset[str]:
-        """
-        Return the scopes that the key grants now. Its use cases are resolved at each call, not when the
-        key is created.
-        """
+        """Use cases are resolved at each call, not when the key is created."""
         return resolve_scopes(scopes=self.scopes, use_cases=self.use_cases)
 
     @property
@@ -96,9 +90,7 @@ class Key:
 
     @property
     def version(self) -> str:
-        """
-        Return the version of the fields that people change. Requests with the key do not change the version.
-        """
+        """The version of what people change. Requests with the key do not change it."""
         names = (
             "name",
             "status",
@@ -113,25 +105,21 @@ class Key:
 
     @property
     def overlap_ends_at(self) -> float | None:
-        """Return the time until which older secrets still work, or None if no rotation overlaps."""
+        """Until when older secrets work, or None."""
         ends = [secret.ends_at for secret in self.secrets[:-1] if secret.ends_at is not None]
         return max(ends, default=None)
 
     @property
     def expires_at(self) -> float | None:
-        """Return the time from which the key is refused. Return None if it does not expire."""
         return self.secrets[-1].ends_at if self.secrets else None
 
     def state(self, now: float) -> str:
-        """Return one of STATES: the status, or EXPIRED if the key would be enabled without its expiry."""
+        """Return the status, or EXPIRED if the key would otherwise be enabled."""
         is_over = self.expires_at is not None and self.expires_at <= now
         return EXPIRED if is_over and self.status == ENABLED else self.status
 
     def with_expiry(self, at: float | None) -> Key:
-        """
-        Return the key with another expiry, which also limits its older secrets. None means that the key
-        does not expire.
-        """
+        """Also limit older secrets. None removes the expiry."""
         *overlapping, newest = self.secrets
         earlier = [secret if at is None else secret.with_end(at) for secret in overlapping]
         return replace(self, secrets=(*earlier, replace(newest, ends_at=at)))
@@ -140,17 +128,15 @@ class Key:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileKey:
     """
-    Stored state of the key that the deployment's file contains.
+    State of the key in the deployment's file.
 
-    `key` is the number of its row, or None after it was deleted. `ended` has the digests of secrets that
-    never work again.
+    `key` is None after its deletion. `ended` secrets never work again.
     """
 
     key: int | None = None
     ended: tuple[str, ...] = ()
 
     def with_ended_secrets(self, digests: Iterable[bytes]) -> FileKey:
-        """Return the state after these secrets have ended."""
         ended = [*self.ended, *(digest.hex() for digest in digests if digest.hex() not in self.ended)]
         return replace(self, ended=tuple(ended[-MOST_ENDED:]))
 
@@ -163,7 +149,7 @@ def stored_file_key(state: FileKey) -> dict[str, object]:
 
 
 def restore_file_key(body: Mapping[str, object] | None) -> FileKey | None:
-    """Decode the stored state. Return None if no file has ever contained a key."""
+    """None if no file has ever had a key."""
     if body is None:
         return None
     key = body.get("key")
@@ -175,12 +161,12 @@ def restore_file_key(body: Mapping[str, object] | None) -> FileKey | None:
 
 
 def new_secret() -> str:
-    """Return a new secret with 256 random bits."""
+    """256 random bits."""
     return SECRET_PREFIX + secrets.token_urlsafe(32)
 
 
 def check_secret(secret: str) -> str:
-    """Return a stated secret. Raises Invalid if it could be guessed, or could not be sent in a header."""
+    """Raises Invalid if a secret could be guessed, or not sent in a header."""
     is_sendable = secret.isascii() and secret.isprintable() and " " not in secret
     if not is_sendable or not MIN_SECRET <= len(secret) <= MAX_SECRET:
         raise Invalid(
@@ -190,12 +176,12 @@ def check_secret(secret: str) -> str:
 
 
 def fold_name(name: str) -> str:
-    """Fold a name to the form that must be unique among keys."""
+    """The form that must be unique."""
     return unicodedata.normalize("NFC", name.strip()).casefold()
 
 
 def check_name(name: str) -> str:
-    """Return the name in its stored form. Raises Invalid with the rule that is broken."""
+    """Raises Invalid with the broken rule."""
     name = unicodedata.normalize("NFC", name.strip())
     if len(name) < MIN_NAME:
         raise Invalid(f"a key name must have at least {MIN_NAME} characters after trimming")
@@ -216,8 +202,7 @@ def check_description(text: str) -> str:
 
 def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
-    Return fixed scopes or managed use cases, without repetition and in the order of the catalogue. Raises
-    Invalid if both or none are given, or if one is unknown.
+    Return fixed scopes or use cases in the catalogue's order. Raises Invalid for both, none or unknown ones.
     """
     scopes, use_cases = set(scopes), set(use_cases)
     if scopes and use_cases:
@@ -231,12 +216,12 @@ def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[
 
 
 def round_time(at: float | None) -> float | None:
-    """Round a time to milliseconds, as it is shown. So a client that sends it back changes nothing."""
+    """To milliseconds, as shown, so that a client that sends it back changes nothing."""
     return None if at is None else round(at, 3)
 
 
 def check_expiry(at: float | None, now: float) -> float | None:
-    """Return the expiry time of a key. Raises Invalid if it is not in the future."""
+    """Raises Invalid unless it is in the future."""
     if at is not None and at <= now:
         raise Invalid("expires_at must be in the future. To end a key now, disable or delete it")
     return at

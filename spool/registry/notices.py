@@ -1,9 +1,8 @@
 """
-Notices for people or programs outside of Tollhouse, and the notification that each channel sends for a notice.
+Notices for people or programs outside, and a notification for each channel.
 
-The packages above this one define the channels and send the notifications. A notification is stored before
-the first attempt to send it. Waiting and finished notifications are stored separately, so the sending task
-never reads the history.
+Higher packages define channels and send. A notification is stored before the first attempt. Waiting and
+finished ones are stored separately, so sending never reads the history.
 """
 
 from __future__ import annotations
@@ -24,27 +23,26 @@ from spool.registry.texts import web_link
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES = (INFO, WARNING, CRITICAL)
-TEST = "test"  # kind of a notice that only tests a channel
+TEST = "test"
 INSIGHT_OPENED = "insight.opened"
 VIEW_ANOMALY = "view.anomaly"
-REPORT = "report.view"  # kind of a notice with a scheduled cost report
-COST_IMPACT = "cost_impact"  # field with dollars as decimal text
-BAR = "\N{FULL BLOCK}"  # a bar in the text of a report consists of these
-ALONE = (TEST, REPORT)  # kinds of notices that are sent immediately, each in a message of its own
+REPORT = "report.view"  # a scheduled cost report
+COST_IMPACT = "cost_impact"  # dollars as decimal text
+BAR = "\N{FULL BLOCK}"  # part of a bar in a report's text
+ALONE = (TEST, REPORT)  # sent immediately, each in its own message
 
 WAITING, SENT, FAILED, DISCARDED = "waiting", "sent", "failed", "discarded"
 STATES = (WAITING, SENT, FAILED, DISCARDED)
 
-# States of a channel. In state parked, its address or secret was refused. In state removed, it is no longer
-# configured, but notifications still wait for it.
+# Parked: the address or secret was refused. Removed: not configured, but notifications wait.
 RUNNING, FAILING, PARKED, REMOVED = "running", "failing", "parked", "removed"
 CHANNEL_STATES = (RUNNING, FAILING, PARKED, REMOVED)
 
-FAILING_TOO_LONG_S = 900.0  # seconds after which a failing channel is down
-MAX_WAITING = 1_000  # maximum number of waiting notifications per channel
-# maximum number of finished (sent, failed or discarded) notifications of all channels together
+FAILING_TOO_LONG_S = 900.0  # then a failing channel is down
+MAX_WAITING = 1_000  # per channel
+# finished, of all channels
 MAX_OVER = 10_000
-KEPT_S = 30 * 86400.0  # seconds for which finished notifications are stored
+KEPT_S = 30 * 86400.0  # of finished notifications
 MAX_TITLE = 256
 MAX_TEXT = 4096
 MAX_FIELDS = 32
@@ -53,9 +51,9 @@ MAX_FIELD = 256
 MAX_THREAD = 256
 MAX_CSV = 128 * 1024  # a longer list loses its last rows
 
-NOT_ARRIVING = "delivery"  # category of the insights that are critical
+NOT_ARRIVING = "delivery"  # category of critical insights
 _WARNINGS = frozenset({"budget", "reliability", "spend"})
-_DEAR = Decimal(100)  # dollars; an insight with this cost impact or a higher one is a warning
+_DEAR = Decimal(100)  # dollars of cost impact that make a warning
 
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _KIND = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64})?")
@@ -64,12 +62,10 @@ _KIND = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64})?")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """
-    A message for people or programs outside of Tollhouse. The same event always gives the same `id`, which
-    the receiver gets as well.
+    The same event always gives the same `id`, also for the receiver.
 
-    `kind` has a form such as `budget.threshold_crossed`. An e-mail program shows notices with the same
-    `thread` as one conversation. `at` is in epoch seconds. If `to` is set, an e-mail channel sends to this
-    address instead of its own. `csv` is a list that a mail has as an attachment and a webhook as a field.
+    `kind` is such as `budget.threshold_crossed`. E-mail programs group the same `thread`. `at` is in epoch
+    seconds. `to` replaces an e-mail channel's address. `csv` is a mail's attachment or a webhook's field.
     """
 
     id: str
@@ -88,12 +84,11 @@ class Notice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
     """
-    A notice that is sent through one channel. Times are epoch seconds.
+    A notice for one channel. Times are epoch seconds.
 
-    `number` orders the notifications of a channel. Notifications with the same `message` are sent together.
-    `message` is the `number` of the first of them. It is stored before the first attempt, so a retry sends
-    the same message. `failing_since` is the time when the channel began to fail while this notification
-    waited. `reached` lists the recipients that already received the notification, if the channel has several.
+    `number` orders a channel's notifications. Those with the same `message`, the first one's `number`, are
+    sent together; it is stored before the first attempt, so a retry sends the same. `failing_since`: when the
+    channel began to fail meanwhile. `reached`: recipients that have it.
     """
 
     notice: Notice
@@ -115,9 +110,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelCounts:
-    """
-    Counts of one channel: waiting notifications, and those sent and failed since the channel first appeared.
-    """
+    """Sent and failed since the channel first appeared."""
 
     waiting: int = 0
     sent: int = 0
@@ -127,12 +120,11 @@ class ChannelCounts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelState:
     """
-    A channel as operators see it.
+    A channel for operators.
 
-    `reason` says why no message arrives. `oldest` is the time of the oldest waiting notice, and `failing_since` the
-    time since which no attempt succeeded. `critical` is the number of critical notices among the waiting ones.
-    `insights` is the lowest severity of the insights that the channel receives. `is_kept` means that the channel was
-    created in the console, not in the configuration.
+    `reason`: why no message arrives. `oldest`: oldest waiting notice. `failing_since`: no attempt succeeded
+    since. `critical`: waiting critical notices. `insights`: lowest severity it receives. `is_kept`: created
+    in the console, not configured.
     """
 
     name: str
@@ -147,10 +139,7 @@ class ChannelState:
     critical: int = 0
 
     def is_down(self, now: float) -> bool:
-        """
-        Return True if people must repair the channel, because it is parked, has failed for FAILING_TOO_LONG_S, or
-        fails or was removed while a critical notice waits.
-        """
+        """Whether people must repair the channel."""
         if self.state == PARKED:
             return True
         if self.critical and self.state in (FAILING, REMOVED):
@@ -160,10 +149,7 @@ class ChannelState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsightSubscription:
-    """
-    A channel that receives insights of a severity or a higher one. If `categories` is empty, it
-    receives all categories.
-    """
+    """A channel for insights from a severity on, of `categories` or all."""
 
     channel: str
     severity: str
@@ -180,7 +166,7 @@ def notification_id(channel: str, notice: str) -> str:
 
 def check_notice(notice: Notice) -> Notice:
     """
-    Return the notice in its stored form. Text that is too long is cut, because rejecting it would lose the notice.
+    Cut long text, because rejecting it would lose the notice.
 
     Raises Invalid for a wrong id, kind or severity.
     """
@@ -209,10 +195,7 @@ def check_notice(notice: Notice) -> Notice:
 
 
 def insight_notice(insight: Insight, csv: str = "") -> Notice:
-    """
-    Return the notice for an insight that a detector opened. The detector may also have reopened it after
-    it was addressed. An insight is noticed once per opening and stated severity.
-    """
+    """An insight is noticed once per opening and stated severity."""
     opened = round(insight.status_at * 1000)
     stated = f"-{insight.severity}" if insight.severity else ""
     return Notice(
@@ -231,8 +214,7 @@ def insight_notice(insight: Insight, csv: str = "") -> Notice:
 
 def insight_severity(insight: Insight) -> str:
     """
-    Return the severity of an insight as its detector stated it. Otherwise it is critical if data do not arrive,
-    warning for high costs and some categories, else info.
+    As stated, else critical if data do not arrive, warning for high costs and some categories, else info.
     """
     if insight.severity:
         return insight.severity
@@ -256,25 +238,22 @@ def read_notification(document: Mapping[str, Any]) -> Notification:
 
 
 def _single_line(text: str, max_length: int) -> str:
-    """
-    Return the text as one printable line, because a line break in a name would start a new e-mail header.
-    """
+    """A line break in a name would start a new e-mail header."""
     text = replace_unprintable(text).strip()
     return text if len(text) <= max_length else f"{text[: max_length - 3]}..."
 
 
 _WAITING = "notification"
 _OVER = "notification_over"
-# kind of a document per channel, with the next number, the number of changes, and the ChannelCounts
+# one document per channel: next number, number of changes, ChannelCounts
 _CHANNEL = "notification_channel"
 
 
 def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterable[str]) -> None:
     """
-    Store one notification for each notice and channel. Call it in the transaction that the notices are about.
+    Store a notification for each notice and channel, in the transaction of their event.
 
-    A notification that already exists does not change. If MAX_WAITING notifications of the channel already
-    wait, the new one is stored as failed.
+    Existing ones stay. Beyond MAX_WAITING, the new one is stored as failed.
     """
     checked = [check_notice(notice) for notice in notices]
     for channel in channels:
@@ -294,10 +273,7 @@ def add_insight_notices(
     subscriptions: Sequence[InsightSubscription],
     csv: Mapping[str, str] = {},
 ) -> None:
-    """
-    Add notices for insights that open or become more severe. Call it in the transaction that changes them. `csv` has
-    lists by the key of a finding.
-    """
+    """In the transaction that opens insights or makes them more severe. `csv` is by a finding's key."""
     notices = [
         (insight_notice(insight, csv.get(insight.finding or "", "")), insight.category)
         for insight in insights
@@ -312,42 +288,37 @@ def add_insight_notices(
 
 def add_anomaly_notices(rows: RegistryRows, opened: Iterable[tuple[Insight, Collection[str]]]) -> None:
     """
-    Notify, for each opened insight about an anomaly, the channels that the view names. Call it in the
-    transaction that opens the insights.
+    Notify the channels of the view, in the transaction that opens the insights.
 
-    Call it before `add_insight_notices`, so that a channel receives each insight only once.
+    Before `add_insight_notices`, so that a channel receives each only once.
     """
     for insight, channels in opened:
         add_notices(rows, [replace(insight_notice(insight), kind=VIEW_ANOMALY)], channels)
 
 
 class NoticeTable:
-    """
-    The waiting and finished notifications. They are not held in memory, because changes of other tables
-    also add notices.
-    """
+    """Not in memory, because changes of other tables add notices."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
-        # The configuration sets these fields: the names of its channels, and the channels that receive insights.
+        # From the configuration: all channels, and those of insights.
         self.channels: tuple[str, ...] = ()
         self.subscriptions: tuple[InsightSubscription, ...] = ()
-        # names of channels that also accept reports, not only alerts
+        # they accept reports, not only alerts
         self.report_channels: frozenset[str] = frozenset()
-        # names of channels of type webhook, which also receive verdicts on budgets
+        # type webhook, with verdicts on budgets
         self.webhook_channels: frozenset[str] = frozenset()
-        # names of channels that can send to the e-mail address of a person
+        # they can send to a person's address
         self.mail_channels: frozenset[str] = frozenset()
 
     def check_channels(self, field: str, names: Iterable[str]) -> None:
-        """Raise Invalid if one of the names is not a configured channel."""
         for name in names:
             if name not in self.channels:
                 known = ", ".join(self.channels) or "none"
                 raise Invalid(f"{field}: {name[:60]!r} is not a channel of [[notify]]. Use one of: {known}")
 
     def check_report_channels(self, field: str, names: Iterable[str]) -> None:
-        """Raise Invalid if one of the channels is unknown or accepts only alerts."""
+        """Raise Invalid if one is unknown or accepts only alerts."""
         names = tuple(names)
         self.check_channels(field, names)
         for name in names:
@@ -358,15 +329,13 @@ class NoticeTable:
 
     @property
     def version(self) -> int:
-        """Return the change counter of the whole registry. It grows with every change."""
+        """Grows with every change of the registry."""
         return self._changes.version
 
     async def add(self, notices: Sequence[Notice], channels: Sequence[str]) -> None:
         await self._changes.change(lambda rows: add_notices(rows, notices, channels))
 
     async def add_test_notice(self, notice: Notice, channel: str, *, actor: Actor) -> Notification:
-        """Add a notice that tests a channel. Return its notification."""
-
         def add_test_notice(rows: RegistryRows) -> Notification:
             add_notices(rows, [notice], [channel])
             rows.add_audit(
@@ -377,32 +346,26 @@ class NoticeTable:
         return await self._changes.change(add_test_notice)
 
     async def waiting_notifications(self) -> list[Notification]:
-        """Return the waiting notifications by channel, in the order in which they were added."""
+        """By channel, in the order of addition."""
         return await self._changes.read(_notification_reader(_WAITING))
 
     async def wait_until_durable(self) -> None:
-        """
-        Wait until the waiting notifications are durable. Call it before sending. Otherwise a notification
-        could be lost and sent again under another id.
-        """
+        """Call it before sending, or a notification could be lost and sent again under another id."""
         await self._changes.wait_until_durable()
 
     async def change_count(self, channel: str) -> int:
-        """
-        Return how often the channel's waiting notifications have changed. This is faster than reading them.
-        """
+        """A faster read than that of waiting notifications."""
         body = await self._changes.read(lambda rows: rows.document(_CHANNEL, channel))
         return int((body or {}).get("changes", 0))
 
     async def finished_notifications(self) -> list[Notification]:
-        """Return the finished notifications: sent, failed and discarded."""
         return await self._changes.read(_notification_reader(_OVER))
 
     async def find(self, id: str) -> Notification:
         return await self._changes.read(lambda rows: _find(rows, id))
 
     async def channel_counts(self) -> Mapping[str, ChannelCounts]:
-        """Return the counts of each channel, including removed channels."""
+        """Include removed channels."""
 
         def read_counts(rows: RegistryRows) -> Mapping[str, ChannelCounts]:
             return {channel: _read_counts(body) for channel, body in rows.documents(_CHANNEL).items()}
@@ -410,7 +373,7 @@ class NoticeTable:
         return await self._changes.read(read_counts)
 
     async def update(self, changed: Sequence[Notification]) -> None:
-        """Store the results of sending. A notification that no longer waits does not change."""
+        """What no longer waits does not change."""
         now = self._changes.now()
 
         def store_changed(rows: RegistryRows) -> None:
@@ -431,8 +394,8 @@ class NoticeTable:
 
     async def retry(self, ids: Collection[str], *, actor: Actor) -> int:
         """
-        Send failed and discarded notifications again, after the waiting ones. If a notification in `ids`
-        already waits, it is tried again at once. Return the number of changed notifications.
+        Send failed and discarded ones after those that wait, and waiting ones at once. Return the number of
+        changes.
         """
 
         def retry_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
@@ -446,7 +409,7 @@ class NoticeTable:
         return await self._change_by_hand("notification.retry", ids, retry_notification, actor)
 
     async def discard(self, ids: Collection[str], *, actor: Actor) -> int:
-        """Discard waiting or failed notifications. Return the number of changed notifications."""
+        """Return the number of changed ones."""
 
         def discard_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
             is_open = notification.state in (WAITING, FAILED)
@@ -455,10 +418,7 @@ class NoticeTable:
         return await self._change_by_hand("notification.discard", ids, discard_notification, actor)
 
     async def delete_old(self) -> None:
-        """
-        Delete finished notifications that are older than KEPT_S. Then delete the oldest until at
-        most MAX_OVER remain.
-        """
+        """Delete what is older than KEPT_S, then the oldest beyond MAX_OVER."""
         ends = self._changes.now() - KEPT_S
         over = sorted(
             await self.finished_notifications(),
@@ -482,10 +442,7 @@ class NoticeTable:
         changed: Callable[[Notification, _ChannelBooks], Notification | None],
         actor: Actor,
     ) -> int:
-        """
-        Change notifications for an operator. Return the number of changed notifications. If an id is unknown,
-        raises NotThere and changes none.
-        """
+        """Return the number of changes. Raises NotThere for an unknown id, and changes none."""
         now = self._changes.now()
 
         def change_notifications(rows: RegistryRows) -> int:
@@ -511,7 +468,7 @@ class NoticeTable:
 
 
 class _ChannelBooks:
-    """The counts of one channel within a transaction. `close` stores them."""
+    """A channel's counts within a transaction. `close` stores them."""
 
     def __init__(self, rows: RegistryRows, channel: str) -> None:
         self._rows = rows
@@ -522,12 +479,10 @@ class _ChannelBooks:
         self._counts = _read_counts(body)
 
     def assign_number(self, notification: Notification) -> Notification:
-        """Return the notification with the next number of its channel."""
         self._next += 1
         return replace(notification, number=self._next - 1)
 
     def put(self, notification: Notification, *, now: float) -> None:
-        """Store a notification: with the waiting ones if it waits, else with the finished ones."""
         counts = self._counts
         if notification.state == WAITING and counts.waiting >= MAX_WAITING:
             error = f"{MAX_WAITING} notifications already wait for this channel"
@@ -545,7 +500,7 @@ class _ChannelBooks:
         )
 
     def remove(self, notification: Notification) -> None:
-        """Delete a notification from the place where it is stored, before it is stored again."""
+        """Delete it before it is stored again."""
         if self._rows.document(_WAITING, notification.id) is not None:
             self._counts = replace(self._counts, waiting=self._counts.waiting - 1)
             self._rows.delete_document(_WAITING, notification.id)

@@ -1,4 +1,4 @@
-"""Operator accounts, their sessions and one-time console links: rules and hashes. Pure."""
+"""Operators, sessions and one-time console links: rules and hashes. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spool.log.partial_reports import Expectation
 
 NO_ROLE, VIEWER, OPERATOR, ADMIN = "none", "viewer", "operator", "admin"
 ENABLED, DISABLED = "Enabled", "Disabled"
-# each role may do everything that the roles before it may; spool.registry.roles explains NO_ROLE
+# each has the rights of those before; spool.registry.roles explains NO_ROLE
 ROLES = (
     NO_ROLE,
     VIEWER,
@@ -27,14 +27,13 @@ MAX_PASSWORD = 1024
 LINK_LIFE_S = 600.0
 SESSION_LIFE_S = 12 * 3600.0
 SESSION_IDLE_S = 3600.0
-# maximum life of a provider's token, in seconds; the record of an ended token is stored for the same time
+# of a provider's token, and of the record of its end
 MAX_TOKEN_LIFE_S = 7 * 86_400.0
 
-# Scrypt parameters, which make a guess cost 32 MiB and about 0.2 s (OWASP's figures for password storage).
-# They are stored with each hash, so they can be raised later.
+# A guess costs 32 MiB and about 0.2 s (OWASP's figures for passwords). Stored with each hash, so they can be
+# raised.
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**15, 8, 3
-# Hash that no password matches. It is checked if the account is unknown, so that a guess takes as long as for
-# a known account.
+# Matches no password. Checked for an unknown account, so that a guess takes as long as for a known one.
 NOBODY = f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${'00' * 16}${'00' * 32}".encode()
 _EMAIL = re.compile(r"[^\s@<>\"]{1,64}@[^\s@<>\"]{1,189}")
 
@@ -42,11 +41,10 @@ _EMAIL = re.compile(r"[^\s@<>\"]{1,64}@[^\s@<>\"]{1,189}")
 @dataclass(frozen=True, slots=True)
 class Actor:
     """
-    The person or key that makes a change, with the address, as the audit list shows them.
+    Who makes a change, for the audit list.
 
-    `expects`: for a key on shared storage, the expectation that the key is still valid. If it
-    fails, the change is rejected. `is_key`: the actor is a key, which may use only its share of
-    each limit (spool.registry.document_table).
+    `expects`: on shared storage, that a key is still valid, else the change is rejected. `is_key`: limited to
+    a share (spool.registry.document_table).
     """
 
     name: str
@@ -57,43 +55,36 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A person with an account. Only the scrypt hash of the password is stored."""
-
     email: str
     role: str
     created_by: str
     created_at: float
     last_modified: float
     password: bytes = field(repr=False)
-    disabled: bool = False  # the person may not sign in by any method
-    issuer: str = ""  # the OpenID provider of this person; "" for an account of Tollhouse itself
-    subject: str = ""  # the person's id at the provider
+    disabled: bool = False  # no sign-in by any method
+    issuer: str = ""  # OpenID provider, "" for a Tollhouse account
+    subject: str = ""  # id at the provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """
-    A person who signed in at an OpenID provider, after all checks. `session` is the provider's id of the sign-in.
-    """
+    """A checked sign-in at an OpenID provider. `session` is the provider's id of it."""
 
     email: str
     role: str
-    decides_role: bool  # True if the provider decides the role, False if the operator account does
-    # True if the role comes from one of the person's groups, False if it is the default role
+    decides_role: bool  # else the account decides
+    # by a group, not by default
     is_mapped: bool = False
     issuer: str
     subject: str
     session: str = ""
     groups: tuple[str, ...] = ()
-    refreshes: bool = False  # Tollhouse regularly asks the provider whether the sign-in is still valid
+    refreshes: bool = False  # Tollhouse regularly asks the provider whether it is valid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """
-    A browser in which a person is signed in. `csrf` must accompany every change. Of the cookie's secret, only
-    a keyed hash is stored.
-    """
+    """A signed-in browser. `csrf` must accompany every change. Only a keyed hash of the cookie is stored."""
 
     digest: bytes = field(repr=False)
     actor: str
@@ -101,21 +92,21 @@ class Session:
     csrf: str = field(repr=False)
     created_at: float
     seen_at: float
-    operator: bool  # True if the session began with an account, False if it began with a console link
-    # the account that owns the session and can end it; "" for a link that was made on the operator socket
+    operator: bool  # began with an account, not a console link
+    # it can end the session; "" for a link from the operator socket
     account: str
-    address: str  # the client address at sign-in
-    ends_at: float  # time at which the session ends even if it is in use
-    issuer: str = ""  # the OpenID provider that signed the person in; "" for a password or a link
-    subject: str = ""  # the person's id at the provider
-    # the provider's id of the sign-in, with which the provider can end the session
+    address: str  # at sign-in
+    ends_at: float  # even if in use
+    issuer: str = ""  # OpenID provider, "" for a password or a link
+    subject: str = ""  # id at the provider
+    # with this id, the provider can end the session
     provider_session: str = ""
-    groups: str = "[]"  # the person's groups at the provider, as a JSON list
-    refreshes: bool = False  # same meaning as in Person
+    groups: str = "[]"  # groups at the provider, a JSON list
+    refreshes: bool = False  # as in Person
 
     @property
     def id(self) -> str:
-        """Return the session's id for lists and requests. It does not reveal the secret."""
+        """It does not reveal the secret."""
         return self.digest[:8].hex()
 
     def is_over(self, now: float) -> bool:
@@ -124,16 +115,13 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleLink:
-    """
-    A link that signs a person in once, under the actor's name. Of its secret, only a keyed hash is stored.
-    """
+    """Signs in once, under the actor's name. Only a keyed hash is stored."""
 
     digest: bytes = field(repr=False)
     actor: str
     role: str
     ends_at: float
-    # the account that made the link; if the account ends, the link ends; "" if the link was made on
-    # the operator socket
+    # its end ends the link; "" for the operator socket
     account: str
 
 
@@ -142,10 +130,7 @@ def operator_status(operator: Operator) -> str:
 
 
 def check_email(email: str) -> str:
-    """
-    Return the address in lower case without surrounding spaces, so that upper and lower case are one account.
-    Raises Invalid if the text is not an e-mail address.
-    """
+    """Upper and lower case are one account. Raises Invalid unless it is an e-mail address."""
     email = unicodedata.normalize("NFC", email.strip()).lower()
     if not is_email(email):
         raise Invalid("an operator name must be an e-mail address, such as ada@example.com")
@@ -169,20 +154,14 @@ def check_password(password: str) -> str:
 
 
 def hash_password(password: str) -> bytes:
-    """
-    Return the scrypt hash of a password, with its parameters and salt. Slow on purpose, so call it off
-    the event loop.
-    """
+    """Slow on purpose: call it off the event loop."""
     salt = secrets.token_bytes(16)
     digest = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P)
     return f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${salt.hex()}${digest.hex()}".encode()
 
 
 def is_matching_password(password: str, kept: bytes) -> bool:
-    """
-    Return True if the password matches the hash. The comparison takes constant time. Slow on purpose, so call
-    it off the event loop.
-    """
+    """Slow on purpose: call it off the event loop. Compares in constant time."""
     _, n, r, p, salt, digest = kept.decode().split("$")
     computed = _scrypt(password, bytes.fromhex(salt), int(n), int(r), int(p))
     return hmac.compare_digest(computed, bytes.fromhex(digest))

@@ -1,4 +1,4 @@
-"""The organization's notes for assistants: one text with its author and time."""
+"""The organization's notes for assistants: one text."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import storable_text
 from spool.turns.threads import prepare_types
 
-KIND = "org_context"  # kind of the document that stores the notes
+KIND = "org_context"
 ID = "notes"
 MAX_TEXT = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrgContext:
-    """The stored notes. `set_at` is in epoch seconds."""
+    """`set_at` is in epoch seconds."""
 
     text: str
     set_by: str
@@ -39,7 +39,7 @@ def stored_context(context: OrgContext) -> dict[str, Any]:
 
 
 def restore_context(body: Mapping[str, Any]) -> OrgContext:
-    """Decode the stored document. Raises RegistryDamaged if it does not fit the class."""
+    """Raises RegistryDamaged."""
     try:
         return msgspec.convert(body, OrgContext)
     except msgspec.ValidationError as error:
@@ -47,7 +47,7 @@ def restore_context(body: Mapping[str, Any]) -> OrgContext:
 
 
 def check_context(text: str) -> str:
-    """Return the text in its stored form. An empty text stands for no notes."""
+    """Empty for no notes."""
     text = text.strip()
     if len(text) > MAX_TEXT:
         raise Invalid(f"text must have at most {MAX_TEXT} characters, but this has {len(text)}: shorten it")
@@ -55,7 +55,7 @@ def check_context(text: str) -> str:
 
 
 class OrgContextTable:
-    """The table with the notes. A method that raises changes nothing."""
+    """A method that raises changes nothing."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -64,9 +64,7 @@ class OrgContextTable:
         return await self._changes.read(_read)
 
     async def set_text(self, text: str, *, actor: Actor) -> OrgContext | None:
-        """
-        Replace the notes. An empty text deletes them. If the text is the same as before, nothing changes.
-        """
+        """An empty text deletes the notes."""
         text, now = check_context(text), self._changes.now()
 
         def store_text(rows: RegistryRows) -> OrgContext | None:

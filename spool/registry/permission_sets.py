@@ -1,5 +1,3 @@
-"""The permission sets from which roles are made."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -8,11 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionSet:
-    """
-    A named set of permissions. A role with this set also has the sets in `includes`.
-
-    For example, a set that allows a change includes the set that allows reading the same data.
-    """
+    """A role with this set also has those in `includes`: one to change data includes one to read them."""
 
     id: str
     title: str
@@ -38,7 +32,7 @@ VIEW_NAMES = "view_names"
 ANSWER_PRIVACY_REQUESTS = "answer_privacy_requests"
 
 _CATALOGUE = (
-    # The published interface defines the names of the first five permission sets.
+    # the published interface names the first five
     PermissionSet(
         id=VIEW_RECOMMENDATIONS,
         title="View Recommendations",
@@ -148,9 +142,9 @@ PERMISSION_SETS: Mapping[str, PermissionSet] = {
     permission_set.id: permission_set for permission_set in _CATALOGUE
 }
 
-# All permission sets, except the one that only a role can grant.
+# except the one that only a role can grant
 ALL = frozenset(PERMISSION_SETS) - {ANSWER_PRIVACY_REQUESTS}
-# Permissions of the account roles Member and Operator. An Admin has ALL.
+# of account roles; an Admin has ALL
 OF_MEMBER = frozenset(
     (VIEW_COSTS, VIEW_RECORDS, VIEW_OPERATION, VIEW_RECOMMENDATIONS, VIEW_STREAM_SETTINGS, USE_ASSISTANTS)
 )
@@ -164,7 +158,7 @@ OF_OPERATOR = OF_MEMBER | {
 
 
 def resolve_includes(ids: Iterable[str]) -> frozenset[str]:
-    """Return these sets and all sets that they include. Unknown ids are ignored."""
+    """Ignore unknown ids."""
     included: set[str] = set()
     waiting = [id for id in ids if id in PERMISSION_SETS]
     while waiting:

@@ -1,8 +1,8 @@
 """
-Recommendations: how the same work could have cost less, and people's decisions about it. Values and rules.
+Recommendations: how the same work could have cost less, and people's decisions. Values and rules.
 
-Statuses and efforts are the same as for insights. Money is decimal text in dollars. Times are epoch seconds.
-Days are texts such as 2026-11-20.
+Statuses and efforts are those of insights. Money is decimal text in dollars, times are epoch seconds, days
+texts such as 2026-11-20.
 """
 
 from __future__ import annotations
@@ -18,18 +18,15 @@ EXACT, STRONG, WEAK = "exact", "strong", "weak"
 CONFIDENCES = (EXACT, STRONG, WEAK)
 
 MAX_RECOMMENDATIONS = 1_000
-MAX_COMMENTS = 200  # maximum number of comments per recommendation
+MAX_COMMENTS = 200  # per recommendation
 MAX_ASSIGNEE = 256
-MAX_AT_ONCE = 500  # maximum number of recommendations that one request may change
+MAX_AT_ONCE = 500  # per request
 _MAX_AMOUNT = Decimal(10) ** 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processing:
-    """
-    A model, its provider and its processing mode ("" is standard). None means unknown or any, depending
-    on the use.
-    """
+    """`mode` "" is standard. None is unknown or any, by use."""
 
     model: str | None = None
     provider: str | None = None
@@ -39,16 +36,13 @@ class Processing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
     """
-    A possible saving that a run found. `key` is the same each time the same saving is found. It
-    begins with "type:".
+    A possible saving. `key` ("type:...") is the same for the same saving.
 
-    `spent` is the cost of the tokens concerned. `gross_savings` is the amount that this recommendation would
-    save if it were the only one. `monthly_savings` is the amount that remains after larger recommendations
-    for the same tokens.
+    `spent`: cost of the tokens. `gross_savings`: if it were the only one; `monthly_savings`: after larger
+    ones for the same tokens.
 
-    `measured_by` has the dimension values of the same work after the change. Realized savings are measured
-    for these values. `concerns` has dimension values that all the calls concerned share. It is empty if they
-    share none. A person with restricted access sees the saving only if these values are within that access.
+    `measured_by`: dimension values of the same work after the change, to measure realized savings.
+    `concerns`: values that all its calls share, which a restricted person must be allowed to see.
     """
 
     key: str
@@ -74,9 +68,7 @@ class Saving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Realized:
-    """
-    The amount that was saved after a recommendation was addressed, from day `since` until before day `until`.
-    """
+    """Saved after it was addressed, in [since, until)."""
 
     amount: str
     since: str
@@ -86,11 +78,8 @@ class Realized:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """
-    A stored recommendation.
-
-    `is_open` means that the last run found it and its type is enabled. `promised` is the monthly savings at
-    the time when it was addressed. `touched` means that a person edited it. A recommendation that no person
-    edited is deleted some time after it is closed.
+    `is_open`: the last run found it, and its type is enabled. `promised`: monthly savings when addressed.
+    `touched` by a person: others are deleted some time after they close.
     """
 
     id: str
@@ -113,11 +102,7 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeSettings:
-    """
-    Settings of a recommendation type: whether it is enabled, and the smallest saving to report.
-
-    `least_savings` is in dollars per month. `least_share` is in percent of all costs.
-    """
+    """`least_savings` is in dollars per month, `least_share` in percent of all costs."""
 
     enabled: bool = True
     least_savings: str = "5"
@@ -136,10 +121,7 @@ class RecommendationComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentThread:
-    """
-    The comments on one recommendation, oldest first. `last` is the highest id that was ever used,
-    including deleted comments.
-    """
+    """Oldest first. `last` is the highest id ever used."""
 
     last: int = 0
     comments: Sequence[RecommendationComment] = field(default_factory=tuple)

@@ -1,6 +1,4 @@
-"""
-The registry. It has one table for each kind of object, such as keys and recommendations, and the audit list.
-"""
+"""The registry: a table for each kind of object, and the audit list."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ from spool.statements import Statements
 
 
 class DeclaredTable(MemoryTable, Protocol):
-    """
-    A table that a package above this one declares. The process that opens the registry passes the table's class.
-    """
+    """A table of a higher package, passed at the opening."""
 
     def __init__(self, changes: Changes) -> None: ...
 
@@ -61,7 +57,7 @@ Table = TypeVar("Table", bound=DeclaredTable)
 
 
 class _Undone(Exception):
-    """Ends a transaction without a change, and has its result."""
+    """Ends a transaction without a change."""
 
     def __init__(self, result: Any) -> None:
         super().__init__("nothing was changed")
@@ -69,11 +65,11 @@ class _Undone(Exception):
 
 
 class Registry:
-    """All tables of a registry. The server process opens it once."""
+    """All tables, opened once by the server process."""
 
     def __init__(self, changes: Changes, declared: Iterable[type[DeclaredTable]] = ()) -> None:
         self._changes = changes
-        self.is_shared = changes.is_shared  # True if other processes change the same rows
+        self.is_shared = changes.is_shared
         self.people = changes.people
         self.persons = PersonTable(changes)
         self.file_owners = FileOwnerTable(changes)
@@ -102,14 +98,12 @@ class Registry:
         self.inventory = InventoryTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
-        self.frozen_rates = PlainDocuments(
-            changes, "frozen_rates", unaudited=("days",)
-        )  # currency rates by month
+        self.frozen_rates = PlainDocuments(changes, "frozen_rates", unaudited=("days",))  # rates by month
         self.billed_invoices = PlainDocuments(changes, "billed_invoice")
-        # cells of spool.ledger.groups, by number
+        # cells of spool.ledger.groups
         self.group_costs = PlainDocuments(changes, "group_costs", unaudited=("cells",))
-        self.closed_months = PlainDocuments(changes, "closed_month")  # closed months of a provider's bills
-        # connections whose rows are shown in costs, by connection id
+        self.closed_months = PlainDocuments(changes, "closed_month")  # of a provider's bills
+        # whose rows costs show
         self.connections_in_costs = PlainDocuments(changes, "connection_in_costs")
         self._declared: dict[type[DeclaredTable], DeclaredTable] = {kind: kind(changes) for kind in declared}
         self._documents: Sequence[DocumentTable[Any]] = [
@@ -128,14 +122,13 @@ class Registry:
         declared: Iterable[type[DeclaredTable]] = (),
     ) -> Registry:
         """
-        Open a registry with its own tables and the `declared` tables. If the rows cannot be read, close the store.
+        If the rows cannot be read, close the store.
 
-        `secret` is the result of spool.installation.installation_secret.
+        `secret` is from spool.installation.installation_secret.
         """
         try:
             registry = cls(Changes(store, clock=clock, secret=secret), declared)
-            # tables that are loaded after this call include at least every change up to the position
-            # that it reads
+            # later loads include at least every change up to this position
             await registry.catch_up()
             for table in registry._memory_tables():
                 await registry._changes.keep_fresh(table.load, *table.about)
@@ -166,11 +159,11 @@ class Registry:
         self, work: Callable[[Registry], Coroutine[Any, Any, T]], keeps: Callable[[T], bool]
     ) -> T:
         """
-        Run `work` on a draft of this registry, in one transaction. If it raises, or if `keeps` rejects its result,
-        nothing is changed.
+        Run `work` on a draft in one transaction. If it raises, or `keeps` rejects its result, nothing is
+        changed.
 
-        `work` may call any method of the draft's tables, and must not wait for anything else. It runs on the
-        thread of the transaction. The tables of this registry show all changes once they are stored, never some.
+        `work` runs on the transaction's thread and must wait only for methods of the draft's tables. Tables
+        here show all changes once stored, never some.
         """
 
         def run_and_keep(rows: RegistryRows) -> T:
@@ -194,8 +187,8 @@ class Registry:
     async def erase(
         self, erasure: Erasure, labels: Collection[str], actor: Actor, *, is_trial: bool = False
     ) -> ErasedRows:
-        """Erase a person, as `spool.registry.erasing` describes."""
-        from spool.registry import erasing  # imported only if somebody is erased
+        """See `spool.registry.erasing`."""
+        from spool.registry import erasing
 
         erased = await erasing.erase(self._changes, erasure, labels, actor, is_trial=is_trial)
         self.viewings.forget_stored()
@@ -206,28 +199,24 @@ class Registry:
         return await self._changes.overwrite()
 
     def set_emails(self, policy: str) -> None:
-        """Use a value of `privacy.emails`."""
         self.people.policy = policy
         self.persons.relink()
 
     def set_min_group(self, people: int) -> None:
-        """Use a value of `privacy.min_group`."""
         self.people.min_group = people
 
     def table(self, kind: type[Table]) -> Table:
-        """
-        Return the table of a declared class. Raises KeyError if the registry was opened without that class.
-        """
+        """Raises KeyError if the registry was opened without it."""
         declared_table = self._declared[kind]
         assert isinstance(declared_table, kind)
         return declared_table
 
     def fixed_bounds(self) -> Mapping[str, int]:
-        """Return the limits that no setting defines, by name."""
+        """Limits without a setting."""
         return {table.limit: table.most for table in self._documents if table.most}
 
     async def row_counts_by_maker(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the number of rows that each key created, by limit. Rows created by people are under ""."""
+        """By limit and key, with people under ""."""
         counts = {table.limit: table.count() for table in self._documents}
 
         def count_held(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
@@ -240,37 +229,32 @@ class Registry:
         return shares
 
     def document_name(self, kind: str, id: str) -> str | None:
-        """
-        Return the name of a document, or None if it does not exist. `kind` and `id` are those of its audit rows.
-        """
+        """`kind` and `id` are those of its audit rows."""
         table = next((candidate for candidate in self._documents if candidate.action == kind), None)
         row = None if table is None else table.find(id)
         return None if row is None else str(row.name)
 
     @property
     def version(self) -> int:
-        """Return a counter that grows with every change."""
+        """Grows with every change."""
         return self._changes.version
 
     async def wait_for_change(self) -> None:
-        """Wait for the next change of a table. May return without a change if other processes change the rows."""
+        """May return without a change if other processes change the rows."""
         await self._changes.wait_for_change()
 
     @property
     def is_fresh(self) -> bool:
-        """
-        Return True if memory had every change of other processes within the last second. Always True if no
-        other process changes the rows.
-        """
+        """Whether memory has other processes' changes up to a second ago."""
         return self._changes.is_fresh
 
     async def catch_up(self) -> RegistryNews:
-        """Update memory with every change that any process committed before this call."""
+        """Apply every change committed before this call."""
         return await self._changes.catch_up()
 
     async def wait_until_caught_up(self) -> None:
         """
-        Wait until memory has every change that any process committed before this call. Causes no further read.
+        Wait until memory has them, without a read.
 
         Raises SpoolUnavailable after a second.
         """
@@ -278,22 +262,19 @@ class Registry:
 
     async def wait_until_durable(self) -> None:
         """
-        Wait until the current state survives the loss of the database machine. Call it before reporting state
-        to a client that requested a change. Raises NotCertain if durability is unknown.
+        Wait until the state survives the loss of the database machine, before reporting it to who requested a
+        change. Raises NotCertain.
         """
         await self._changes.wait_until_durable()
 
     async def note_change(
         self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None
     ) -> None:
-        """
-        Add an audit row for a change that is stored elsewhere, such as a deleted route or a rejected record
-        that was sent again.
-        """
+        """Audit a change stored elsewhere, such as a deleted route."""
         await self.note_changes([AuditedChange(actor=actor, action=action, target=target, after=after)])
 
     async def note_changes(self, changes: Sequence[AuditedChange]) -> None:
-        """Add the audit rows of several changes that are stored elsewhere, in one transaction."""
+        """In one transaction."""
         at = self._changes.now()
 
         def add_audit_entries(rows: RegistryRows) -> None:

@@ -1,4 +1,4 @@
-"""The protocols that an engine implements for the registry. The rules are in `spool.registry.tables`."""
+"""Protocols of an engine for the registry. The rules are in `spool.registry.tables`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 from spool.registry.viewings import Viewing
 
 T = TypeVar("T")
-# Row classes that engines store in the same way, and the id field of each class.
+# Rows that engines store in the same way, with their id field.
 ROW_IDS: Mapping[type[Any], str] = {
     Operator: "email",
     Session: "digest",
@@ -27,17 +27,15 @@ ROW_IDS: Mapping[type[Any], str] = {
 }
 
 
-# Returns new values of a row. It gets the table or the kind of a document, the id, and the values by name.
+# gets table or kind of document, id, and values by name; returns new values
 Rewriting = Callable[[str, str, Mapping[str, Any]], Mapping[str, Any]]
 
 
 class RegistryRows(DocumentRows, Protocol):
-    """
-    The rows within one transaction. `put...` adds a row, or replaces the row with the same id (see ROW_IDS).
-    """
+    """Within one transaction. `put...` replaces the row with the same id (see ROW_IDS)."""
 
     def all(self, kind: type[T]) -> Sequence[T]:
-        """Return the rows of a kind, ordered by id."""
+        """Ordered by id."""
         ...
 
     def find(self, kind: type[T], id: str | bytes) -> T | None: ...
@@ -54,23 +52,19 @@ class RegistryRows(DocumentRows, Protocol):
         ...
 
     def check_actor(self, actor: Actor) -> None:
-        """
-        Raise KeyEnded if a key makes the change and that key has ended. `add_audit` checks this as well.
-        """
+        """Raise KeyEnded if the change is by an ended key. `add_audit` does as well."""
         ...
 
     def keys(self) -> Sequence[Key]:
-        """Return all keys ordered by id, each with its secrets in the order of their creation."""
+        """Ordered by id, secrets in the order of creation."""
         ...
 
     def key(self, name: str) -> Key | None: ...
 
-    def key_by_folded_name(self, folded: str) -> Key | None:
-        """Return the key whose folded name is `folded`, or None."""
-        ...
+    def key_by_folded_name(self, folded: str) -> Key | None: ...
 
     def add_key(self, key: Key) -> Key:
-        """Add a key and return it with its new id. Ids are never reused."""
+        """Return it with its new id, which is never reused."""
         ...
 
     def put_key(self, key: Key) -> None: ...
@@ -78,33 +72,27 @@ class RegistryRows(DocumentRows, Protocol):
     def delete_key(self, id: int) -> None: ...
 
     def note_accesses(self, times: Mapping[int, float]) -> None:
-        """
-        Store the times of last access, by key id. Times that are earlier than the stored one, and unknown
-        ids, are ignored.
-        """
+        """Ignore times before the stored one, and unknown ids."""
         ...
 
     def access_times(self, since: float) -> Mapping[int, float]:
-        """Return the times of last access that are at or after `since`, by key id."""
+        """From `since` on."""
         ...
 
     def touch_session(self, digest: bytes, seen_at: float) -> None:
-        """Update the time when a session was last seen. Does nothing if the session is deleted."""
+        """Ignore deleted sessions."""
         ...
 
     def delete_sessions_of(self, account: str) -> None:
-        """
-        Delete the sessions of an operator account, the sessions that began with its console links, and
-        its unused links.
-        """
+        """Delete the account's sessions, those of its console links, and its unused links."""
         ...
 
     def delete_sessions_before(self, *, created_at: float, seen_at: float) -> None:
-        """Delete sessions that began at or before `created_at`, or were last seen at or before `seen_at`."""
+        """Delete those that began, or were last seen, at or before a time."""
         ...
 
     def take_link(self, digest: bytes) -> ConsoleLink | None:
-        """Delete a link and return it. Return None if it does not exist."""
+        """Delete a link and return it."""
         ...
 
     def delete_links_before(self, ends_at: float) -> None: ...
@@ -112,7 +100,7 @@ class RegistryRows(DocumentRows, Protocol):
     def count_insights(self) -> int: ...
 
     def findings(self) -> Sequence[Insight]:
-        """Return the insights that a detector found."""
+        """Those of detectors."""
         ...
 
     def open_insights(self) -> Sequence[Insight]: ...
@@ -120,20 +108,17 @@ class RegistryRows(DocumentRows, Protocol):
     def put_insights(self, insights: Iterable[Insight]) -> None: ...
 
     def delete_findings_before(self, found_at: float) -> None:
-        """
-        Delete findings that were last found before this time. Keep findings that are still present or that
-        a person edited.
-        """
+        """Keep those still present or edited by a person."""
         ...
 
     def insight_page(self, query: ListQuery) -> ListPage[Insight]: ...
 
     def comments(self, insight: str) -> Sequence[Comment]:
-        """Return the comments on an insight, ordered by id."""
+        """Ordered by id."""
         ...
 
     def add_comment(self, comment: Comment) -> Comment:
-        """Add a comment and return it with its new id. Ids are never reused."""
+        """Return it with its new id, which is never reused."""
         ...
 
     def delete_comments(self, insight: str) -> None: ...
@@ -147,13 +132,13 @@ class RegistryRows(DocumentRows, Protocol):
         before: Mapping[str, object] | None = None,
         after: Mapping[str, object] | None = None,
     ) -> None:
-        """Add an audit row. `before` and `after` are JSON objects. Raises KeyEnded like `check_actor`."""
+        """`before` and `after` are JSON objects. Raises KeyEnded like `check_actor`."""
         ...
 
     def audit_page(self, query: ListQuery) -> ListPage[AuditRow]: ...
 
     def add_viewing(self, viewing: Viewing) -> None:
-        """Add a row, unless a row differs from it only in the id."""
+        """Do nothing if a row differs only in the id."""
         ...
 
     def delete_viewings_before(self, day: str) -> None: ...
@@ -161,26 +146,21 @@ class RegistryRows(DocumentRows, Protocol):
     def viewed_people(self, day: str, viewer: str) -> set[str]: ...
 
     def viewings_naming(self, name: str) -> Sequence[Viewing]:
-        """Return the rows of a viewer or a person with this name, oldest first."""
+        """As viewer or person, oldest first."""
         ...
 
     def viewing_page(self, query: ListQuery) -> ListPage[Viewing]: ...
 
 
 class RegistryStore(Protocol):
-    """The registry's rows in an engine, read and changed in transactions."""
-
     @property
     def is_shared(self) -> bool:
-        """Return True if other processes may change the rows as well."""
+        """Whether other processes change the rows."""
         ...
 
     @property
     def ends_keys(self) -> bool:
-        """
-        Return True if the newest change ended a key, because running commits of other processes may still
-        use the key.
-        """
+        """Whether the newest change ended a key, which running commits of other processes may still use."""
         ...
 
     async def outlast_commits(self) -> None:
@@ -189,12 +169,11 @@ class RegistryStore(Protocol):
 
     async def change(self, work: Callable[[RegistryRows], T], *, is_long: bool = False) -> T:
         """
-        Run `work` in one transaction. When this returns, all its changes are durable. If it raises,
-        nothing is changed. With `is_long`, `work` may compute for seconds between two statements.
+        Run `work` in one durable transaction, or nothing if it raises. With `is_long`, it may compute for
+        seconds between statements.
 
-        Raises SpoolUnavailable if the storage cannot be written now, and RegistryDamaged if the rows cannot
-        be read. If `work` only reads, or raises, its result depends on the rows that it read. Unless these
-        rows survive the loss of the database machine, NotCertain is raised.
+        Raises SpoolUnavailable, RegistryDamaged, or NotCertain if `work` only reads or raises and the rows
+        that it read may not survive the loss of the database machine.
         """
         ...
 
@@ -203,24 +182,18 @@ class RegistryStore(Protocol):
         ...
 
     async def wait_until_durable(self) -> None:
-        """
-        Wait until the current state survives the loss of the database machine. Call it before reporting state
-        to a client that requested a change.
-
-        Raises NotCertain if durability is unknown.
-        """
+        """Wait until the state survives the loss of the database machine. Raises NotCertain."""
         ...
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
-        """Run `work`, which must change nothing, on one consistent snapshot."""
+        """Run `work`, which must change nothing, on one snapshot."""
         ...
 
     async def changes_since(self, since: int | None) -> RegistryNews:
         """
-        Return the changes of other processes after position `since`. If `since` is None, return only
-        the newest position.
+        Return other processes' changes after `since`, or only the newest position.
 
-        Must not be called while a change of this process runs.
+        Not while a change of this process runs.
         """
         ...
 

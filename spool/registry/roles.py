@@ -1,8 +1,7 @@
 """
 Roles: permissions of people, and the calls whose costs they may see. Values and rules.
 
-A role names its members by e-mail address or by groups of the OpenID provider. A person may do and see
-everything that any of their roles allows.
+Members are e-mail addresses or groups of the OpenID provider. A person may do and see what any role allows.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ from spool.registry.permission_sets import (
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_dimensions, check_one_of, check_text, optional_text, storable_text
 
-COUNTED_TYPES = tuple(COST_TYPES)  # cost types of counted costs
+COUNTED_TYPES = tuple(COST_TYPES)  # of counted costs
 ROLE_COST_TYPES = (*COUNTED_TYPES, *BILLED_TYPES)
 
 
 def shown_types(named: Collection[str]) -> frozenset[str]:
     """
-    Return the cost types that a role shows if it names `named`. If it names none, return all.
+    Return all if none is named.
 
-    Different cost types may be the same sum. If a role names one of these, it shows all of them.
+    Types may be the same sum: a role with one shows all of them.
     """
     sums = {COST_TYPES.get(name, name) for name in named or ROLE_COST_TYPES}
     return frozenset(name for name in ROLE_COST_TYPES if COST_TYPES.get(name, name) in sums)
@@ -60,40 +59,36 @@ def shown_types(named: Collection[str]) -> frozenset[str]:
 
 MAX_NAME = 200
 MAX_DESCRIPTION = 2000
-MAX_VALUE = 256  # maximum characters of a filter value, the same limit as in the ledger
-MAX_GROUP = 256  # maximum characters of a group name
+MAX_VALUE = 256  # characters, as in the ledger
+MAX_GROUP = 256  # characters
 
-FULL, LIMITED, NO_DATA = "full", "limited", "none"  # values of data access
+FULL, LIMITED, NO_DATA = "full", "limited", "none"  # data access
 DATA_ACCESS = (FULL, LIMITED, NO_DATA)
 IS, EXCEPT = "is", "except"  # modes of a filter
 MODES = (IS, EXCEPT)
 MEMBER_ID, OPERATOR_ID, ORGANIZER_ID = "member", "operator", "organizer"
 
-_MAX_COMBINATIONS = 1000  # maximum combinations of filter values that are checked one by one
+_MAX_COMBINATIONS = 1000  # of filter values, checked one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleFilter:
-    """
-    A filter that passes calls with one of `values` in `dimension`. With EXCEPT, it passes all other calls.
-    The value "" stands for unknown.
-    """
+    """Passes calls with one of `values`, or with EXCEPT all others. "" is unknown."""
 
     dimension: str
     values: tuple[str, ...]
     mode: str = IS
 
     def is_met_by(self, *values: str) -> bool:
-        """Return True if a call passes that has these values, several for the names of its person."""
+        """Several values are the names of a call's person."""
         return any(value in self.values for value in values) == (self.mode == IS)
 
     def contains(self, include: Collection[str], exclude: Collection[str]) -> bool:
         """
-        Return True if the filter certainly passes all calls that `include` and `exclude` select for its dimension.
+        Whether the filter certainly passes what `include` and `exclude` select.
 
-        An empty `include` stands for every value. A value in both lists counts as included. So the result may
-        be False although True would be correct, but never the reverse. A person whom the filter excludes may have
-        an included name as well.
+        An empty `include` is every value. A value in both is included. So False may be wrong, never True. An
+        excluded person may also have an included name.
         """
         if include and (self.mode == IS or self.dimension != USER) and all(map(self.is_met_by, include)):
             return True
@@ -103,10 +98,10 @@ class RoleFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSlice:
     """
-    The calls of the ledger that a person may see: calls that pass every filter of at least one part.
+    Calls that pass every filter of a part.
 
-    Without parts, the person sees nothing. A part without filters includes every call. `hides_money` means
-    that some cost types are hidden. Then the person does not see everything, even if the slice has all calls.
+    No parts show nothing; a part without filters shows every call. `hides_money`: some cost types are hidden,
+    so the person does not see everything.
     """
 
     parts: tuple[tuple[RoleFilter, ...], ...] = ()
@@ -122,11 +117,10 @@ class LedgerSlice:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """Return every dimension that the slice names, sorted."""
+        """Sorted."""
         return tuple(sorted({role_filter.dimension for part in self.parts for role_filter in part}))
 
     def has_call(self, value_of: Callable[[str], str]) -> bool:
-        """Return True if the person may see a call with these values."""
         return any(
             all(
                 role_filter.is_met_by(*values_for_filter(role_filter.dimension, value_of))
@@ -137,7 +131,7 @@ class LedgerSlice:
 
     def contains(self, include: Wanted, exclude: Wanted) -> bool:
         """
-        Return True only if the person may see everything that passes a view's filter, whatever records exist.
+        Return True only if the person may see all that passes a view's filter, whatever records exist.
 
         Included values are checked one by one, because different roles may allow them.
         """
@@ -156,9 +150,7 @@ class LedgerSlice:
         )
 
     def without_unknown(self, known: Collection[str]) -> LedgerSlice:
-        """
-        Return the slice without the parts that name a dimension outside `known`, because such parts show nothing.
-        """
+        """Drop parts with unknown dimensions, because they show nothing."""
         parts = (part for part in self.parts if all(role_filter.dimension in known for role_filter in part))
         return replace(self, parts=tuple(parts))
 
@@ -176,17 +168,15 @@ class LedgerSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleLimits:
-    """Limits on the number of roles and on the size of one role."""
-
     most: int = 200
-    members: int = 1000  # maximum number of members and groups per role
+    members: int = 1000  # and groups, per role
     filters: int = 20
-    values: int = 1000  # maximum number of values in all filters of a role
+    values: int = 1000  # in all filters of a role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleDraft:
-    """The role fields that a person or a key sets. `groups` are groups of the OpenID provider."""
+    """What a person or key sets. `groups` are those of the OpenID provider."""
 
     name: str
     description: str = ""
@@ -200,7 +190,7 @@ class RoleDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role(RoleDraft):
-    """A stored role. Times are epoch seconds."""
+    """Times are epoch seconds."""
 
     id: str
     created: float = 0.0
@@ -217,16 +207,11 @@ class Role(RoleDraft):
 
     @property
     def is_limiting(self) -> bool:
-        """
-        Return True if the role shows less than an account role: only some calls or only some cost types.
-        """
+        """Whether it shows only some calls or cost types."""
         return self.data_access == LIMITED or bool(self.cost_types)
 
     def broken_reason(self, known: Collection[str]) -> str | None:
-        """
-        Return why the filters of the role match nothing, or None if they are valid. They match nothing if
-        they name a dimension that is not in `known`.
-        """
+        """Return why the filters match nothing: they name a dimension outside `known`."""
         unknown = sorted({role_filter.dimension for role_filter in self.filters} - set(known))
         if not unknown:
             return None
@@ -242,11 +227,11 @@ ROLES = DocumentKind("role", Role, "role")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
     """
-    The current permissions and visible data of a person. `roles` are the names of the roles that grant them.
+    A person's permissions and visible data.
 
-    `slice` has the visible calls, but only of roles that show every counted cost type. `shown` has the parts
-    of all roles, each with the cost types that the role shows. `person` is the e-mail address. `groups` are the calls
-    whose sums the person may see only in large groups, see `RoleTable.rights`.
+    `slice` is of roles that show every counted cost type; `shown` has the parts of all, with their cost
+    types. `person` is an e-mail address. `groups`: calls visible only in large groups, see
+    `RoleTable.rights`.
     """
 
     permission_sets: frozenset[str] = frozenset()
@@ -257,26 +242,26 @@ class Rights:
     groups: LedgerSlice = LedgerSlice()
 
     def slice_of(self, cost_types: Collection[str]) -> LedgerSlice:
-        """Return the calls that the person may see in every one of these cost types."""
+        """Return the calls visible in every one of these cost types."""
         parts = dict.fromkeys(part for types, part in self.shown if types.issuperset(cost_types))
         if () not in parts:
             return LedgerSlice(parts=tuple(parts))
         return LedgerSlice(parts=((),), hides_money=(frozenset(ROLE_COST_TYPES), ()) not in self.shown)
 
     def only(self, own: RoleFilter | None) -> Rights:
-        """Return these rights for the calls that also pass a filter, or for no calls, and `groups` for the others."""
+        """Keep calls that pass `own`, or none, and `groups` for the others."""
         shown = () if own is None else tuple((types, (*part, own)) for types, part in self.shown)
         rights = replace(self, shown=shown, groups=self.slice)
         return replace(rights, slice=rights.slice_of(COUNTED_TYPES))
 
     @property
     def hides_calls(self) -> bool:
-        """Return True if the person may see some calls, but none of them in all counted cost types."""
+        """Calls are visible, but none in all counted cost types."""
         return bool(self.shown) and not self.slice.parts
 
     @property
     def cost_types(self) -> tuple[str, ...]:
-        """Return the cost types in which the person may see anything."""
+        """Those with something visible."""
         return tuple(name for name in ROLE_COST_TYPES if self.slice_of((name,)).parts)
 
     @property
@@ -285,20 +270,13 @@ class Rights:
 
     @property
     def may_administer(self) -> bool:
-        """
-        Return True if the person may manage people and roles. That also requires access to all data, because
-        managing roles gives access to the data of everyone.
-        """
+        """Managing roles gives access to everyone's data, so this requires access to all data."""
         return ORGANIZATION_ADMINISTRATION in self.permission_sets and self.slice.is_everything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """
-    A person who has roles: e-mail address, groups, and account role.
-
-    `has_default_role` means that the account role is the default role in the OpenID provider's settings.
-    """
+    """A person with roles. `has_default_role`: the account role is the OpenID settings' default."""
 
     person: str
     groups: tuple[str, ...] = ()
@@ -307,9 +285,7 @@ class Holder:
 
 
 def session_holder(session: Session) -> Holder:
-    """
-    Return the role holder of a session. A session that began with a console link has only the role of that link.
-    """
+    """A session of a console link has only the link's role."""
     groups = tuple(json.loads(session.groups))
     return Holder(person=session.account if session.operator else "", groups=groups, base=session.role)
 
@@ -344,7 +320,7 @@ _BUILTIN = (
     ),
 )
 BUILTIN: Mapping[str, Role] = {role.id: role for role in _BUILTIN}
-# The built-in role for each account role. The account role NO_ROLE has no built-in role.
+# for account roles, except NO_ROLE
 BASES: Mapping[str, Role] = {
     VIEWER: BUILTIN[MEMBER_ID],
     OPERATOR: BUILTIN[OPERATOR_ID],
@@ -353,7 +329,7 @@ BASES: Mapping[str, Role] = {
 
 
 class Roles:
-    """All roles of an installation except the built-in ones, and the rights that they give to people."""
+    """All roles except built-in ones."""
 
     def __init__(self, roles: Iterable[Role]) -> None:
         self._roles = tuple(sorted(roles, key=lambda role: (role.name.casefold(), role.id)))
@@ -366,10 +342,7 @@ class Roles:
                 self._by_group.setdefault(group, []).append(index)
 
     def rights_of(self, person: str, groups: Collection[str] = (), base: str = "") -> Rights:
-        """
-        Return the rights of a person with this e-mail address and these groups. `base` is the account role,
-        "" if there is none.
-        """
+        """`base` is the account role or ""."""
         own = (BASES[base],) if base in BASES else ()
         roles = (*own, *self.assigned_roles(person, groups))
         shown = dict.fromkeys(
@@ -384,14 +357,12 @@ class Roles:
         return replace(rights, slice=rights.slice_of(COUNTED_TYPES))
 
     def holder_rights(self, holder: Holder) -> Rights:
-        """
-        Return the rights of a role holder. If a role names the person, a default account role does not count.
-        """
+        """If a role names the person, a default account role does not count."""
         is_closed = holder.has_default_role and self._is_named(holder.person, holder.groups)
         return self.rights_of(holder.person, holder.groups, NO_ROLE if is_closed else holder.base)
 
     def assigned_roles(self, person: str, groups: Collection[str] = ()) -> Iterator[Role]:
-        """Return the roles that name the person or one of their groups, ordered by name."""
+        """By name, for the person or a group."""
         places = set(self._by_member.get(person, ()))
         for group in groups:
             places.update(self._by_group.get(group, ()))
@@ -399,20 +370,15 @@ class Roles:
 
     def account_role(self, person: Person) -> str:
         """
-        Return the account role of a person who signed in at an OpenID provider.
-
-        If a role names the person and no group maps to an account role, the result is NO_ROLE. Otherwise the
-        default account role would show data that the role should restrict.
+        NO_ROLE if a role names the person and no group maps to an account role. Otherwise the default would
+        show data that the role should restrict.
         """
         return (
             NO_ROLE if not person.is_mapped and self._is_named(person.email, person.groups) else person.role
         )
 
     def organizers(self, operators: Iterable[Operator]) -> frozenset[str]:
-        """
-        Return the enabled accounts that may do everything. Groups are not counted, because their
-        members are unknown.
-        """
+        """Return enabled accounts that may do everything. Groups are left out: their members are unknown."""
         return frozenset(
             operator.email
             for operator in operators
@@ -428,7 +394,6 @@ def new_role_id() -> str:
 
 
 def role_dimensions(draft: RoleDraft) -> Iterator[str]:
-    """Return every dimension that a role names."""
     return (condition.dimension for condition in draft.filters)
 
 
@@ -439,14 +404,11 @@ def _visible_parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
         yield role.filters
 
 
-EVERYTHING = Roles(()).rights_of("", base=ADMIN)  # the rights of an Admin
+EVERYTHING = Roles(()).rights_of("", base=ADMIN)  # of an Admin
 
 
 def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
-    """
-    Return the draft in its stored form. Raises Invalid with the field and the rule that is broken. Dimensions
-    that do not exist are accepted.
-    """
+    """Raises Invalid with the field and the broken rule. Accepts unknown dimensions."""
     check_one_of("data_access", draft.data_access, DATA_ACCESS)
     if draft.data_access == LIMITED and not draft.filters:
         raise Invalid(
@@ -496,15 +458,15 @@ def _check_sets(ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(id for id in PERMISSION_SETS if id in chosen)
 
 
-_SHOWN = 10  # maximum number of role holders that a message names
+_SHOWN = 10  # role holders in a message
 
 
 class RoleTable(NamedTable[Role]):
     """
-    The table of roles. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
+    A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
 
-    `known` are the dimensions of the ledger. `asker` is the person who makes a change. It is None for a key,
-    and for a command on the server itself. People cannot remove their own right to administer.
+    `known` are the ledger's dimensions. `asker` is who makes a change, None for a key or a command on the
+    server. People cannot remove their own right to administer.
     """
 
     kind = ROLES
@@ -518,18 +480,15 @@ class RoleTable(NamedTable[Role]):
         changes.people.persons.watch(lambda: self._set_rows(self._rows))
 
     def all(self) -> list[Role]:
-        """Return all roles, including the built-in ones."""
+        """Include built-in roles."""
         return [*BUILTIN.values(), *self._rows.values()]
 
     def rights(self, holder: Holder) -> Rights:
-        """Return the current rights of a person. All addresses that a person uses get them here."""
+        """All addresses of a person get them here."""
         return self._of_groups(self._in_force.holder_rights(holder))
 
     def rights_if_saved(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
-        """
-        Return the rights that a person would have if the draft were a role. It replaces the role with
-        the id `replaced`.
-        """
+        """Return the rights with the draft in place of the role `replaced`."""
         tried_role = Role(id="", **draft_fields(draft))
         other_roles = (role for id, role in self._rows.items() if id != replaced)
         return self._of_groups(
@@ -538,8 +497,8 @@ class RoleTable(NamedTable[Role]):
 
     def _of_groups(self, rights: Rights) -> Rights:
         """
-        Return rights under `privacy.min_group`: people without VIEW_NAMES see their own calls, and sums of others only
-        in the cells of spool.ledger.groups. Whether another sum is safe would depend on all sums they ever ask for.
+        Under `privacy.min_group`, people without VIEW_NAMES see their own calls, and others only in the cells
+        of spool.ledger.groups. Whether another sum is safe would depend on all sums they ever ask for.
         """
         people = self._changes.people
         if not people.min_group or VIEW_NAMES in rights.permission_sets:
@@ -561,9 +520,7 @@ class RoleTable(NamedTable[Role]):
         actor: Actor,
         asker: Holder | None = None,
     ) -> Role:
-        """
-        Add a role. Raises NotAllowed if there would be too many roles, or if a key would exceed its share.
-        """
+        """Raises NotAllowed beyond the number of roles or a key's share."""
         now = self._changes.now()
         drafted = check_role_draft(draft, limits)
         check_dimensions(role_dimensions(drafted), known)
@@ -583,9 +540,9 @@ class RoleTable(NamedTable[Role]):
         asker: Holder | None = None,
     ) -> Role:
         """
-        Change the given draft fields. Existing filters on a dimension that no longer exists are accepted.
+        Existing filters on deleted dimensions are accepted.
 
-        Raises NotAllowed if the role's version differs from `version`.
+        Raises NotAllowed if the role differs from `version`.
         """
 
         def edit(before: Role) -> Role:
@@ -600,7 +557,7 @@ class RoleTable(NamedTable[Role]):
         )
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        """Delete a role. Raises NotAllowed while it has members or groups."""
+        """Raises NotAllowed while it has members or groups."""
         await self._remove(id, check=_check_unused, actor=actor)
 
     def _require_row(self, kept: Mapping[str, Role], id: str) -> Role:
@@ -613,7 +570,7 @@ class RoleTable(NamedTable[Role]):
         self._in_force = Roles(map(self._expand_names, rows.values()))
 
     def _expand_names(self, role: Role) -> Role:
-        """Return the role with filters that include every form of the people whom they name."""
+        """Include every form of named people."""
         matched = self._changes.people.expand_filter
         filters = tuple(
             replace(condition, values=matched({condition.dimension: condition.values})[condition.dimension])
@@ -627,7 +584,7 @@ def read_roles(rows: RegistryRows) -> Roles:
 
 
 def check_organizer_remains(were: Collection[str], remaining: Collection[str]) -> None:
-    """Raise NotAllowed if no enabled account would remain that may do everything."""
+    """Raise NotAllowed if no enabled account could do everything."""
     if were and not remaining:
         raise NotAllowed(
             f"{', '.join(sorted(were)[:_SHOWN])} is the last enabled Admin. Make another account "

@@ -1,9 +1,9 @@
 """
-The catalogue of scopes and managed use cases, with the names of the published interface (part 5).
+Scopes and managed use cases, as the published interface names them (part 5).
 
-It is used for keys that Tollhouse accepts (gateway.people.authentication.access) and for keys that it uses
-itself (exporters.service.upstream_client). A use case is resolved at each request. So if a scope is added to
-a use case here, existing keys get the scope without an edit.
+For keys that Tollhouse accepts (gateway.people.authentication.access) and uses
+(exporters.service.upstream_client). A use case is resolved at each request, so a scope added here reaches
+existing keys.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# Scopes whose answers contain no figure of calls. While `privacy.min_group` is set, keys may use only these scopes.
+# Without figures of calls. Under `privacy.min_group`, keys may use only these.
 WITHOUT_FIGURES = frozenset(
     (
         *GROUPS["Send AI Telemetry"],
@@ -148,7 +148,7 @@ SCOPES = frozenset(scope for group in GROUPS.values() for scope in group)
 SEND_AI_TELEMETRY = "Send AI Telemetry"
 SEND_BILLING_DATA = "Send Billing Data"
 
-# These use cases only send data. Their responses contain nothing about the organization.
+# They only send. Responses contain nothing about the organization.
 USE_CASES: dict[str, frozenset[str]] = {
     SEND_AI_TELEMETRY: frozenset({INGEST}),
     SEND_BILLING_DATA: frozenset({BILLING_DROP, VALIDATE_BILLING_DROP}),
@@ -156,10 +156,9 @@ USE_CASES: dict[str, frozenset[str]] = {
 
 
 def resolve_scopes(*, scopes: Iterable[str] = (), use_cases: Iterable[str] = ()) -> frozenset[str]:
-    """Return the scopes that a key grants now: its fixed scopes, and the scopes of its use cases."""
     return frozenset(scopes).union(*(USE_CASES.get(name, frozenset()) for name in use_cases))
 
 
 def granting_use_case(scope: str) -> str | None:
-    """Return the use case that grants a scope. Messages suggest it to the user."""
+    """For messages."""
     return next((name for name, scopes in USE_CASES.items() if scope in scopes), None)

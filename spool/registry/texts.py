@@ -1,4 +1,4 @@
-"""Checks for text, amounts and names that the registry's tables share."""
+"""Checks that the registry's tables share."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from zoneinfo import ZoneInfo
 from spool.errors import Invalid
 from spool.ledger.queries import TAG
 
-MAX_DIMENSION = 200  # maximum characters of a dimension name in an error message
+MAX_DIMENSION = 200  # characters in an error message
 MAX_AMOUNT = Decimal(10) ** 12
 
 
 def check_text(field: str, text: str, most: int) -> str:
-    """
-    Return the text without surrounding blanks. Raises Invalid if it is then empty, has more than `most`
-    characters, or has unprintable ones.
-    """
+    """Strip blanks. Raises Invalid if it is empty, too long or unprintable."""
     text = text.strip()
     if not text or len(text) > most or not text.isprintable():
         raise Invalid(f"{field} must have 1 to {most} printable characters")
@@ -26,10 +23,7 @@ def check_text(field: str, text: str, most: int) -> str:
 
 
 def optional_text(field: str, text: str, most: int) -> str:
-    """
-    Return the text without surrounding blanks. It may be empty. Raises Invalid if it has more than `most`
-    characters, or unprintable ones.
-    """
+    """Strip blanks. Raises Invalid if it is too long or unprintable."""
     text = text.strip()
     if len(text) > most or not text.isprintable():
         raise Invalid(f"{field} must have at most {most} printable characters")
@@ -37,9 +31,7 @@ def optional_text(field: str, text: str, most: int) -> str:
 
 
 def check_amount(field: str, amount: str) -> str:
-    """
-    Return a decimal amount as text without an exponent. It may be negative. Raises Invalid if it is not a number.
-    """
+    """Return text without an exponent, maybe negative. Raises Invalid."""
     try:
         number = Decimal(amount) if len(amount) <= 64 else Decimal("NaN")
     except InvalidOperation:
@@ -50,7 +42,7 @@ def check_amount(field: str, amount: str) -> str:
 
 
 def check_unsigned(field: str, amount: str) -> str:
-    """Return a decimal amount as `check_amount` does. Raises Invalid if it is negative."""
+    """Raises Invalid if it is negative."""
     text = check_amount(field, amount)
     if text.startswith("-"):
         raise Invalid(f"{field} must not be negative")
@@ -58,12 +50,11 @@ def check_unsigned(field: str, amount: str) -> str:
 
 
 def check_optional_unsigned(field: str, amount: str) -> str:
-    """Return a decimal amount as `check_unsigned` does, or "" if it is empty."""
     return check_unsigned(field, amount) if amount else ""
 
 
 def web_link(link: str) -> str:
-    """Return the link if it is an http or https address with a host and without blanks, else ""."""
+    """Return "" unless it is a web address with a host and without blanks."""
     try:
         parts = urlsplit(link)
         is_web = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -78,34 +69,31 @@ def check_one_of(field: str, word: str, allowed: Collection[str]) -> None:
 
 
 def check_zone(field: str, name: str) -> ZoneInfo:
-    """Return the time zone that a field names. Raises Invalid."""
+    """Raises Invalid."""
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):
-        # the name is invalid, is a directory of zones, or is an unknown zone
+        # invalid, a directory of zones, or unknown
         raise Invalid(f"{field} must be the name of a time zone, such as Europe/Berlin") from None
 
 
 def check_dimensions(names: Iterable[str], known: Collection[str]) -> None:
-    """
-    Raise Invalid if the ledger does not have one of these dimensions. The message lists the known dimensions.
-    """
+    """Raise Invalid with the known dimensions."""
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise unknown_dimension(unknown, known)
 
 
 def unknown_dimension(name: str, known: Iterable[str]) -> Invalid:
-    """Return the error for a dimension that is not in `known`."""
     return Invalid(f"unknown dimension {name[:MAX_DIMENSION]!r}. Use one of: {known_dimensions(name, known)}")
 
 
 def known_dimensions(name: str, known: Iterable[str]) -> str:
-    """List the known dimensions. If an unknown name is that of a tag, also say which setting makes it known."""
+    """For a tag, also say which setting makes it known."""
     tag = name.removeprefix(TAG)[:MAX_DIMENSION]
     return ", ".join(known) + (f', or add "{tag}" to [ledger] tags' if name.startswith(TAG) and tag else "")
 
 
 def storable_text(text: str) -> str:
-    """Replace lone surrogates, because they cannot be stored."""
+    """They cannot be stored."""
     return text.encode("utf-8", "replace").decode()

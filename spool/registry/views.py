@@ -1,8 +1,8 @@
 """
-Views: saved filters over the ledger with display settings, and their table.
+Views: saved filters over the ledger with display settings.
 
 The published interface defines `name`, `filter`, `principal_dimension`, `connections` and `anomalies`.
-Tollhouse adds `granularity`, `group_by`, `cost_type` and `range`: the defaults for a report of the view.
+Tollhouse adds defaults for a report: `granularity`, `group_by`, `cost_type` and `range`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_dimensions, check_one_of, check_text, storable_text
 
 MAX_NAME = 200
-MAX_VALUE = 256  # maximum characters of a filter value, the same limit as in the ledger
-MAX_VALUES = 1000  # maximum number of values in a filter
+MAX_VALUE = 256  # characters, as in the ledger
+MAX_VALUES = 1000  # in a filter
 MAX_GROUPS = 8
-MAX_CHANNELS = 50  # maximum number of entries per kind of connection
+MAX_CHANNELS = 50  # per kind of connection
 MAX_PERCENT = 1_000_000
-EXCLUDES = "!"  # prefix of the name of a dimension whose values a filter excludes
+EXCLUDES = "!"  # prefix of a dimension with excluded values
 AUTOMATIC, PERCENT = "Automatic", "Percent"
 NO_VIEW = "view: no view has this id or name"
 
@@ -38,10 +38,7 @@ _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailConnection:
-    """
-    E-mail recipients, in the form of the published interface. They are only stored and shown. E-mail is sent
-    through configured channels.
-    """
+    """As published, only stored and shown. E-mail goes through configured channels."""
 
     addresses: tuple[str, ...] = ()
     include_all_organizers: bool = False
@@ -55,10 +52,7 @@ class SlackChannel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewConnections:
-    """
-    Recipients of notifications about a view. `notify` names configured channels, which have the
-    addresses and secrets.
-    """
+    """`notify` names configured channels, which have the addresses and secrets."""
 
     email: EmailConnection = EmailConnection()
     slack: tuple[SlackChannel, ...] = ()
@@ -68,9 +62,9 @@ class ViewConnections:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomalies:
     """
-    Whether unusually expensive days are reported, and from what growth compared with earlier days.
+    Report unusually expensive days, from a growth over earlier days.
 
-    `threshold_value` is the growth in percent. It is used only with PERCENT.
+    `threshold_value` is in percent, only with PERCENT.
     """
 
     enabled: bool = True
@@ -81,10 +75,10 @@ class Anomalies:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDraft:
     """
-    The view fields that a person or a key sets.
+    What a person or key sets.
 
-    `filter` maps a dimension to its included values. If the dimension's name begins with EXCLUDES, it maps to
-    its excluded values. "" stands for an unknown value. An empty filter includes all calls.
+    `filter`: included values by dimension, or excluded ones by EXCLUDES and dimension. "" is unknown. An
+    empty filter includes all calls.
     """
 
     name: str
@@ -98,13 +92,13 @@ class ViewDraft:
     range: str = "this_month"
 
 
-# fields of a view that name dimensions
+# they name dimensions
 DIMENSIONAL = frozenset(("filter", "principal_dimension", "group_by"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View(ViewDraft):
-    """A stored view. Times are epoch seconds."""
+    """Times are epoch seconds."""
 
     id: str
     created: float
@@ -116,12 +110,12 @@ class View(ViewDraft):
 
     @property
     def include(self) -> Wanted:
-        """Return the included values by dimension, in the form of CostQuery."""
+        """As in CostQuery."""
         return {name: values for name, values in self.filter.items() if not name.startswith(EXCLUDES)}
 
     @property
     def unit(self) -> str | None:
-        """A unit of work by which the view filters, or None."""
+        """A unit of work in the filter."""
         return next((name for name in (*self.include, *self.exclude) if name in UNITS), None)
 
     @property
@@ -130,10 +124,7 @@ class View(ViewDraft):
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """
-        Return the names of channels that get the view's notifications. The name of a Slack channel may match
-        one of them.
-        """
+        """The name of a Slack channel may be one."""
         return tuple(
             dict.fromkeys(
                 (*self.connections.notify, *(slack_channel.name for slack_channel in self.connections.slack))
@@ -141,8 +132,6 @@ class View(ViewDraft):
         )
 
     def has_call(self, value_of: Callable[[str], str]) -> bool:
-        """Return True if a call with these values passes the view's filter."""
-
         def is_one_of(name: str, values: Collection[str]) -> bool:
             return any(value in values for value in values_for_filter(name, value_of))
 
@@ -151,10 +140,7 @@ class View(ViewDraft):
         )
 
     def broken_reason(self, known: Collection[str]) -> str | None:
-        """
-        Return why the costs of the view cannot be computed, or None if they can. They cannot if the view
-        names a dimension that is not in `known`.
-        """
+        """Return why the costs cannot be computed: the view names a dimension outside `known`."""
         unknown = sorted(set(view_dimensions(self)) - set(known))
         if not unknown:
             return None
@@ -168,7 +154,7 @@ VIEWS = DocumentKind("view", View, "view")
 
 
 def view_dimensions(view: ViewDraft) -> Iterator[str]:
-    """Return every dimension that a view names. Units of work that its filter may have are none."""
+    """Leave out units of work that filters may have."""
     yield view.principal_dimension
     names = (name.removeprefix(EXCLUDES) for name in view.filter)
     yield from (name for name in names if name not in BOUNDED)
@@ -176,10 +162,7 @@ def view_dimensions(view: ViewDraft) -> Iterator[str]:
 
 
 def check_view(draft: ViewDraft) -> ViewDraft:
-    """
-    Return the draft in its stored form. Raises Invalid with the field and the rule that is broken. Dimensions
-    that do not exist are accepted.
-    """
+    """Raises Invalid with the field and the broken rule. Accepts unknown dimensions."""
     check_one_of("granularity", draft.granularity, (TOTAL, *GRANULARITIES))
     check_one_of("cost_type", draft.cost_type, (*COST_TYPES, *PLAN_TYPES, *BILLED_TYPES))
     check_one_of("range", draft.range, RANGES)
@@ -239,12 +222,12 @@ def _check_anomalies(anomalies: Anomalies) -> Anomalies:
     return anomalies
 
 
-# Kinds of documents that refer to a view by `view_id`, with their plural noun for messages.
+# They refer to a view by `view_id`; with plural nouns.
 ON_VIEWS: Mapping[str, str] = {"budget": "budgets", "plan": "plans"}
 
 
 class ViewTable(ManagedTable[View], NamedTable[View]):
-    """The table of views. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = VIEWS
     draft = ViewDraft
@@ -252,16 +235,14 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
     action = "view"
 
     def expand_names(self, view: View) -> View:
-        """Return the view with a filter that includes every form of the people whom it names."""
+        """Include every form of named people."""
         return replace(view, filter=self._changes.people.expand_filter(view.filter))
 
     def check_draft(self, draft: ViewDraft) -> ViewDraft:
         return check_view(draft)
 
     def check_known(self, draft: ViewDraft, given: Collection[str], known: Collection[str]) -> None:
-        """
-        Check only dimensions that change, so that a view with an unknown dimension can be renamed or repaired.
-        """
+        """Check only changed dimensions, so that a view with an unknown one can be renamed or repaired."""
         if DIMENSIONAL.isdisjoint(given):
             return
         for name in view_dimensions(draft):
@@ -288,10 +269,7 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
             )
 
     async def delete(self, id: str, *, actor: Actor, names_users: bool = True) -> None:
-        """
-        Delete a view. Raises NotAllowed while a document of a kind in ON_VIEWS uses it. With `names_users`,
-        the message names these documents.
-        """
+        """Raises NotAllowed while a document of ON_VIEWS uses it, named with `names_users`."""
         await self._remove(id, check=partial(_check_unused, names_users=names_users), actor=actor)
 
 

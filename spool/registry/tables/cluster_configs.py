@@ -1,4 +1,4 @@
-"""The configuration that each cluster's agents report that they run. There is one document per cluster."""
+"""The configuration that each cluster's agents report to run, one document each."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ KIND = "cluster_config"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """
-    A cluster's report on its configuration.
-
-    `applied` is the version that the agent runs, or None if its configuration is not from Tollhouse. `asked`
-    is the version that was set for the cluster when it reported. `failed` says why `asked` could not be
-    applied, or is "". `reached` is the last version that was set and applied. `since` is in epoch seconds.
+    `applied`: the version that runs, None if it is not from Tollhouse. `asked`: the version set when it
+    reported. `failed`: why `asked` could not be applied. `reached`: last version set and applied. `since` is
+    in epoch seconds.
     """
 
     applied: str | None
@@ -30,7 +28,7 @@ class RunConfig:
 
 
 class ClusterConfigTable:
-    """The reports by cluster id, all in memory."""
+    """By cluster id, all in memory."""
 
     about = ((DOCUMENTS, KIND),)
 
@@ -48,10 +46,9 @@ class ClusterConfigTable:
         self, cluster: str, *, applied: str | None, failed: str, wanted: str | None, there: Collection[str]
     ) -> None:
         """
-        Store the version that a cluster runs. `wanted` is the version that is set for it. If the report is
-        the same as before, nothing is written.
+        `wanted` is the version set for the cluster. An equal report writes nothing.
 
-        Reports of clusters that are not in `there` are deleted.
+        Delete reports of clusters outside `there`.
         """
         before = self._reports.get(cluster)
         reached = wanted if applied == wanted else None if before is None else before.reached

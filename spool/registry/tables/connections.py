@@ -1,7 +1,4 @@
-"""
-The billing connections. All are in memory, because every hourly file needs a lookup. Every change has
-an audit row.
-"""
+"""Billing connections, all in memory, because every hourly file needs a lookup."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from spool.registry.registry_rows import RegistryRows
 
 
 class _ConnectionRows:
-    """The database table of the connections, with the interface of a document kind."""
+    """A database table with the interface of a document kind."""
 
     noun = "billing connection"
     row = BillingConnection
@@ -38,7 +35,7 @@ class _ConnectionRows:
 
 
 class ConnectionTable(ManagedTable[BillingConnection]):
-    """The table of connections. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     kind = _ConnectionRows()
     draft = ConnectionDraft
@@ -46,7 +43,7 @@ class ConnectionTable(ManagedTable[BillingConnection]):
     action = "connection"
 
     async def current_ids(self) -> Collection[str]:
-        """Return the ids of the current connections, including those that other processes created."""
+        """Include those of other processes."""
         return (await self._changes.read(self.kind.all)).keys()
 
     def check_draft(self, draft: ConnectionDraft) -> ConnectionDraft:
@@ -65,8 +62,6 @@ class ConnectionTable(ManagedTable[BillingConnection]):
         return await super().create(draft, id=None if id is None else check_connection_id(id), **how)
 
     async def add_configured(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
-        """
-        Add a connection from the configuration. Its id is not checked. Does nothing if the connection exists.
-        """
+        """Its id is not checked. Does nothing if it exists."""
         if self.find(id) is None:
             await super().create(draft, id=id, most=None, actor=actor)

@@ -1,4 +1,4 @@
-"""The stored readings of the limits that enforcers, such as AI gateways, state."""
+"""Readings of limits that enforcers, such as AI gateways, state."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from spool.registry.changes import Changes
 from spool.registry.documents import replace_fields
 from spool.registry.registry_rows import RegistryRows
 
-MAX_READINGS = 48  # stored for each enforcer
+MAX_READINGS = 48  # of each enforcer
 MAX_STORED_LIMITS = 100_000  # in all readings of an enforcer
-KIND = "enforcer_reading"  # one document for each reading, named ENFORCER:TIME
-STATE_KIND = "enforcer_state"  # one document for each enforcer, with the times of its readings
+KIND = "enforcer_reading"  # one document per reading, named ENFORCER:TIME
+STATE_KIND = "enforcer_state"  # one document per enforcer, with the times of readings
 
 
 class EnforcerLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """
-    A limit in the common form of all enforcers. Amounts are exact decimal text, and times epoch seconds.
+    A limit in the form of all enforcers. Amounts are exact decimal text, times epoch seconds.
 
-    `dimension` and `values` select its calls: the first value that records have counts. Both are empty if the limit
-    covers all calls of the enforcer. `unmatched` says why records have no such dimension. `window` is day, week,
-    month, never, a number of days such as 30d, or "" if it is unknown.
+    `dimension` and `values` select its calls, by the first value that records have; both are empty for all
+    calls of the enforcer. `unmatched`: why records have no such dimension. `window`: day, week, month, never,
+    days such as 30d, or "" if unknown.
     """
 
     kind: str  # key, team, user, organization or project
@@ -34,10 +34,10 @@ class EnforcerLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     name: str
     model: str = ""
     limit: str | None = None
-    spent: str | None = None  # None if the enforcer does not state it
+    spent: str | None = None  # None if not stated
     window: str = ""
     starts_at: float | None = None
-    ends_at: float | None = None  # when the enforcer says that it resets the counter
+    ends_at: float | None = None  # when the enforcer resets the counter
     currency: str = "USD"
     enforcing: bool = True
     dimension: str = ""
@@ -57,27 +57,27 @@ class EnforcerReading(msgspec.Struct, frozen=True, kw_only=True):
 
 class StoredReading(msgspec.Struct, frozen=True, kw_only=True):
     at: float
-    limits: int  # their number
+    limits: int
     truncated: bool
 
 
 class EnforcerState(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the last attempt to read an enforcer. The table fills `stored`."""
+    """The last attempt to read. The table fills `stored`."""
 
-    reason: str = ""  # "" if it succeeded
+    reason: str = ""  # "" after success
     last_success: float | None = None
     next_at: float = 0.0
     stored: tuple[StoredReading, ...] = ()  # oldest first
 
 
 class EnforcerTable:
-    """Readings are compressed, because an enforcer may have thousands of limits."""
+    """Compressed, because an enforcer may have thousands of limits."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def readings(self, name: str) -> Sequence[EnforcerReading]:
-        """Return the stored readings of an enforcer, oldest first."""
+        """Oldest first."""
         bodies = await self._changes.read(lambda rows: _read_bodies(rows, name))
         return await asyncio.to_thread(_unpack_readings, bodies)
 
@@ -87,7 +87,7 @@ class EnforcerTable:
     async def store_attempt(
         self, name: str, state: EnforcerState, reading: EnforcerReading | None = None
     ) -> None:
-        """Store the result of an attempt, and delete the oldest readings above MAX_READINGS and MAX_STORED_LIMITS."""
+        """Delete the oldest readings above MAX_READINGS and MAX_STORED_LIMITS."""
         body = {} if reading is None else await asyncio.to_thread(_pack_reading, reading)
 
         def store_reading(rows: RegistryRows) -> None:
@@ -103,7 +103,7 @@ class EnforcerTable:
         await self._changes.change(store_reading)
 
     async def forget_others(self, names: Sequence[str]) -> None:
-        """Delete the readings of enforcers that are no longer configured."""
+        """Delete readings of enforcers that are not configured."""
 
         def delete_others(rows: RegistryRows) -> None:
             for name in rows.documents(STATE_KIND):
@@ -131,7 +131,7 @@ def _add_reading(stored: Sequence[StoredReading], reading: EnforcerReading) -> t
 
 
 def _newest_readings(stored: Sequence[StoredReading]) -> tuple[StoredReading, ...]:
-    """Return the newest readings within both maxima, and always the last one."""
+    """Within both maxima, but at least the last one."""
     kept = tuple(stored[-MAX_READINGS:])
     while len(kept) > 1 and sum(each.limits for each in kept) > MAX_STORED_LIMITS:
         kept = kept[1:]
@@ -144,12 +144,11 @@ def _read_bodies(rows: RegistryRows, name: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _pack_reading(reading: EnforcerReading) -> Mapping[str, Any]:
-    """Return the stored form of a reading. Compression at level 1 makes it ten times smaller."""
+    """Level 1 makes it ten times smaller."""
     return {"packed": b64encode(compress(msgspec.json.encode(reading), 1)).decode()}
 
 
 def rename_people(body: Mapping[str, Any], name: Callable[[str], str]) -> Mapping[str, Any]:
-    """Return the stored form of a reading with other names of people."""
     [reading] = _unpack_readings([body])
     limits = tuple(
         replace_fields(each, id=name(each.id), name=name(each.name), values=tuple(map(name, each.values)))
@@ -159,7 +158,7 @@ def rename_people(body: Mapping[str, Any], name: Callable[[str], str]) -> Mappin
 
 
 def _unpack_readings(bodies: Sequence[Mapping[str, Any]]) -> Sequence[EnforcerReading]:
-    """Decode readings. Limits share the values that they have in all readings, so they use memory once."""
+    """Readings share equal limits in memory."""
     known: dict[tuple[str, ...], EnforcerLimit] = {}
     readings = []
     for body in bodies:
@@ -170,7 +169,6 @@ def _unpack_readings(bodies: Sequence[Mapping[str, Any]]) -> Sequence[EnforcerRe
 
 
 def _reuse_texts(limit: EnforcerLimit, known: dict[tuple[str, ...], EnforcerLimit]) -> EnforcerLimit:
-    """Return a limit that has its unchanged texts in common with the reading before, which saves memory."""
     before = known.get(limit.key, limit)
     if before != limit:
         counter = replace_fields(before, spent=limit.spent)

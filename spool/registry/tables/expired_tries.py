@@ -1,6 +1,4 @@
-"""
-Requests that were refused because their key had expired, by key. They include all processes, and survive restarts.
-"""
+"""Requests refused for an expired key, by key, over all processes and restarts."""
 
 from __future__ import annotations
 
@@ -16,14 +14,14 @@ KIND, ID = "expired_tries", "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredTries:
-    """The requests since the key expired at `expires_at`: their number, and the time of the newest."""
+    """Since the key expired at `expires_at`."""
 
     expires_at: float
     count: int
     newest: float
 
     def combine(self, other: ExpiredTries | None) -> ExpiredTries:
-        """Return both together. Tries after an earlier expiry are left out."""
+        """Leave out tries after an earlier expiry."""
         if other is None or other.expires_at < self.expires_at:
             return self
         if other.expires_at > self.expires_at:
@@ -33,13 +31,13 @@ class ExpiredTries:
 
 
 class ExpiredTryTable:
-    """The tries, stored as one document."""
+    """One document."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def add(self, tries: Mapping[int, ExpiredTries], *, keys: Iterable[Key]) -> None:
-        """Add tries, by key id. Delete those of keys that are not in `keys` or have another expiry now."""
+        """By key id. Delete those of keys that are gone or have another expiry."""
         expiries = {key.id: key.expires_at for key in keys}
 
         def add_tries(rows: RegistryRows) -> None:

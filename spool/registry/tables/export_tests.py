@@ -1,7 +1,4 @@
-"""
-The time of the last span that a product sent to test its export, by key. They include all processes, and
-survive restarts.
-"""
+"""When a product last sent a span to test its export, by key, over all processes and restarts."""
 
 from __future__ import annotations
 
@@ -14,13 +11,13 @@ KIND, ID = "export_tests", "last"
 
 
 class ExportTestTable:
-    """The times, stored as one document."""
+    """One document."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def add(self, times: Mapping[int, float], *, keys: Collection[int]) -> None:
-        """Store later times, by key id. Delete the times of keys that are not in `keys`."""
+        """Store later times by key id. Delete those of keys outside `keys`."""
 
         def store_times(rows: RegistryRows) -> None:
             stored = _read_times(rows)

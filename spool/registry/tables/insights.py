@@ -1,8 +1,7 @@
 """
-The insights and their comments. Every change by a person has an audit row.
+Insights and comments.
 
-They are stored in the registry, because text that people wrote must survive a ledger that is rebuilt,
-recalculated or lost.
+They are in the registry, because people's text must survive a ledger that is rebuilt, recalculated or lost.
 """
 
 from __future__ import annotations
@@ -49,26 +48,26 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import web_link
 
-KEPT_S = 90 * 86400.0  # seconds after it was last found for which a finding that nobody edited is stored
-OVER_S = 86400.0  # seconds within which an unedited finding may return without a new notification
+KEPT_S = 90 * 86400.0  # after it was last found, for a finding that nobody edited
+OVER_S = 86400.0  # within it, an unedited finding may return without a notification
 
 _DRAFTED = ("title", "description", "category", "link", "effort", "cost_impact")
 
 
 class InsightTable:
-    """The table of insights. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     def __init__(self, changes: Changes, notices: NoticeTable) -> None:
         self._changes = changes
         self._notices = notices
         self._counts: Mapping[tuple[str, str], int] = {}
-        self._counted_at: int | None = None  # version of the registry before `_counts` was read
+        self._counted_at: int | None = None  # registry version before `_counts` was read
 
     async def get(self, id: str) -> Insight:
         return await self._changes.read(lambda rows: _read(rows, id))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the titles of those insights that exist, by id."""
+        """Leave out unknown ids."""
 
         def read_titles(rows: RegistryRows) -> dict[str, str]:
             insights = {id: rows.find(Insight, id) for id in ids}
@@ -80,14 +79,11 @@ class InsightTable:
         return await self._changes.read(lambda rows: rows.insight_page(query))
 
     async def detector_insights(self) -> Sequence[Insight]:
-        """Return the insights that detectors found."""
+        """Those of detectors."""
         return await self._changes.read(lambda rows: list(rows.findings()))
 
     async def open_counts(self) -> Mapping[tuple[str, str], int]:
-        """
-        Return the number of open insights by detector and severity. The detector is "" if no detector found them.
-        The insights are read again only after a change of the registry.
-        """
+        """By detector ("" without one) and severity. Read again only after a change of the registry."""
         version = self._changes.version
         if version != self._counted_at:
             insights = await self._changes.read(lambda rows: rows.open_insights())
@@ -98,7 +94,7 @@ class InsightTable:
         return self._counts
 
     async def comments(self, id: str) -> Sequence[Comment]:
-        """Return the comments on an insight, oldest first. Raises NotThere if the insight does not exist."""
+        """Oldest first. Raises NotThere without the insight."""
 
         def read_comments(rows: RegistryRows) -> Sequence[Comment]:
             _read(rows, id)
@@ -116,10 +112,7 @@ class InsightTable:
         return await self._changes.change(add_insight)
 
     async def find_or_add(self, draft: Draft, *, actor: Actor) -> Insight:
-        """
-        Add an insight and return it. If an insight with exactly these texts exists, return that one in
-        its current state.
-        """
+        """Return an insight with exactly these texts, if there is one, in its present state."""
         draft, now = check_draft(draft), self._changes.now()
         insight = replace(_new_insight(draft, now), id=_draft_id(draft), touched=True)
 
@@ -131,18 +124,14 @@ class InsightTable:
     async def change(
         self, id: str, *, status: str | None = None, fields: Mapping[str, str] | None = None, actor: Actor
     ) -> Insight:
-        """
-        Change the status or draft fields. If a detector found the insight, its next run overwrites
-        the draft fields.
-        """
+        """A detector's next run overwrites the draft fields."""
         if status is not None:
             check_status(status)
         now = self._changes.now()
 
         def store_change(rows: RegistryRows) -> Insight:
             before = _read(rows, id)
-            # An earlier release may have stored a link that is no longer allowed. That link must not make
-            # other changes fail.
+            # A stored link that is no longer allowed must not make other changes fail.
             unchanged = {name: getattr(before, name) for name in _DRAFTED} | {"link": web_link(before.link)}
             drafted = unchanged | dict(fields or {})
             after = replace(before, **asdict(check_draft(Draft(**drafted))))
@@ -160,10 +149,7 @@ class InsightTable:
         return await self._changes.change(store_change)
 
     async def delete(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
-        """
-        Delete an insight. Return its id and the ids of its comments. If a detector finds it again, it becomes
-        a new insight.
-        """
+        """Return the id and those of its comments. A detector may find it again as new."""
 
         def delete_insight(rows: RegistryRows) -> list[int]:
             before = _read(rows, id)
@@ -213,7 +199,7 @@ class InsightTable:
         return await self._changes.change(change_comment_row)
 
     async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
-        """Delete a comment. The audit row names the comment's author, but does not contain its text."""
+        """The audit row names the author, without the text."""
         now = self._changes.now()
 
         def delete_comment_row(rows: RegistryRows) -> None:
@@ -229,12 +215,11 @@ class InsightTable:
         self, findings: Sequence[Finding], *, looked_for: Collection[str], cut: Collection[str] = ()
     ) -> Merged:
         """
-        Store the findings of one run of the detectors `looked_for`. A finding's key begins with "detector:".
+        Store the findings of a run of the detectors `looked_for`, whose keys begin with "detector:".
 
-        Comments and the status of known findings do not change. An addressed insight that is found again
-        becomes new. Open insights that were not found are set to addressed. Detectors in `cut` may have found
-        more than they reported, so their missing findings are closed only after a day. Above MAX_INSIGHTS,
-        findings are left out and counted. Channels are notified of insights that open.
+        Comments and status stay, but an addressed insight that is found again becomes new, and open ones not
+        found become addressed. Detectors in `cut` may have left findings out, which close only after a day.
+        Beyond MAX_INSIGHTS, findings are counted. Channels are notified of insights that open.
         """
         now = self._changes.now()
 
@@ -259,10 +244,10 @@ def merge_findings(
     channels: Collection[str] = (),
 ) -> Merged:
     """
-    Merge findings as `InsightTable.merge` does, within the caller's transaction.
+    Do what `InsightTable.merge` does, in the caller's transaction.
 
-    The subscriptions in `tell` are notified of insights that open, or whose severity rises. Of insights that open, so
-    are those `channels` that a finding names.
+    `tell` are notified of insights that open or become more severe, and `channels` that a finding names of
+    those that open.
     """
     by_key = {finding.key: finding for finding in findings}
     known = {insight.finding: insight for insight in rows.findings()}
@@ -279,7 +264,7 @@ def merge_findings(
     rows.put_insights(
         [*found_again, *(after[insight.id] for insight in lost if after[insight.id] != insight)]
     )
-    # Delete old findings that nobody edited, to limit the size of the table.
+    # limits the table's size
     rows.delete_findings_before(now - KEPT_S)
     new = [_insight_from_finding(finding, now) for key, finding in by_key.items() if key not in known]
     room = max(0, MAX_INSIGHTS - rows.count_insights())
@@ -318,7 +303,7 @@ def _add_insight(rows: RegistryRows, insight: Insight, draft: Draft, actor: Acto
 
 
 def _draft_id(draft: Draft) -> str:
-    """Return an id that is the same whenever the texts are the same."""
+    """The same for the same texts."""
     texts = msgspec.json.encode([draft.title, draft.category, draft.description])
     return blake2b(texts, digest_size=16, person=b"logged insight").hexdigest()
 
@@ -363,18 +348,12 @@ def _detector_name(insight: Insight) -> str:
 
 
 def _may_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool:
-    """
-    Return True if the detector found too many things, so that it may have left this finding out of its
-    report. True for at most a day after the insight was last found.
-    """
+    """Whether the detector found too many things to report this one, for at most a day."""
     return _detector_name(insight) in cut and not _is_over(insight, now)
 
 
 def _close_if_gone(insight: Insight, now: float) -> Insight:
-    """
-    Set an open insight that was not found to addressed. If a person reopened it when it was no longer found,
-    it stays open.
-    """
+    """It stays open if a person reopened it when it was no longer found."""
     is_anybodys_word = insight.touched and not insight.present
     if insight.status not in OPEN or is_anybodys_word:
         return insight
@@ -382,7 +361,7 @@ def _close_if_gone(insight: Insight, now: float) -> Insight:
 
 
 def _is_worse(before: Insight, after: Insight) -> bool:
-    """Return True if an insight that nobody put off became more severe."""
+    """Whether an insight that nobody put off became more severe."""
     if not after.severity or after.status not in (NEW, IN_PROGRESS):
         return False
     earlier, now = (SEVERITIES.index(insight_severity(insight)) for insight in (before, after))
@@ -390,7 +369,7 @@ def _is_worse(before: Insight, after: Insight) -> bool:
 
 
 def _is_short(before: Insight, now: float) -> bool:
-    """Return True if the insight was closed because it was not found, and is found again within a day."""
+    """Whether it was closed because it was not found, less than a day ago."""
     return not before.touched and not _is_over(before, now)
 
 

@@ -1,4 +1,4 @@
-"""The inventory: the machines that are expected to report. It is one document that each import replaces."""
+"""The inventory of machines that should report: one document that each import replaces."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ID = "current"
 
 class Machine(msgspec.Struct, frozen=True, array_like=True):
     """
-    An expected machine; an empty text is unknown. It has a serial number or a hostname.
+    Empty texts are unknown, except that there is a serial number or a hostname.
 
-    `user` is a name as in records. `last_seen` is the last check-in at the MDM in epoch seconds, and `seen_before` an
-    earlier one, which an earlier list had.
+    `user` is as in records. `last_seen`: last check-in at the MDM in epoch seconds; `seen_before`: that of an
+    earlier list.
     """
 
     serial: str = ""
@@ -37,14 +37,14 @@ class Machine(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return what identifies the machine: its serial number, or its hostname if it has none."""
+        """Serial number, else hostname."""
         serial = self.serial.casefold()
         return (serial, "") if serial else ("", self.hostname.casefold())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """The newest imported list. `source` is the MDM, such as jamf. `imported` is in epoch seconds."""
+    """The newest list. `source` is the MDM, such as jamf. `imported` is in epoch seconds."""
 
     source: str
     imported: float
@@ -54,8 +54,6 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryChange:
-    """The number of machines of an import, and of these and the earlier machines that it adds and removes."""
-
     machines: int
     added: int
     removed: int
@@ -65,7 +63,7 @@ prepare_types(Inventory)
 
 
 class InventoryTable:
-    """The inventory, in memory. A method that raises changes nothing."""
+    """In memory. A method that raises changes nothing."""
 
     about = ((DOCUMENTS, KIND),)
 
@@ -80,8 +78,8 @@ class InventoryTable:
         self, machines: Sequence[Machine], *, source: str, confirmed: bool, actor: Actor
     ) -> InventoryChange:
         """
-        Replace the inventory. Raises Invalid for an empty list. Raises NotAllowed if the list lacks more than a
-        third of the earlier machines and `confirmed` is False, because a part of a list would hide machines.
+        Raises Invalid for an empty list, and NotAllowed if it lacks more than a third of the machines without
+        `confirmed`, because a part of a list would hide machines.
         """
         if not machines:
             raise Invalid("the list has no machines; the inventory was not changed")
@@ -117,7 +115,7 @@ class InventoryTable:
 
 
 def _keep_earlier_check_in(before: Machine | None, machine: Machine) -> Machine:
-    """Return a machine of a new list with the check-in that was the newest before, as `seen_before`."""
+    """Keep the newest check-in before as `seen_before`."""
     if before is None or before.last_seen is None:
         return machine
     is_new = machine.last_seen is None or machine.last_seen > before.last_seen

@@ -1,8 +1,7 @@
 """
-Notification channels that people created in the console: values, rules and their table. All are in memory.
+Notification channels from the console, all in memory: values, rules and table.
 
-The packages above this one check the channel types. Each channel has one secret, which is stored encrypted
-and never shown.
+Higher packages check the types. A channel's secret is stored encrypted and never shown.
 """
 
 from __future__ import annotations
@@ -29,10 +28,9 @@ MAX_SECRET = 4096
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelDraft:
     """
-    The channel fields that a person sets, as in [[notify]].
+    What a person sets, as in [[notify]].
 
-    `secret_since` is the time when the secret was set, as text. If the secret changes, the audit list shows
-    only that time.
+    `secret_since`: when the secret was set, which is all that the audit list shows of it.
     """
 
     name: str
@@ -52,16 +50,13 @@ class ChannelDraft:
 
     @property
     def address(self) -> tuple[str, ...]:
-        """
-        Return the fields that decide where the secret is sent. A person who changes them must enter
-        the secret again.
-        """
+        """Where the secret is sent. A person who changes it must enter the secret again."""
         return self.url, self.server, self.tls, self.username
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptChannel(ChannelDraft):
-    """A stored channel. Times are epoch seconds."""
+    """Times are epoch seconds."""
 
     sealed: str
     created: float
@@ -80,10 +75,7 @@ CHANNELS = DocumentKind("channel", KeptChannel, "channel")
 
 
 def check_channel(draft: ChannelDraft) -> ChannelDraft:
-    """
-    Return the draft in its stored form. Raises Invalid with the field and the rule that is broken. The caller
-    checks the type.
-    """
+    """Raises Invalid with the field and the broken rule. The caller checks the type."""
     if len(draft.to) > MAX_TO:
         raise Invalid(f"to must have at most {MAX_TO} e-mail addresses")
     texts = {
@@ -101,15 +93,12 @@ def check_channel(draft: ChannelDraft) -> ChannelDraft:
     )
 
 
-# function that encrypts the secret; it raises Invalid for a draft or a secret that cannot be used
+# encrypts; raises Invalid for an unusable draft or secret
 Seal = Callable[[ChannelDraft, str | None, KeptChannel | None], str]
 
 
 class KeptChannelTable(DocumentTable[KeptChannel]):
-    """
-    The table of channels. A method that raises changes nothing. `changed` is called after each change of the
-    rows in memory.
-    """
+    """A method that raises changes nothing. `changed` is called after changes in memory."""
 
     kind = CHANNELS
     draft = ChannelDraft
@@ -124,10 +113,7 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
     async def create(
         self, draft: ChannelDraft, secret: str | None, seal: Seal, *, most: int, actor: Actor
     ) -> KeptChannel:
-        """
-        Add a channel. Raises NotAllowed if `most` channels exist, and AlreadyThere if another channel,
-        created here or configured, has the name.
-        """
+        """Raises NotAllowed at `most` channels, and AlreadyThere for a name created here or configured."""
         now = self._changes.now()
         drafted = replace(check_channel(draft), secret_since=moment(now) if secret else "")
         if drafted.name in self._notices.channels:
@@ -146,10 +132,7 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         version: str | None = None,
         actor: Actor,
     ) -> KeptChannel:
-        """
-        Change the given fields. Omitted fields and an omitted secret stay. Raises Invalid if the address
-        changes and no secret is given.
-        """
+        """Omitted fields and secret stay. Raises Invalid if the address changes without a secret."""
         now = self._changes.now()
 
         def edit(before: KeptChannel) -> KeptChannel:

@@ -1,6 +1,5 @@
 """
-The API keys. Every change is one transaction with its audit row. All keys are in memory, so a check
-reads no storage.
+API keys, all in memory, so a check reads no storage.
 
 Memory is updated before a change returns, so nobody can use a key after its deletion was acknowledged.
 """
@@ -51,12 +50,12 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 
 MAX_OVERLAP_S = 90 * 86400.0
-ACCESSES_S = 60.0  # seconds; accesses by other processes are read only if they are newer than this
+ACCESSES_S = 60.0  # other processes' accesses are read only if newer
 _REMEMBERED_DELETIONS = 10_000
 
 
 class KeyTable:
-    """The table of keys. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     about = ((KEYS, ""), (DOCUMENTS, FILE_KEY))
 
@@ -64,16 +63,13 @@ class KeyTable:
         self._changes = changes
         self._pepper = changes.derive_secret("key hashes")
         self._keys: dict[int, Key] = {}
-        # first half of a secret's digest -> the digest and the key's id
+        # digest and key id by first half of the digest
         self._owners: dict[bytes, tuple[bytes, int]] = {}
         self._deleted: OrderedDict[bytes, None] = OrderedDict()
         self._file_key: FileKey | None = None
 
     async def load(self) -> None:
-        """
-        Read the table. Keys that are no longer in it were deleted, and secrets that are no longer in
-        it were rotated.
-        """
+        """Missing keys were deleted, missing secrets rotated."""
         stored_keys, self._file_key = await self._changes.read(lambda rows: (rows.keys(), _file_key(rows)))
         ids = {key.id for key in stored_keys}
         for missing in [key for key in self._keys.values() if key.id not in ids]:
@@ -83,9 +79,9 @@ class KeyTable:
 
     def find(self, secret: str) -> Key | None:
         """
-        Return the key of a secret, even if the key is disabled. Return None if the secret is unknown or expired.
+        Return the key, even if disabled, of a known secret that is not expired.
 
-        A lookup of a nearly correct secret takes as long as a lookup of the correct one.
+        A nearly correct secret takes as long as the correct one.
         """
         owner = self._find_owner(secret)
         if owner is None:
@@ -95,8 +91,8 @@ class KeyTable:
 
     def find_expired(self, secret: str) -> Key | None:
         """
-        Return the key of a secret that was valid until the key expired. Return None for any other secret. A secret
-        that a rotation ended before is not valid again if the expiry moves.
+        Return the key if the secret was valid until the key's expiry. One that a rotation ended before is not
+        valid again if the expiry moves.
         """
         owner = self._find_owner(secret)
         if owner is None:
@@ -107,7 +103,7 @@ class KeyTable:
         return key
 
     def _find_owner(self, secret: str) -> tuple[Key, float | None] | None:
-        """Return the key of a secret, and the time at which the secret ends or ended."""
+        """Include the time at which the secret ends or ended."""
         digest = self._secret_digest(secret)
         owner = self._owners.get(digest[:16])
         if owner is None or not hmac.compare_digest(owner[0], digest):
@@ -116,43 +112,35 @@ class KeyTable:
         return key, next(each.ends_at for each in key.secrets if each.digest == digest)
 
     def secret_expectation(self, secret: str) -> Expectation | None:
-        """
-        Return the expectation that this secret is still valid. Return None if only this process changes keys.
-        """
+        """None if only this process changes keys."""
         return key_is_good(self._secret_digest(secret)) if self._changes.is_shared else None
 
     def next_secret_end(self, key: Key) -> float:
-        """Return the time at which the next valid secret of a key ends, infinity if none ends."""
+        """Return when the next valid secret ends, or infinity."""
         now = self._changes.now()
         ends = [secret.ends_at for secret in key.secrets if secret.ends_at is not None]
         return min((ends_at for ends_at in ends if ends_at > now), default=inf)
 
     def is_unchanged(self, key: Key, ends_at: float) -> bool:
-        """Return whether the table still has exactly this key, and the time `ends_at` has not come."""
+        """Whether the table has exactly this key, before `ends_at`."""
         return self._keys.get(key.id) is key and self._changes.now() < ends_at
 
     def find_by_number(self, id: int) -> Key | None:
         return self._keys.get(id)
 
     def number_expectation(self, id: int) -> tuple[Expectation, ...]:
-        """
-        Return the expectation that the key with this number is valid. For a submission that was made
-        without a secret.
-        """
+        """For a submission without a secret."""
         return (number_is_good(id),) if self._changes.is_shared else ()
 
     def is_over(self, secret: str) -> bool:
-        """
-        Return True if the text is the secret of an existing key that has expired. Another process may
-        extend the key.
-        """
+        """Whether the text is the secret of an expired key, which another process may extend."""
         return self._secret_digest(secret)[:16] in self._owners and self.find(secret) is None
 
     def was_deleted(self, secret: str) -> bool:
         """
-        Return True if the text is a secret that was deleted, rotated or expired after this process started.
+        Whether a secret was deleted, rotated or expired since this process started.
 
-        Ended secrets of the deployment's key are stored, so they are recognized even after a restart.
+        Ended secrets of the deployment's key are stored, and recognized after a restart.
         """
         if self.has_ended(secret):
             return True
@@ -160,26 +148,21 @@ class KeyTable:
         return digest in self._deleted or digest[:16] in self._owners
 
     def is_of_file(self, key: Key) -> bool:
-        """Return True if this is the key that the deployment's file contains."""
         return self._file_key is not None and self._file_key.key == key.id
 
     def has_ended(self, secret: str) -> bool:
-        """
-        Return True if the text is an ended secret of the deployment's key, because the key was deleted or
-        the file changed.
-        """
+        """Whether it is an ended secret of the deployment's key: that was deleted, or the file changed."""
         return self._file_key is not None and self._file_key.has_ended(self._secret_digest(secret))
 
     async def adopt_file_secret(
         self, secret: str, *, use_case: str, actor: Actor, anew: bool = False, others: Sequence[str] = ()
     ) -> str:
         """
-        Assign the secret in the deployment's file to its key. Return OPENS if the secret is valid now,
-        otherwise DELETED or WAITS.
+        Assign the secret in the deployment's file to its key. Return OPENS, DELETED or WAITS.
 
-        A deleted secret never works again. After a deletion, a different secret in the file is valid only
-        once it is adopted with `anew`. Raises NotAllowed if the secret would change while the gateways in
-        `others` run with the earlier one.
+        A deleted secret never works again. After a deletion, another one is valid only once adopted with
+        `anew`. Raises NotAllowed if the secret would change while the gateways in `others` run with the
+        earlier one.
         """
         digest, now = self._secret_digest(secret), self._changes.now()
 
@@ -231,10 +214,8 @@ class KeyTable:
         secret: str | None = None,
         actor: Actor,
     ) -> tuple[Key, str]:
-        """
-        Create a key with this secret or a new one. Return it with its secret, which is not stored anywhere.
-        """
-        # the grant is checked first, so that an unknown scope is reported before a wrong name
+        """Return the key with its secret, which is not stored."""
+        # an unknown scope is reported before a wrong name
         fixed, managed = check_grant(scopes, use_cases)
         name = check_name(name)
         secret, now = self._check_free_secret(secret) if secret else new_secret(), self._changes.now()
@@ -274,10 +255,9 @@ class KeyTable:
         actor: Actor,
     ) -> Key:
         """
-        Change the given fields. New scopes or use cases replace all earlier ones. `expires_at` None
-        removes the expiry.
+        New scopes or use cases replace all earlier ones. `expires_at` None removes the expiry.
 
-        Raises NotAllowed if the key's version differs from `version`.
+        Raises NotAllowed if the key differs from `version`.
         """
         if scopes is not None or use_cases is not None:
             grant = check_grant(scopes or (), use_cases or ())
@@ -298,7 +278,6 @@ class KeyTable:
         return await self._update(name, edit_key, "key.edit", actor)
 
     async def replace_secret(self, name: str, secret: str, *, actor: Actor) -> Key:
-        """Make this the only secret of the key."""
         digest = self._secret_digest(self._check_free_secret(secret))
 
         def set_secret(key: Key) -> Key:
@@ -307,13 +286,12 @@ class KeyTable:
         return await self._update(name, set_secret, "key.rotate", actor)
 
     def _check_free_secret(self, secret: str) -> str:
-        """Return a stated secret. Raises Invalid if it is too weak, and NotAllowed if a key has it."""
+        """Raises Invalid if it is too weak, NotAllowed if a key has it."""
         if self._find_owner(check_secret(secret)) is not None:
             raise NotAllowed("this secret is the secret of another key")
         return secret
 
     def is_newest_secret(self, key: Key, secret: str) -> bool:
-        """Return whether this is the newest secret of the key."""
         return key.secrets[-1].digest == self._secret_digest(secret)
 
     async def enable(self, name: str, *, actor: Actor) -> Key:
@@ -324,10 +302,9 @@ class KeyTable:
 
     async def rotate(self, name: str, *, overlap_s: float, actor: Actor) -> tuple[Key, str]:
         """
-        Give the key a new secret. The previous secret works for `overlap_s` more seconds. If that is 0, all
-        older secrets end at once.
+        The previous secret works for `overlap_s` more seconds; 0 ends all older ones.
 
-        Raises NotAllowed if the overlap of an earlier rotation still runs and `overlap_s` is not 0.
+        Raises NotAllowed for a second overlap.
         """
         if not 0 <= overlap_s <= MAX_OVERLAP_S:
             raise Invalid(f"the overlap must be from 0 to {MAX_OVERLAP_S / 86400:.0f} days")
@@ -346,7 +323,7 @@ class KeyTable:
         return await self._update(name, rotate_key, "key.rotate", actor), secret
 
     async def delete(self, name: str, *, confirm: str, actor: Actor) -> None:
-        """Delete a key permanently. Once this returns, nobody can use it."""
+        """Once this returns, nobody can use it."""
         if confirm != name:
             raise Invalid("confirm the deletion with the exact name of the key")
 
@@ -367,13 +344,13 @@ class KeyTable:
         await self._changes.change(delete_key, forget)
 
     async def store_accesses(self, times: Mapping[int, float]) -> None:
-        """Store times of last access, by key id. All are written in one transaction."""
+        """By key id, in one transaction."""
         await self._changes.change(
             lambda rows: rows.note_accesses(times), lambda _: self._note_accesses(times)
         )
 
     async def follow_accesses(self) -> None:
-        """Update memory with the times of last access that other processes stored."""
+        """Add times that other processes stored."""
         since = self._changes.now() - ACCESSES_S
         self._note_accesses(await self._changes.read(lambda rows: rows.access_times(since)))
 
@@ -436,7 +413,7 @@ def _find_key(rows: RegistryRows, id: int) -> Key | None:
 
 
 def _add_file_key(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: float) -> Key:
-    """Add the key of the deployment's file. Raises AlreadyThere if another key has its name."""
+    """Raises AlreadyThere if another key has its name."""
     draft = Key(
         id=0,
         name=LEGACY_NAME,
@@ -470,7 +447,7 @@ def _check_free(rows: RegistryRows, key: Key) -> None:
 
 
 def _audited_fields(key: Key) -> dict[str, object]:
-    """Return the fields of a key for the audit list. Hashes of secrets are left out."""
+    """Without hashes."""
     return {
         "name": key.name,
         "status": key.status,

@@ -1,7 +1,4 @@
-"""
-Daily counts of reports that arrived too late for their calls, by source and kind. They include all processes,
-and survive restarts.
-"""
+"""Daily counts of reports too late for their calls, by source and kind, over all processes and restarts."""
 
 from __future__ import annotations
 
@@ -12,20 +9,20 @@ from spool.registry.changes import Changes
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "late_reports"
-MAX_SOURCES = 500  # maximum sources per day and kind, because another Tollhouse may name any source
+MAX_SOURCES = 500  # per day and kind: another Tollhouse may name any source
 OTHER = "other"
 
-Counts = Mapping[tuple[str, str], int]  # counts by kind and source
+Counts = Mapping[tuple[str, str], int]  # by kind and source
 
 
 class LateReportTable:
-    """The counts, stored as one document per day."""
+    """One document per day."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def add(self, days: Mapping[int, Counts], *, oldest: int) -> None:
-        """Add counts to some days. Delete the days before `oldest`."""
+        """Delete the days before `oldest`."""
 
         def add_counts(rows: RegistryRows) -> None:
             for day, counts in days.items():
@@ -44,7 +41,6 @@ class LateReportTable:
         await self._changes.change(add_counts)
 
     async def sums_since(self, oldest: int) -> Counts:
-        """Return the sums of the days from `oldest` on."""
         sums: Counter[tuple[str, str]] = Counter()
         for id, counts in (await self._changes.read(lambda rows: rows.documents(KIND))).items():
             if int(id) >= oldest:

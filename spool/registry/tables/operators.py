@@ -1,4 +1,4 @@
-"""The operators, their sessions and one-time console links. Every change has an audit row."""
+"""Operators, sessions and one-time console links. Every change has an audit row."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ from spool.registry.roles import Roles, check_organizer_remains, read_roles
 
 
 class NamedTurns:
-    """
-    A limit on concurrent work. Names take turns. Of one name, the caller that has waited longest is next.
-    """
+    """A limit on concurrent work. Names take turns; within one, the longest waiting is next."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
@@ -47,7 +45,6 @@ class NamedTurns:
 
     @asynccontextmanager
     async def hold_turn(self, name: str) -> AsyncIterator[None]:
-        """Wait for a turn and hold it within the context."""
         if self._free:
             self._free -= 1
         else:
@@ -64,7 +61,7 @@ class NamedTurns:
         try:
             await waiter
         except asyncio.CancelledError:
-            # if this waiter was cancelled after it got the turn, it passes the turn on
+            # a waiter cancelled after it got the turn passes it on
             if waiter.done() and not waiter.cancelled():
                 self._free += 1
                 self._wake_waiters()
@@ -73,7 +70,7 @@ class NamedTurns:
     def _wake_waiters(self) -> None:
         while self._free and self._waiting:
             name, waiters = self._waiting.popitem(last=False)
-            while waiters and waiters[0].done():  # remove waiters that were cancelled
+            while waiters and waiters[0].done():  # cancelled ones
                 waiters.popleft()
             if waiters:
                 self._free -= 1
@@ -89,22 +86,19 @@ _SIGN_IN, _PERSON, _NAMELESS = "sid", "sub", "sub without sid"
 def end_sign_in(
     rows: DocumentRows, issuer: str, sign_in: str, *, subject: str | None, by: float, now: float
 ) -> None:
-    """
-    End every token of one sign-in at the provider. Tokens without a sign-in id end as well, if they were
-    issued to the person until `by`.
-    """
+    """End the tokens of a sign-in, and those without a sign-in id that the person got until `by`."""
     _put(rows, _id(issuer, _SIGN_IN, sign_in), {"by": by}, now)
     if subject is not None:
         _put(rows, _id(issuer, _NAMELESS, subject), {"by": by}, now)
 
 
 def end_person(rows: DocumentRows, issuer: str, subject: str, *, by: float, now: float) -> None:
-    """End every token of a person that was issued until `by`."""
+    """End the tokens that a person got until `by`."""
     _put(rows, _id(issuer, _PERSON, subject), {"by": by}, now)
 
 
 def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, issued_at: float) -> bool:
-    """Return True if a token has been ended. `sign_in` is empty if the token has no sign-in id."""
+    """`sign_in` is empty for a token without a sign-in id."""
     if sign_in and rows.document(TOKEN_END_KIND, _id(issuer, _SIGN_IN, sign_in)) is not None:
         return True
     kinds = (_PERSON,) if sign_in else (_PERSON, _NAMELESS)
@@ -113,7 +107,7 @@ def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, is
 
 
 def _put(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> None:
-    """Store a document for as long as a token may live. Delete documents that have expired."""
+    """Store it as long as a token may live, and delete expired ones."""
     for old, document in rows.documents(TOKEN_END_KIND).items():
         if document["until"] <= now:
             rows.delete_document(TOKEN_END_KIND, old)
@@ -121,17 +115,14 @@ def _put(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> Non
 
 
 def _id(*parts: str) -> str:
-    """Return a short id for values of any length."""
+    """Short, for values of any length."""
     return blake2b(json.dumps(parts).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
 
 def kept_operator(
     rows: RegistryRows, roles: Roles, person: Person, actor: Actor, now: float, *, takes_accounts: bool
 ) -> Operator:
-    """
-    Return the operator account of a person who signed in at an OpenID provider. If the account is new or
-    changed, store it with an audit row.
-    """
+    """Return the account of a sign-in at an OpenID provider. Store and audit it if it is new or changed."""
     email = actor.name
     account = replace(person, email=email)
     account = replace(account, role=roles.account_role(account))
@@ -152,7 +143,6 @@ def kept_operator(
 def _updated_operator(
     rows: RegistryRows, person: Person, email: str, now: float, *, takes_accounts: bool
 ) -> Operator:
-    """Return the operator account as it must be stored now."""
     known = rows.find(Operator, email)
     if known is None:
         return Operator(
@@ -178,16 +168,14 @@ def _updated_operator(
 
 CHECK_KIND = "session_check"
 _SEEN_EVERY_S = 60.0
-_OTHER_CLOCK_S = 60.0  # maximum seconds by which a provider's clock may be ahead of this clock
+_OTHER_CLOCK_S = 60.0  # a provider's clock may be ahead by this
 
 
 class OperatorTable:
-    """The operator accounts, their sessions and console links."""
-
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._pepper = changes.derive_secret("sessions and links")
-        # A password check costs 32 MiB and a fraction of a second, so at most two run at once.
+        # a check costs 32 MiB and a fraction of a second
         self._guesses = NamedTurns(2)
 
     async def all(self) -> Sequence[Operator]:
@@ -226,10 +214,7 @@ class OperatorTable:
         disabled: bool | None = None,
         actor: Actor,
     ) -> Operator:
-        """
-        Change an operator. Every change ends all sessions of the operator, and all sessions that began with
-        console links that the operator created.
-        """
+        """End the operator's sessions, and those of console links that the operator created."""
         if role is not None:
             check_role(role)
         digest = (
@@ -276,11 +261,9 @@ class OperatorTable:
         self, email: str, password: str, *, address: str, turn: str = ""
     ) -> tuple[str, Session] | None:
         """
-        Check the password. Return a new session and its secret, or None if the e-mail address or the
-        password is wrong.
+        Return a new session and its secret, or None for a wrong address or password, after the same time.
 
-        Both failures take the same time. Password checks take turns by the name `turn`; the default is
-        the client address.
+        Checks take turns by `turn`, or by client address.
         """
         try:
             operator = await self.get(email.strip().lower())
@@ -297,7 +280,7 @@ class OperatorTable:
         )
 
         def keep_session(rows: RegistryRows) -> bool:
-            # compare the account again, because it may have changed during the slow hash
+            # the account may have changed during the slow hash
             if rows.find(Operator, known.email) != known:
                 return False
             self._store_session(rows, session, {"role": known.role})
@@ -309,11 +292,10 @@ class OperatorTable:
         self, person: Person, *, address: str, life_s: float, takes_accounts: bool
     ) -> tuple[str, Session]:
         """
-        Start a session for a person who signed in at an OpenID provider. Return the session and its secret.
-        An unknown operator is added.
+        Return a session and its secret. Add an unknown operator.
 
-        Raises NotAllowed if the operator is disabled. Raises AlreadyThere if the e-mail address belongs to
-        another person of a provider, or to an account of Tollhouse itself unless `takes_accounts`.
+        Raises NotAllowed if it is disabled, AlreadyThere if the address belongs to another person, or to a
+        Tollhouse account without `takes_accounts`.
         """
         secret, now = secrets.token_urlsafe(32), self._changes.now()
         email = check_email(person.email)
@@ -340,10 +322,9 @@ class OperatorTable:
         self, issuer: str, subject: str, *, sign_in: str, issued_at: float
     ) -> Operator | None:
         """
-        Return the operator that a provider's token names. Return None if there is none.
+        Return the operator of a provider's token.
 
-        Raises TokenEnded if the tokens of this sign-in were ended, or the person's tokens that were
-        issued by then.
+        Raises TokenEnded if this sign-in's tokens ended, or the person's issued by then.
         """
 
         def find_operator(rows: RegistryRows) -> Operator | None:
@@ -359,10 +340,7 @@ class OperatorTable:
         return await self._changes.read(find_operator)
 
     async def add_person(self, person: Person, *, address: str, takes_accounts: bool) -> Operator:
-        """
-        Return the operator of a person at a provider. If it is unknown, add it. Raises the same
-        errors as `sign_in_person`.
-        """
+        """Add an unknown operator. Raises the errors of `sign_in_person`."""
         email, now = check_email(person.email), self._changes.now()
         actor, known = Actor(email, address), replace(person, email=email)
 
@@ -375,10 +353,7 @@ class OperatorTable:
     async def end_tokens(
         self, issuer: str, *, subject: str | None, sign_in: str | None, issued_by: float
     ) -> None:
-        """
-        End the tokens of one sign-in at a provider. Without `sign_in`, end all tokens that were issued to the
-        person at or before the time `issued_by`.
-        """
+        """End a sign-in's tokens, or without `sign_in` all that the person got until `issued_by`."""
 
         now = self._changes.now()
 
@@ -391,10 +366,7 @@ class OperatorTable:
         await self._changes.change(store_end)
 
     async def end_sessions_where(self, is_meant: Callable[[Session], bool], *, actor: Actor) -> int:
-        """
-        End every session for which `is_meant` returns True. Return their number. If there are none,
-        nothing is written.
-        """
+        """Return their number. Without any, nothing is written."""
         if not any(map(is_meant, await self._changes.read(lambda rows: rows.all(Session)))):
             return 0
 
@@ -408,10 +380,9 @@ class OperatorTable:
 
     async def create_link(self, *, role: str, actor: Actor, account: str = "") -> str:
         """
-        Create a link and return its secret. The link signs a person in once within ten minutes, under
-        the actor's name.
+        Return a secret that signs in once within ten minutes, under the actor's name.
 
-        If the account in `account`, which created the link, ends, the link ends as well.
+        The link ends with the `account` that created it.
         """
         secret = secrets.token_urlsafe(32)
         now = self._changes.now()
@@ -432,7 +403,7 @@ class OperatorTable:
         return secret
 
     async def use_link(self, secret: str, *, address: str) -> tuple[str, Session] | None:
-        """Use up a link and start its session. Return None if the link is unknown, used or expired."""
+        """None if the link is unknown, used or expired."""
         begun = secrets.token_urlsafe(32)
 
         def take_link(rows: RegistryRows) -> Session | None:
@@ -449,9 +420,7 @@ class OperatorTable:
         return None if session is None else (begun, session)
 
     async def find_and_extend_session(self, secret: str) -> Session | None:
-        """
-        Return the session of a cookie, or None if it is unknown or expired. This call extends the session.
-        """
+        """Return None for an unknown or expired cookie."""
         digest, now = self._secret_digest(secret), self._changes.now()
         session = await self._changes.read(lambda rows: rows.find(Session, digest))
         if session is None:
@@ -464,17 +433,16 @@ class OperatorTable:
         return session
 
     async def is_on(self, session: Session) -> bool:
-        """Return True if the session is still valid. This call does not extend it."""
+        """Does not extend the session."""
         now = self._changes.now()
         stored_session = await self._changes.read(lambda rows: rows.find(Session, session.digest))
         return stored_session is not None and not stored_session.is_over(now)
 
     async def sign_out(self, session: Session, *, actor: Actor | None = None) -> None:
-        """End a session. Without an actor, the session has expired, and no audit row is written."""
+        """Without an actor, it has expired, and nothing is audited."""
         await self._changes.change(lambda rows: self._delete_session(rows, session, actor))
 
     async def live_sessions(self) -> Sequence[Session]:
-        """Return the sessions that have not expired."""
         now = self._changes.now()
         return [
             session
@@ -483,14 +451,12 @@ class OperatorTable:
         ]
 
     async def checked_until(self) -> Mapping[bytes, float]:
-        """
-        Return, by session digest, the time until which a process has claimed the provider check of that session.
-        """
+        """By session, until when a process has claimed its provider check."""
         documents = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
         return {bytes.fromhex(id): float(body["until"]) for id, body in documents.items()}
 
     async def take_check(self, session: Session, *, until: float) -> bool:
-        """Claim the provider check of a session until a time. Return False if the session has ended."""
+        """Return False if the session has ended."""
         own = session.digest.hex()
 
         def store_check(rows: RegistryRows) -> bool:
@@ -547,14 +513,14 @@ class OperatorTable:
 
 
 def delete_operators(rows: RegistryRows, operators: Sequence[Operator], now: float) -> None:
-    """Delete accounts and end their sessions. Raises NotAllowed if no Admin would be left."""
+    """Raises NotAllowed if no Admin would be left."""
     organizers = _read_organizers(rows)
     for operator in operators:
         rows.delete(Operator, operator.email)
     check_organizer_remains(organizers, _read_organizers(rows))
     for operator in operators:
         rows.delete_sessions_of(operator.email)
-        # an existing token must not create the operator again; only a later sign-in may do so
+        # only a later sign-in may create the operator again, not an existing token
         if operator.issuer:
             end_person(rows, operator.issuer, operator.subject, by=now + _OTHER_CLOCK_S, now=now)
 

@@ -1,8 +1,7 @@
 """
-Names of people, in a private table of the registry: the name to show, and the names of the same person in records.
+Names of people, in a private table: the name to show, and the same person's names in records.
 
-An e-mail address is stored in the form that records have, so by default as its hash. Names to show are not kept in
-memory.
+E-mail addresses have the form of records, by default a hash. Names to show are not in memory.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ KIND, NAME, ERASURE, BELOW = PERSON, "name", "erasure", "erases_below"
 SIZE = "names"  # kind and id of the document with the number of names
 LIMIT = "privacy.max_names"
 MAX_NAME = 200
-MAX_LINKED = 100  # maximum number of names of one person, because a filter by a person lists them all
-_SHOWN = 100  # maximum number of names in one audit row
+MAX_LINKED = 100  # names of one person, because a filter lists them all
+_SHOWN = 100  # in one audit row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedPerson:
-    """`names` are as records contain them; reports show the first. `label` is the name to show, or ""."""
+    """`names` are as in records; reports show the first. `label` is the name to show, or ""."""
 
     names: tuple[str, ...]
     label: str = ""
@@ -42,8 +41,8 @@ class LinkedPerson:
 
 class PersonTable:
     """
-    The table of people. A method that raises (Invalid, NotAllowed, NotThere) changes nothing. The audit list has names
-    as records contain them, never labels.
+    A method that raises (Invalid, NotAllowed, NotThere) changes nothing. The audit list has names as in
+    records, never labels.
     """
 
     about: tuple[Subject, ...] = ((KIND, ""), (DOCUMENTS, ERASURE), (DOCUMENTS, BELOW))
@@ -88,10 +87,10 @@ class PersonTable:
 
     async def link(self, people: Iterable[LinkedPerson], *, most: int, actor: Actor) -> int:
         """
-        Link the names of each person with each other and with all names that they are already linked with. A label
-        replaces the earlier one. Return the total number of names.
+        Link a person's names with each other and their links. A label replaces the earlier one. Return the
+        number of all names.
 
-        Raises NotAllowed if there would be more than `most` names, or more than MAX_LINKED names of one person.
+        Raises NotAllowed beyond `most` names, or MAX_LINKED of one person.
         """
         stated = list(map(_check_person, people))
         now = self._changes.now()
@@ -113,8 +112,8 @@ class PersonTable:
 
     async def join_forms(self, people: Iterable[tuple[str, ...]], *, most: int, actor: Actor) -> int:
         """
-        Link the forms that gateways have of one address. Names that operators took apart stay apart. Return the number
-        of new links. There is none if it would exceed `most` names in all, or MAX_LINKED.
+        Link gateways' forms of one address, except names that operators took apart, within `most` and
+        MAX_LINKED. Return the number of links.
         """
         new = [own for own in people if len(set(map(self._people.person_identity, own))) > 1]
         if not new:
@@ -133,7 +132,7 @@ class PersonTable:
         return count
 
     async def split_name(self, name: str, *, actor: Actor) -> None:
-        """Take a name out of its person. Raises NotThere if it is linked with no other name."""
+        """Raises NotThere if it is linked with no other name."""
         now = self._changes.now()
 
         def split_known_name(rows: RegistryRows) -> PeopleChange:
@@ -150,9 +149,7 @@ class PersonTable:
         await self._changes.change(split_known_name, self._use)
 
     async def delete_people(self, names: Collection[str] | None, *, actor: Actor) -> int:
-        """
-        Delete the people with these names, or all people if `names` is None. Return the number of deleted people.
-        """
+        """None deletes all people. Return their number."""
         now = self._changes.now()
 
         def delete_known_people(rows: RegistryRows) -> tuple[int, PeopleChange]:
@@ -168,13 +165,12 @@ class PersonTable:
         return count
 
     async def note_pass(self, erasure: Erasure) -> None:
-        """Count that the records of the storage were renamed once more."""
+        """Count another renaming of the storage's records."""
         await self._alter_erasures([erasure.id], lambda known: replace(known, passes=erasure.passes + 1))
 
     async def note_below(self, name: str, erased: Collection[str], *, actor: Actor) -> None:
         """
-        Note an agent or a gateway below, and the ids of the erasures that it confirms. Raises KeyEnded if the key of
-        `actor` has ended meanwhile.
+        Note an agent or gateway below, and the erasures that it confirms. Raises KeyEnded for an ended key.
         """
 
         def add_below(rows: RegistryRows) -> None:
@@ -264,7 +260,7 @@ class KnownPeople:
         return self._firsts[key]
 
     def link(self, stated: LinkedPerson, most: int | None = None) -> None:
-        """Link names. Raises NotAllowed if that would exceed MAX_LINKED, or `most` names in all."""
+        """Raises NotAllowed beyond MAX_LINKED, or `most` names in all."""
         found = self.people_named(stated.names)
         names = dict[str, str]()
         for name in stated.names:
@@ -280,7 +276,7 @@ class KnownPeople:
         self._put(LinkedPerson(names=(*names.values(),), label=label))
 
     def join(self, names: tuple[str, ...], most: int) -> bool:
-        """Link the forms of one address. Return whether something is linked."""
+        """Return whether forms of one address are linked."""
         free = tuple(name for name in names if not self._is_apart(name))
         if len({self._first_of(name) or name for name in free}) < 2:
             return False
@@ -295,7 +291,7 @@ class KnownPeople:
 
     def split(self, person: LinkedPerson, name: str) -> None:
         self.drop([person])
-        if is_hash(self._text(name)):  # gateways that send the hash do not link it again
+        if is_hash(self._text(name)):  # so that gateways that send the hash do not link it again
             self._put(LinkedPerson(names=(self._text(name),)))
         remaining = tuple(other for other in person.names if self._text(other) != self._text(name))
         if len(remaining) > 1 or person.label:
@@ -344,7 +340,7 @@ def _check_person(person: LinkedPerson) -> LinkedPerson:
 
 
 def check_name(name: str) -> None:
-    """Raise Invalid for a name that stands for several people, or for somebody who was erased."""
+    """Raise Invalid for a name of several people, or of somebody erased."""
     if name in ("", OTHER, ERASED):
         raise Invalid(f"{name or 'an empty name'} has the calls of several people, so it names no person")
     if is_pseudonym(name):
@@ -360,7 +356,7 @@ def _audited_names(names: Sequence[str]) -> Mapping[str, object]:
 
 
 def stored_erasures(rows: RegistryRows) -> Sequence[Erasure]:
-    """Return the stored erasures, oldest first."""
+    """Oldest first."""
     erasures = [erasure_from_json(**body) for body in rows.documents(ERASURE).values()]
     return sorted(erasures, key=lambda erasure: (erasure.at, erasure.id))
 

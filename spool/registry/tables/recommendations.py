@@ -1,8 +1,8 @@
 """
-The recommendations, their types and comments. Every change by a person has an audit row.
+Recommendations, their types and comments.
 
-They are stored in the registry, because people's decisions must survive a ledger that is rebuilt,
-recalculated or lost.
+They are in the registry, because people's decisions must survive a ledger that is rebuilt, recalculated or
+lost.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from spool.turns.threads import prepare_types
 
 KIND, TYPE_KIND, COMMENT_KIND = "recommendation", "recommendation_type", "recommendation_comment"
 T = TypeVar("T")
-KEPT_S = 90 * 86400.0  # seconds for which a closed recommendation that nobody edited is stored
+KEPT_S = 90 * 86400.0  # of a closed recommendation that nobody edited
 
 _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "enabled": bool,
@@ -53,7 +53,7 @@ prepare_types(Recommendation, TypeSettings, CommentThread)
 
 
 class RecommendationTable:
-    """The table of recommendations. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -62,7 +62,7 @@ class RecommendationTable:
         return await self._changes.read(lambda rows: list(_all(rows).values()))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the titles of those recommendations that exist, by id."""
+        """Leave out unknown ids."""
 
         def read_titles(rows: RegistryRows) -> dict[str, str]:
             bodies = {id: rows.document(KIND, id) for id in ids}
@@ -81,12 +81,11 @@ class RecommendationTable:
         realized: Mapping[str, Realized] | None = None,
     ) -> Merged:
         """
-        Store the savings that one run found for the types `looked_for`. `realized` has the amounts that
-        addressed recommendations saved, by id.
+        Store a run's savings for the types `looked_for`. `realized`: what addressed recommendations saved, by
+        id.
 
-        Status, assignee and comments do not change. The exception is an addressed recommendation that is
-        found again: it gets the status new. Open recommendations that were not found are closed. Above
-        MAX_RECOMMENDATIONS, savings are left out and counted.
+        Status, assignee and comments stay, but an addressed recommendation that is found again becomes new.
+        Open ones not found are closed. Savings beyond MAX_RECOMMENDATIONS are counted.
         """
         now = self._changes.now()
         by_key = {saving.key: saving for saving in savings}
@@ -135,10 +134,7 @@ class RecommendationTable:
         actor: Actor,
         hidden: Container[str] = (),
     ) -> Mapping[str, Recommendation | None]:
-        """
-        Change the status or assignee of several recommendations. Return them by id. The value is None for
-        unknown or hidden ids.
-        """
+        """Return them by id, None for unknown or hidden ones."""
         if not 0 < len(ids) <= MAX_AT_ONCE:
             raise Invalid(f"ids must name 1 to {MAX_AT_ONCE} recommendations")
         if status is None and assignee is None:
@@ -157,13 +153,13 @@ class RecommendationTable:
         return await self._changes.change(change_each)
 
     async def comments(self, id: str) -> Sequence[RecommendationComment]:
-        """Return the comments, oldest first. Raises NotThere if the recommendation does not exist."""
+        """Oldest first. Raises NotThere without the recommendation."""
         return await self._changes.read(lambda rows: _read_thread(rows, id).comments)
 
     async def add_comments(
         self, id: str, texts: Sequence[str], *, actor: Actor
     ) -> Sequence[RecommendationComment]:
-        """Add all of the comments, or none if one is invalid. Return them."""
+        """Add all, or none if one is invalid."""
         checked = [check_comment(text) for text in texts]
         if not checked:
             raise Invalid("give at least one comment")
@@ -217,15 +213,13 @@ class RecommendationTable:
         await self._changes.change(delete_from_thread)
 
     async def changed_types(self) -> Mapping[str, TypeSettings]:
-        """Return the settings of each type whose settings were changed."""
-
         def read_types(rows: RegistryRows) -> Mapping[str, TypeSettings]:
             return {id: _restore(body, TypeSettings) for id, body in rows.documents(TYPE_KIND).items()}
 
         return await self._changes.read(read_types)
 
     async def change_type(self, type: str, changes: Mapping[str, Any], *, actor: Actor) -> TypeSettings:
-        """Change `enabled`, `least_savings` or `least_share`. Disabling a type closes its recommendations."""
+        """Disabling a type closes its recommendations."""
         checked = {name: _CHECKS[name](value) for name, value in changes.items()}
         now = self._changes.now()
 
@@ -323,7 +317,7 @@ def _find_comment(thread: CommentThread, comment: int) -> RecommendationComment:
 
 
 def _restore(body: Mapping[str, Any], type: type[T]) -> T:
-    """Decode a document. Raises RegistryDamaged if it does not fit."""
+    """Raises RegistryDamaged."""
     try:
         return msgspec.convert(body, type)
     except msgspec.ValidationError as error:

@@ -1,7 +1,4 @@
-"""
-Daily counts of the fields that calls state, by source and sender version. They include all processes, and survive
-restarts.
-"""
+"""Daily counts of fields that calls state, by source and sender version, over all processes and restarts."""
 
 from __future__ import annotations
 
@@ -14,23 +11,23 @@ from spool.registry.changes import Changes
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "sender_fields"
-DAYS = 14  # days that are stored, today included
+DAYS = 14  # today included
 MAX_SOURCES = 64
-MAX_VERSIONS = 8  # newest versions of a source that have counts of their own
-MAX_GROUPS = 8  # providers, and operations, of a version and day that have counts of their own
-MAX_FORMER = 64  # remembered versions of a source that are no longer among the newest
+MAX_VERSIONS = 8  # newest of a source, with own counts
+MAX_GROUPS = 8  # providers, and operations, of a version and day with own counts
+MAX_FORMER = 64  # older versions of a source
 OTHER = "(other)"
-_FORMER = "former"  # id of the document with the remembered versions
+_FORMER = "former"  # document of older versions
 ONE, SEVERAL = 1, 2  # `senders` has at most two
 
 
 class FieldCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
     """
-    The calls of a source and version on a day (UTC).
+    Calls of a source and version on a day (UTC).
 
-    `fields` counts the calls that state a field. `billed` counts successful calls of an operation that is billed by
-    tokens, and `uncounted` those of them without counts and meters. `senders` has hashes of at most two keys or
-    devices. `first` is the first arrival of the version, also on earlier days.
+    `fields`: calls that state a field. `billed`: successful calls of an operation billed by tokens,
+    `uncounted` those without counts and meters. `senders`: hashes of two keys or devices at most. `first`:
+    first arrival of the version, also on earlier days.
     """
 
     first: float
@@ -55,7 +52,7 @@ class FieldCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """Add counts by name. Names above the limit are counted as OTHER."""
+    """Names above the limit count as OTHER."""
     sums = Counter(one)
     for name, n in other.items():
         is_known = name in sums or len(sums) < MAX_GROUPS
@@ -64,7 +61,7 @@ def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, i
 
 
 def sum_counts(counts: Iterable[FieldCounts]) -> FieldCounts:
-    """Add up counts, of which there is at least one."""
+    """At least one."""
     first, *others = counts
     total = msgspec.structs.replace(first)
     for other in others:
@@ -72,19 +69,19 @@ def sum_counts(counts: Iterable[FieldCounts]) -> FieldCounts:
     return total
 
 
-NO_VERSION = ""  # version of senders that state none
+NO_VERSION = ""  # of senders that state none
 Sender = tuple[str, str]  # source and version
 SenderDay = dict[Sender, FieldCounts]
 
 
 class SenderFieldTable:
-    """The counts, stored as one document per day."""
+    """One document per day."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def add(self, days: Mapping[int, Mapping[Sender, FieldCounts]], *, today: int) -> None:
-        """Add counts to some days. Delete the days that are too old."""
+        """Delete days that are too old."""
 
         def add_days(rows: RegistryRows) -> None:
             bodies = dict(rows.documents(KIND))
@@ -105,7 +102,6 @@ class SenderFieldTable:
         await self._changes.change(add_days)
 
     async def days_since(self, oldest: int) -> Mapping[int, SenderDay]:
-        """Return the counts of the days from `oldest` on."""
         stored = await self._changes.read(lambda rows: rows.documents(KIND))
         days = {int(id): body for id, body in stored.items() if id != _FORMER}
         return {day: _decode_day(days[day]) for day in sorted(days) if day >= oldest}
@@ -139,7 +135,7 @@ def _add(of_day: SenderDay, sender: Sender, new: FieldCounts) -> None:
 
 
 def _keep_newest(stored: Mapping[int, SenderDay], source: str, former: dict[str, list[str]]) -> None:
-    """Add the counts of the oldest versions of a source to OTHER, so that the newest remain."""
+    """Add the oldest versions' counts to OTHER."""
     first: dict[str, float] = {}
     for of_day in stored.values():
         for (name, version), counts in of_day.items():

@@ -1,6 +1,4 @@
-"""
-The hours in which each pair of a key and a source sent records. They include all processes, and survive restarts.
-"""
+"""The hours in which a key and source sent records, over all processes and restarts."""
 
 from __future__ import annotations
 
@@ -17,22 +15,22 @@ from spool.registry.texts import storable_text
 
 KIND = "sender_hours"
 HOUR_S = 3600
-KEPT_HOURS = 6 * 7 * 24  # hours before the newest one that are stored for a pair
-# Silent pairs are deleted after this number of hours. The hours in which Tollhouse ran are stored as long.
+KEPT_HOURS = 6 * 7 * 24  # of a pair, before the newest
+# then a silent pair is deleted; Tollhouse's own hours are stored as long
 FORGOTTEN_HOURS = 400 * 24
 MAX_PAIRS = 5_000
-MAX_SOURCES = 100  # maximum sources per key, because another Tollhouse may name any source
+MAX_SOURCES = 100  # per key: another Tollhouse may name any source
 
-Pair = tuple[str, str]  # source and key; the key is "" if requests need no key
-RUNNING: Pair = ("", "")  # stands for Tollhouse itself: the hours in which it could receive records
-Arrivals = Mapping[int, float]  # by hour since the epoch: the newest arrival in that hour, in epoch seconds
+Pair = tuple[str, str]  # source and key; "" if requests need no key
+RUNNING: Pair = ("", "")  # Tollhouse itself: when it could receive records
+Arrivals = Mapping[int, float]  # newest arrival in each hour since the epoch, in epoch seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderHours:
     """
-    The hours in which records arrived. `end` is the newest one, in hours since the epoch. Bit n of `hours` is set
-    if a record arrived in the hour `end - n`. `last` is the newest arrival, in epoch seconds.
+    Bit n of `hours` is set for records in the hour `end - n` since the epoch. `last` is the newest arrival,
+    in epoch seconds.
     """
 
     source: str
@@ -47,7 +45,7 @@ class SenderHours:
 
 
 def join_hours(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> SenderHours:
-    """Return the hours in which any of the parts has records, under the names of the first part."""
+    """Return hours of any part, named as the first."""
     end = max(part.end for part in parts)
     hours = 0
     for part in parts:
@@ -59,7 +57,7 @@ def join_hours(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> Sende
 
 
 def first_hours(pair: Pair, arrivals: Arrivals) -> SenderHours:
-    """Return the hours of a pair that has sent nothing before."""
+    """The pair sent nothing before."""
     return join_hours(_single_hours(pair, arrivals), kept=_kept_hours(pair))
 
 
@@ -73,7 +71,7 @@ def _kept_hours(pair: Pair) -> int:
 
 
 def newest_records(hours: Iterable[SenderHours]) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """Return the newest arrival by source and by key, in epoch seconds, with the newest first."""
+    """By source and by key, in epoch seconds, newest first."""
     sources: dict[str, float] = {}
     keys: dict[str, float] = {}
     for each in sorted(hours, key=lambda each: -each.last):
@@ -85,15 +83,13 @@ def newest_records(hours: Iterable[SenderHours]) -> tuple[Mapping[str, float], M
 
 
 class SenderHoursTable:
-    """The hours, stored as one document per pair. The document of a silent pair does not change."""
+    """One document per pair. That of a silent pair does not change."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def add(self, arrivals: Mapping[Pair, Arrivals], *, now: float) -> Sequence[SenderHours]:
-        """
-        Add arrivals and return the new hours of their pairs. A new pair beyond MAX_PAIRS or MAX_SOURCES is left out.
-        """
+        """Return the new hours of the pairs, without new pairs beyond MAX_PAIRS or MAX_SOURCES."""
 
         def add_arrivals(rows: RegistryRows) -> Sequence[SenderHours]:
             new = []
@@ -117,7 +113,7 @@ class SenderHoursTable:
 
 
 def _make_room(rows: RegistryRows, new: Sequence[Pair], now: float) -> Sequence[Pair]:
-    """Delete the pairs that have been silent for very long. Return the new pairs that can be stored."""
+    """Delete long silent pairs. Return the new ones that fit."""
     if not new:
         return ()
     oldest = now // HOUR_S - FORGOTTEN_HOURS

@@ -1,8 +1,8 @@
 """
-The provider bills (statements). Each day of a source and account is a document. Each month has a document
-that lists its days.
+Provider bills (statements): a document for each day of a source and account, and for each month with its
+days.
 
-See `spool.statements.Statements`. If the rows of a day do not change, its document is not written again.
+See `spool.statements.Statements`. An unchanged day is not written.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ MAX_MONTHS = 5000
 
 class _Day(msgspec.Struct, kw_only=True):
     """
-    A day in the document of its month. `until` is the latest end of the day's rows. `whole` means that a
-    statement covered the whole day.
+    A day in its month's document. `until`: the rows' latest end. `whole`: a statement covered the whole day.
     """
 
     digest: str
@@ -65,10 +64,8 @@ prepare_types(_Month)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
-    """A day that a statement changes."""
-
     day: int
-    rows: Sequence[StatementRow] | None  # None if the rows do not change
+    rows: Sequence[StatementRow] | None  # None if they do not change
     entry: _Day
     revision: Revision | None
     is_new: bool
@@ -173,7 +170,7 @@ def _audit_target(source: str, account: str) -> str:
 def _compare_statement(
     rows: RegistryRows, statement: Statement, now: float
 ) -> tuple[StatementOutcome, list[_Change]]:
-    """Compare a statement with the stored rows. Return the outcome and the days to change."""
+    """Return the outcome and the days to change."""
     months: dict[str, _Month | None] = {}
     changes: list[_Change] = []
     count = 0
@@ -221,7 +218,7 @@ def _change(
     after: Sequence[StatementRow],
     now: float,
 ) -> _Change | None:
-    """Return the change for a day, or None if the day does not change."""
+    """None if nothing changes."""
     whole = statement.start <= day and day + DAY_S <= statement.end
     entry = _Day(
         digest=statements.rows_digest(after),
@@ -303,9 +300,7 @@ def _read_month(body: Mapping[str, Any] | None) -> _Month | None:
 
 
 def _day_runs(source: str, account: str, days: Mapping[int, _Day]) -> list[StatementInfo]:
-    """
-    Return the runs of consecutive days, by provider. A day without rows counts for every provider of the source.
-    """
+    """By provider. A day without rows counts for every provider of the source."""
     runs: list[StatementInfo] = []
     for provider in sorted({provider for entry in days.values() for provider in entry.providers}):
         run: StatementInfo | None = None

@@ -1,4 +1,4 @@
-"""The stored tables of verdicts on budgets, so that all gateways answer with the same bytes."""
+"""Stored tables of verdicts on budgets, so that all gateways answer with the same bytes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from spool.registry.notices import Notice, add_notices
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "verdicts"
-NUMBER_KIND = "verdicts_number"  # only the version of a table, which is read often
-STATES_KIND = "verdict_states"  # one document, with the states that channels received last
+NUMBER_KIND = "verdicts_number"  # a table's version, read often
+STATES_KIND = "verdict_states"  # states that channels received last
 REPORTED = "reported"
-VERSION = "version"  # member of a table that grows with each stored table
+VERSION = "version"  # grows with each stored table
 
-# by budget: the number of its changes, and its states by owner
+# number of changes, and states by owner, for each budget
 ReportedStates: TypeAlias = "dict[str, tuple[int, Mapping[str, str]]]"
 Report: TypeAlias = (
     "Callable[[ReportedStates], tuple[ReportedStates, Sequence[tuple[Notice, tuple[str, ...]]]]]"
@@ -23,7 +23,7 @@ Report: TypeAlias = (
 
 
 class VerdictTable:
-    """One document for each list of states. The keys that sign tables and bundles are derived from the seeds."""
+    """One document for each list of states. The keys that sign are derived from the seeds."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -31,7 +31,7 @@ class VerdictTable:
         self.bundle_seed = changes.derive_secret("budget verdict bundles")
 
     async def version(self, name: str) -> int:
-        """Return the version of the stored table, or 0 if there is none."""
+        """0 without a table."""
         stored = await self._changes.read(lambda rows: rows.document(NUMBER_KIND, name))
         return 0 if stored is None else int(stored[VERSION])
 
@@ -39,10 +39,7 @@ class VerdictTable:
         return await self._changes.read(lambda rows: rows.document(KIND, name))
 
     async def put(self, name: str, table: Mapping[str, Any], *, after: int) -> Mapping[str, Any]:
-        """
-        Store a table that follows the version `after`, and return it. Return the stored table instead, if another
-        gateway stored one in the meantime.
-        """
+        """Return the table of another gateway instead, if one was stored after the version `after`."""
 
         def store_if_unchanged(rows: RegistryRows) -> Mapping[str, Any]:
             stored = rows.document(KIND, name)
@@ -56,7 +53,7 @@ class VerdictTable:
         return await self._changes.change(store_if_unchanged)
 
     async def update_report(self, report: Report) -> None:
-        """Call `report` with the states that were reported last. Store its states and notices in one transaction."""
+        """Call `report` with the last reported states. Store its states and notices in one transaction."""
 
         def store_report(rows: RegistryRows) -> None:
             document = rows.document(STATES_KIND, REPORTED) or {}

@@ -1,5 +1,3 @@
-"""The table of viewings."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -15,13 +13,11 @@ from spool.registry.viewings import KEPT_S, MOST_A_DAY, Viewing
 from spool.seen import SEVERAL
 from spool.statements import day_text
 
-_REMEMBERED = (
-    50_000  # stored rows of a day that are remembered, so that the same viewing is not written again
-)
+_REMEMBERED = 50_000  # remembered rows of a day, not written again
 
 
 class ViewingTable:
-    """The table of viewings. An equal viewing of the same day is stored only once."""
+    """Equal viewings of a day are stored once."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -29,17 +25,15 @@ class ViewingTable:
         self._stored: set[Viewing] = set()
 
     def configure(self, *, kept_s: float, most: int) -> None:
-        """Set how long rows are kept, and the number of people with rows for a viewer and day. 0 s stores none."""
+        """`most` people with rows for a viewer and day. 0 s stores none."""
         self._kept_s, self._most = kept_s, most
 
     def forget_stored(self) -> None:
-        """Forget which rows are stored, after an erasure has changed them."""
+        """An erasure has changed them."""
         self._stored.clear()
 
     async def add(self, viewings: Iterable[Viewing], at: float) -> None:
-        """
-        Store viewings of a request that began at a time in epoch seconds, unless they are stored. Delete old ones.
-        """
+        """Store viewings of a request that began at `at` (epoch seconds). Delete old ones."""
         new = {*viewings} - self._stored
         if not new or not self._kept_s:
             return
@@ -57,7 +51,7 @@ class ViewingTable:
         await self._changes.change(add_viewings, remember_stored)
 
     def _replace_erased(self, rows: RegistryRows, viewings: Iterable[Viewing], at: float) -> list[Viewing]:
-        """Return viewings with the pseudonyms of people who were erased since the request began."""
+        """Use the pseudonyms of people erased since the request began."""
         erased = pseudonyms_by_digest(stored_erasures(rows))
         people, began = self._changes.people, int(at * NS) - 1
         return [
@@ -70,7 +64,6 @@ class ViewingTable:
         ]
 
     def _merge_beyond_limit(self, rows: RegistryRows, viewings: Sequence[Viewing]) -> Iterable[Viewing]:
-        """Replace the people beyond the limit of a viewer and day by SEVERAL."""
         known = rows.viewed_people(viewings[0].day, viewings[0].viewer) - {SEVERAL}
         for person in sorted({each.person for each in viewings}):
             if len(known) < self._most:
@@ -81,7 +74,7 @@ class ViewingTable:
         return await self._changes.read(lambda rows: rows.viewing_page(query))
 
     async def viewings_naming(self, names: Iterable[str]) -> Sequence[Viewing]:
-        """Return the viewings whose viewer or person is one of these names."""
+        """As viewer or person."""
         return await self._changes.read(
             lambda rows: [row for name in names for row in rows.viewings_naming(name)]
         )
