@@ -1,10 +1,9 @@
 """
-Storage of billing drops, which are hourly files of billing rows. It holds the rows of each connection and
-month that remain after all operations in the log.
+Storage of billing drops (hourly files of billing rows): the rows of each connection and month after all
+operations.
 
-A drop's rows change in the same transaction as its record, in the order of the log. Rows are stored by the
-hour of `time/usage_start`, because the operation `replace_hourly` replaces whole hours. A drop is listed
-while at least one of its rows is stored.
+Rows change with their record's transaction, in the order of the log. They are stored by the hour of
+`time/usage_start`, because `replace_hourly` replaces hours. A drop is listed while it has a row.
 """
 
 from __future__ import annotations
@@ -22,17 +21,14 @@ from spool.record import BillingDrop, Record
 from spool.sql.small import SmallTable
 
 REPLACE_DROP, REPLACE_HOURLY, SUM = "replace_drop", "replace_hourly", "sum"
-OPERATIONS = (REPLACE_DROP, REPLACE_HOURLY, SUM)  # operations of a drop; the first is the default
+OPERATIONS = (REPLACE_DROP, REPLACE_HOURLY, SUM)  # the first is the default
 HOUR_S = 3600
-OVERHEAD = 256  # bytes on disk per hour of a drop, in addition to its rows
+OVERHEAD = 256  # bytes on disk per hour of a drop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDrop:
-    """
-    A drop with stored rows. `rows` is the number of rows that the drop contained when it arrived; `number` is
-    its record number in the log.
-    """
+    """`rows` is the number at arrival, `number` that of the record."""
 
     number: int
     id: str
@@ -46,13 +42,11 @@ class StoredDrop:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourRows:
     """
-    The rows of one drop in one hour. `body` has the rows as compressed JSON, separated by commas. `size` is
-    the number of bytes before compression.
-
-    `drop` is the record number of the drop, once the rows are stored.
+    Rows of a drop in one hour. `body`: compressed JSON, separated by commas. `size`: bytes before
+    compression. `drop`: the record's number, once stored.
     """
 
-    hour: int  # start of the hour, in epoch seconds
+    hour: int  # epoch seconds
     rows: int
     size: int
     body: bytes
@@ -69,10 +63,7 @@ class HourRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthSize:
-    """
-    Size of a month's rows. `held` is the memory in bytes that a reader of the month needs: all stored rows,
-    plus the largest hour decompressed.
-    """
+    """`held` is what a reader needs in memory: all stored rows, and the largest hour decompressed."""
 
     rows: int = 0
     bytes: int = 0
@@ -80,52 +71,38 @@ class MonthSize:
 
 
 class DropRows(Protocol):
-    """Changes to the stored rows within one transaction."""
-
     def add(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None: ...
 
     def remove(self, connection: str, month: str, hours: Collection[int] | None) -> None:
-        """Delete the rows of these hours (None: of the whole month), and the drops that have no row left."""
+        """Delete the rows of these hours or of the month, and drops without rows."""
         ...
 
 
 class BillingDrops(Protocol):
-    """Queries of the received drops, and deletion of old ones."""
-
     async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]: ...
 
     async def month_hours(self, connection: str, month: str) -> Sequence[HourRows]:
-        """
-        Return the rows of a month by hour, and within an hour in order of arrival. Empty if there are no drops.
-        """
+        """By hour, then in order of arrival."""
         ...
 
-    async def last_drop_by_month(self, connection: str) -> Mapping[str, float]:
-        """Return the months of a connection that have rows, each with the time of its last drop."""
-        ...
+    async def last_drop_by_month(self, connection: str) -> Mapping[str, float]: ...
 
-    async def has_drop(self, connection: str, month: str, id: str) -> bool:
-        """Return True if a drop with this id is listed."""
-        ...
+    async def has_drop(self, connection: str, month: str, id: str) -> bool: ...
 
     async def month_size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
-        """Return the size of a month. The hours in `without` are not counted."""
+        """Do not count the hours in `without`."""
         ...
 
     async def stored_bytes(self) -> int:
-        """Return the bytes on disk of all months."""
+        """On disk, of all months."""
         ...
 
-    async def last_drop_by_connection(self) -> Mapping[str, float]:
-        """Return the time of each connection's last drop."""
-        ...
+    async def last_drop_by_connection(self) -> Mapping[str, float]: ...
 
-    async def delete_connection(self, connection: str) -> None:
-        """Delete every row of a connection."""
-        ...
+    async def delete_connection(self, connection: str) -> None: ...
 
     async def delete_old_months(self, before: str) -> int:
-        """Delete all months before `before` (YYYY-MM). Return the number of deleted months."""
+        """Delete months before `before` (YYYY-MM). Return their number."""
         ...
 
 
@@ -145,13 +122,13 @@ _start = msgspec.json.Decoder(_Start)
 
 
 def apply_drops(rows: DropRows, first: int, records: Iterable[Record], *, at: float) -> None:
-    """Apply the drops of a commit in order. `first` is the number of the first record."""
+    """In order. `first` is the number of the first record."""
     for number, record in enumerate(records, start=first):
         if not isinstance(record, BillingDrop) or record.month is None:
             continue
         try:
             hours = split_by_hour(record.body)
-        # the drop is delivered, but its rows cannot be shown here
+        # it is delivered, but its rows cannot be shown
         except (ValueError, OverflowError, msgspec.MsgspecError):
             continue
         operation = record.operation or REPLACE_DROP
@@ -171,7 +148,7 @@ def apply_drops(rows: DropRows, first: int, records: Iterable[Record], *, at: fl
 
 
 def split_by_hour(body: bytes) -> list[HourRows]:
-    """Return the rows of a drop by hour, unchanged. Raises ValueError or MsgspecError if it is not a drop."""
+    """Raises ValueError or MsgspecError if it is not a drop."""
     rows_by_hour: dict[int, list[bytes]] = {}
     for row in _data.decode(body).data:
         rows_by_hour.setdefault(hour_start(_start.decode(row).usage_start), []).append(bytes(row))
@@ -183,14 +160,14 @@ def split_by_hour(body: bytes) -> list[HourRows]:
 
 
 def hour_start(time: str) -> int:
-    """Return the start of the UTC hour that contains an ISO 8601 time. A time without a zone is UTC."""
+    """A time without a zone is UTC."""
     moment = datetime.fromisoformat(time.strip())
     seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return int(seconds // HOUR_S) * HOUR_S
 
 
 def month_text(hours: Iterable[HourRows]) -> Iterator[bytes]:
-    """Yield the rows of a month as a JSON array, one hour at a time."""
+    """Yield a JSON array, one hour at a time."""
     before = b"["
     for hour in hours:
         yield before + hour.text
@@ -198,12 +175,13 @@ def month_text(hours: Iterable[HourRows]) -> Iterator[bytes]:
     yield b"]" if before == b"," else b"[]"
 
 
-# -- hours of AI cost, with the version that was sent last; a changed hour is sent again ---------------------
+# -- hours of AI cost as they were last sent; a changed hour is sent again
+# --------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentHour:
-    """The version of an hour that was sent last. `start` is in epoch seconds."""
+    """As last sent. `start` is in epoch seconds."""
 
     start: int
     hash: bytes
@@ -214,10 +192,7 @@ class SentHour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingPlan:
-    """
-    Size of a span of hours when it is sent as drops. `cost` is exact decimal text. `sent` counts the hours
-    that the receiver has accepted.
-    """
+    """A span of hours as drops. `cost` is exact decimal text, `sent` counts accepted hours."""
 
     hours: int
     rows: int
@@ -228,14 +203,14 @@ class BillingPlan:
 
 
 class BillingHours(Protocol):
-    """Storage of the hours that were accepted over each connection."""
+    """Hours accepted over each connection."""
 
     async def sent_hours(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
-        """Return the sent hours that begin in [since, until), by start."""
+        """In [since, until), by start."""
         ...
 
     async def store_hours(self, connection_id: str, hours: Sequence[SentHour]) -> None:
-        """Store accepted hours. They replace the stored rows of the same hours."""
+        """Replace the same hours."""
         ...
 
 

@@ -1,7 +1,4 @@
-"""
-Memory limits for reading files of any content. Rows and texts have a maximum size. For JSON, the size of the
-decoded objects is estimated before decoding.
-"""
+"""Memory limits for reading files of any content. The size of JSON objects is estimated before decoding."""
 
 from __future__ import annotations
 
@@ -15,25 +12,25 @@ from typing import IO, Final
 
 from spool.errors import Invalid
 
-MAX_ROW: Final = 1024 * 1024  # maximum characters per row
-MAX_ROWS: Final = 5_000_000  # maximum rows per file
-MAX_TABLE_ROWS: Final = 100_000  # maximum rows of a table of people or machines
-SEPARATORS: Final = (",", ";", "\t")  # cell separators that spreadsheets write
-# maximum bytes of a JSON text together with the objects that it decodes to
+MAX_ROW: Final = 1024 * 1024  # characters
+MAX_ROWS: Final = 5_000_000  # per file
+MAX_TABLE_ROWS: Final = 100_000  # of people or machines
+SEPARATORS: Final = (",", ";", "\t")  # as spreadsheets write them
+# bytes of a JSON text with its objects
 MAX_DECODED: Final = 160 * 1024 * 1024
-_SMALL: Final = 256 * 1024  # JSON texts up to this number of bytes are decoded without a check
-# Memory of Python objects in bytes: of each value with its slot, of each mapping, and of each list.
+_SMALL: Final = 256 * 1024  # shorter JSON texts are not checked
+# Memory of a value with its slot, of a mapping, and of a list.
 _VALUE_BYTES, _MAPPING_BYTES, _LIST_BYTES = 88, 232, 88
-# Python stores a text with such a character with two or four bytes per character.
+# With such a character, Python stores two or four bytes per character.
 _WIDE = re.compile(rb"[\xc4-\xef]|\\u")
 _WIDEST = re.compile(rb"[\xf0-\xf4]|\\u[dD][89a-fA-F]")
 
 
 def check_json(name: str, content: bytes | bytearray) -> None:
     """
-    Raise Invalid for JSON that would take more than MAX_DECODED bytes of memory.
+    Raise Invalid for JSON beyond MAX_DECODED.
 
-    Short text can become large objects, for example a list of empty lists.
+    Short text can become large objects, such as a list of empty lists.
     """
     if len(content) < _SMALL:
         return
@@ -53,9 +50,9 @@ def too_large(name: str) -> Invalid:
 
 class BoundedLines:
     """
-    The lines of a text. A CSV row may have several lines, so call `end_row` after each row.
+    A CSV row may have several lines: call `end_row` after each row.
 
-    Raises Invalid, with the line number, if a row exceeds MAX_ROW.
+    Raises Invalid with the line number beyond MAX_ROW.
     """
 
     def __init__(self, name: str, text: IO[str]) -> None:
@@ -83,9 +80,9 @@ class BoundedLines:
 
 def table_rows(name: str, content: bytes, separators: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """
-    Yield line numbers and rows of a CSV table in UTF-8. The first line shows which of the separators it uses.
+    The first line shows the separator of a CSV table in UTF-8.
 
-    Raises Invalid if there are more than MAX_TABLE_ROWS rows, UnicodeDecodeError, and csv.Error.
+    Raises Invalid beyond MAX_TABLE_ROWS, UnicodeDecodeError, and csv.Error.
     """
     lines = BoundedLines(name, io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""))
     first = next(lines, "")
@@ -99,9 +96,9 @@ def table_rows(name: str, content: bytes, separators: Sequence[str]) -> Iterator
 
 def column_places(head: Sequence[str], names: Mapping[str, Sequence[str]]) -> dict[str, int | None]:
     """
-    Return the place of the column of each field, or None. A field has column names in order of preference.
+    Return the column of each field, which has names in order of preference.
 
-    Only letters and digits are compared, so "Created at", "created_at" and "createdAt" are equal.
+    Only letters and digits count: "Created at", "created_at" and "createdAt" are equal.
     """
     columns = [plain_name(cell) for cell in head]
     return {
@@ -116,9 +113,9 @@ def plain_name(column: str) -> str:
 
 class KnownDigests:
     """
-    A set of row digests with 8 bytes each. A Python set would take six times as much memory.
+    Row digests, 8 bytes each, in a sixth of a set's memory.
 
-    Raises Invalid for more than MAX_ROWS digests.
+    Raises Invalid beyond MAX_ROWS.
     """
 
     def __init__(self) -> None:
@@ -126,10 +123,10 @@ class KnownDigests:
         self._count = 0
 
     def add(self, digest: bytes) -> bool:
-        """Add a digest. Return True if it was known."""
+        """Return whether it was known."""
         if self._count * 3 >= len(self._slots) * 2:
             self._double_slots()
-        # a digest of 0 is stored as 1, because 0 marks a free slot
+        # 0 marks a free slot, so a digest of 0 is stored as 1
         value = int.from_bytes(digest, "little") or 1
         slot = self._slot_of(value)
         if self._slots[slot] == value:
@@ -139,7 +136,6 @@ class KnownDigests:
         return False
 
     def _slot_of(self, value: int) -> int:
-        """Return the slot of a value, or the free slot for it."""
         slots, mask = self._slots, len(self._slots) - 1
         slot = value & mask
         while slots[slot] and slots[slot] != value:

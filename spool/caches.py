@@ -1,8 +1,8 @@
 """
 Caches for texts that senders choose.
 
-A full cache loses its oldest eighth and never all entries, so a sender that invents texts does not cost all senders
-their entries at once.
+A full cache loses its oldest eighth, so a sender that invents texts does not cost all senders their entries
+at once.
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ from typing import Any, Final, TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
-LONGEST: Final = 256  # limit in characters for a remembered text
+LONGEST: Final = 256  # characters of a remembered text
 MOST_SEEN: Final = 8192
 
 
 def make_room(cache: dict[Any, Any]) -> None:
-    """Delete the oldest eighth of the entries of a full cache."""
     for key in list(islice(cache, max(1, len(cache) // 8))):
         cache.pop(key, None)  # another thread may have deleted it
 
 
 class SeenKeys(set[int]):
     """
-    Hashes of keys that were seen once, so that a cache stores only keys that recur. Then a sender that invents texts
-    displaces no entry of other senders.
+    Hashes of keys seen once, so that a cache stores only recurring keys, and invented texts displace no other
+    sender's.
     """
 
     def check_and_add(self, key: Hashable) -> bool:
-        """Return True if the key was seen before. If another key has the same hash, the key is stored early."""
+        """Another key with the same hash is stored early."""
         number = hash(key)
         if number in self:
             return True
@@ -42,7 +41,7 @@ class SeenKeys(set[int]):
 
 
 class CachedResults(dict[str, V]):
-    """Results of a function by text, computed on first use. Results for long texts are not stored."""
+    """Results by text, on first use. Those of long texts are not stored."""
 
     def __init__(self, function: Callable[[str], V], most: int = 8192) -> None:
         super().__init__()
@@ -59,5 +58,5 @@ class CachedResults(dict[str, V]):
 
 
 def cache_by_text(most: int) -> Callable[[Callable[[str], V]], Callable[[str], V]]:
-    """Remember the results of a pure function of one text, for at most `most` texts."""
+    """The function must be pure."""
     return lambda function: CachedResults(function, most).__getitem__

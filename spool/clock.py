@@ -1,10 +1,9 @@
 """
-Clocks. The clock is a parameter, so that tests can set it. A jump of the wall clock never affects a timer.
+Clocks, as parameters for tests. A jump of the wall clock never affects a timer.
 
-Storage, sums and deletion use the time of day, and a wrong time of day looks like a right one. So
-`SteadyClock` does not follow a jump of the wall clock at once. Its time continues as before until the jump
-has lasted for an hour, arriving calls confirm it, or an operator accepts it. The deletion of data that look
-old only because of the jump is delayed further.
+A wrong time of day looks like a right one. So `SteadyClock` continues as before after a jump, until it has
+lasted for an hour, arriving calls confirm it, or an operator accepts it. The deletion of data that look old
+only because of the jump waits longer.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from math import inf
 from statistics import median
 from typing import Protocol
 
-AHEAD_S = 300.0  # seconds; the clocks of two machines are assumed to differ by less
+AHEAD_S = 300.0  # assumed difference of two machines' clocks
 
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Return seconds since the epoch, for times that are stored and shown."""
+        """Seconds since the epoch, to store and show."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that never go back, for timers."""
+        """For timers: never goes back."""
         ...
 
 
 def elapsed_s(since: float, now: float) -> float:
     """
-    Return the seconds since a stored time, infinity if that time is far in the future.
+    Return infinity for a time far in the future.
 
-    Such a time was written while the clock was ahead. A wait that began then has lasted long enough.
+    It was written while the clock was ahead, so a wait since then is long enough.
     """
     return inf if since > now + AHEAD_S else now - since
 
@@ -49,15 +48,15 @@ class SystemClock:
 # -- the wall clock without its jumps ------------------------------------------------------------------------
 
 
-EARLIEST = 1_767_225_600.0  # start of 2026; a clock with an earlier time was never set
-STOPPED_S = 86_400.0  # seconds; if the last commit is older at a start, the clock is suspected to be ahead
-WITNESSES = 5  # number of the last nine arriving calls that must agree on the time
-# largest difference in seconds between calls that agree, because calls are reported some time after they began
+EARLIEST = 1_767_225_600.0  # start of 2026; before it, a clock was never set
+STOPPED_S = 86_400.0  # if the last commit is older at a start, the clock may be ahead
+WITNESSES = 5  # of the last nine arriving calls that must agree
+# seconds between agreeing calls, which are reported some time after they began
 NEAR_S = 600.0
 _log = logging.getLogger(__name__)
 
 
-# Clock in seconds that never goes back. It also counts the time for which the machine sleeps.
+# Never goes back, and counts the machine's sleep.
 if sys.platform == "win32":
     time_since_boot = time.monotonic
 else:
@@ -66,11 +65,11 @@ else:
 
 class SteadyClock:
     """
-    Clock that follows the wall clock through changes of at most `step_s` seconds each. A larger change is a
-    jump, which must be accepted first.
+    Follows changes of the wall clock of up to `step_s` seconds. A larger one is a jump, which must be
+    accepted.
 
-    `settled_now` is the time for deletion. Until a jump is accepted or ends, it is the earlier of the two
-    times. For `hold_s` seconds after a start or an accepted jump, it also is the earlier of the two.
+    `settled_now`, for deletion, is the earlier of the two times until a jump is accepted or ends, and for
+    `hold_s` after a start or an accepted jump.
     """
 
     def __init__(
@@ -88,12 +87,12 @@ class SteadyClock:
         self._hold_s = hold_s
         wall = self._source.now()
         began = timer()
-        self._was_set = wall >= EARLIEST  # if False, the wall clock was never set, so the time is a guess
-        # difference between the time that this clock reports and the timer value
+        self._was_set = wall >= EARLIEST  # otherwise the time is a guess
+        # reported time minus timer
         self._offset = max(wall, EARLIEST) - began
         self._wall_offset = wall - began
         self._step_s = 0.0
-        # timer value at which the wall clock jumped; None while the wall clock is accepted
+        # timer at the jump; None while the wall clock is accepted
         self._stepped_at: float | None = None
         self._settled_offset, self._settled_until = self._offset, float("-inf")
         self._witnesses: deque[float] = deque(maxlen=WITNESSES + 4)
@@ -102,7 +101,7 @@ class SteadyClock:
         return self._update_offset(self._timer(), self._source.now())
 
     def _update_offset(self, timer: float, wall: float) -> float:
-        """Return the time for these two readings. Several threads may call it, each with its own readings."""
+        """Several threads may call this, each with its own readings."""
         offset = wall - timer
         before, self._wall_offset = self._wall_offset, offset
         step = offset - self._offset
@@ -130,34 +129,27 @@ class SteadyClock:
         return timer + self._offset
 
     def settled_now(self) -> float:
-        """Return the time by which data may be deleted."""
+        """The time by which data may be deleted."""
         now = min(self.now(), self._source.now())
         timer = self._timer()
         return min(now, timer + self._settled_offset) if timer < self._settled_until else now
 
     @property
     def step_s(self) -> float:
-        """
-        The seconds by which the wall clock is ahead of the time that this clock reports. 0 while the wall
-        clock is accepted.
-        """
+        """How far the wall clock is ahead, 0 while it is accepted."""
         self.now()
         return 0.0 if self._stepped_at is None else self._step_s
 
     @property
     def held_s(self) -> float:
-        """
-        The seconds for which data that may only look old are not deleted, because of a clock jump or a long stop.
-        """
+        """How long a jump or a long stop still delays the deletion of data that may only look old."""
         self.now()
         timer = self._timer()
         until = self._settled_until if self._stepped_at is None else self._stepped_at + self._hold_s
         return max(0.0, until - timer)
 
     def begin(self, last_commit_at: float) -> None:
-        """
-        Start with the time of the last stored record. If the wall clock is earlier than that, it is not accepted.
-        """
+        """Do not accept a wall clock earlier than the last stored record."""
         now = self.now()
         timer = self._timer()
         if last_commit_at > now + self._step_limit_s:
@@ -175,10 +167,9 @@ class SteadyClock:
 
     def add_witness(self, start_time_ns: int) -> float:
         """
-        Use the start time of an arriving call as evidence about the wall clock. Several calls that agree can
-        confirm a jump or set the clock.
+        Use a call's start as evidence. Several that agree confirm a jump or set the clock.
 
-        Returns the call's arrival time by this clock, after any change.
+        Returns the call's arrival by this clock.
         """
         timer = self._timer()
         wall = self._source.now()
@@ -191,7 +182,7 @@ class SteadyClock:
     def _weigh_witnesses(self, start_time_ns: int, timer: float, wall: float) -> None:
         self._witnesses.append(start_time_ns / 1e9 - timer)
         agreed_offset = median(self._witnesses)
-        # if the clock was never set, even one call is better evidence than the clock
+        # any call is better evidence than a clock that was never set
         needed = WITNESSES if self._was_set else 1
         if sum(abs(offset - agreed_offset) <= NEAR_S for offset in self._witnesses) < needed:
             return
@@ -207,9 +198,7 @@ class SteadyClock:
             self._offset = agreed_offset
 
     def accept_wall_clock(self) -> float:
-        """
-        Accept the wall clock on behalf of an operator. Return the seconds by which the reported time changed.
-        """
+        """For an operator. Return the change of the reported time."""
         before = self.now()
         wall = self._source.now()
         timer = self._timer()
@@ -218,10 +207,7 @@ class SteadyClock:
         return wall - before
 
     def _hold_back(self, timer: float) -> None:
-        """
-        Keep `settled_now` from jumping ahead after the reported time changed. It never becomes earlier
-        than it was.
-        """
+        """Keep `settled_now` from jumping ahead after the reported time changed, without going back."""
         if timer >= self._settled_until:
             self._settled_offset = self._offset
         self._settled_until = max(self._settled_until, timer + self._hold_s)
@@ -234,13 +220,10 @@ class SteadyClock:
 
 
 def clock_doubts(clock: Clock) -> tuple[float, float]:
-    """
-    Return two figures in seconds: how far the wall clock is ahead of the reported time, and how long
-    upkeep still waits.
-    """
+    """Return how far the wall clock is ahead, and how long upkeep waits, in seconds."""
     return (clock.step_s, clock.held_s) if isinstance(clock, SteadyClock) else (0.0, 0.0)
 
 
 def settled_now(clock: Clock) -> float:
-    """Return the time for deletion. Any clock is accepted."""
+    """The time for deletion, by any clock."""
     return clock.settled_now() if isinstance(clock, SteadyClock) else clock.now()

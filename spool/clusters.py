@@ -1,7 +1,7 @@
 """
-Storage of clusters. All rows are in memory, and a change is on disk before the caller gets the result.
+Clusters, all in memory; a change is on disk before the caller gets the result.
 
-This module knows no protocol and no policy. The gateway decides who may report or change a cluster.
+The gateway decides who may report or change one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ FULL_RETRY_S = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCheck:
-    """One check that the cluster's agent ran."""
-
     name: str
     passing: bool
     error: str = ""
@@ -44,16 +42,16 @@ class ClusterCheck:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedCluster:
     """
-    Report of a cluster about itself. Account, region and name identify it.
+    Account, region and name identify a cluster.
 
-    Empty and None values do not change the stored values. So a report with only the identity updates
-    `last_seen`. `device` is the enrolled device that reports for the cluster.
+    Empty values and None do not change stored ones, so the identity alone updates `last_seen`. `device`: the
+    enrolled device that reports.
     """
 
     account: str
     region: str
     name: str
-    # state in the agent's words: init_started, init_ok, init_failed, pod_started or pod_stopping
+    # in the agent's words: init_started, init_ok, init_failed, pod_started or pod_stopping
     state: str = ""
     chart_version: str = ""
     agent_version: str = ""
@@ -72,10 +70,7 @@ class ReportedCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """
-    One cluster: its last report, and its settings, which are stored in the registry. The row is never modified; a
-    change creates a new row.
-    """
+    """Last report, and settings from the registry. A change creates a new row."""
 
     id: str
     account: str
@@ -105,13 +100,11 @@ class Cluster:
         return self.account, self.region, self.name
 
 
-# the fields of a cluster that are those of its `ConfiguredCluster`
+# as in `ConfiguredCluster`
 FROM_SETTINGS = (*SET_FIELDS, "updated_at", "updated_by")
 
 
 class TooManyClusters(SpoolFull):
-    """The maximum number of clusters is reached."""
-
     def __init__(self) -> None:
         message = (
             "the limit clusters.max is reached, for all keys or for the share of this key. An operator "
@@ -121,18 +114,15 @@ class TooManyClusters(SpoolFull):
 
 
 class ClusterRows(Protocol):
-    """The rows in the storage of an engine."""
-
     async def load(self) -> Sequence[Cluster]: ...
 
     async def write(
         self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
     ) -> None:
         """
-        Replace the row with the same id, or add it.
+        Replace or add a row.
 
-        If other processes share the rows, raises KeyEnded if `expects` fail. Raises TooManyClusters if the
-        cluster is new and `most` clusters exist already.
+        On shared rows, raises KeyEnded if `expects` fail, and TooManyClusters for a new one beyond `most`.
         """
         ...
 
@@ -140,18 +130,15 @@ class ClusterRows(Protocol):
 
 
 class ClusterTable:
-    """
-    All clusters that reported, each with its settings. `max` limits their number. `settings` are None while the
-    registry is damaged.
-    """
+    """Clusters that reported, at most `max`. `settings` is None while the registry is damaged."""
 
     def __init__(self, rows: ClusterRows, clock: Clock) -> None:
         self._rows = rows
         self._clock = clock
         self._clusters: dict[str, Cluster] = {}
-        # clusters that are new since this process started: id -> key that first reported the cluster
+        # first reporting key of clusters that are new since the start
         self._brought: dict[str, str] = {}
-        # lock that is held from reading a row until its replacement is written
+        # held from reading a row until its replacement is written
         self._writing = asyncio.Lock()
         self.max = MAX_CLUSTERS
         self.settings: ClusterSettingsTable | None = None
@@ -165,7 +152,7 @@ class ClusterTable:
 
     @property
     def version(self) -> int:
-        """Return a counter that grows with every change of a cluster."""
+        """Grows with every change."""
         return self._version + (0 if self.settings is None else self.settings.version)
 
     def all(self) -> list[Cluster]:
@@ -191,10 +178,8 @@ class ClusterTable:
         self, cluster: ReportedCluster, *, expects: Collection[Expectation] = (), key: str | None = None
     ) -> None:
         """
-        Store the report of a cluster. It is on disk when this returns.
-
-        Raises Invalid as `check_name` does. Longer texts in other fields are cut. Raises KeyEnded if the sending
-        key has ended. Raises SpoolFull if the cluster is new and would exceed `max` or the share of `key`.
+        Raises Invalid as `check_name` does; other long texts are cut. Raises KeyEnded for an ended key,
+        SpoolFull for a new cluster beyond `max` or the share of `key`.
         """
         check_name((cluster.account, cluster.region, cluster.name))
         async with self._writing:
@@ -218,10 +203,7 @@ class ClusterTable:
             self._remember_cluster(reported)
 
     async def change(self, id: str, change: ClusterChange, actor: Actor) -> Cluster:
-        """
-        Change the settings of a cluster that reported. Raises NotThere if there is no such cluster, Invalid if a
-        value is not allowed, and SpoolUnavailable while the registry is damaged.
-        """
+        """Raises NotThere, Invalid, or SpoolUnavailable while the registry is damaged."""
         async with self._writing:
             known = self._require_cluster(id)
             await self._require_settings().change(known.identity, change, actor=actor)
@@ -229,8 +211,8 @@ class ClusterTable:
 
     async def delete(self, id: str, actor: Actor) -> None:
         """
-        Delete a cluster and its settings. If it reports again, it is stored as a new cluster. Raises NotThere if
-        there is no such cluster, Managed if a file states its settings, and SpoolUnavailable as `change` does.
+        It may report again as new. Raises NotThere, Managed if a file states its settings, or
+        SpoolUnavailable.
         """
         async with self._writing:
             known = self._require_cluster(id)
@@ -241,7 +223,7 @@ class ClusterTable:
             self._version += 1
 
     async def catch_up(self) -> None:
-        """Update memory with rows that other processes wrote or deleted."""
+        """Read what other processes wrote or deleted."""
         async with self._writing:
             stored = {cluster.id: cluster for cluster in await self._rows.load()}
             if stored != self._clusters:
@@ -249,7 +231,7 @@ class ClusterTable:
                 self._version += 1
 
     def first_reporting_keys(self) -> Iterator[str]:
-        """Yield, for each cluster that is new since the start, the key that first reported it."""
+        """Yield the first reporting key of each cluster that is new since the start."""
         return (key for id, key in self._brought.items() if id in self._clusters)
 
     def _may_bring(self, key: str | None) -> bool:
@@ -286,7 +268,7 @@ _FACTS = tuple(
 
 
 def _reported_changes(cluster: ReportedCluster) -> dict[str, Any]:
-    """Return the fields that a report changes, cut to the stored lengths."""
+    """Cut to stored lengths."""
     changed_fields: dict[str, Any] = {
         name: text[:MAX_TEXT] for name in _FACTS if (text := getattr(cluster, name))
     }

@@ -1,13 +1,11 @@
 """
-Currencies: their codes, amounts in sums, and conversion. Pure.
+Currencies: codes, amounts in sums, and conversion. Pure.
 
-Amounts are stored in their original currency, among the meters of a sum. They are converted only when they
-are read. An amount has three limbs of nine decimals, as in `spool.ledger.money`, so that sums of limbs fit 64
-bits and keep every digit.
+Amounts are stored in their currency, among the meters of a sum, and converted when read. An amount has three
+limbs of nine decimals, as in `spool.ledger.money`, so sums of limbs fit 64 bits.
 
-The day of a charge decides its exchange rate. A rate is an integer in units of 10 ** -12, so its products are
-exact. Each row of a result is rounded once, to the 27 decimals of `spool.ledger.money`. So sums over hours
-and sums over days agree.
+The day of a charge decides its rate, an exact integer in units of 10 ** -12. Each result row is rounded once,
+to 27 decimals, so sums over hours and over days agree.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ DECIMALS: Final[Mapping[str, int]] = {
 
 
 def read_currency_code(value: Any) -> str | None:
-    """Return the code of a currency in upper case. Return None for anything else, such as credits."""
+    """Return a code in upper case, None for others, such as credits."""
     code = value.strip().upper() if isinstance(value, str) else None
     return code if code in DECIMALS else None
 
@@ -46,15 +44,15 @@ def read_currency_code(value: Any) -> str | None:
 # -- amounts in sums -----------------------------------------------------------------------------------------
 
 
-# A sum stores an amount in a foreign currency among its meters, as three integers (limbs). The name of each
-# limb begins with this prefix. No name of a meter in spool.meters does.
+# The prefix of a foreign amount's three integers (limbs) among the meters of a sum. No name in spool.meters
+# has it.
 BEGINNING = "charge."
 _LIMBS = ("9", "18", "27")
-MAX_CHARGE = 10**12 * money.UNIT  # like MAX_MONEY, but large enough for the currency with the lowest value
+MAX_CHARGE = 10**12 * money.UNIT  # for the currency with the lowest value
 
 
 def split_charges(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
-    """Split amounts (decimal text by currency) into limbs, by limb name. Limbs that are 0 are omitted."""
+    """Return limbs by name, without zeros."""
     units_by_name: dict[str, int] = {}
     for currency, amount in charges.items():
         for limb, units in zip(_LIMBS, money.limbs(sign * money.units(amount)), strict=True):
@@ -64,14 +62,11 @@ def split_charges(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int
 
 
 def is_charge(name: str) -> bool:
-    """Return True if a meter name of a sum is a limb of an amount."""
     return name.startswith(BEGINNING)
 
 
 def join_charges(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """
-    Find the limbs among the meters, and join them to amounts in units by currency. Amounts of 0 are omitted.
-    """
+    """Return amounts in units by currency, without zeros."""
     limbs_by_currency: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, units in meters:
         if is_charge(name):
@@ -82,29 +77,28 @@ def join_charges(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def drop_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the meters without the limbs of amounts."""
     return {name: units for name, units in meters.items() if not is_charge(name)}
 
 
-# -- conversion to one currency, when sums are queried -------------------------------------------------------
+# -- conversion when sums are queried
+# ----------------------------------------------------------------------------
 
 
 RATE_DECIMALS = 12
 SCALE: int = 10**RATE_DECIMALS
 _EXACT = Context(prec=100)
-DAY_S = 86_400  # copied, because spool.ledger.sums imports this module and so cannot be imported here
-# Function that returns the value of one unit of the first currency in the second currency on a day (epoch
-# seconds), times SCALE. It returns None if the value is unknown.
+DAY_S = 86_400  # copied: spool.ledger.sums imports this module
+# Value of one unit of the first currency in the second on a day (epoch seconds), times SCALE, or None.
 Rates = Callable[[str, str, int], int | None]
 
 
 def no_rates(_from: str, _to: str, _day: int) -> int | None:
-    """Return None, because no rate is known. The default for queries without exchange rates."""
+    """For queries without exchange rates."""
     return None
 
 
 def scale_rate(rate: Decimal) -> int:
-    """Convert a rate to an integer in units of 10 ** -12, rounding half to even."""
+    """Round half to even."""
     return int(
         rate.quantize(Decimal(1).scaleb(-RATE_DECIMALS), ROUND_HALF_EVEN, _EXACT).scaleb(
             RATE_DECIMALS, _EXACT
@@ -113,21 +107,21 @@ def scale_rate(rate: Decimal) -> int:
 
 
 def round_product(product: int) -> int:
-    """Round a product of amounts and rates to units, half to even."""
+    """Round half to even."""
     whole, rest = divmod(product, SCALE)
     return whole + int(rest * 2 > SCALE or (rest * 2 == SCALE and whole % 2 == 1))
 
 
 @dataclass(slots=True)
 class Converter:
-    """Cache of the rates for a result in `currency`."""
+    """Cache of rates to `currency`."""
 
     rates: Rates
     currency: str
     _known: dict[tuple[str, int], int | None] = field(default_factory=dict)
 
     def rate(self, currency: str, start: int) -> int | None:
-        """Return the rate of the day of a moment (epoch seconds), times SCALE. None if it is unknown."""
+        """By the day of a moment (epoch seconds), times SCALE, or None."""
         if currency == self.currency:
             return SCALE
         currency_day = (currency, start // DAY_S * DAY_S)

@@ -1,7 +1,4 @@
-"""
-Disks and durability: kinds of file systems, what a flush survives, full disks, and flushing of
-files and directories.
-"""
+"""File systems, what a flush survives, full disks, and flushing."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 FSYNC, MEMORY = "fsync", "memory"
-REPLACE_S = 2.0  # seconds
-MOUNTS = Path("/proc/self/mountinfo")  # list of mounts; only Linux has it
+REPLACE_S = 2.0
+MOUNTS = Path("/proc/self/mountinfo")  # only on Linux
 
 _MEMORY = {"tmpfs", "ramfs"}
 _CONTAINER = {"overlay", "aufs", "fuse.fuse-overlayfs"}
@@ -46,7 +43,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A mounted file system. `kind` is the kernel's name, such as `ext4` or `tmpfs`."""
+    """`kind` is the kernel's, such as `ext4` or `tmpfs`."""
 
     kind: str
     point: Path
@@ -54,15 +51,12 @@ class Mount:
 
     @property
     def durability(self) -> str:
-        """
-        The events that an acknowledged record survives. FSYNC: a power cut, because it is flushed to a
-        device. MEMORY: only the end of the process.
-        """
+        """FSYNC: a record survives a power cut. MEMORY: only the end of the process."""
         return MEMORY if self.kind in _MEMORY else FSYNC
 
     @property
     def warning(self) -> str:
-        """The reason why this file system should not hold data. Empty if there is none."""
+        """Why it should not hold data, or ""."""
         if self.kind in _MEMORY:
             return (
                 f"{self.point} is in memory ({self.kind}), so a restart of the machine deletes everything "
@@ -82,7 +76,7 @@ class Mount:
 
 
 def find_mount(path: Path) -> Mount | None:
-    """Return the file system of a path or of its nearest existing parent. Return None if it is unknown."""
+    """Of the path or its nearest existing parent."""
     resolved = nearest_existing_path(path).resolve()
     try:
         lines = MOUNTS.read_text("utf-8", "replace").splitlines()
@@ -91,7 +85,7 @@ def find_mount(path: Path) -> Mount | None:
     innermost = None
     for line in lines:
         mount = _parse_mount(line)
-        # If several file systems are mounted at the same point, the last one hides the others.
+        # the last of several at one point hides the others
         if (
             mount
             and resolved.is_relative_to(mount.point)
@@ -102,7 +96,6 @@ def find_mount(path: Path) -> Mount | None:
 
 
 def mount_point(path: Path) -> Path:
-    """Return the directory on which the file system of a path is mounted."""
     point = nearest_existing_path(path).resolve()
     while not os.path.ismount(point):
         point = point.parent
@@ -110,7 +103,6 @@ def mount_point(path: Path) -> Path:
 
 
 def nearest_existing_path(path: Path) -> Path:
-    """Return the path, or its nearest existing parent."""
     candidate = path.absolute()
     while not candidate.exists() and candidate != candidate.parent:
         candidate = candidate.parent
@@ -118,10 +110,7 @@ def nearest_existing_path(path: Path) -> Path:
 
 
 def _parse_mount(line: str) -> Mount | None:
-    """
-    Parse a line such as `36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/root rw`. Return
-    None if invalid.
-    """
+    """Such as `36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/root rw`."""
     before, _, after = line.partition(" - ")
     fields = before.split()
     kinds = after.split()
@@ -139,9 +128,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(directory: Path) -> bool:
-    """
-    Return True if the disk is full, which can also appear as an input or output error. Return False if unknown.
-    """
+    """A full disk may appear as an input or output error. False if unknown."""
     try:
         return shutil.disk_usage(directory).free < ALMOST_NOTHING
     except OSError:
@@ -149,7 +136,7 @@ def is_full(directory: Path) -> bool:
 
 
 def says_full(error: BaseException) -> bool:
-    """Return True if an error, or one of its causes, says that a disk or quota is full."""
+    """Look at an error and its causes."""
     return any(
         (isinstance(cause, OSError) and cause.errno in FULL)
         or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL"
@@ -159,9 +146,9 @@ def says_full(error: BaseException) -> bool:
 
 def is_disk_full_error(error: BaseException, directory: Path, *, was_full: bool = False) -> bool:
     """
-    Return True if a full disk caused an error, even if SQLite reports an input or output error.
+    Even if SQLite reports an input or output error.
 
-    `was_full`: the disk was full before the failed operation began, even if there is space now.
+    `was_full` before the operation, though there may be space now.
     """
     is_disk_error = any(
         isinstance(cause, OSError) or hasattr(cause, "sqlite_errorname") for cause in _causes(error)
@@ -178,9 +165,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """
-    Create a file that only its owner can read, and flush it at the end. It must not exist yet.
+    Create a new file for its owner, flushed at the end.
 
-    The directory entry is not flushed: see `flush_directory`.
+    The directory is not flushed: see `flush_directory`.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         yield file
@@ -189,24 +176,21 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def flush_file(path: Path) -> None:
-    """Flush a file, so that the writes of other programs survive a power cut."""
+    """For other programs' writes."""
     _flush(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
 
 
 def flush_directory(directory: Path) -> None:
     """
-    Flush a directory, so that its created, renamed and deleted files survive a power cut. Windows cannot open
-    directories, and its file system logs these changes by itself.
+    So that created, renamed and deleted files survive a power cut. Windows cannot open directories, and logs
+    these changes itself.
     """
     if sys.platform != "win32":
         _flush(directory, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def replace_file(draft: Path, path: Path) -> None:
-    """
-    Rename a draft to `path`, and replace the file there. On Windows, repeat the rename for up to REPLACE_S while a
-    virus scanner or another reader has the file open.
-    """
+    """On Windows, retry for REPLACE_S while a virus scanner or another reader has the file open."""
     if sys.platform != "win32":
         draft.replace(path)
     else:
@@ -230,9 +214,9 @@ def _flush(path: Path, flags: int) -> None:
 
 
 def make_directory(directory: Path, mode: int = 0o777) -> None:
-    """Create a directory and its missing parents, and flush their entries."""
+    """Flush their entries."""
     missing = [ancestor for ancestor in (directory, *directory.parents) if not ancestor.exists()]
     directory.mkdir(mode=mode, parents=True, exist_ok=True)
     for created in missing:
-        with suppress(PermissionError):  # a directory that may be written but not read cannot be flushed
+        with suppress(PermissionError):  # writable but unreadable ones cannot be flushed
             flush_directory(created.parent)

@@ -1,6 +1,4 @@
-"""
-The storage engines, by the names that `[storage] engine` accepts. Each engine has one folder and one line here.
-"""
+"""Storage engines by `[storage] engine`: a folder and a line here each."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from spool.ledger.work import Digests
 from spool.people import People
 from spool.settings import POSTGRES, SQLITE, StorageSettings
 
-# import only for types, because this import loads all storage code, and readers of a configuration need only names
+# only for types, because readers of a configuration need only names
 if TYPE_CHECKING:
     from spool.storage import Engine, Recovered, Storage, StorageOptions
 
@@ -31,7 +29,7 @@ __all__ = [
 ]
 
 MEMORY = "memory"
-# For each engine, the module with its `ENGINE`. A process imports the libraries only of the engine that it opens.
+# Module with `ENGINE`. A process imports only its engine's libraries.
 ENGINES: Mapping[str, str] = {
     SQLITE: "spool.sqlite.storage",
     POSTGRES: "spool.postgres.storage",
@@ -39,12 +37,12 @@ ENGINES: Mapping[str, str] = {
 }
 
 
-# Python libraries that are not installed with Tollhouse, and the extra that installs them.
+# Libraries that an extra installs.
 EXTRAS = {"psycopg": "postgres"}
 
 
 def load_engine(name: str) -> Engine:
-    """Return the engine of a name. Raises SpoolError if its library is not installed."""
+    """Raises SpoolError without its library."""
     try:
         engine: Engine = import_module(ENGINES[name]).ENGINE
     except ModuleNotFoundError as error:
@@ -58,7 +56,6 @@ def load_engine(name: str) -> Engine:
 
 
 def problems(settings: StorageSettings) -> Iterator[str]:
-    """Yield every reason why a storage configuration is unusable."""
     if settings.engine == SQLITE:
         if settings != StorageSettings():
             yield (
@@ -75,10 +72,7 @@ def problems(settings: StorageSettings) -> Iterator[str]:
 
 
 def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
-    """
-    Yield the certificate files that the storage's address names, each with the words for it in messages. An unusable
-    configuration has none; see `problems`.
-    """
+    """With words for messages. None if the configuration is unusable, see `problems`."""
     try:
         administration = load_engine(settings.engine).administration
     except SpoolError:
@@ -89,11 +83,10 @@ def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
 
 async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Storage:
     """
-    Open the whole storage. The caller must await `close` of the result.
+    The caller must await `close`.
 
-    Raises SpoolLocked if another process holds the data directory, OtherSchema if a build with
-    other tables wrote it, and SpoolUnavailable if it cannot be used. A damaged registry raises nothing
-    here: see Storage.
+    Raises SpoolLocked, OtherSchema if another build wrote it, SpoolUnavailable. For a damaged registry see
+    Storage.
     """
     storage = await load_engine(engine).open(options)
     storage.ledger.digests = Digests(storage.secret)
@@ -103,7 +96,5 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
 
 
 async def recover(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> Recovered:
-    """
-    Import the records of a damaged file into the log of a data directory. No server may have that directory open.
-    """
+    """Import a damaged file's records. No server may have the directory open."""
     return await load_engine(engine).recover(options, file)

@@ -1,7 +1,7 @@
 """
-Erasure of people in a whole storage: the registry, the log, the totals and the devices.
+Erasure of people in a whole storage: registry, log, totals and devices.
 
-The registry stores the erasure first, so that the intake and a later start know it. Each further step can be repeated.
+The registry comes first, so that the intake and a later start know it. Further steps can be repeated.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.storage import Storage
 
-AGAIN_AFTER_S = KEPT_S + 3600.0  # by then, no report waits any more that was received before the erasure
+AGAIN_AFTER_S = KEPT_S + 3600.0  # then no report from before the erasure waits
 LOOK_S = 600.0
-DEVICE = "device "  # before the id of a device, in the name of its agent
+DEVICE = "device "  # prefix of a device's agent
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErasureResult:
-    """What an erasure changed. `remains` says why remains of rows may be left on disk."""
+    """`remains`: why rows may be left on disk."""
 
     rows: ErasedRows = field(default_factory=ErasedRows)
     records: RenamedRecords = NO_RECORDS
-    sums: int = 0  # sets of dimensions in the totals
-    devices: Sequence[str] = ()  # the devices of the person
-    below: Sequence[str] = ()  # agents and gateways below that must erase the person as well
+    sums: int = 0  # sets of dimensions
+    devices: Sequence[str] = ()  # of the person
+    below: Sequence[str] = ()  # agents and gateways that must erase the person as well
     remains: Sequence[str] = ()
 
 
@@ -55,10 +55,10 @@ async def erase(
     overwrites: bool = True,
 ) -> ErasureResult:
     """
-    Erase a person. `labels` are the names that the console showed, and `revoked` revokes a device.
+    `labels`: names that the console showed. `revoked` revokes a device.
 
-    Raises NotAllowed if the registry refuses it. With `is_trial`, nothing is changed, and only rows are counted.
-    Without `overwrites`, call `overwrite` after the last erasure.
+    Raises NotAllowed. `is_trial` changes nothing, and counts only rows. Without `overwrites`, call
+    `overwrite` after the last erasure.
     """
     registry = _require_registry(storage)
     devices = person_devices(storage, registry.people, erasure)
@@ -80,7 +80,7 @@ async def _finish_erasure(
     *,
     overwrites: bool = True,
 ) -> ErasureResult:
-    """Do what follows after the registry has stored an erasure. It can be repeated."""
+    """Can be repeated."""
     renaming = _renaming(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
     records = partial(storage.rename_records, renaming)
@@ -88,18 +88,18 @@ async def _finish_erasure(
     if erasure.devices:
         await _erase_devices(storage, person_devices(storage, registry.people, erasure), revoked, actor)
     remains = await overwrite(storage) if overwrites else ()
-    await registry.persons.note_pass(erasure)  # at the end, so that a start after a crash repeats everything
+    await registry.persons.note_pass(erasure)  # last, so that a start after a crash repeats everything
     return ErasureResult(records=renamed, sums=sums, remains=remains)
 
 
 async def overwrite(storage: Storage) -> Sequence[str]:
-    """Remove the remains of replaced rows from the disk. Return why some may be left."""
+    """Return why some may be left."""
     remains = [await part.overwrite() for part in (_require_registry(storage), storage.ledger, storage)]
     return [*filter(None, remains)]
 
 
 async def run_erasures(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> None:
-    """Finish erasures that were interrupted, and look at the records again when no earlier report waits any more."""
+    """Finish interrupted erasures, and look again when no earlier report waits."""
     while True:
         try:
             await follow_once(storage, clock, revoked)
@@ -120,7 +120,7 @@ async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device]
         if not erasure.passes:
             await _finish_erasure(storage, registry, erasure, revoked, Actor("erasure", ""))
             continue
-        # its names in the totals may be those of a new person
+        # its names in the totals may be a new person's
         if await storage.rename_records(_renaming(registry.people, erasure)) != NO_RECORDS:
             await overwrite(storage)
         await registry.persons.note_pass(erasure)
@@ -128,14 +128,13 @@ async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device]
 
 
 async def rename_again(storage: Storage) -> None:
-    """Rename all erased people, in records that were imported from elsewhere with the names of that time."""
+    """In records imported with the names of that time."""
     registry = _require_registry(storage)
     if registry.persons.erasures:
         await storage.rename_records(registry.people.pseudonym)
 
 
 def person_devices(storage: Storage, people: People, erasure: Erasure) -> Sequence[str]:
-    """Return the ids of the devices whose user is the person."""
     by_digest = pseudonyms_by_digest([erasure])
     return sorted(
         device.id
@@ -148,8 +147,8 @@ async def concerned_below(
     storage: Storage, registry: Registry, erasure: Erasure, own: Collection[str]
 ) -> Sequence[str]:
     """
-    Return the agents and gateways below that must erase the person as well: every gateway, and the agents of devices
-    with calls of the person. Other agents get no order, because it confirms a guessed name.
+    Return what must erase the person as well: gateways, and agents of devices with the person's calls. An
+    order confirms a guessed name, so others get none.
     """
     below = registry.persons.below
     agents = {name for name in below if name.startswith(DEVICE)}

@@ -1,8 +1,8 @@
 """
-Erasure of people: from the names of an erased person to the pseudonyms that stored data have instead. Pure.
+Erasure of people: from names to pseudonyms. Pure.
 
-An erasure has keyed digests of names, never a name. It applies to calls that began before it. So a later call under
-the same name belongs to a new person, and a late report or a restored backup does not bring an erased name back.
+An erasure has keyed digests of names, and applies to earlier calls. So a later call under the name is a new
+person's, and a late report or a restored backup does not bring the name back.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from spool.errors import Invalid
 from spool.people import LATEST, USER_EMAIL, Pseudonyms, is_pseudonym, may_be_second
 from spool.record import NS, Correction, Inference, Record, UsageEvent, UsageMetric
 
-FORMAT = 1  # of a file with erasures
+FORMAT = 1  # of a file
 MAX_FILE_BYTES = 64 << 20
-# Times of a call that states none: among stored records it is before an erasure, and on arrival after all of them.
+# Times of calls without one: stored ones before an erasure, arriving ones after all.
 EVER, NEVER = 0, LATEST
 _HEX = re.compile(r"[0-9a-f]{32}")
 _KEY = re.compile(r"([0-9a-f]{64})?")
@@ -32,12 +32,11 @@ Renaming = Callable[[str, int], str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
     """
-    One erased person. `names` has a pseudonym for each name, by the digest of the name. `texts`: names in free texts
-    are replaced. `devices`: the devices of the person are revoked, without user, hostname and serial number. `passes`
-    counts how often the records of this storage were renamed.
+    `names`: pseudonyms by digest. `texts`: names in free texts are replaced. `devices`: the person's are
+    revoked, without user, hostname and serial number. `passes`: how often this storage was renamed.
 
-    `below` are the agents and gateways below that have not confirmed. `key` is the key of the digests in hex digits
-    if a Tollhouse above ordered the erasure, otherwise "".
+    `below`: agents and gateways that have not confirmed. `key`: hex key of the digests of a Tollhouse above,
+    or "".
     """
 
     id: str
@@ -56,7 +55,7 @@ def new_erasure(digests: Iterable[str], at: float, *, texts: bool = False, devic
 
 
 def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> Pseudonyms:
-    """Return the pseudonyms of each digest, oldest erasure first, each with the end of its calls in nanoseconds."""
+    """Oldest first, with the end of calls in nanoseconds."""
     found: dict[str, tuple[tuple[int, str], ...]] = {}
     keys = dict[bytes, None]()
     for erasure in sorted(erasures, key=lambda each: (each.at, each.id)):
@@ -71,10 +70,10 @@ def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> Pseudonyms:
 
 def rename_person(record: Record, renaming: Renaming, *, unknown: int) -> bool:
     """
-    Replace the names of erased people in a record, in place. Return whether it changed.
+    In place. Return whether it changed.
 
-    `unknown` is the time of a call that states none. Names stay in sessions and runs, because these identify work,
-    and in unit costs and billing files, which are sent as they arrived.
+    `unknown` is the time of a call without one. Names stay in sessions and runs, which identify work, and in
+    unit costs and billing files, which are sent as they arrived.
     """
     if isinstance(record, Correction):
         changes = [rename_person(call, renaming, unknown=unknown) for call in (record.before, record.after)]
@@ -89,27 +88,25 @@ def rename_person(record: Record, renaming: Renaming, *, unknown: int) -> bool:
 
 
 def rename_fields(fields: dict[str, Any], renaming: Renaming, at: int) -> bool:
-    """Replace names in the fields that a later report added to a record, as `rename_person` does."""
+    """In fields of a later report."""
     changed = _rename_fields(fields, lambda name: renaming(name, at))
     fields.update(changed)
     return bool(changed)
 
 
 def rename_tags(tags: Mapping[str, str], renamed: Callable[[str], str]) -> dict[str, str]:
-    """Return tags in which the person's address, and every other address, is renamed."""
+    """The person's address, and any other."""
     return {
         name: renamed(value) if name == USER_EMAIL or may_be_second(value) else value
         for name, value in tags.items()
     }
 
 
-_NAMED = ("user", "subject")  # fields that have any name of a person
-_MAY_NAME = ("team", "api_key")  # fields that name a person only by an address
+_NAMED = ("user", "subject")  # any name of a person
+_MAY_NAME = ("team", "api_key")  # only addresses
 
 
 def _rename_fields(record: object, renamed: Callable[[str], str]) -> dict[str, Any]:
-    """Return the fields that change."""
-
     def read(name: str) -> Any:
         return record.get(name) if isinstance(record, dict) else getattr(record, name, None)
 
@@ -124,7 +121,7 @@ def _rename_fields(record: object, renamed: Callable[[str], str]) -> dict[str, A
 
 
 class RenamedRecords(NamedTuple):
-    """Number of changed records, of deliveries that got a new key, and of entries that cannot be read."""
+    """Records, deliveries with a new key, and unreadable entries."""
 
     records: int = 0
     deliveries: int = 0
@@ -137,16 +134,17 @@ class RenamedRecords(NamedTuple):
 NO_RECORDS = RenamedRecords()
 
 
-# -- a file with erasures, for the restore of a backup ---------------------------------------------------------
+# -- a file, for the restore of a backup
+# -------------------------------------------------------------------------
 
 
 def erasures_to_json(erasures: Iterable[Erasure]) -> dict[str, Any]:
-    """Return erasures as the JSON of a file. It has digests and pseudonyms, and no name."""
+    """Digests and pseudonyms, no name."""
     return {"format": FORMAT, "erasures": [asdict(replace(erasure, passes=0)) for erasure in erasures]}
 
 
 def read(text: bytes) -> list[Erasure]:
-    """Read the file of `written`. Raises Invalid."""
+    """Raises Invalid for a file that is not from `erasures_to_json`."""
     if len(text) > MAX_FILE_BYTES:
         raise Invalid(f"the file of erasures has more than {MAX_FILE_BYTES >> 20} MiB")
     try:
@@ -161,12 +159,11 @@ def read(text: bytes) -> list[Erasure]:
 
 
 def erasure_from_json(*, below: Sequence[str], **fields: Any) -> Erasure:
-    """Return an erasure from its fields in JSON."""
     return Erasure(below=tuple(below), **fields)
 
 
 def order_for_below(erasure: Erasure, key: bytes) -> Erasure:
-    """Return an erasure as an order for agents and gateways below. `key` is the key of this installation."""
+    """For agents and gateways below. `key` is this installation's."""
     return replace(erasure, below=(), key=erasure.key or key.hex())
 
 

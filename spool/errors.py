@@ -8,7 +8,7 @@ class SpoolError(Exception):
 
 
 class SpoolFull(SpoolError):
-    """The storage has no space. The sender repeats the request after `retry_after_s`."""
+    """The sender repeats the request after `retry_after_s`."""
 
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
@@ -17,52 +17,37 @@ class SpoolFull(SpoolError):
 
 class SpoolUnavailable(SpoolError):
     """
-    The commit failed, is not confirmed, or the log is closing. The sender repeats the request. If the first
-    request was stored after all, the repeated one is recognized.
+    The commit failed, is unconfirmed, or the log is closing. The sender repeats the request, which is
+    recognized if it was stored.
     """
 
 
 class BeingMigrated(SpoolUnavailable):
-    """
-    Another process creates or migrates the tables of a shared storage. Operations that need them must wait.
-    """
+    """Another process migrates the tables. Operations must wait."""
 
 
 class Stale(SpoolUnavailable):
-    """
-    The data on which a submission is based have changed. Nothing was stored, and the caller must read
-    the data again.
-    """
+    """A submission's data have changed. Nothing was stored; read them again."""
 
 
 class KeyEnded(Stale):
-    """The key that sent a submission has ended. Nothing was stored, and repeating it cannot succeed."""
+    """A submission's key has ended. Nothing was stored, and a repeat cannot succeed."""
 
 
 class KeyReused(Stale):
-    """
-    The idempotency key was used for another body. Nothing was stored, and the sender must use another key.
-    """
+    """The idempotency key had another body. Nothing was stored; use another key."""
 
 
 class NotClosed(SpoolUnavailable):
-    """
-    Some of the requested records are not closed, or the watermark has fallen below them. The caller reads
-    `closed_below` and then the records again.
-    """
+    """Requested records are not closed, or the watermark fell. Read `closed_below`, then the records."""
 
 
 class SpoolDamaged(SpoolUnavailable):
-    """
-    Stored data are damaged. The damage is noted on disk, and the next opening salvages the readable data.
-    """
+    """The damage is noted on disk, and the next opening salvages readable data."""
 
 
 class LedgerLost(SpoolUnavailable):
-    """
-    The sums were damaged, so they are counted again from the log. The caller repeats the operation, and sees
-    partial sums until then.
-    """
+    """The sums were damaged and are counted again. Repeat the operation, which shows partial sums."""
 
 
 class TakenOver(SpoolError):
@@ -70,48 +55,42 @@ class TakenOver(SpoolError):
 
 
 class SpoolLocked(SpoolError):
-    """Another process holds the data directory. An operator must decide."""
+    """Another process holds the directory. An operator decides."""
 
 
 class NotCertain(SpoolUnavailable):
-    """A commit is stored, may be lost later, or never happened. The caller reads the rows to find out."""
+    """A commit is stored, may be lost, or never happened. Read the rows."""
 
 
 class OtherSchema(SpoolError):
-    """
-    A build of Tollhouse with another schema wrote the data. An operator uses that build, upgrades Tollhouse or restores
-    a backup.
-    """
+    """Another schema. An operator uses that build, upgrades, or restores a backup."""
 
 
 NOT_FINISHED = "is an unfinished copy. Repeat the command that made it (tollhouse storage copy or import)"
 
 
 class UnfinishedCopy(SpoolError):
-    """The storage is an unfinished copy of another storage. An operator makes the copy again."""
+    """An operator makes the copy again."""
 
 
 class EntryUnreadable(SpoolError):
-    """An entry has a wrong checksum or format. It is set aside and counted as damaged."""
+    """Wrong checksum or format: set aside and counted as damaged."""
 
 
 class NotThere(SpoolError):
-    """The named object (receipt, rejected record, route or key) does not exist."""
+    """The named object does not exist."""
 
 
 class NotAllowed(SpoolError):
-    """
-    The request breaks a rule that the message states. Examples are a name in use, or a route with
-    records that wait.
-    """
+    """A rule that the message states, such as a name in use."""
 
 
 class Managed(NotAllowed):
-    """A file manages the object. The caller changes the file and applies it."""
+    """A file manages the object: change and apply the file."""
 
 
 class TokenEnded(NotAllowed):
-    """A provider's token has not expired, but the session for which it was issued has ended."""
+    """A provider's token outlived its session."""
 
 
 class Invalid(NotAllowed):
@@ -119,13 +98,11 @@ class Invalid(NotAllowed):
 
 
 class NotKept(Invalid):
-    """
-    The totals have no sums fine enough for the query. The message names the border and a possible query.
-    """
+    """No sums are fine enough. The message names a possible query."""
 
 
 class AskedTooMuch(SpoolError):
-    """A query has too many result rows or takes too long. The message suggests another query."""
+    """Too many rows or too long. The message suggests another query."""
 
 
 class AlreadyThere(NotAllowed):
@@ -133,8 +110,8 @@ class AlreadyThere(NotAllowed):
 
 
 class RowDamaged(SpoolError):
-    """A stored row is invalid, because its bytes are damaged or another program changed it."""
+    """Damaged bytes, or changed by another program."""
 
 
 class RegistryDamaged(SpoolError):
-    """registry.sqlite is unreadable. The log and the totals are in other files, and continue to work."""
+    """registry.sqlite is unreadable. The log and the totals continue to work."""

@@ -1,4 +1,4 @@
-"""Exclusive locks on open files. The system releases a lock when the process ends for any reason."""
+"""Exclusive locks on open files, released when the process ends."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-# Windows locks bytes, and nobody else can read them. This byte is behind every text in a lock file.
+# Windows locks bytes against all readers, so this one is behind every text.
 _LOCKED_BYTE = 1 << 30
 
 
 def lock_at_once(descriptor: int) -> None:
-    """Lock an open file. Raises OSError if another process holds the lock."""
+    """Raises OSError if another process has it."""
     if sys.platform == "win32":
         os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)

@@ -1,12 +1,11 @@
 """
-Dedup keys of records: 128-bit hashes that are equal in every installation.
+Dedup keys: 128-bit hashes that are equal in every installation. Pure.
 
-There are seven rules, in order: an id that another Tollhouse assigned, the provider's long response id, a
-short or shared id with facts that distinguish calls, the span, the source's own id, the session with its
-start time, and the point or event. The first rule that applies makes the key.
+The first of seven rules that applies makes the key: an id of another Tollhouse, the provider's long response
+id, a short or shared id with facts that distinguish calls, the span, the source's own id, the session with
+its start, and the point or event.
 
-Pure functions. Dialects and formats decide which of their ids plays which part. This module knows no
-source by name.
+Dialects and formats decide the parts of their ids; no source is named here.
 """
 
 from __future__ import annotations
@@ -20,43 +19,42 @@ from typing import NamedTuple
 from spool.record import NS, Inference
 
 _PREFIX = re.compile(r"[A-Za-z]+[-_]")
-# Prepared hash objects. Copying one takes half the time of creating one.
+# Copying a prepared hash takes half the time.
 _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
-RESPONSE_PERSON = b"tollhouse-2"  # person of the hash in `response_call_id`, for the compiled module
+RESPONSE_PERSON = b"tollhouse-2"  # person of `response_call_id`, for the compiled module
 STAND_IN = b"tollhouse-span"
-# minimum characters of an id after its prefix; shorter ids may be counters of local servers: 0, 1, 2, ...
+# after the prefix; shorter ids may be local servers' counters
 LONG_ENOUGH = 16
 STEP_NS = 4 * NS
 CHECK_ID = (
-    # dedup key of the call that `tollhouse check` sends; it is not a hash, and no record is stored under it
+    # of the call by `tollhouse check`: no hash, and never stored
     b"tollhouse check."
 )
-AS_SPAN, AS_EVENT = "span", "event"  # the two kinds of reports of one call
+AS_SPAN, AS_EVENT = "span", "event"  # two kinds of reports of a call
 AS_STREAM, BELOW_STREAM = "stream", "below stream"
 AS_ASSISTANT, AS_GATEWAY = "assistant", "gateway"  # who calls a gateway, and the gateway
-AS_CALL, AS_COUNT = "call", "count"  # reports of a response, and events that only count its tokens
+AS_CALL, AS_COUNT = "call", "count"  # reports of a response, and events that count its tokens
 ANY_SCOPE = "any scope"
-SEALED = 96  # Limit in characters for ids that providers give. A gateway sealed (encrypted) a longer id.
-# A span id, a UUID, 128 bits in hexadecimal, a ULID, or a prefix with a long random part. Any other id may be unique
-# only within its session.
+SEALED = 96  # characters of providers' ids. A gateway sealed (encrypted) a longer one.
+# Span id, UUID, 128 bits in hexadecimal, ULID, or a prefix with a long random part. Others may be unique only
+# within a session.
 _UNIQUE = re.compile(
     "[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}"
     "|[a-z]{2,8}_[0-9A-Za-z]{20,64}",
     re.ASCII,
 )
 _INNER, _OUTER = "inner", "outer"
-# begins a place of nested reports that is not one process, because several machines may run the same service
+# a place of nested reports on possibly several machines
 OF_SERVICE = "service "
 
 
 class Nesting(NamedTuple):
     """
-    One of two nested reports of a call by the same process, without a common id.
+    One of two reports of a call by one process, without a common id.
 
-    The inner report is from the SDK that sent the request. The outer report is from the code that called the
-    SDK. `keys` have the process or the trace, the outcome and the counts. An inner report has further keys
-    if its input includes a cache, because the outer report may leave the cache out. The record of the call may
-    have other times than `start` and `end`.
+    The inner one is the SDK's, the outer one its caller's. `keys` have process or trace, outcome and counts,
+    and several inputs if an inner one includes a cache, which the outer may leave out. The call's record may
+    have other times.
     """
 
     is_inner: bool
@@ -67,12 +65,10 @@ class Nesting(NamedTuple):
 
 class Relay(NamedTuple):
     """
-    One of two reports of a call by an assistant (AS_ASSISTANT) and by the gateway that it calls (AS_GATEWAY), without
-    a common id.
+    One of two reports by an assistant and its gateway, without a common id.
 
-    `keys` have the session that the assistant states to the gateway, the outcome and the counts. `start` is None if
-    the report states only an end. `names_request`: the report states the provider's id of its request. If both
-    reports state one, only equal ids join them.
+    `keys` have the session that the assistant states to the gateway, outcome and counts. `start` may be
+    missing. `names_request`: it states the provider's request id. If both do, only equal ids join them.
     """
 
     side: str
@@ -84,34 +80,24 @@ class Relay(NamedTuple):
 
 class Identity(NamedTuple):
     """
-    Dedup key of a record, with further names of its call.
+    Dedup key of a record, with further names.
 
-    If `certain` is False, the record is never a duplicate. `lookups` are further ids under which the call
-    may be known.
+    Unless `certain`, it is never a duplicate. `lookups`: ids under which the call may be known. `also`: names
+    for reports without its id, looked up and remembered.
 
-    `also` are further names of the call, for reports without its id. The call is looked up and
-    remembered under them.
+    `links` connect two sides that report the call once each, such as caller and server: this side's name,
+    which is remembered, and the other's. The report belongs to the call under the other's name, unless this
+    side reported it. A name linked to several, such as times of two clocks, joins only one call.
 
-    `links` connect two sides that each report the call once, such as its caller and its server. Each link is
-    a pair: the name that this side uses, and the name that the other side uses. The report belongs to the
-    call that is known under the other side's name, unless this side has already reported that call. The call
-    is remembered under this side's name. If one name is linked to several names of the other side, such as
-    times of two clocks, the report joins only one call.
+    `joins`: names under which a report may have stated only the call's end. This report joins that open
+    record; later the call gets its own, with that one's facts.
 
-    `joins` are names under which another report may have stated only how the call ended. While the record of
-    that other report is open, this report joins it. Afterwards the call gets its own record, with the facts
-    of that other report. The call is remembered under these names.
+    `is_final`: the seller's cost replaces one of the same key, and an assistant's guess. `is_guess`: computed
+    without the seller's price, so any other cost counts. `nesting`, `relay`: the other report has no common
+    id. `above`: span of the nearest agent, or the first missing one.
 
-    `is_final`: the report is from the seller of the call, so its cost replaces a cost of the same key, and the
-    guess of an assistant.
-
-    `is_guess`: the sender computed the cost without knowing the seller's price, so any other known cost counts.
-    `nesting`: another report of the same process may have the call in a trace of its own, without a common id.
-    `relay`: an assistant or the gateway that it calls may report the call as well, without a common id.
-    `above`: the span of the nearest agent above the call, or the first span above it that its request lacks.
-
-    `scope`: name of the scope of a span whose own ids identify the call, because its other id is short or shared;
-    "" if it is unknown. None for all other reports. A record has only one such span per scope.
+    `scope`: of a span whose own ids identify the call because its other id is short or shared, "" if unknown.
+    A record has one such span per scope.
     """
 
     id: bytes
@@ -129,21 +115,19 @@ class Identity(NamedTuple):
 
     @property
     def names(self) -> tuple[bytes, ...]:
-        """Further names under which the call is remembered."""
+        """Remembered, besides the id."""
         return tuple(dict.fromkeys((*self.also, *[own for own, _ in self.links], *self.joins)))
 
 
 class RequestNames(NamedTuple):
-    """
-    Names of a request with an idempotency key: one from the key, and one from the key together with the body.
-    """
+    """By the idempotency key, and with the body."""
 
     key: bytes
     body: bytes
 
 
 def hash_parts(rule: int, *parts: object) -> bytes:
-    """Hash the parts, joined by NUL, to 128 bits."""
+    """Joined by NUL."""
     text = (
         "\0".join(["" if part is None else str(part) for part in parts]) if len(parts) > 1 else str(parts[0])
     )
@@ -153,28 +137,22 @@ def hash_parts(rule: int, *parts: object) -> bytes:
 
 
 def _hash_text(rule: int, text: str) -> bytes:
-    """
-    Hash one text to 128 bits.
-
-    A separate function for speed: most calls hash only one text, and joining parts takes half of the time.
-    """
+    """For speed: joining parts takes half of the time, and most calls hash one text."""
     hash = _HASHES[rule].copy()
     hash.update(text.encode("utf-8", "surrogatepass"))
     return hash.digest()
 
 
-# first bytes of the names of spans with a short id, under which logs look for them
+# spans with a short id, for which logs look
 _SPAN = hash_parts(3, "span")[:4]
-# first bytes of `times_name` by `is_inner`
+# of `times_name`, by `is_inner`
 _TIMES = {is_inner: hash_parts(3, is_inner, "times")[:4] for is_inner in (False, True)}
 
 
 def is_long(response_id: str) -> bool:
-    """
-    Return True if the id after its prefix (`chatcmpl-`, `msg_`, ...) is long enough to be unique everywhere.
-    """
+    """Whether the id after its prefix (`chatcmpl-`, `msg_`, ...) is unique everywhere."""
     before = response_id[:-LONG_ENOUGH]
-    # a quick check that nearly every long id passes: there is a separator before the last LONG_ENOUGH characters
+    # quick: nearly every long id has a separator before its last LONG_ENOUGH characters
     if "-" in before or "_" in before:
         return True
     prefix = _PREFIX.match(response_id)
@@ -182,17 +160,17 @@ def is_long(response_id: str) -> bool:
 
 
 def is_unique(id: str) -> bool:
-    """Return True if an id of a session or a run is unique everywhere by its form."""
+    """By its form, for sessions and runs."""
     return _UNIQUE.fullmatch(id) is not None
 
 
 def is_sealed(response_id: str | None) -> bool:
-    """Return True if a gateway sealed the id of a response, so that each reader gets another one."""
+    """Each reader gets another sealed id."""
     return response_id is not None and len(response_id) > SEALED
 
 
 def id_prefix(record: Inference) -> str | None:
-    """Return the prefix of a record's long id (`msg_`, `req_`, ...), or None. A sealed id identifies no call."""
+    """Return `msg_`, `req_`, ... of a long id. A sealed one identifies no call."""
     id = record.request_id
     prefix = None if id is None or is_sealed(id) or not is_long(id) else _PREFIX.match(id)
     return None if prefix is None else prefix[0]
@@ -208,12 +186,11 @@ def call_identity(
     sequence: object = None,
 ) -> Identity:
     """
-    Make the dedup key of an AI call, by the first rule that applies.
+    Use the first rule that applies.
 
-    `response_id`: the provider's response or request id (rule 2 if it is long, else rule 3). `shared_id`: an
-    id that callers choose or that several attempts share (rule 3). `span`: trace_id and span_id belong to the
-    call itself (rule 4, and before rule 3). `own_id`: the source's own id of the call (rule 5). `sequence`:
-    distinguishes calls with the same session and start time (rule 6).
+    `response_id`: provider's response or request id (rule 2 if long, else 3). `shared_id`: callers choose it
+    or attempts share it (rule 3). `span`: trace_id and span_id are the call's (rule 4, before 3). `own_id`:
+    the source's (rule 5). `sequence` distinguishes equal session and start (rule 6).
     """
     if record.status != "cached":
         if response_id and is_long(response_id):
@@ -234,7 +211,7 @@ def call_identity(
 
 
 def _identity_of_id(id: bytes) -> Identity:
-    """Make a dedup key that has only an id. Passing the fields by name would take three times as long."""
+    """Fields by name would take three times as long."""
     return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None, None, None, None))
 
 
@@ -246,7 +223,6 @@ def add_names(
     nesting: Nesting | None = None,
     relay: Relay | None = None,
 ) -> Identity:
-    """Add further names of the call to a dedup key, next to its own links."""
     id, lookups, certain = identity[:3]
     links, scope = identity.links + links, identity.scope
     return tuple.__new__(
@@ -255,26 +231,26 @@ def add_names(
 
 
 def add_span_above(identity: Identity, span: str) -> Identity:
-    """Add the span above a call to its dedup key. `_replace` would take three times as long."""
+    """`_replace` would take three times as long."""
     return tuple.__new__(Identity, (*identity[:-2], span, identity[-1]))
 
 
 def no_identity() -> Identity:
-    """Make a random dedup key for a record that has no distinguishing facts. It is never a duplicate."""
+    """Random: never a duplicate."""
     return Identity(os.urandom(16), certain=False)
 
 
 def response_call_id(response_id: str) -> bytes:
-    """Return the id, or a further name, of a call with a long response id of the provider (rule 2)."""
+    """Rule 2."""
     return _hash_text(2, response_id)
 
 
 def provider_request_names(record: Inference, request_id: str | None) -> tuple[bytes, ...]:
     """
-    Return a further name of a call, from the id that the provider gave to its HTTP request (`req_...`).
+    Return a name from the provider's id of the HTTP request (`req_...`).
 
-    The name equals the id of a report that knows the call only by this request id (`response_call_id`). Returns
-    nothing for a short id, or for a cached response, which repeats the id of an earlier call.
+    It equals the id of a report that knows only this (`response_call_id`). None for a short id, or a cached
+    response, which repeats an earlier id.
     """
     if request_id is None or record.status == "cached" or not is_long(request_id):
         return ()
@@ -282,7 +258,7 @@ def provider_request_names(record: Inference, request_id: str | None) -> tuple[b
 
 
 def describe_rule(record: Inference) -> str:
-    """Describe in words the id by which a call is recognized, as far as the record shows it."""
+    """As far as the record shows it."""
     known = record.id
     request_id = record.request_id
     if request_id:
@@ -301,7 +277,7 @@ def describe_rule(record: Inference) -> str:
 
 
 def identity_from_ids(record: Inference) -> Identity | None:
-    """Return the dedup key of a record if the ids in the record determine it, else None."""
+    """None if the record's ids do not determine it."""
     candidates = []
     if record.request_id:
         if is_long(record.request_id):
@@ -318,11 +294,9 @@ def identity_from_ids(record: Inference) -> Identity | None:
 
 def moment_names(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
     """
-    Return names for a call, one for each group of calls that share an id. A name contains model, outcome,
-    token counts and the exact start.
+    Name a call in each group that shares an id, by model, outcome, counts and exact start.
 
-    Start times are compared to the microsecond. Calls in one loop begin at different times, and clocks within
-    a process agree. Returns nothing for a call without a start time.
+    Starts are compared to the microsecond: calls of a loop differ, and clocks in a process agree.
     """
     if record.start_time is None:
         return ()
@@ -334,19 +308,15 @@ def moment_names(record: Inference, groups: Iterable[str | None]) -> tuple[bytes
 
 
 def call_id_name(source: str, call_id: str) -> bytes:
-    """
-    Return a name for a call from the source's id of the call. For sources whose reports all have another
-    id as well.
-    """
+    """For sources whose reports all have another id as well."""
     return hash_parts(5, source, "call", call_id)
 
 
 def end_report_identity(call: Identity, name: bytes) -> Identity:
     """
-    Return the dedup key of a report that only states how a call ended.
+    For a report of only a call's end.
 
-    If the call is recorded, the report joins it. Otherwise the report becomes a record of its own. A later
-    report of the call finds that record by `name` (`joins`).
+    It joins a recorded call, or becomes a record that a later report finds by `name` (`joins`).
     """
     if not call.certain:
         return call
@@ -357,11 +327,10 @@ def answer_links(
     record: Inference, chosen: str | None, *, own: str, other: str
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Return a link between two kinds of reports of a response, from an id whose meaning differs between them: one
-    treats it as the provider's response id, the other as an id that attempts share.
+    Link two kinds of reports of a response, one with the id as the provider's response id, one with it shared
+    by attempts.
 
-    The names consist of the id, the model and the token counts. They have no times, because sources
-    report different times.
+    By id, model and counts, without times, which differ by source.
     """
     if chosen is None or record.status != "ok":
         return ()
@@ -373,10 +342,9 @@ def answer_links(
 
 def end_links(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Return links between two kinds of reports of a call without an id.
+    Link two kinds of reports without an id, by session, model, outcome, counts and end.
 
-    The reports match by session, model, outcome, token counts and end time. End times are rounded to a few
-    seconds, because the two reports may state different ones. Returns nothing without a session or an end time.
+    Ends are rounded to a few seconds, because reports may differ.
     """
     if record.session is None or record.end_time is None:
         return ()
@@ -395,15 +363,13 @@ def build_relay(
     sealed_id: str | None = None,
 ) -> Relay | None:
     """
-    Return the relay of a report by an assistant or by a gateway, or None if it states no end or nothing that the
-    other report states as well.
+    None if a report states no end, or nothing that the other does.
 
-    `sessions` are the assistant's session, under each name that the report has for it. Only ids that are unique by
-    their form count. The model is not compared, because the gateway may serve another model than the assistant
-    requests. Failures match whatever counts they have, because assistants state none.
+    `sessions`: the assistant's, under each name. Only ids that are unique by form count. The model may
+    differ: the gateway may serve another. Failures match whatever counts, which assistants lack.
 
-    `sealed_id` is the id of a response that the gateway sealed for each reader. Assistants without a session have only
-    such ids, so the model and the counts match instead.
+    `sealed_id`: of a response sealed for each reader. Assistants without a session have only such ids, so
+    model and counts match.
     """
     if record.end_time is None:
         return None
@@ -420,20 +386,16 @@ def build_relay(
 
 
 def relayed_name(side: str, key: str, step: int, ordinal: int, *, names_request: bool) -> bytes:
-    """
-    Return a name of a relayed report: the report with this ordinal among those of a side with the same key that end
-    in the same step of STEP_NS.
-    """
+    """The report with this ordinal among those of a side and key in a step of STEP_NS."""
     return hash_parts(3, side, key, step, ordinal, names_request)
 
 
 def stream_links(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Return links between the two reports of a stream.
+    Link the two reports of a stream.
 
-    One report is sent when the stream has ended, in a trace of its own. The other report is the span below
-    the call that started the stream. They match by service, model, token counts and end time. Returns nothing
-    without counts or an end time.
+    One is sent at the end, in its own trace; the other is the span below the call that started it. They match
+    by service, model, counts and end.
     """
     if record.end_time is None or record.input_tokens is None or record.output_tokens is None:
         return ()
@@ -448,8 +410,8 @@ def build_nesting(
     record: Inference, places: Sequence[str], start: int | None, end: int | None, *, is_inner: bool
 ) -> Nesting | None:
     """
-    Return the nesting of a report. `places` are processes and traces in which the other report may be.
-    Returns None without both times, and without counts unless the call failed.
+    `places`: processes and traces with the other report. None without both times, or without counts unless
+    the call failed.
     """
     failed = record.status == "error"
     if start is None or end is None or end < start or record.status == "cached":
@@ -463,16 +425,13 @@ def build_nesting(
 
 
 def limit_to_sender(nesting: Nesting, sender_key: str | None) -> Nesting:
-    """
-    Return a nesting that fits only reports of the same sender key where it names no more than a service. Two
-    machines may run the same service.
-    """
+    """A service may run on two machines, so it fits only the same sender key."""
     keys = [f"{sender_key}\0{key}" if key.startswith(OF_SERVICE) else key for key in nesting.keys]
     return nesting._replace(keys=tuple(keys))
 
 
 def possible_inputs(record: Inference) -> list[int]:
-    """Return the input of a report, first with and then without its cached parts."""
+    """With and without the cached parts."""
     whole, read, written = (
         record.input_tokens or 0,
         record.cache_read_tokens or 0,
@@ -482,21 +441,18 @@ def possible_inputs(record: Inference) -> list[int]:
 
 
 def nested_name(key: str, step: int, ordinal: int, *, is_inner: bool) -> bytes:
-    """
-    Return a name of a nested report: the report with this ordinal among those with the same key that end in
-    the same step of STEP_NS.
-    """
+    """The report with this ordinal among those of a key in a step of STEP_NS."""
     return hash_parts(3, key, _INNER if is_inner else _OUTER, step, ordinal)
 
 
 def times_name(nesting: Nesting) -> bytes:
-    """Return a name that has the times of a nested report in microseconds."""
+    """Times in microseconds."""
     start, duration = nesting.start // 1000, (nesting.end - nesting.start) // 1000
     return _TIMES[nesting.is_inner] + start.to_bytes(7) + min(duration, 2**40 - 1).to_bytes(5)
 
 
 def nested_times(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, int]]:
-    """Return start and end of the nested reports that a record's names are from, in nanoseconds."""
+    """In nanoseconds."""
     filed = [name for name in names if name.startswith(_TIMES[is_inner])]
     starts = [int.from_bytes(name[4:11]) * 1000 for name in filed]
     return [
@@ -505,7 +461,7 @@ def nested_times(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, i
 
 
 def _model_name(record: Inference) -> str:
-    """Return the model name without the prefix that names its provider or seller."""
+    """Without the prefix of a provider or seller."""
     return (record.request_model or record.response_model or "").rpartition("/")[2]
 
 
@@ -516,16 +472,15 @@ def _links_by_end(call: str, end_time: int, own: str, other: str) -> tuple[tuple
 
 
 def span_call_id(trace_id: str, span_id: str) -> bytes:
-    """Return the id, or a further name, of a call that a span reports (rule 4)."""
+    """Rule 4."""
     return _hash_text(4, f"{trace_id}\0{span_id}")
 
 
 def link_names(trace_id: str, span_id: str, outcome: str) -> tuple[bytes, bytes]:
     """
-    Return two names for a call, made from the span that started it: one for the caller's report, and one for
-    the server's report.
+    For the caller's and the server's report, by the span that started the call.
 
-    The names include the outcome, because a failed attempt may come from the same span.
+    The outcome is included: a failed attempt may come from the same span.
     """
     link_text = f"{trace_id}\0{span_id}\0{outcome}".encode("utf-8", "surrogatepass")
     both = blake2b(link_text, digest_size=32, person=b"tollhouse-link").digest()
@@ -541,16 +496,16 @@ def call_links(
     is_of_provider: bool,
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Return the links of a call to its report by the server, and to its report by the caller.
+    Link a call to its server's and its caller's report.
 
-    `made_from` is the span that sent the request, `above` the caller's span: each a trace id and a span id.
+    `made_from` sent the request, `above` is the caller's: trace and span id each.
 
-    `names_request`: the report states the provider's id of its request. If both reports of a failure state
-    one, only equal ids join them, because the attempts of one caller have the same links. So a report without
-    such an id has a further name, under which reports with an id look for it.
+    `names_request`: it states the provider's request id. If both reports of a failure do, only equal ids join
+    them, because a caller's attempts have the same links. So one without it has a further name, for those
+    with an id.
 
-    `is_of_provider`: the report has the provider's own counts. A caller may count cached input or not, or
-    report no counts at all, so the call is linked under all of these counts.
+    `is_of_provider`: the provider's counts. A caller may count cached input or not, or nothing, so the call
+    is linked under all.
     """
     if record.status == "error":
         sides, unnamed = [
@@ -558,7 +513,7 @@ def call_links(
         ]
         if names_request:
             return tuple([(own, other) for (own, _), (_, other) in zip(sides, unnamed, strict=True)])
-        # each further name is a pair with itself: it is remembered, but looks nothing up
+        # paired with itself: remembered, but looks nothing up
         return (*sides, *[(own, own) for own, _ in unnamed])
     return _links_by_outcome(made_from, above, _count_texts(record, is_of_provider=is_of_provider))
 
@@ -570,7 +525,7 @@ _UNCOUNTED = "0\x000"
 def _links_by_outcome(
     made_from: tuple[str, str], above: tuple[str, str] | None, outcomes: tuple[str, ...]
 ) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the links by outcome. Only the caller's report may be known by another outcome than the first."""
+    """Only the caller's report may have another outcome than the first."""
     links = [link_names(*made_from, outcomes[0])]
     if above is not None:
         for outcome in outcomes:
@@ -580,7 +535,7 @@ def _links_by_outcome(
 
 
 def _count_texts(record: Inference, *, is_of_provider: bool) -> tuple[str, ...]:
-    """Return the counts of an answered call as names of links have them. The record's own counts are first."""
+    """The record's own counts first."""
     input_tokens, output_tokens = record.input_tokens or 0, record.output_tokens or 0
     counts = f"{input_tokens}\0{output_tokens}"
     if not is_of_provider:
@@ -590,29 +545,26 @@ def _count_texts(record: Inference, *, is_of_provider: bool) -> tuple[str, ...]:
 
 
 def point_id(series: bytes, start_time: int, time: int) -> bytes:
-    """Return the dedup key of a metric point (rule 7)."""
+    """Rule 7."""
     return hash_parts(7, series.hex(), start_time, time)
 
 
 def cloud_event_id(source: str, event_id: str) -> bytes:
-    """Return the dedup key of a CloudEvent (rule 7)."""
+    """Rule 7."""
     return hash_parts(7, source, event_id)
 
 
 def derived_id(record_id: bytes, purpose: str) -> bytes:
-    """
-    Return the id of a record that is derived from another record. The same arguments always give the same id.
-    """
+    """The same for the same arguments."""
     return hash_parts(8, record_id.hex(), purpose)
 
 
 def shadow_identity(identity: Identity) -> Identity:
     """
-    Return the dedup key of a duplicate kept for reference, from a source that does not count.
+    For a source that does not count.
 
-    It matches a recorded call or another such duplicate. Otherwise it gets an id under which only such
-    duplicates are looked up. So the first report that counts becomes a record, even if such a duplicate
-    arrived before it.
+    It matches a recorded call or another such duplicate. Otherwise only such duplicates look it up, so the
+    first report that counts becomes a record, even after it.
     """
     sides = [other for own, other in identity.links if is_of_span_side(own) or is_of_span_side(other)]
     call = (identity.id, *identity.lookups, *sides)
@@ -621,7 +573,7 @@ def shadow_identity(identity: Identity) -> Identity:
 
 
 def build_request_names(sender: str, path: str, idempotency_key: str, *body: bytes) -> RequestNames:
-    """Return the names of a request with an idempotency key. `body` is its whole content, in parts."""
+    """`body` is the whole content, in parts."""
     key = hash_parts(10, sender, path, idempotency_key)
     content_hash = blake2b(key, digest_size=32)
     for part in body:
@@ -630,52 +582,47 @@ def build_request_names(sender: str, path: str, idempotency_key: str, *body: byt
 
 
 def request_item_id(request: RequestNames, place: int) -> bytes:
-    """Return the id of the item at a position in a request."""
     return hash_parts(9, request.body.hex(), place)
 
 
 def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
     """
-    Return a trace id (16 bytes) and a span id (8 bytes), for a record without a span that is sent as a span.
+    Trace id (16 bytes) and span id (8 bytes) for a record sent as a span.
 
-    Both are derived from the record's id. A receiver that knows the record's id can distinguish them from the
-    source's own trace and span ids.
+    A receiver that knows the record's id can tell them from the source's.
     """
     cut = blake2b(record_id, digest_size=24, person=STAND_IN).digest()
     return cut[:16], cut[16:]
 
 
 def add_trace_names(identity: Identity, record: Inference, chosen: str, scope: str) -> Identity:
-    """
-    Add names to the dedup key of a span with a short or shared id. They join it to spans of other scopes in its trace.
-    """
+    """Join a span with a short or shared id to other scopes in its trace."""
     call = f"{record.trace_id}\0{_call_under(record, chosen)}"
     same, *near = [hash_parts(3, f"{call}{step}\0in trace") for step in _start_steps(record)]
-    # a pair of equal names is remembered, and looks nothing up
+    # equal names: remembered, but looks nothing up
     links = ((same, same), *identity.links)
     return with_scope(identity._replace(lookups=(same, *near), links=links), scope)
 
 
 def with_scope(identity: Identity, scope: str) -> Identity:
-    """Add the scope of a span, or of an event of a span, to a dedup key made from the span's own ids."""
     return identity._replace(scope=f"scope {scope}")
 
 
 def span_marks(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
     """
-    Return the names of a record that has spans of these scopes, whose own ids identify the call. Every such record
-    also has the name of the scope "". If the scopes are unknown, the record has the name of ANY_SCOPE.
+    For spans whose own ids identify the call. Every such record also has the scope "", or ANY_SCOPE if
+    unknown.
     """
     return tuple([derived_id(record_id, f"span {scope}") for scope in scopes])
 
 
 def is_of_span_side(name: bytes) -> bool:
-    """Return True if logs look for a span under a name, because only a short or shared id connects them."""
+    """Whether logs look for a span under the name: only a short or shared id connects them."""
     return name.startswith(_SPAN)
 
 
 def _span_identity(id: bytes, record: Inference, chosen: str) -> Identity:
-    """Identify the call of a span by its own ids. Its short or shared id only links it to logs."""
+    """The short or shared id only links it to logs."""
     logged, spans = _sides_of_short_id(record, chosen)
     links = tuple([(spans[0], name) for name in logged]) + _count_links(record, chosen, is_span=True)
     return Identity(id, links=links, scope="")
@@ -688,7 +635,7 @@ def _shared_id_identity(record: Inference, chosen: str) -> Identity:
 
 
 def _sides_of_short_id(record: Inference, chosen: str) -> tuple[list[bytes], list[bytes]]:
-    """Return the names of a call in logs and in spans: of the step of its start, and of the neighbour steps."""
+    """In logs and in spans, of the step of its start and its neighbours."""
     call = _call_under(record, chosen)
     logged = [hash_parts(3, f"{call}{step}") for step in _start_steps(record)]
     return logged, [_SPAN + hash_parts(3, f"{call}{step}\0span")[4:] for step in _start_steps(record)]
@@ -708,11 +655,10 @@ def _start_steps(record: Inference) -> list[str]:
 
 def _count_links(record: Inference, chosen: str, *, is_span: bool) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Return links between a report with token counts and reports of the same call without them: two logs, or a log
-    and a span.
+    Link reports with and without counts: two logs, or a log and a span.
 
-    The counts are part of the dedup key (rule 3), so the two keys differ. The reports match by id, model and
-    exact start. Two reports with different counts never match.
+    Counts are in the key (rule 3), so the keys differ. They match by id, model and exact start, never with
+    different counts.
     """
     if record.start_time is None or record.status == "error":
         return ()

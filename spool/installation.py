@@ -1,9 +1,8 @@
 """
-The secret of an installation: 32 random bytes in a file next to the databases.
+The installation's secret: 32 random bytes next to the databases.
 
-Key hashes, list cursors and receipts are computed with it. They stay valid when a database is restored or
-deleted, and are useless outside this data directory. Each purpose derives its own secret, so a value made for
-one purpose is invalid for another.
+Key hashes, list cursors and receipts stay valid when a database is restored or deleted, and are useless
+elsewhere. Each purpose derives its own.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ SIZE = 32
 
 
 def installation_secret(directory: Path) -> bytes:
-    """
-    Return the secret of a data directory, created on first use. The caller must hold the directory's lock.
-    """
+    """Created on first use. The caller holds the directory's lock."""
     path = directory / FILE
     try:
         secret = path.read_bytes()
@@ -36,20 +33,17 @@ def installation_secret(directory: Path) -> bytes:
 
 
 def derive_secret(secret: bytes, use: str) -> bytes:
-    """Derive the secret for one purpose."""
     return blake2b(use.encode(), key=secret, digest_size=32).digest()
 
 
 def public_id(secret: bytes) -> str:
-    """Return the public id of an installation, which its metrics and data lakes contain."""
-    # The text "own telemetry" must not change, because every installation's public id depends on it.
+    """In metrics and data lakes."""
+    # this text must not change: every public id depends on it
     return derive_secret(secret, "own telemetry").hex()[:32]
 
 
 def kept_id(file: Path | None) -> str | None:
-    """
-    Return the public id of the installation with the secret in a file, or None if the file is unreadable.
-    """
+    """None if the file is unreadable."""
     try:
         secret = file.read_bytes() if file else b""
     except OSError:
@@ -58,9 +52,7 @@ def kept_id(file: Path | None) -> str | None:
 
 
 def make_secret(path: Path, secret: bytes) -> None:
-    """
-    Write the secret through a temporary file and a rename, so that a crash leaves a complete file or none.
-    """
+    """A crash leaves a complete file or none."""
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with new_file(draft) as file:

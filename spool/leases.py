@@ -1,9 +1,7 @@
 """
-Leases. Several gateways may share a storage, but some tasks, such as a route or retention, may run on only
-one of them. The gateway that holds the task's lease runs it.
+Leases: of several gateways on a storage, the holder runs a task such as a route or retention.
 
-A lease only decides which gateway starts a task. It does not protect data: deliveries have fences, and
-readers of the log check how far they may read.
+A lease does not protect data: deliveries have fences, and readers of the log check how far they may read.
 """
 
 from __future__ import annotations
@@ -16,29 +14,25 @@ from typing import Any, Protocol
 
 from spool.errors import SpoolDamaged, SpoolFull, SpoolUnavailable
 
-AGAIN_S = 5.0  # seconds before a task starts again after the storage was unreachable
+AGAIN_S = 5.0  # after the storage was unreachable
 
 _log = logging.getLogger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
-# All tasks that send billing drops upstream share one lease, because two such tasks would replace
-# each other's drops.
+# Two tasks that send billing drops upstream would replace each other's drops.
 BILLING = "billing"
 _SHARED = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
 
 
 def lease_name(route: str) -> str:
-    """Return the name of the lease under which a route, or a table that is sent upstream, runs."""
+    """Of a route, or a table sent upstream."""
     return _SHARED.get(route, route)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """
-    A running gateway, as operators see it. If it has not renewed its session for a few seconds, it
-    counts as stopped.
-    """
+    """For operators. After a few seconds without renewal, it counts as stopped."""
 
     id: str
     name: str
@@ -46,15 +40,13 @@ class NodeState:
     started_at: float
     seen_at: float
     is_live: bool
-    is_this: bool  # True for the gateway that returns this value
-    leases: Sequence[str]  # names of the leases that the gateway holds
+    is_this: bool  # the gateway that returns this
+    leases: Sequence[str]  # held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """
-    Settings of a running gateway: a digest of each setting, by name, and the time since which they are in effect.
-    """
+    """A digest of each setting, and since when they are in effect."""
 
     node: str
     name: str
@@ -63,7 +55,7 @@ class NodeSettings:
 
 
 class Leases(Protocol):
-    """The leases of this gateway."""
+    """Of this gateway."""
 
     async def run(
         self,
@@ -74,38 +66,32 @@ class Leases(Protocol):
         wake: Callable[[], None] | None = None,
     ) -> None:
         """
-        Run `work` while this gateway holds the lease, and again each time it gains the lease. Several tasks
-        may share a lease.
+        Run `work` while this gateway holds the lease, each time it gains it.
 
-        `work` is cancelled if the lease is lost. If the lease is to move to another gateway, `finish` is
-        called so that `work` can end by itself. Without `finish`, `work` is cancelled. `wake` is called if an
-        operator created work for the task. Returns when `work` ends by itself, and raises what it raises.
+        `work` is cancelled if the lease is lost. If it moves, `finish` lets `work` end by itself; without it,
+        `work` is cancelled. `wake`: an operator created work. Returns or raises what `work` does.
         """
         ...
 
     async def nodes(self) -> Sequence[NodeState]:
-        """Return every gateway on this storage, by name. Empty if the storage can have only one gateway."""
+        """By name. Empty if there can be only one gateway."""
         ...
 
     def publish_settings(self, digests: Mapping[str, str]) -> None:
-        """
-        Publish the settings of this gateway to the other gateways within seconds, as a digest of each setting.
-        """
+        """Within seconds, as a digest of each."""
         ...
 
     async def settings(self) -> Sequence[NodeSettings]:
-        """
-        Return the settings of the running gateways, by name. Empty if all gateways have the same settings.
-        """
+        """Of running gateways, by name. Empty if all are equal."""
         ...
 
     async def wake_tasks(self, name: str) -> None:
-        """Make the tasks under a lease check for work within a second, on whichever gateway they run."""
+        """Within a second, wherever they run."""
         ...
 
 
 class SoleNode:
-    """Leases of a storage that only one process uses. That process holds all leases at once."""
+    """The only process holds all leases."""
 
     def __init__(self) -> None:
         self._wakes: dict[str, list[Callable[[], None]]] = {}
@@ -131,7 +117,7 @@ class SoleNode:
         return ()
 
     def publish_settings(self, digests: Mapping[str, str]) -> None:
-        """Do nothing, because there are no other gateways."""
+        """Do nothing: there are no others."""
 
     async def settings(self) -> Sequence[NodeSettings]:
         return ()
@@ -143,19 +129,14 @@ class SoleNode:
 
 @dataclass(eq=False)
 class _Run:
-    """State of one call of `run`."""
-
     finish: Callable[[], None] | None
     wake: Callable[[], None] | None
     task: asyncio.Task[None] | None = None
-    is_asked: bool = False  # True after the task was requested to end
+    is_asked: bool = False  # requested to end
 
 
 class HeldTasks:
-    """
-    Tasks of one process under its leases. A task starts when its lease is gained, and ends when the
-    lease is lost.
-    """
+    """A process's tasks: started when a lease is gained, ended when it is lost."""
 
     def __init__(self) -> None:
         self.held: set[str] = set()
@@ -165,7 +146,6 @@ class HeldTasks:
 
     @property
     def wanted_leases(self) -> frozenset[str]:
-        """The leases that the tasks of this process need."""
         return frozenset(self._runs)
 
     async def run(
@@ -176,9 +156,7 @@ class HeldTasks:
         finish: Callable[[], None] | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        """
-        Run a task as in `Leases.run`. If the storage was unreachable or full for a while, `work` is started again.
-        """
+        """Start `work` again after the storage was unreachable or full."""
         run = _Run(finish, wake)
         self._runs.setdefault(name, []).append(run)
         try:
@@ -205,12 +183,11 @@ class HeldTasks:
                 del self._runs[name]
 
     def gain_lease(self, name: str) -> None:
-        """Start the tasks that wait for the lease."""
         self.held.add(name)
         self._look_again()
 
     def fail(self, error: Exception) -> None:
-        """Stop granting leases. Tasks that wait for a lease get the error."""
+        """Waiting tasks get the error."""
         self._failure = error
         self._look_again()
 
@@ -219,22 +196,18 @@ class HeldTasks:
         gained.set()
 
     def wake_held(self, name: str) -> None:
-        """Make the tasks under the lease check for work at once."""
         for run in self._running_tasks(name):
             if run.wake is not None:
                 run.wake()
 
     def lose_lease(self, name: str) -> None:
-        """Cancel the tasks under a lease that another gateway may already hold."""
+        """Another gateway may already hold it."""
         self.held.discard(name)
         for run in self._running_tasks(name):
             self._cancel(run)
 
     async def let_go(self, name: str) -> None:
-        """
-        End the tasks under the lease, and let them finish their work first. Afterwards another gateway may
-        get the lease.
-        """
+        """Let tasks finish. Then another gateway may get the lease."""
         self.held.discard(name)
         runs = self._running_tasks(name)
         for run in runs:
@@ -264,9 +237,7 @@ class HeldTasks:
 
     @staticmethod
     async def _wait_for_end(task: asyncio.Task[None]) -> BaseException | None:
-        """
-        Wait for a task and return its error, if any. If the caller is cancelled, the task is cancelled as well.
-        """
+        """Return a task's error. If the caller is cancelled, so is the task."""
         try:
             await asyncio.wait([task])
         finally:
@@ -277,7 +248,7 @@ class HeldTasks:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Return True if the error only means that the storage was unreachable or full."""
+    """Whether the storage was only unreachable or full."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_passing, error.exceptions))
     return isinstance(error, SpoolUnavailable | SpoolFull) and not isinstance(error, SpoolDamaged)

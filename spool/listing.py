@@ -1,9 +1,8 @@
 """
-Pages of sorted and filtered rows: the query of a list, and its result.
+Pages of sorted and filtered rows.
 
-A page begins after the last row of the previous page, not at an offset. So a reader who pages in either
-direction sees each row exactly once, even if rows are inserted and deleted meanwhile. A row whose sort value
-changes is the exception.
+A page begins after the last row before, not at an offset. So a reader sees each row once, even if rows come
+and go, unless a sort value changes.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from typing import Any, Generic, TypeVar
 from spool.turns.threads import sort_in_steps
 
 Row = TypeVar("Row")
-# sort order: null first, then numbers, then text in the order of `text_rank`
+# null, then numbers, then text by `text_rank`
 SortValue = str | int | float | None
 
 ASCENDING, DESCENDING = "asc", "desc"
-MOST_KNOWN = 200  # maximum number of values that a filter offers; if a field has more, none are offered
-_FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944  # range of code points that contains all letters with two cases
+MOST_KNOWN = 200  # values of a filter; none are offered beyond it
+_FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944  # contains all letters with two cases
 
 
 @cache
 def small_letters() -> Mapping[str, str]:
     """
-    Return a map of capital letters to small letters, where both are one character.
+    Capital to small letters, where both are one character.
 
-    This is Unicode's simple case folding, used by every storage engine. SQL has no such rule, and a
-    database's own lower case depends on its release and locale.
+    Unicode's simple case folding, for every engine: SQL has no rule, and a database's depends on release and
+    locale.
     """
     letters = {}
     for code in range(_FIRST_CASED, _PAST_CASED):
@@ -43,7 +42,6 @@ def small_letters() -> Mapping[str, str]:
 
 
 def fold_case(text: str) -> str:
-    """Return the text with small letters in place of capital letters."""
     return text.lower() if text.isascii() else text.translate(_small_letters_table())
 
 
@@ -53,12 +51,12 @@ def _small_letters_table() -> dict[int, str]:
 
 
 def text_rank(text: str) -> tuple[str, str]:
-    """Return the sort key of a text. It ignores case first, and then orders by code point."""
+    """Case is ignored first, then by code point."""
     return fold_case(text), text
 
 
 def sort_rank(value: SortValue) -> tuple[Any, ...]:
-    """Return the sort key of a value: null first, then numbers, then text."""
+    """Null, numbers, text."""
     if value is None:
         return 0, value
     return (2, *text_rank(value)) if isinstance(value, str) else (1, value)
@@ -66,10 +64,7 @@ def sort_rank(value: SortValue) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """
-    A position in a list, given by the sort value and identity of a row. A page begins after that row, ends
-    before it if `backward`, or begins at it.
-    """
+    """After a row, before it if `backward`, or at it."""
 
     value: SortValue
     identity: SortValue
@@ -80,10 +75,9 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class SortField:
     """
-    A field to sort by. It sorts by the field's value, by the value's position in `words`, or by the number
-    in its text.
+    By the value, its position in `words`, or the number in its text.
 
-    `is_text`: the text is sorted without regard to case.
+    `is_text` ignores case.
     """
 
     name: str
@@ -92,7 +86,7 @@ class SortField:
     is_text: bool = False
 
     def sort_value(self, row: object) -> SortValue:
-        """Return the row's sort value. Return None for a value that is not in `words`."""
+        """None if it is not in `words`."""
         value: Any = getattr(row, self.name)
         if self.words:
             return self.words.index(value) if value in self.words else None
@@ -102,10 +96,10 @@ class SortField:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
     """
-    Query for one page of stored rows, by the names of their fields.
+    A page by names of fields.
 
-    `identity` is unique and orders rows with equal sort values. A row passes a filter if its field, as text,
-    is one of the filter's values. For the fields in `known`, the distinct values are returned as well.
+    The unique `identity` orders equal sort values. A filter passes rows whose field, as text, is a value.
+    `known` fields return distinct values.
     """
 
     sort: SortField
@@ -124,10 +118,10 @@ class ListQuery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPage(Generic[Row]):
     """
-    A page of rows in the list's order, each with its sort value and identity.
+    With sort value and identity of each row.
 
-    `before` and `after`: there are rows before or after the page. `total`: number of rows on all pages.
-    `known`: distinct values by field over the whole list, sorted; empty for a field with too many.
+    `before`, `after`: there are more rows. `total`: on all pages. `known`: distinct values over the whole
+    list, sorted, empty if too many.
     """
 
     rows: Sequence[Row]
@@ -139,12 +133,12 @@ class ListPage(Generic[Row]):
 
 
 def empty_page(*, total: int) -> ListPage[Any]:
-    """Return a page without rows, for a list whose rows are stored elsewhere."""
+    """For a list stored elsewhere."""
     return ListPage(rows=[], keys=[], before=False, after=False, total=total)
 
 
 def limited_choices(values: Collection[str]) -> list[str]:
-    """Return the sorted values of a field. Return none if there are too many to choose from."""
+    """Sorted, none if there are too many."""
     return sorted(values, key=text_rank) if len(values) <= MOST_KNOWN else []
 
 
@@ -157,10 +151,10 @@ def cut_page(
     limit: int,
     position: Position | None,
 ) -> ListPage[Row]:
-    """Sort rows that passed the filters and cut one page out of them."""
+    """The filters have passed."""
     keyed_rows = [(sort_rank(value_of(row)), identity_of(row), row) for row in rows]
     ranked = sort_in_steps(keyed_rows, key=lambda keyed_row: keyed_row[:2])
-    # The bounds are for ascending order. For a descending list, the bounds are swapped and the rows reversed.
+    # Bounds are ascending: for a descending list they are swapped, and rows reversed.
     falling = order == DESCENDING
     backward = position is not None and position.backward
     start, end = page_bounds(
@@ -190,10 +184,9 @@ def page_bounds(
     from_end: bool,
 ) -> tuple[int, int]:
     """
-    Return the range of a page within ascending rows. With `from_end`, the page ends before the position;
-    otherwise it begins after the position.
+    Within ascending rows. `from_end`: before the position, else after it.
 
-    `key` returns the rank of a row's sort value together with the row's identity.
+    `key`: rank of the sort value, with the identity.
     """
     start, end = 0, len(rows)
     if position is not None:

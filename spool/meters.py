@@ -1,10 +1,8 @@
 """
-The fixed table of meters, which measure what a call uses in addition to plain text tokens. For each meter it
-has the unit, and the totals that include the meter.
+Meters of what a call uses besides plain text tokens, with units and the totals that include them.
 
-A meter is a part of a token count, such as audio in the input, or separate from tokens, such as searches and
-seconds. A part is never added to its total. Names follow the rate cards' source, if it has a name. So a
-price, a quantity and a line of an estimate have the same name.
+A meter is a part of a token count, such as audio, never added to its total, or apart, such as searches. Names
+follow the rate cards, so price, quantity and estimate share one.
 """
 
 from __future__ import annotations
@@ -15,23 +13,20 @@ from typing import Final, NamedTuple
 
 from spool.record import Inference, decimal_text
 
-Quantity = int | str  # an integer, or decimal text if the unit has fractions
+Quantity = int | str  # decimal text for fractions
 
 TOKENS: Final = "tokens"
 SECONDS: Final = "seconds"
 MODALITIES: Final = ("audio", "image", "video")
-MOST: Final = 16  # maximum number of meters per record
-DECIMALS: Final = 6  # decimals of a quantity
+MOST: Final = 16  # per record
+DECIMALS: Final = 6  # of a quantity
 SCALE: Final = 10**DECIMALS
 _MOST_TOKENS: Final = 10**9
-_MOST_UNITS: Final = 10**9  # maximum quantity, so that the sums of a day, in millionths, fit 64 bits
+_MOST_UNITS: Final = 10**9  # so that a day's millionths fit 64 bits
 
 
 class Meter(NamedTuple):
-    """
-    One meter. `wholes` are the record fields and the meters that include it. `limit` is the maximum
-    quantity per call.
-    """
+    """`wholes`: fields and meters that include it. `limit`: per call."""
 
     unit: str
     wholes: tuple[str, ...] = ()
@@ -39,7 +34,7 @@ class Meter(NamedTuple):
 
     @property
     def is_part(self) -> bool:
-        """Return True if the record's token counts already include this meter."""
+        """Token counts include it."""
         return self.unit == TOKENS
 
 
@@ -54,7 +49,7 @@ def _bounded_meter(unit: str, *wholes: str) -> Meter:
     return Meter(unit, wholes, _MOST_UNITS)
 
 
-# Image sizes with separate prices, by image quality. None stands for price lists without qualities.
+# with own prices, by quality; None for lists without
 _SIZED: Final[Mapping[str | None, tuple[str, ...]]] = {
     None: ("256x256", "512x512", "1024x1024"),
     "standard": ("1024x1024", "1024x1792", "1792x1024", "2048x2048"),
@@ -102,10 +97,9 @@ METERS: Final[Mapping[str, Meter]] = {
     **dict(_image_meters()),
 }
 _FEE_UNITS: Final = ("searches", "results", "executions")
-# Meters that are charged in addition to the tokens. All other meters that are not tokens measure the same
-# input or output in another unit.
+# Charged besides tokens. Others without tokens measure the same input or output.
 FEES: Final = frozenset(name for name, meter in METERS.items() if meter.unit in _FEE_UNITS)
-# Parts of the same total that exclude each other, so their sum is at most the total.
+# They exclude each other, so their sum is at most the total.
 APART: Final[Mapping[str, tuple[str, ...]]] = {
     "input_tokens": tuple(f"input_{kind}_tokens" for kind in MODALITIES),
     "output_tokens": tuple(f"output_{kind}_tokens" for kind in MODALITIES),
@@ -115,10 +109,7 @@ _COVERS: Final = (*APART, "cache_write_tokens")
 
 
 def modality_meter(kind: str, modality: object) -> str | None:
-    """
-    Return the meter for tokens of a kind (`input`, `output`, `cache_read`) and a modality. Return None for
-    text and for unknown kinds.
-    """
+    """Of a kind (`input`, `output`, `cache_read`). None for text and unknown kinds."""
     if modality not in MODALITIES:
         return None
     return {
@@ -129,7 +120,7 @@ def modality_meter(kind: str, modality: object) -> str | None:
 
 
 def image_meter(size: object, quality: object) -> str | None:
-    """Return the meter for images of a size and quality. Return None if no price list distinguishes them."""
+    """None if no price list distinguishes them."""
     if not isinstance(size, str):
         return None
     quality_name = None if quality in (None, "auto") else str(quality)
@@ -138,7 +129,6 @@ def image_meter(size: object, quality: object) -> str | None:
 
 
 def quantity_in_millionths(quantity: Quantity) -> int:
-    """Convert a quantity to an integer of millionths of its unit."""
     if isinstance(quantity, int):
         return quantity * SCALE
     whole, _, fraction = quantity.partition(".")
@@ -146,21 +136,13 @@ def quantity_in_millionths(quantity: Quantity) -> int:
 
 
 def quantity_from_millionths(units: int) -> Quantity:
-    """
-    Convert millionths to a quantity in the form that records use: an integer if there is no remainder,
-    else decimal text.
-    """
+    """An integer, or decimal text for a remainder."""
     whole, rest = divmod(units, SCALE)
     return whole if not rest else decimal_text(Decimal(units).scaleb(-DECIMALS))
 
 
 def fitting_meters(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """
-    Return the quantities that fit the record's counts.
-
-    A part is at most its total. The sum of parts that exclude each other is also at most their total. If it
-    is not, all these parts are left out.
-    """
+    """Keep parts within their total, and exclusive parts together within it, or drop all of these."""
     fitted = {name: meters[name] for name in METERS if name in meters and _is_within(name, meters[name])}
     for whole in _COVERS:
         parts = APART.get(whole) or ("cache_write_12h_tokens",)
@@ -178,16 +160,14 @@ def fitting_meters(record: Inference, meters: Mapping[str, Quantity]) -> dict[st
             if meter.is_part or whole in fitted
         ):
             del fitted[name]
-    # the quantities are all zero and carry no information; most providers send such zeros with every text
+    # most providers send zeros with every text
     if not any(fitted.values()):
         return {}
     return dict(list(fitted.items())[:MOST])
 
 
 def _total_in_millionths(record: Inference, meters: Mapping[str, Quantity], name: str) -> int:
-    """
-    Return the total's count in millionths. If no report states the total, return a number that no part exceeds.
-    """
+    """No part exceeds the result for an unreported total."""
     count = meters.get(name) if name in METERS else getattr(record, name)
     return 2**63 if count is None else quantity_in_millionths(count)
 
@@ -197,7 +177,7 @@ def _is_within(name: str, quantity: Quantity) -> bool:
 
 
 def keep_fitting(record: Inference) -> int:
-    """Remove the record's meters that do not fit. Return how many of them were not 0."""
+    """Return how many removed meters were not 0."""
     before, record.meters = record.meters, fitting_meters(record, record.meters)
     return sum(
         1

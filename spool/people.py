@@ -1,12 +1,12 @@
 """
-Identity of people: the value that records contain for an e-mail address, by the setting `privacy.emails`.
+Identity of people: what records contain for an e-mail address, by `privacy.emails`.
 
-Records, filters, seats and roles all use this module. So a person is found by the e-mail address, in upper or
-lower case and with surrounding spaces, and by the hash of the address.
+Records, filters, seats and roles use this, so an address is found in any case and with spaces, and by its
+hash.
 
-A record names its person by the user, and by the tag USER_EMAIL if its sender states an address beside the user.
-Operators link names of one person (`Persons`). Records keep the names that senders state, until a person is erased
-(`spool.erasure`): then they have pseudonyms, and reports show ERASED.
+A record names its person by the user, and by USER_EMAIL if an address is stated beside it. Operators link
+names (`Persons`). Records keep stated names until an erasure (`spool.erasure`): then they have pseudonyms,
+and reports ERASED.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from spool.errors import Invalid
 from spool.installation import derive_secret
 from spool.linked_names import LinkedNames
 
-# Tag with the address of the user whom a record names by an account. No sender can state a tag of this name.
+# Address of a user named by an account. No sender can state this tag.
 USER_EMAIL = "user_email"
 USER, SECOND_NAME = "user", f"tag:{USER_EMAIL}"  # the dimensions that name a person
 _OF_PEOPLE = frozenset((USER, SECOND_NAME, "owner", "subject"))  # filters by these find all names of a person
 MAX_REMEMBERED = 32_768  # texts whose hash is in memory, up to 10 MB
 KEEP, HASH, DROP = "keep", "hash", "drop"  # values of the setting `privacy.emails`
 
-# The whole text must be an address, so that "git@host:path" and "package@1.2.3" do not match.
+# the whole text, so "git@host:path" and "package@1.2.3" do not match
 _ADDRESS = re.compile(r"[\w.%+'&!#$*/=?^{|}~-]+@(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)")
 _HASH = re.compile(r"email:[0-9a-f]{16}")
-ERASED = "(erased)"  # shown for all people who were erased
-_PSEUDONYM = re.compile(r"erased:[0-9a-f]{16}")  # a name of an erased person in records
-BRANCH = "branch"  # the unit of work whose names may name people: the setting `work.branch`
+ERASED = "(erased)"  # for all erased people
+_PSEUDONYM = re.compile(r"erased:[0-9a-f]{16}")  # an erased person in records
+BRANCH = "branch"  # its names may name people: `work.branch`
 _BRANCH_HASH = re.compile(r"branch:[0-9a-f]{16}")
 _DROPPED = (
     'privacy.emails is "drop", so records contain no e-mail address and this address matches '
@@ -46,45 +46,39 @@ _DROPPED = (
 
 
 def is_hash(text: str) -> bool:
-    """Return True if a user is the hash of an e-mail address."""
     return _HASH.fullmatch(text) is not None
 
 
 def is_pseudonym(text: str) -> bool:
-    """Return True if a user is the pseudonym of an erased person."""
     return _PSEUDONYM.fullmatch(text) is not None
 
 
 def is_address(text: str) -> bool:
-    """Return True if a text is an e-mail address."""
     return _address_of(text) is not None
 
 
 def fold_address(text: str) -> str:
-    """Return an address as all its spellings are compared, and any other text unchanged."""
+    """All spellings are equal. Other text is unchanged."""
     return _address_of(text) or text
 
 
 def may_be_second(name: str) -> bool:
-    """Return True if records may contain this name of a person in SECOND_NAME."""
+    """Whether SECOND_NAME may have it."""
     return is_hash(name) or is_address(name) or is_pseudonym(name)
 
 
 def values_for_filter(dimension: str, value_of: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the values of a dimension by which filters find a call: a person may have two names."""
+    """A person may have two names."""
     value = value_of(dimension)
     second = value_of(SECOND_NAME) if dimension == USER else ""
     return (value, second) if second else (value,)
 
 
-LATEST = sys.maxsize  # time of a call that states none: on arrival it is after all erasures
+LATEST = sys.maxsize  # on arrival, a call without a time is after all erasures
 
 
 class Pseudonyms(NamedTuple):
-    """
-    Pseudonyms of erased people by the digest of a name, see spool.erasure.pseudonyms_by_digest. `keys` are the keys
-    of the digests, with b"" for the key of this installation.
-    """
+    """By digest, see spool.erasure.pseudonyms_by_digest. `keys` of digests, b"" for this installation's."""
 
     by_digest: Mapping[str, Sequence[tuple[int, str]]] = {}
     keys: Sequence[bytes] = ()
@@ -92,8 +86,8 @@ class Pseudonyms(NamedTuple):
 
 class Persons:
     """
-    The names that are linked. All parts of an installation share one object, so a link applies everywhere from the
-    next query on. `meets` gets each address that a call states, its hash, and the time of the call.
+    Linked names, one object for all parts, so links apply from the next query on. `meets` gets stated
+    addresses, hashes and times.
     """
 
     def __init__(self) -> None:
@@ -129,18 +123,18 @@ class Persons:
             self.note_change()
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Call `changed` after each change of a link, to compute values again that depend on links."""
+        """After each change, for values that depend on links."""
         self._watchers.append(changed)
 
 
 @dataclass(slots=True, kw_only=True)
 class People:
-    """The people of one installation. Gateways with the same secret compute the same hash for a person."""
+    """Gateways with the same secret compute the same hash."""
 
     policy: str
     secret: bytes = field(repr=False)
     persons: Persons = field(default_factory=Persons, repr=False)
-    min_group: int = 0  # the setting `privacy.min_group`, see spool.registry.roles.RoleTable.rights
+    min_group: int = 0  # see spool.registry.roles.RoleTable.rights
 
     @classmethod
     def for_installation(cls, secret: bytes, policy: str = HASH, persons: Persons | None = None) -> People:
@@ -159,22 +153,17 @@ class People:
 
     @property
     def erasure_key(self) -> bytes:
-        """
-        Return the key for digests of erased names. Gateways below get it with an erasure, so hashes have another key.
-        """
+        """Gateways below get it with an erasure, so hashes have another key."""
         return _erasure_key(self.secret)
 
     def erasure_digest(self, name: str, key: bytes = b"") -> str:
-        """
-        Return the digest by which an erasure knows a name. All spellings of an address have the same. `key` is the
-        key of an erasure that another Tollhouse ordered.
-        """
+        """The same for all spellings. `key`: of another Tollhouse's erasure."""
         return _erasure_digest(fold_address(name), key or self.erasure_key)
 
     def pseudonym(self, name: str, at: int, erased: Pseudonyms | None = None) -> str:
         """
-        Return the pseudonym of a name in a call that began at a time in nanoseconds, if the person was erased later.
-        Return any other name unchanged. `erased` are the erasures that count, all by default.
+        Return the pseudonym if the person was erased after a call at `at` (nanoseconds), else the name.
+        `erased` is all by default.
         """
         erased = self.persons.erased if erased is None else erased
         for key in erased.keys:
@@ -185,11 +174,9 @@ class People:
 
     def recorded_form(self, text: str, at: int | None = None) -> str | None:
         """
-        Return the value that new records contain: an address in lower case, its hash, or None if
-        addresses are dropped.
+        An address in lower case, its hash, or None if dropped.
 
-        Any other text is returned unchanged. `at` is the time of the call that states it, in nanoseconds; others, such
-        as a seat, are no reason to link hashes.
+        Other text is unchanged. Only with a call's time `at`, in nanoseconds, may hashes be linked.
         """
         hashed = self._hash_of(text)
         if hashed is None:
@@ -204,11 +191,11 @@ class People:
         return hashed
 
     def linked_form(self, name: str) -> str:
-        """Return the form in which links name a person: as records do, and the hash if addresses are dropped."""
+        """As in records, or the hash if addresses are dropped."""
         return self.recorded_form(name) or self.hash_address(name)
 
     def carried_values(self, texts: Mapping[str, str], at: int | None = None) -> dict[str, str]:
-        """Return a copy of the texts, with the values that new records contain."""
+        """With what new records contain."""
         carried_texts = {name: self.recorded_form(value, at) for name, value in texts.items()}
         return {name: value for name, value in carried_texts.items() if value is not None}
 
@@ -221,10 +208,7 @@ class People:
         return _hashes_under(self.secret)[text] if "@" in text else None
 
     def recorded_forms(self, name: str) -> tuple[str, ...]:
-        """
-        Return every value that records may contain for a person, under the present or an earlier setting: the
-        address and its hash, and all names that are linked with it.
-        """
+        """Under any setting: address, hash, and linked names."""
         linked = chain.from_iterable(map(self._own_forms, self.linked_names(name)))
         return tuple(dict.fromkeys((*self._own_forms(name), *linked)))
 
@@ -236,7 +220,6 @@ class People:
         return persons.names_of_erased.get(identity, ())
 
     def _own_forms(self, name: str) -> tuple[str, ...]:
-        """Return the forms of one name."""
         address = _address_of(name)
         if address is not None:
             return tuple(dict.fromkeys((name.strip(), address, self.hash_address(name))))
@@ -251,7 +234,7 @@ class People:
         return self.identity_of_name(names[0]) if names else identity
 
     def identity_of_name(self, name: str) -> str:
-        """Return a text that is the same for every form of one name. Case does not matter."""
+        """The same for every form of one name, in any case."""
         return self.hash_address(name).strip().casefold()
 
     def shown_name(self, name: str) -> str:
@@ -266,7 +249,7 @@ class People:
         return self.linked_form(names[0]) if is_linked else name
 
     def expand_filter(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-        """Return a filter by dimension that includes every form of each person and of each branch in it."""
+        """With every form of people and branches."""
         return {name: self._expand_values(name, values) for name, values in filter.items()}
 
     def _expand_values(self, dimension: str, values: Iterable[str]) -> tuple[str, ...]:
@@ -275,7 +258,7 @@ class People:
         return _all(self.recorded_forms if dimension in _OF_PEOPLE else self._own_forms, values)
 
     def carried_branch(self, name: str, policy: str) -> str | None:
-        """Return the value that new records contain for the name of a branch, or None if names are dropped."""
+        """None if names are dropped."""
         if policy == KEEP or _BRANCH_HASH.fullmatch(name):
             return name
         return None if policy == DROP else self._hashed_branch(name)
@@ -292,21 +275,17 @@ class People:
         return tuple(dict.fromkeys((*forms, *_all(self._own_forms, filter(None, forms)))))
 
     def check_and_expand_filter(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-        """
-        Return the result of `matched`. If records contain no addresses, raises Invalid for an address,
-        because it would match nothing.
-        """
+        """Raises Invalid for an address that would match nothing, because records contain none."""
         for values in filter.values():
             self.check(values)
         return self.expand_filter(filter)
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise Invalid for an address if records contain no addresses."""
         if any(map(self.is_dropped, names)):
             raise Invalid(_DROPPED)
 
     def is_dropped(self, name: str) -> bool:
-        """Return True if no new record contains this name or another name of the person."""
+        """Whether no new record has this or another name of the person."""
         if self.policy != DROP or _address_of(name) is None:
             return False
         return not self.linked_names(name)
@@ -319,7 +298,7 @@ def names_of_erased(erased: Collection[tuple[str, ...]]) -> Mapping[str, tuple[s
 
 
 def hash_under(key: bytes, address: str) -> str:
-    """Return the hash that a Tollhouse with this key for hashes has for an address."""
+    """A Tollhouse with this key has this hash."""
     return _hash_address(fold_address(address), key)
 
 
@@ -353,7 +332,7 @@ def _erasure_digest(name: str, secret: bytes) -> str:
 
 
 def _address_of(text: str) -> str | None:
-    """Return the address in a text, in lower case. None for any other text."""
+    """In lower case, None for other text."""
     return _read_address(text) if "@" in text else None
 
 

@@ -1,9 +1,8 @@
 """
-Safe output of text from untrusted senders.
+Safe output of untrusted text.
 
-In lines that people read, no character moves a cursor, ends a line, or reverses or hides text. In CSV, no
-cell contains a line break or another control character, so every program reads a row as one line. No cell of
-text begins like a formula.
+In lines for people, nothing moves a cursor, ends a line, or reverses or hides text. In CSV, a row is one line
+for every program, and no text begins like a formula.
 """
 
 from __future__ import annotations
@@ -22,18 +21,14 @@ _IN_JSON = re.compile("[\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\u
 
 
 def replace_unprintable(text: str) -> str:
-    """Replace each character that is not printable by a space."""
     return "".join(mark if mark.isprintable() else " " for mark in text)
 
 
 def json_for_people(document: Any, *, option: int = 0) -> str:
-    """
-    Encode as JSON for a terminal or a log. Unprintable characters are escaped, and values of unknown types
-    are converted to text.
-    """
+    """For a terminal or a log. Unknown types become text."""
     try:
         text = orjson.dumps(document, default=str, option=option).decode()
-    except TypeError:  # the text has a lone surrogate, for example from a file name that is not UTF-8
+    except TypeError:  # a lone surrogate, for example from a file name that is not UTF-8
         return json.dumps(document, default=str, indent=2 if option & orjson.OPT_INDENT_2 else None)
     return _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -41,10 +36,9 @@ def json_for_people(document: Any, *, option: int = 0) -> str:
 # -- cells of CSV --------------------------------------------------------------------------------------------
 
 
-# control characters, including line and paragraph separators
+# with line and paragraph separators
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-# Spreadsheets ignore leading blanks and zero-width characters. Some treat full-width and small forms of a
-# sign like the sign itself.
+# Spreadsheets ignore leading blanks and zero-width characters, and some read full-width and small signs.
 _FORMULA = re.compile("[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*[=+\\-@＝＋－＠﹦﹢﹣﹫−]")
 ROWS_OF_A_PIECE = 200
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -58,17 +52,13 @@ def csv_lines(rows: Iterable[Iterable[object]]) -> str:
 
 
 def csv_pieces(rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
-    """Encode rows as `csv_lines` does, several rows at a time."""
     remaining_rows = iter(rows)
     while piece := list(islice(remaining_rows, ROWS_OF_A_PIECE)):
         yield csv_lines(piece).encode()
 
 
 def _escape_cell(value: object) -> object:
-    """
-    Replace control characters by spaces. If a spreadsheet would treat the text as a formula, put an
-    apostrophe before it.
-    """
+    """Put an apostrophe before what a spreadsheet would read as a formula."""
     if not isinstance(value, str):
         return value
     text = _CONTROL.sub(" ", value)

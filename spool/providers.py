@@ -1,7 +1,7 @@
 """
-The providers of AI models, one row each: the name in records, in rate cards and on bills, and its variants.
+Providers of AI models: the name in records, in rate cards and on bills, and variants. Pure.
 
-Every receiver recognizes provider names by this table. Prices and bills use it to translate the names. Pure.
+Every receiver recognizes names by this table; prices and bills translate by it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 class Provider(NamedTuple):
     """
-    One provider. `name` is OpenTelemetry's name, if there is one. Records use it for every reported variant.
+    `name` is OpenTelemetry's, if any, for every variant in records.
 
-    If `standard` is False, the row only connects variants to a rate card, and records keep the reported name.
-    Variants are in lower case with `-` between words. `_`, `.` and spaces are read as `-`.
+    Unless `standard`, the row only leads to a rate card, and records keep the reported name. Variants are in
+    lower case; `_`, `.` and spaces are `-`.
     """
 
     name: str
-    card: str  # name of the provider in rate cards
-    display: str = ""  # name of the provider on bills; "" means `name`
+    card: str  # in rate cards
+    display: str = ""  # on bills; "" means `name`
     spellings: tuple[str, ...] = ()
     standard: bool = True
 
@@ -55,7 +55,7 @@ PROVIDERS = (
     Provider("openai", "openai", "OpenAI", ("openai-native", "text-completion-openai")),
     Provider("perplexity", "perplexity", "Perplexity", ("perplexity-ai",)),
     Provider("x_ai", "x-ai", "xAI", ("grok", "xai")),
-    # OpenTelemetry has no names for these providers.
+    # unknown to OpenTelemetry
     Provider("cloudflare", "cloudflare", spellings=("workers-ai",), standard=False),
     Provider(CURSOR, "cursor", "Cursor", standard=False),
     Provider("fireworks", "fireworks", spellings=("fireworks-ai",), standard=False),
@@ -70,17 +70,17 @@ PROVIDERS = (
     Provider("zhipuai", "zhipuai", spellings=("zhipu",), standard=False),
 )  # fmt: skip
 
-# Names of libraries, and of Vercel's gateway, that are reported in place of the provider.
+# Libraries, and Vercel's gateway, reported in place of the provider.
 FRAMEWORKS = frozenset({"gateway", "gcp.vertex.agent", "langchain", "pi", "spring_ai", "strands-agents"})
 
-# Names of model servers that their users operate. No rate card has a price for them.
+# Model servers of their users, without a price.
 _SELF_HOSTED = frozenset({
     "hosted-vllm", "infinity", "llama-cpp", "llamacpp", "llamafile", "lm-studio", "lmstudio", "local",
     "localai", "mlx", "ollama", "ollama-chat", "oobabooga", "sglang", "tgi", "transformers", "triton", "vllm",
     "xinference",
 })  # fmt: skip
 
-# Sources that bill for the calls that they report, no matter which provider runs the model.
+# They bill for their calls, whichever provider runs the model.
 BILLED_BY_SOURCE = {"cursor": CURSOR}
 
 _SEPARATORS = str.maketrans("_. ", "---")
@@ -89,17 +89,17 @@ _BY_SPELLING = {
     for provider in PROVIDERS
     for spelling in (provider.name.translate(_SEPARATORS), *provider.spellings)
 }
-# if several providers share a card, the first provider gives the family its name
+# the first provider of a card names the family
 _FAMILIES = {provider.card: provider.display or provider.name for provider in reversed(PROVIDERS)}
 # Vercel's AI SDK appends the kind of call: `groq.chat`, `vertex.anthropic.messages`.
 _CALLED = re.compile(r"\.(?:chat|completion|image|messages|responses|(?:text-?)?embedding)$")
-# Beginnings of names with many endings, such as `google.vertex.anthropic` and `openai.codex`.
+# such as `google.vertex.anthropic` and `openai.codex`
 _BEGINNINGS = (("google.vertex", "google-vertex"), ("openai.", "openai"), ("anthropic.", "anthropic"))
 
 
 @lru_cache(maxsize=2048)
 def find(written: str) -> Provider | None:
-    """Return the provider for any variant of its name, or None if unknown."""
+    """By any variant."""
     name = written.lower()
     provider = _BY_SPELLING.get(_fold_name(name))
     if provider is None:
@@ -110,37 +110,32 @@ def find(written: str) -> Provider | None:
 
 @lru_cache(maxsize=2048)
 def canonical_name(written: str) -> str:
-    """
-    Return a provider's name as records have it: OpenTelemetry's name, or else the reported name in lower case.
-    """
+    """OpenTelemetry's, or the reported one in lower case."""
     provider = find(written)
     return provider.name if provider is not None and provider.standard else written.lower()
 
 
 def card_name(written: str) -> str:
-    """Return a provider's name as rate cards have it. In unknown names, words are joined by `-`."""
+    """An unknown one with `-` between words."""
     provider = find(written)
     return _fold_name(written.lower()) if provider is None else provider.card
 
 
 def display_name(written: str) -> str:
-    """Return a provider's name as bills have it. Unknown names are returned unchanged."""
+    """Unknown ones are unchanged."""
     provider = find(written)
     return written if provider is None or not provider.display else provider.display
 
 
 @lru_cache(maxsize=2048)
 def company_name(written: str) -> str:
-    """
-    Return the name of the company that sells a model, the same for all of its services: Google for Vertex AI
-    and for the Gemini API.
-    """
+    """Who sells a model: Google for Vertex AI and for the Gemini API."""
     card = card_name(written)
     return _FAMILIES.get(card, card)
 
 
 def is_self_hosted(written: str) -> bool:
-    """Return True if the name is that of a model server, which has no listed price."""
+    """A model server has no listed price."""
     return _fold_name(written.lower()) in _SELF_HOSTED
 
 

@@ -1,9 +1,9 @@
 """
-The normalized record types that receivers, storage and destinations share.
+The record types that receivers, storage and destinations share.
 
-A record is packed as a tagged msgpack array. So add new fields only at the end and with a default. Then
-entries of older versions stay readable. Times are nanoseconds since the epoch, money is decimal text, and
-unknown is None, never zero.
+A record is packed as a tagged msgpack array: add new fields only at the end and with a default, so that older
+entries stay readable. Times are nanoseconds since the epoch, money is decimal text, and unknown is None,
+never zero.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ CURRENCY = "USD"
 TOKEN_UNIT = "{token}"
 CALL_UNIT = "{call}"
 NS = 1_000_000_000
-MAX_TAGS = 32  # maximum number of tags per record
-# `sender_key` of the reports under the devices' own keys. They add only who made a call that a server reported.
+MAX_TAGS = 32  # per record
+# `sender_key` of devices' reports, which add only who made a call that a server reported.
 DEVICE_KEYS = "keys of devices"
 _EXACT = Context(prec=100)
 
 
-# Not frozen, because the intake fills in attribution and price before a record is stored.
-# msgspec.structs.replace would take longer than a whole price lookup.
+# Not frozen: the intake fills in attribution and price. msgspec.structs.replace would take longer than a
+# price lookup.
 class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
-    """One AI call. Input tokens include cached tokens, and output tokens include reasoning."""
+    """Input includes cached tokens, output includes reasoning."""
 
     kind: ClassVar[str] = "inference"
     topic: ClassVar[str] = AI_TELEMETRY
@@ -68,36 +68,32 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     device: str | None = None
     tags: Mapping[str, str] = {}
     shadow: bool = False
-    # Further names of the call (spool.identity), 16 bytes each. Only the log reads them, to recognize the
-    # call after a restart.
+    # Further names (spool.identity), 16 bytes each, for the log after a restart.
     also: bytes | None = None
-    # the part of cache_write_tokens that was written to a cache for an hour; only some sources report it
+    # part of cache_write_tokens cached for an hour, if reported
     cache_write_1h_tokens: int | None = None
-    # region that processed the call, in the provider's notation; only some sources report it
+    # where it was processed, in the provider's notation, if reported
     region: str | None = None
-    # Id of the record that counts the call. Set on a duplicate kept for reference that was a call of its own,
-    # until a report matched both records.
+    # Record that counts the call. Set on a duplicate kept for reference that was a call of its own until a
+    # report matched both.
     counted_by: bytes | None = None
-    # name of the Tollhouse key that first sent the call; never sent to another service
+    # key that first sent the call; stays inside
     sender_key: str | None = None
-    # Quantities that the call used in addition to plain text tokens, by the names of spool.meters. A quantity
-    # is an integer, or decimal text if the unit has fractions.
+    # Besides plain text tokens, by spool.meters. Decimal text for fractions.
     meters: dict[str, int | str] = {}
-    # Cost in other currencies than dollars, as decimal text by currency code. `cost` is then None.
+    # Other currencies than dollars, as decimal text. `cost` is then None.
     charges: dict[str, str] = {}
-    # The run of an agent that made the call, and the run that started it; unique only within the session
+    # the agent's run, and the run that started it; unique within the session
     run: str | None = None
     parent_run: str | None = None
-    # further runs above `parent_run`, separated by spaces, from the nearest on
+    # above `parent_run`, by spaces, nearest first
     ancestors: str | None = None
 
 
 class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False):
     """
-    Increase of a token or cost counter. `value` is an integer for tokens, and decimal text for money.
-
-    For money, `unit` is a currency code. The unit CALL_UNIT is used only by another Tollhouse, to take back calls
-    that it sent.
+    Increase of a counter. `value` is an integer for tokens, decimal text for money, with a currency code as
+    `unit`. Only another Tollhouse uses CALL_UNIT, to take back calls that it sent.
     """
 
     kind: ClassVar[str] = "usage_metric"
@@ -119,21 +115,18 @@ class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False
     device: str | None = None
     tags: Mapping[str, str] = {}
     shadow: bool = False
-    # name of the Tollhouse key that first sent the counter; never sent to another service
+    # key that first sent the counter; stays inside
     sender_key: str | None = None
-    # The meter (spool.meters) of the tokens, if the counter counts only one modality.
+    # of spool.meters, if only one modality is counted
     meter: str | None = None
-    reverses_number: int | None = None  # number of the record that this one takes back
+    reverses_number: int | None = None  # record that this one takes back
 
 
 Scalar = str | int | float | bool
 
 
 class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False):
-    """
-    One metered event. `source` is the source that the event states. `data` and `tags` (further attributes of
-    the event) are limited in size.
-    """
+    """`source` is as stated. `data` and `tags` (further attributes) are limited."""
 
     kind: ClassVar[str] = "usage_event"
     topic: ClassVar[str] = USAGE_EVENTS
@@ -147,16 +140,15 @@ class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False)
     data: dict[str, Scalar] = {}
     tags: dict[str, str] = {}
     shadow: bool = False
-    request: bytes | None = None  # names of the request that sent the event, as in UnitCostOperation
+    request: bytes | None = None  # names of the request, as in UnitCostOperation
 
 
 class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc=False):
     """
-    One record of a unit-cost request, with the operation on its stream.
+    A record of a unit-cost request, with its operation.
 
-    For an allocation record, `dimensions` are its filter, with several values per key. For a metric record,
-    `dimensions` are the cost that it belongs to, with one value per key. `value` is decimal text of at most
-    15 digits, None if the operation has no value.
+    `dimensions` are an allocation's filter with several values per key, or a metric's cost with one each.
+    `value` is decimal text of at most 15 digits, or None.
     """
 
     kind: ClassVar[str] = "unit_cost"
@@ -165,22 +157,22 @@ class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc
     id: bytes
     source: str = "unit-cost"
     stream: str
-    stream_type: str  # type of the stream: allocation or metric
-    operation: str  # sum, replace or delete for one record; create or drop for the whole stream
+    stream_type: str  # allocation or metric
+    operation: str  # sum, replace or delete a record; create or drop the stream
     start_time: int | None = None
     granularity: str | None = None  # HOURLY, DAILY or MONTHLY
     element_name: str | None = None
     dimensions: dict[str, list[str]] = {}
     value: str | None = None
-    # True for an operation that is not delivered, because the first sum creates the stream
+    # not delivered, because the first sum creates the stream
     shadow: bool = False
-    # The two names (spool.identity, 16 bytes each) of a request with an idempotency key, on its first new
-    # record. Only the log reads them, to recognize the request after a restart.
+    # Two names (spool.identity, 16 bytes each) of a request with an idempotency key, on its first new record,
+    # for the log after a restart.
     request: bytes | None = None
 
 
 class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False):
-    """One complete hourly file of billing rows. `body` is the JSON as received, and is sent unchanged."""
+    """A complete hourly file. `body` is sent as received."""
 
     kind: ClassVar[str] = "billing_drop"
     topic: ClassVar[str] = BILLING_DATA
@@ -194,42 +186,41 @@ class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False
     body: bytes = b"{}"
     start_time: int | None = None
     shadow: bool = False
-    upstream_id: str | None = None  # id of its connection upstream when the file arrived, if it differs
-    request: bytes | None = None  # names of the request that sent the file, as in UnitCostOperation
+    upstream_id: str | None = None  # connection upstream at arrival, if it differs
+    request: bytes | None = None  # names of the request, as in UnitCostOperation
 
 
-# Tag 6 is not used by any type.
+# Tag 6 is unused.
 class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False):
     """
-    Change of a call after its record was closed: the call as it was counted before, and in its new state.
+    A closed call, as counted before and in its new state.
 
-    The record itself is not changed. `before` includes earlier corrections. Sums count `after` in place of
-    `before`, in the hour of `start_time`. If `after` is a shadow, the record no longer counts, because the record
-    `after.counted_by` counts its call.
+    `before` includes earlier corrections. Sums count `after` in its place, in the hour of `start_time`. If
+    `after` is a shadow, `after.counted_by` counts the call.
     """
 
     kind: ClassVar[str] = "correction"
     topic: ClassVar[str] = AI_TELEMETRY
 
     id: bytes
-    source: str  # source of the late report
-    corrects: bytes  # id of the corrected record
+    source: str  # of the late report
+    corrects: bytes  # record id
     reason: str  # late_usage, final_cost, not_billed, same_call or late_run
     known_at: int
     start_time: int
     before: Inference
     after: Inference
     shadow: bool = False
-    corrects_number: int | None = None  # number of the corrected record
+    corrects_number: int | None = None  # of the corrected record
 
 
 AiRecord = Inference | UsageMetric
-# types of records that may be sent under an idempotency key
+# they may have an idempotency key
 KeyedRecord = UsageEvent | UnitCostOperation | BillingDrop
 Record = Inference | UsageMetric | UsageEvent | UnitCostOperation | BillingDrop | Correction
 
-RUNS = ("run", "parent_run", "ancestors")  # fields that state the runs around a call, from the nearest on
-# Fields that a later report of a call may fill, if they are null and the record is open.
+RUNS = ("run", "parent_run", "ancestors")  # runs around a call, nearest first
+# What a later report may fill while it is null and the record is open.
 AMENDABLE = (
     "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model",
     "response_model", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
@@ -237,7 +228,7 @@ AMENDABLE = (
     "region", "run", "parent_run", "ancestors",
 )  # fmt: skip
 
-# fields that the JSON contains only if a source reports them
+# in JSON only if reported
 _WHERE_TOLD = ("cache_write_1h_tokens", "region", *RUNS)
 
 _encoder = msgspec.msgpack.Encoder()
@@ -245,35 +236,33 @@ _decoder = msgspec.msgpack.Decoder(list[Record])
 
 
 def pack(records: Iterable[Record]) -> bytes:
-    """Pack records as one msgpack array, uncompressed."""
+    """Uncompressed."""
     return _encoder.encode(list(records))
 
 
 def unpack(packed: bytes) -> list[Record]:
-    """Unpack records. Raises msgspec.DecodeError if the bytes are not packed records."""
+    """Raises msgspec.DecodeError."""
     return _decoder.decode(packed)
 
 
 def further_names(record: Record) -> Iterable[bytes]:
-    """Return the further names of a call."""
     also = record.also if isinstance(record, Inference) else None
     return () if also is None else (also[at : at + 16] for at in range(0, len(also), 16))
 
 
 def request_names(record: Record) -> Iterable[bytes]:
-    """Return the names of the request that sent a record, if the record has them."""
     names = record.request if isinstance(record, KeyedRecord) else None
     return () if names is None else (names[:16], names[16:])
 
 
 def decimal_text(amount: Decimal) -> str:
-    """Format an amount with all its digits, without exponent or trailing zeros."""
+    """All digits, without exponent or trailing zeros."""
     text = f"{amount:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def rfc3339(time_ns: int | None) -> str | None:
-    """Format a record's time in UTC with `Z`. Seconds have up to nine decimals, without trailing zeros."""
+    """Up to nine decimals, without trailing zeros."""
     if time_ns is None:
         return None
     seconds, fraction = divmod(time_ns, NS)
@@ -288,7 +277,7 @@ def moment(at: None) -> None: ...
 @overload
 def moment(at: float | None) -> str | None: ...
 def moment(at: float | None) -> str | None:
-    """Format a time as RFC 3339 in UTC. Seconds always have three decimals."""
+    """Always three decimals."""
     if at is None:
         return None
     seconds, milliseconds = divmod(round(at * 1000), 1000)
@@ -296,7 +285,6 @@ def moment(at: float | None) -> str | None:
 
 
 def format_to_second(at: float) -> str:
-    """Format a time in UTC, to the second."""
     return f"{_format_second(int(at))}Z"
 
 
@@ -306,8 +294,8 @@ def _format_second(at: int) -> str:
 
 def record_to_json(record: Record) -> dict[str, Any]:
     """
-    Return the canonical JSON form, as destinations receive it: ids in hex, times as text, and every
-    field except `sender_key` and `reverses_number`, which mean nothing outside the installation.
+    The canonical JSON for destinations: ids in hex, times as text, without `sender_key` and
+    `reverses_number`, which mean nothing outside.
     """
     if isinstance(record, Correction):
         return _correction_as_json(record)
@@ -370,20 +358,17 @@ _CORRECTED_TEXTS = (
 
 
 def counted_cost(call: Inference) -> Decimal:
-    """Return the cost that counts for a call, 0 if unknown."""
+    """0 if unknown."""
     stated = {"reported": call.cost, "estimated": call.estimated_cost}.get(call.cost_source)
     return Decimal(0) if stated is None or call.status == "cached" else Decimal(stated)
 
 
 def counted_charge(call: Inference, currency: str) -> Decimal:
-    """Return the amount that counts for a call in a currency other than dollars."""
     return Decimal(0 if call.status == "cached" else call.charges.get(currency, 0))
 
 
 def charge_differences(record: Correction) -> dict[str, Decimal]:
-    """
-    Return the amounts by which a correction raises the cost in other currencies than dollars, by currency.
-    """
+    """By currency."""
     with localcontext(_EXACT):
         return {
             name: counted_charge(record.after, name) - counted_charge(record.before, name)
@@ -392,16 +377,13 @@ def charge_differences(record: Correction) -> dict[str, Decimal]:
 
 
 def cost_difference(record: Correction) -> Decimal:
-    """Return the dollars by which a correction raises the cost of its call. Negative if the cost falls."""
+    """Negative if the cost falls."""
     with localcontext(_EXACT):
         return counted_cost(record.after) - counted_cost(record.before)
 
 
 def cost_differences(record: Correction) -> dict[str, Decimal]:
-    """
-    Return the dollars by which a correction raises the cost of its call, by cost source. The cost of its new
-    source is included even if it is 0.
-    """
+    """By cost source, with the new one's even if it is 0."""
     amounts: dict[str, Decimal] = {}
     with localcontext(_EXACT):
         for call, sign in ((record.after, 1), (record.before, -1)):
@@ -412,16 +394,12 @@ def cost_differences(record: Correction) -> dict[str, Decimal]:
 
 
 def count_difference(record: Correction, name: str) -> int:
-    """
-    Return the change of a token count, which is one of CORRECTED_COUNTS. Negative if there are fewer tokens.
-    """
+    """`name` is one of CORRECTED_COUNTS."""
     return (getattr(record.after, name) or 0) - (getattr(record.before, name) or 0)
 
 
 def _correction_as_json(record: Correction) -> dict[str, Any]:
-    """
-    Encode a correction. `cost` and the counts are signed differences. All other fields describe the new state.
-    """
+    """`cost` and counts are signed differences, other fields the new state."""
     row: dict[str, Any] = {
         "kind": record.kind,
         "id": record.id.hex(),

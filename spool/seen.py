@@ -1,7 +1,5 @@
 """
-The people whose figures an answer shows.
-
-The ledger and lists note each person whom a query names. Whoever answers the request stores them as viewings.
+The people whose figures an answer shows: queries note whom they name, and the answer stores them as viewings.
 """
 
 from __future__ import annotations
@@ -13,15 +11,15 @@ from dataclasses import dataclass, field
 
 from spool.people import SECOND_NAME, USER
 
-SEVERAL = "(several people)"  # stands for a list with a line for each person
-_NAMING = (USER, SECOND_NAME, "subject")  # dimensions and fields that name a person
+SEVERAL = "(several people)"  # a list with a line for each person
+_NAMING = (USER, SECOND_NAME, "subject")
 
 
 @dataclass(slots=True)
 class Seen:
     """
-    `page` replaces the address of the request, if one address has several pages, such as tools of assistants. With
-    `is_own_only`, the viewer may see no calls but the own ones.
+    `page` replaces the address where one has several pages, such as tools. `is_own_only`: only own calls are
+    visible.
     """
 
     save: Callable[[Seen], Awaitable[None]]
@@ -35,7 +33,7 @@ _seen: ContextVar[Seen | None] = ContextVar("seen", default=None)
 
 @contextmanager
 def collect_seen(seen: Seen | None) -> Iterator[None]:
-    """Note in `seen` the people whose figures the block reads. With None, nothing that it reads is shown."""
+    """None if nothing that the block reads is shown."""
     token = _seen.set(seen)
     try:
         yield
@@ -44,7 +42,7 @@ def collect_seen(seen: Seen | None) -> Iterator[None]:
 
 
 def note_people(filter: Mapping[str, Collection[str]], lines: Collection[str] = ()) -> None:
-    """Note the people whom a filter names. If it names none, note SEVERAL if `lines` has a dimension of people."""
+    """Note SEVERAL if none is named and `lines` has a dimension of people."""
     seen = _seen.get()
     if seen is None:
         return
@@ -62,7 +60,7 @@ def note_page(page: str, *, is_own_only: bool) -> None:
 
 
 async def save_seen() -> None:
-    """Store the people that were noted, before an answer that does not end soon."""
+    """Before an answer that does not end soon."""
     seen = _seen.get()
     if seen is not None:
         await seen.save(seen)

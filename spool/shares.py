@@ -1,6 +1,6 @@
 """
-Shares of keys in common limits. A key gets at most half of what other keys leave free, so a key that floods a
-table leaves space for other keys. Pure: each table calls these functions with its own figures.
+Shares of keys in limits: a key gets at most half of what others leave free, so one that floods a table leaves
+space. Pure.
 """
 
 from __future__ import annotations
@@ -13,55 +13,42 @@ from typing import Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 Owner = TypeVar("Owner", bound=Hashable)
-NEARLY_FULL = 0.8  # part of its share above which a key is reported to operators
-HEAP_ENTRIES = 64  # a heap is rebuilt if it has more entries than this number plus two per owner
+NEARLY_FULL = 0.8  # of its share, then operators learn of the key
+HEAP_ENTRIES = 64  # plus two per owner; then a heap is rebuilt
 
 
 def may_add(own: int, total: int, n: int, most: int) -> bool:
-    """
-    Return True if a key that holds `own` of `total` may add `n`. Afterwards it must not hold more than
-    was free before.
-    """
+    """Afterwards the key must not hold more than was free before."""
     return own + n <= most - total
 
 
 class KeyShare(NamedTuple):
-    """
-    Use of a limit by one key. `most` is the maximum that the key may use while the use of other keys
-    stays the same.
-    """
+    """`most`: while other keys stay the same."""
 
-    limit: str  # name of the setting that defines the limit
+    limit: str  # setting
     key: str
     held: int
     most: int
-    # if True, the key's oldest entries are dropped at the limit, and nothing is refused
+    # the oldest entries are dropped, and nothing is refused
     gives_way: bool = False
 
 
 class HeldByKey(NamedTuple):
-    """Waiting items by key: their number, and their bytes."""
-
     items: Mapping[str, int] = {}
     bytes: Mapping[str, int] = {}
 
 
 def nearly_full(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
-    """
-    Yield the keys that have nearly used up their share. `held` is the use by key. Items without a key
-    are under "".
-    """
+    """Items without a key are under ""."""
     total = sum(held.values())
     for key, own in held.items():
-        share = (most - (total - own) + 1) // 2  # half of what the other keys leave free
+        share = (most - (total - own) + 1) // 2  # half of what the others leave
         if key and own >= NEARLY_FULL * share:
             yield KeyShare(limit, key, own, max(share, own))
 
 
 def nearly_gives_way(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
-    """
-    If the limit is nearly used up, yield the key with the largest use. Its oldest entries are dropped first.
-    """
+    """The key with the largest use loses its oldest entries first."""
     total = sum(held.values())
     key = max(held, key=lambda name: held[name], default="")
     if total >= NEARLY_FULL * most:
@@ -70,10 +57,10 @@ def nearly_gives_way(limit: str, held: Mapping[str, int], most: int) -> Iterator
 
 class Holdings(Mapping[Owner, int]):
     """
-    Use by owner. Finds the owner with the largest use without checking all owners.
+    Use by owner, with a quick search of the largest.
 
-    A heap is built at the first search. Each later change adds an entry to the heap, and only the newest
-    entry of an owner is valid. If most entries are outdated, the heap is rebuilt.
+    A heap is built at the first search. Each change adds an entry, and only an owner's newest is valid.
+    Mostly outdated heaps are rebuilt.
     """
 
     def __init__(self, amounts: Mapping[Owner, int] = MappingProxyType({})) -> None:
@@ -91,7 +78,7 @@ class Holdings(Mapping[Owner, int]):
         return len(self._amounts)
 
     def add(self, owner: Owner, amount: int) -> None:
-        """Add an amount, which may be negative. An owner with a use of 0 is removed."""
+        """May be negative. An owner with 0 is removed."""
         held = self._amounts.get(owner, 0) + amount
         if held:
             self._amounts[owner] = held
@@ -102,11 +89,11 @@ class Holdings(Mapping[Owner, int]):
         if len(self._heap) > HEAP_ENTRIES + 2 * len(self._amounts):
             self._heap = None
             return
-        self._changes -= 1  # if two owners have equal use, the owner that changed last comes first
+        self._changes -= 1  # of equal owners, the last changed comes first
         heappush(self._heap, (-held, self._changes, owner))
 
     def largest_owner(self) -> Owner:
-        """Return the owner with the largest use. Raises KeyError if there is no owner."""
+        """Raises KeyError without owners."""
         heap = self._build_heap()
         while heap:
             held, _, owner = heap[0]
@@ -116,7 +103,7 @@ class Holdings(Mapping[Owner, int]):
         raise KeyError("there are no owners")
 
     def fullest_first(self) -> Iterator[Owner]:
-        """Yield the owners in descending order of use. The n-th step takes time in proportion to log n."""
+        """Descending. The n-th step takes log n."""
         heap = self._build_heap()
         seen = set[Owner]()
         places = [(heap[0], 0)] if heap else []
@@ -145,11 +132,10 @@ def fullest_first(
     gone: Mapping[Owner, Collection[K]] = MappingProxyType({}),
 ) -> Iterator[K]:
     """
-    Yield entries to remove until there is space. Each one is the oldest entry of the key that has the largest
-    use at that step.
+    Yield entries to remove, each the oldest of the key with the largest use at that step.
 
-    `queue_of` is called when the first entry of a key is removed. `gone` lists entries, by owner, that are
-    removed in any case. They are not yielded, and do not count as use.
+    `queue_of` is called at a key's first removal. Entries in `gone` are removed anyway: not yielded, and no
+    use.
     """
     fullest = held.fullest_first()
     next_owner = next(fullest, None)
@@ -174,25 +160,24 @@ def fullest_first(
 
 class Shared(Generic[K]):
     """
-    Names that share `most` places. Each name belongs to an owner. The names of an owner are in order of
-    insertion or renewal.
+    Names that share `most` places, each with an owner, in order of insertion or renewal.
 
-    If the names take up more than `most` places, the oldest name of the owner with the most places is to be
-    removed. The cost of a call does not depend on the number of owners.
+    Beyond `most`, the oldest name of the largest owner is to be removed. A call's cost does not depend on the
+    number of owners.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.held = Holdings[str]()  # places by owner
+        self.held = Holdings[str]()  # by owner
         self._places = 0
         self._names_of: dict[str, OrderedDict[K, None]] = {}
 
     def __len__(self) -> int:
-        """Return the number of places that all names take up."""
+        """Places, not names."""
         return self._places
 
     def add(self, name: K, owner: str, places: int) -> None:
-        """Insert a name as the newest of its owner."""
+        """As the newest of its owner."""
         names = self._names_of.get(owner)
         if names is None:
             names = self._names_of[owner] = OrderedDict()
@@ -201,16 +186,13 @@ class Shared(Generic[K]):
         self.held.add(owner, places)
 
     def add_places(self, owner: str, places: int) -> None:
-        """Count more places for a name of an owner."""
         self._places += places
         self.held.add(owner, places)
 
     def renew(self, name: K, owner: str) -> None:
-        """Make a name the newest of its owner."""
         self._names_of[owner].move_to_end(name)
 
     def remove(self, name: K, owner: str, places: int) -> None:
-        """Remove a name and free its `places`."""
         names = self._names_of[owner]
         del names[name]
         if not names:
@@ -222,7 +204,7 @@ class Shared(Generic[K]):
         return next(iter(names)) if names else None
 
     def name_to_remove(self) -> tuple[K, str] | None:
-        """Return the name to remove and its owner, or None while there is enough space."""
+        """None while there is space."""
         if self._places <= self.most:
             return None
         owner = self.held.largest_owner()

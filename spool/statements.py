@@ -1,11 +1,9 @@
 """
-Statements: amounts that a provider billed or metered, as in its reports. Values, rules, and a
-storage protocol. Pure.
+Statements: what a provider billed or metered. Values, rules, and a protocol. Pure.
 
-Rows of the same cell are added up, days are replaced as a whole, and money is exact. A row belongs to the UTC
-day in which its time bucket starts. A row that starts outside its statement's span, such as a correction of
-an earlier month, is billed with the statement. It is filed under the first day of the span, and its own time
-is in `corrects`.
+Rows of a cell are added up, days are replaced whole, and money is exact. A row belongs to the UTC day of its
+bucket's start. One from outside the span, such as a correction of an earlier month, is filed under the first
+day, with its own time in `corrects`.
 """
 
 from __future__ import annotations
@@ -24,15 +22,12 @@ import msgspec
 from spool.errors import Invalid, RegistryDamaged
 from spool.registry.operators import Actor
 
-# Units. Money in another currency has its code in lower case. ACCRUED is the amount in dollars by which a
-# bill changes if fees are assigned to the usage that they cover, instead of to the day of purchase. Only rows
-# that were stored without `amount_effective` have it.
+# Units. Other currencies have their code in lower case. ACCRUED: by how many dollars a bill changes if fees
+# are assigned to their usage, not to the day of purchase; only in rows without `amount_effective`.
 TOKENS, USD, REQUESTS, ACCRUED = "tokens", "usd", "requests", "accrued_usd"
-# Seats of assistants. A row of the kind SEAT has the fee of seats. The unit SEATS counts seats: a seat for a
-# whole month is 1.
+# Kind SEAT has the fee, unit SEATS the number: 1 for a whole month.
 SEAT, SEATS = "seat", "seats"
-# Types of a line, if its kind does not show the type. A commitment pays a COVERED line. UNUSED is the unused
-# part of a commitment.
+# Types that the kind does not show. COVERED is paid by a commitment, UNUSED its unused part.
 REFUND, CORRECTION, COVERED, UNUSED, PURCHASE = "refund", "correction", "covered", "unused", "purchase"
 LINE_TYPES = (REFUND, CORRECTION, COVERED, UNUSED, PURCHASE)
 DAY_S = 86400
@@ -40,23 +35,22 @@ DAY_S = 86400
 
 class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    One cell of a provider's report. A fact that the report does not state is None.
+    A cell of a report, None for unstated facts.
 
-    A token is in exactly one row of its bucket, so `input` excludes cached tokens. `start` and `end` are the
-    limits of the bucket in epoch seconds. `settled` is False while the provider may still change the row.
+    A token is in one row of its bucket, so `input` excludes cached ones. `start` and `end` are epoch seconds.
+    The provider may still change a row that is not `settled`.
 
-    `amount_list`, `amount_contracted` and `amount_effective` are the cost at list prices, at negotiated
-    prices, and with fees assigned to the usage that they cover. `line_type` is one of LINE_TYPES. `line_id`
-    is set only for lines without tokens, because a cell of tokens combines many lines. A credit or a later
-    charge is for calls in the time from `corrects` to `corrects_until`. `context` is the lower limit, in
-    tokens of input, of the context window that the row is about.
+    `amount_list`, `amount_contracted`, `amount_effective`: at list prices, at negotiated ones, with fees
+    assigned to their usage. `line_type` is of LINE_TYPES. `line_id`: only without tokens, whose cells combine
+    lines. `corrects`, `corrects_until`: time of a credit or later charge. `context`: lower limit of the
+    context window, in input tokens.
     """
 
     source: str
-    provider: str  # provider, by its name in spool.providers
-    account: str | None  # the billed organization, project, workspace or resource
+    provider: str  # of spool.providers
+    account: str | None  # organization, project, workspace or resource
     key: str | None
-    model: str | None  # model, by its name on the bill
+    model: str | None  # as billed
     start: int
     end: int
     unit: str
@@ -82,11 +76,10 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """
-    A report of one source from `start` to `end`. Anything that it does not list was not billed in that time.
+    From `start` to `end`, nothing else was billed.
 
-    `account` distinguishes reports of one source about different customers. `read_at` is the time when the
-    provider returned the report, and `name` is its origin. Days that end after `settled_until` are open,
-    including days without a row.
+    `account` distinguishes customers of a source. `read_at`: when the provider returned it. `name`: its
+    origin. Days after `settled_until` are open, even without rows.
     """
 
     source: str
@@ -101,10 +94,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementInfo:
-    """
-    Consecutive UTC days of one source and provider. All were read at the same time, and all are settled or
-    all are open. `digests` has a digest of the rows of each day.
-    """
+    """Consecutive UTC days, read together, all settled or all open. `digests` are by day."""
 
     source: str
     provider: str
@@ -119,10 +109,7 @@ class StatementInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementMonth:
-    """
-    The stored statement of one source and account for a month. `billed` is in dollars. `settled` is the
-    number of settled days among `days`.
-    """
+    """Of a source and account. `billed` is in dollars, `settled` days are among `days`."""
 
     id: str
     source: str
@@ -140,7 +127,7 @@ class StatementMonth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """A day whose amounts a later report changed, in dollars and tokens."""
+    """A later report changed the day."""
 
     day: int
     billed_before: Decimal
@@ -151,7 +138,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementOutcome:
-    """Changes that a statement made. `rows` is the number of rows that are now stored for its span."""
+    """`rows` are stored for the span."""
 
     rows: int
     days: int
@@ -163,11 +150,11 @@ class StatementOutcome:
 # -- rules ---------------------------------------------------------------------------------------------------
 
 
-MAX_DAYS = 400  # maximum days per statement
-MAX_DIGITS = 60  # maximum digits per amount
-MAX_DECIMALS = 27  # maximum decimals per amount, as in the totals
+MAX_DAYS = 400
+MAX_DIGITS = 60  # of an amount
+MAX_DECIMALS = 27  # as in the totals
 MAX_TEXT = 300
-MAX_DAY_ROWS = 50_000  # maximum number of different cells per source, account and day
+MAX_DAY_ROWS = 50_000  # cells per source, account and day
 
 EXACT = Context(prec=200, traps=[Inexact])
 _CELL = (
@@ -194,7 +181,7 @@ _rows = msgspec.json.Decoder(list[StatementRow])
 
 
 def add_amounts(amounts: Iterable[Decimal]) -> Decimal:
-    """Add amounts without rounding."""
+    """Without rounding."""
     result = Decimal(0)
     for amount in amounts:
         result = EXACT.add(result, amount)
@@ -202,10 +189,7 @@ def add_amounts(amounts: Iterable[Decimal]) -> Decimal:
 
 
 class RowAmounts(NamedTuple):
-    """
-    Amounts of a row: as billed, at list prices, at negotiated prices, and with fees assigned to the usage
-    that they cover.
-    """
+    """As billed, at list and negotiated prices, and with fees assigned to their usage."""
 
     amount: Decimal
     amount_list: Decimal | None = None
@@ -217,11 +201,11 @@ class RowAmounts(NamedTuple):
         return cls(*(getattr(row, name) for name in cls._fields))
 
     def plus(self, other: RowAmounts) -> RowAmounts:
-        """Add two sets of amounts. An amount that is missing on one side is None in the result."""
+        """None if one side is missing."""
         return self.map_amounts(_add_two_amounts, other)
 
     def map_amounts(self, change: Callable[..., Decimal | None], *others: RowAmounts) -> RowAmounts:
-        """Apply a function to each amount that is not None."""
+        """Skip None."""
         return RowAmounts(*map(change, self, *others))  # type: ignore[arg-type]
 
 
@@ -230,7 +214,7 @@ def _add_two_amounts(first: Decimal | None, second: Decimal | None) -> Decimal |
 
 
 def sum_rows(rows: Iterable[StatementRow]) -> list[StatementRow]:
-    """Add up rows with the same cell, in a fixed order. Cells whose amounts are 0 are omitted."""
+    """In a fixed order, without zeros."""
     cells: dict[tuple[Any, ...], RowAmounts] = {}
     for row in rows:
         cell = tuple(getattr(row, name) for name in _CELL)
@@ -250,13 +234,12 @@ def _plain_if_told(amount: Decimal | None) -> Decimal | None:
 
 
 def normalize_amount(amount: Decimal) -> Decimal:
-    """Return the same number without exponent or trailing zeros, so that equal amounts have equal texts."""
+    """Without exponent or trailing zeros: equal amounts have equal texts."""
     short = EXACT.normalize(amount)
     return Decimal(format(short, "f"))
 
 
 def check(statement: Statement) -> None:
-    """Raise Invalid if the statement cannot be stored."""
     if statement.start >= statement.end:
         raise Invalid("a statement must start before it ends")
     if statement.end - statement.start > MAX_DAYS * DAY_S:
@@ -290,9 +273,7 @@ def _is_in_years(seconds: int) -> bool:
 
 
 def group_by_day(statement: Statement) -> dict[int, list[StatementRow]]:
-    """
-    Return every day of the span with its rows. A row that starts outside the span is filed under the first day.
-    """
+    """Rows from outside the span are under the first day."""
     rows_by_day: dict[int, list[StatementRow]] = {
         day: [] for day in day_starts(statement.start, statement.end)
     }
@@ -309,7 +290,7 @@ def group_by_day(statement: Statement) -> dict[int, list[StatementRow]]:
 
 
 def rows_outside(rows: Iterable[StatementRow], start: int, end: int) -> Iterator[StatementRow]:
-    """Yield the rows that start outside this span, which a statement of the span leaves unchanged."""
+    """A statement of the span leaves them."""
     return (row for row in rows if not start <= row.start < end)
 
 
@@ -330,7 +311,7 @@ def parse_day(text: str) -> int:
 
 
 def statement_id(source: str, account: str, month: str) -> str:
-    """Return the id of a statement. Every installation computes the same id."""
+    """The same everywhere."""
     encoded = msgspec.json.encode([source, account, month])
     return f"st_{sha256(encoded).hexdigest()[:20]}"
 
@@ -348,7 +329,7 @@ def pack_rows(rows: Sequence[StatementRow]) -> str:
 
 
 def unpack_rows(body: Mapping[str, Any] | None) -> list[StatementRow]:
-    """Decode the rows of a day's document. Raises RegistryDamaged if it is invalid."""
+    """Raises RegistryDamaged."""
     if body is None:
         return []
     try:
@@ -365,35 +346,32 @@ def rows_digest(rows: Sequence[StatementRow]) -> str:
 
 
 class Statements(Protocol):
-    """
-    Storage of statements. A statement replaces only the stored rows of its source and account that start
-    in its span.
-    """
+    """A statement replaces rows of its source and account that start in its span."""
 
     async def put(self, statement: Statement, *, actor: Actor, dry_run: bool = False) -> StatementOutcome:
         """
-        Store a statement. If the same statement is stored again, nothing changes.
+        An equal one changes nothing.
 
-        Raises Invalid if a value breaks a rule, and NotAllowed if the statement is too large.
+        Raises Invalid, or NotAllowed if too large.
         """
         ...
 
-    async def statement_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
-        """Return the rows whose buckets overlap the span."""
-        ...
+    async def statement_rows(
+        self, *, provider: str | None, start: int, end: int
+    ) -> Sequence[StatementRow]: ...
 
     async def statements(self) -> Sequence[StatementInfo]:
-        """Return the covered days, including days without a row."""
+        """With days without a row."""
         ...
 
     async def months(self) -> Sequence[StatementMonth]: ...
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        """Delete the statement of a month. Raises NotThere if there is none with this id."""
+        """Raises NotThere."""
         ...
 
     async def pull_state(self, name: str) -> Mapping[str, Any] | None:
-        """Return the stored state of a pull, or None if it never ran."""
+        """None if it never ran."""
         ...
 
     async def keep_pull_state(self, name: str, state: Mapping[str, Any]) -> None: ...

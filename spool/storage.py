@@ -1,7 +1,7 @@
 """
-Interface of the storage: everything that Tollhouse stores, independent of the engine.
+All that Tollhouse stores, independent of the engine.
 
-`spool.engines.open_storage` opens a storage. Only the folders of engines contain SQL and file names.
+Only folders of engines have SQL and file names.
 """
 
 from __future__ import annotations
@@ -37,20 +37,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class StorageOptions:
     """
-    Options for opening a storage.
-
-    `cache_bytes`: limit of the cache of decoded entries, None for the engine's default. `ledger_chunk`:
-    number of records that the ledger counts per transaction. `work`: limits of the listed units of work.
-    `registry_clock`: clock for changes of keys,
-    operators and insights, None for `clock`. `new_registry`: if the registry is damaged or missing, start a
-    new one and preserve the old file. `native`: the compiled module, or None to work without it. `declared`:
-    tables of the registry that higher packages declare. `is_unfinished_copy`: open a storage that is still
-    being copied, which only the copy itself may do.
+    `cache_bytes`: of decoded entries, None for the default. `ledger_chunk`: records per transaction.
+    `registry_clock`: None for `clock`. `new_registry`: replace a damaged or missing one, preserving the file.
+    `native`: the compiled module. `declared`: registry tables of higher packages. `is_unfinished_copy`: only
+    for the copying itself.
     """
 
     settings: SpoolSettings
     clock: Clock
-    directory: Path = Path()  # data directory, if the engine has files
+    directory: Path = Path()  # for engines with files
     observer: Observer | None = None
     cache_bytes: int | None = None
     ledger_tags: Sequence[str] = ("service",)
@@ -62,46 +57,44 @@ class StorageOptions:
     new_registry: bool = False
     is_unfinished_copy: bool = False
     container: ContainerSettings = field(default_factory=ContainerSettings)
-    # settings of the engine; most of them are only for engines that several nodes share
+    # mostly for engines that nodes share
     storage: StorageSettings = field(default_factory=StorageSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """A database that replicates this one. `is_synchronous` means that commits may wait for it."""
+    """Commits may wait for a synchronous one."""
 
     name: str
     is_synchronous: bool
-    lag_bytes: int  # bytes that the standby has not flushed yet
+    lag_bytes: int  # not flushed yet
     lag_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseHealth:
     """
-    Figures of a database that several nodes share. They are the same on every node, except for
-    `failed_connections`.
+    Of a shared database, equal on all nodes except `failed_connections`.
 
-    `standbys` and `oldest_transaction_s` are None if the database role may not see them. `needs_standby`
-    means that commits need a synchronous standby. For waits that are in progress, there are their number and
-    the duration of the longest.
+    `standbys` and `oldest_transaction_s` are None if the role may not see them. `needs_standby`: commits need
+    a synchronous one. Waits in progress have number and longest duration.
     """
 
     needs_standby: bool
     standbys: Sequence[Standby] | None
-    standby_waits: int  # number of commits that no standby has confirmed yet
+    standby_waits: int  # unconfirmed commits
     standby_wait_s: float
-    head_waits: int  # number of nodes that wait for another node's commit
+    head_waits: int  # nodes that wait for another's commit
     head_wait_s: float
-    # age in seconds of the oldest transaction of any client of this database
+    # of any client
     oldest_transaction_s: float | None
-    connections: int  # number of connections of all clients of the server
+    connections: int  # of all clients
     max_connections: int
-    failed_connections: int  # number of failed connection attempts of this node
-    nodes: int  # number of running nodes
+    failed_connections: int  # of this node
+    nodes: int  # running
     leases_held: int
-    leases_free: int  # number of leases that a running node needs and no node holds
-    reporters: int  # number of stored senders, which are rows of `Heard`
+    leases_free: int  # needed by a running node
+    reporters: int  # rows of `Heard`
 
 
 async def no_database() -> DatabaseHealth | None:
@@ -119,20 +112,16 @@ async def _never_damage(error: Exception) -> bool:
 @dataclass(frozen=True, kw_only=True)
 class Storage:
     """
-    An open storage. `close` finishes the running writes and releases the data directory, even if a step fails.
+    `close` finishes writes and releases the directory, even if a step fails.
 
-    `registry` is None while its file is damaged. The log continues to work, and `registry_problem` is the
-    message for operators. A damaged ledger is replaced and counted again from the log.
+    `registry` is None while damaged, with `registry_problem` for operators; the log works. A damaged ledger
+    is counted again. `incarnation` changes with a new log, and progress in another is invalid. `is_shared`:
+    other processes change the storage, and `leases` decide on tasks.
 
-    `incarnation` changes when a new log had to be started. Progress through a log of another incarnation is
-    invalid. `secret` is the secret of the installation. `is_shared` means that other processes change the
-    storage as well; `leases` then decide which tasks this process may run.
-
-    `copy` fills an empty directory with copies of the data as of one commit of the log, while the log is
-    being written. `rename_records` renames people in all stored records. `overwrite` removes what replaced records
-    left behind, and returns why some may be left, or "". `health` returns the figures of a shared database, or None
-    for other storages. It raises SpoolUnavailable while the database is unreachable. `is_damage` returns True if
-    damage of the log caused a later error. It stores this fact, so that the next opening salvages.
+    `copy` fills an empty directory as of one commit, during writes. `overwrite` removes what replaced records
+    left, or returns why some may be left. `health` is None for unshared storages, and raises
+    SpoolUnavailable. `is_damage`: damage of the log caused an error; noted, so that the next opening
+    salvages.
     """
 
     log: Log
@@ -165,10 +154,7 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered:
-    """
-    Number of records of a damaged file by outcome: imported, already known, settled before the
-    damage, and unreadable.
-    """
+    """`settled`: before the damage."""
 
     added: int
     known: int
@@ -177,7 +163,7 @@ class Recovered:
 
 
 def _any_schema(directory: Path) -> None:
-    """Do nothing, because a storage without files has nothing in the directory."""
+    """Do nothing: there are no files."""
 
 
 async def _nothing_to_recover(options: StorageOptions, file: Path) -> Recovered:
@@ -187,14 +173,12 @@ async def _nothing_to_recover(options: StorageOptions, file: Path) -> Recovered:
 @dataclass(frozen=True, kw_only=True)
 class Administration:
     """
-    Administration of a storage that several nodes share. It needs no running server.
+    Of a shared storage, without a running server.
 
-    `problems` yields every reason why a configuration is unusable. `certificate_files` yields the certificates
-    that it names, each with its words in messages. The words for authorities begin with DATABASE_AUTHORITIES.
-    `make` creates what is missing. `bring_up_to_date` migrates to the version of this Tollhouse. `status`
-    describes the storage; its `problem` says why nothing can be stored. `change` changes settings for all nodes.
-    Operators see the results. `lost` returns one sentence for each loss of data that the node of a data directory
-    had acknowledged. All functions raise SpoolError if the storage is unreachable.
+    `problems`: why a configuration is unusable. `certificate_files`: with words for messages, for authorities
+    from DATABASE_AUTHORITIES on. `make`: creates what is missing. `bring_up_to_date`: migrates. `status`: its
+    `problem` says why nothing can be stored. `change`: for all nodes. `lost`: data acknowledged by the
+    directory's node. All raise SpoolError if it is unreachable.
     """
 
     problems: Callable[[StorageSettings], Iterable[str]]
@@ -209,20 +193,14 @@ class Administration:
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """
-    Parts of an engine that code outside its folder uses. `docs/storage-engines.md` lists what an
-    engine must guarantee.
+    See `docs/storage-engines.md` for guarantees.
 
-    `is_new`: returns True if a data directory has no data of the engine; raises OSError if it cannot be
-    read. `version`: version for bug reports. `known_faults`: faults of that version, with their effects.
-    `check_schema`: raises OtherSchema if a build with other tables wrote a data directory, which may
-    be in use.
+    `is_new`: no data; raises OSError. `version`: for bug reports. `known_faults`: with effects.
+    `check_schema`: raises OtherSchema, even in use. `recover`: raises NotAllowed if nothing is readable.
+    `administration`: None for a single node.
 
-    `recover`: imports the records of a damaged file that the log does not have. Raises NotAllowed if nothing
-    in the file is readable. `administration`: None for a storage of a single node.
-
-    `tables`: opens all data for a copy to another storage. Raises NotAllowed while a node has the storage
-    open. `take_over`: fills an empty storage with these tables. No node may use that storage before it is
-    finished. Both are None if the storage cannot be copied.
+    `tables`: all data for a copy; raises NotAllowed while a node has it open. `take_over`: fills an empty
+    storage, unusable until finished. Both are None if it cannot be copied.
     """
 
     open: Callable[[StorageOptions], Awaitable[Storage]]

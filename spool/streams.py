@@ -1,8 +1,8 @@
 """
-Unit-cost streams: the definition of each stream, and the total of each of its records.
+Unit-cost streams: definitions, and a total per record.
 
-Totals change in the same transaction as the operations, in the order of the log. This module defines each
-operation for all storage engines. Operations whose records differ only in their value refer to the same record.
+Totals change in the operations' transaction, in the order of the log, alike in all engines. Operations that
+differ only in their value refer to one record.
 """
 
 from __future__ import annotations
@@ -29,15 +29,12 @@ HOURLY, DAILY, MONTHLY = "HOURLY", "DAILY", "MONTHLY"
 GRANULARITIES = (HOURLY, DAILY, MONTHLY)
 SUM, REPLACE, DELETE, CREATE, DROP = "sum", "replace", "delete", "create", "drop"
 
-_EXACT = Context(prec=100)  # precision that is exact for totals of any number of 15-digit values of any size
+_EXACT = Context(prec=100)  # for any number of 15-digit values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """
-    Fixed properties of a stream. `keys` are the names of its records' dimensions. It is None while
-    they are unknown.
-    """
+    """`keys`: names of dimensions, None while unknown."""
 
     name: str
     type: str
@@ -49,10 +46,7 @@ class Stream:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
     """
-    One record of a stream, with its value after all operations.
-
-    `whole` means that the total includes every operation ever made on the record. Only then may it replace
-    the value in your cost service.
+    `whole`: it includes every operation ever made. Only then may it replace the value in your cost service.
     """
 
     stream: str
@@ -68,9 +62,7 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class StreamSize:
-    """
-    Size of a stream's totals in bytes. `created_by` is the name of the key that created the stream, or "".
-    """
+    """`created_by`: key or ""."""
 
     name: str
     created_by: str
@@ -79,10 +71,7 @@ class StreamSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalsPart:
-    """
-    Filter for totals. They begin in [since, until), in nanoseconds, and have one of the values in each
-    dimension of `dimensions`.
-    """
+    """In [since, until), in nanoseconds, with one of the values in each dimension."""
 
     since: int | None = None
     until: int | None = None
@@ -102,18 +91,16 @@ ALL_TOTALS = TotalsPart()
 
 
 class StreamRows(Protocol):
-    """The rows of streams and totals, within one transaction."""
-
     def find_stream(self, name: str) -> Stream | None: ...
 
     def put_stream(self, stream: Stream) -> None: ...
 
     def drop_stream(self, name: str) -> None:
-        """Delete the stream and all its totals."""
+        """And its totals."""
         ...
 
     def read_ahead(self, places: Iterable[tuple[str, str]]) -> None:
-        """Read totals that will be needed, by stream and key, with few statements."""
+        """With few statements."""
         ...
 
     def find_total(self, stream: str, key: str) -> Total | None: ...
@@ -126,38 +113,31 @@ class StreamRows(Protocol):
 
 
 class StreamReader(Protocol):
-    """Queries of streams and totals, for receivers and exporters."""
+    """For receivers and exporters."""
 
     async def streams(self) -> Sequence[Stream]: ...
 
     async def totals(self, stream: str) -> Sequence[Total]: ...
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
-        """Return the totals that exist, by (stream, key)."""
+        """By (stream, key)."""
         ...
 
-    async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]:
-        """Return a page of the totals of a stream, or of a part of them."""
-        ...
+    async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]: ...
 
     async def stream_sizes(self) -> Sequence[StreamSize]:
-        """Return the size of each stream's totals, and the key that created the stream."""
+        """With creating keys."""
         ...
 
     async def set_owner(self, stream: str, key: str) -> None:
-        """Store the key that created a stream, unless a key is already stored."""
+        """Unless one is stored."""
         ...
 
 
 def apply_operations(
     rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: float, since: float
 ) -> None:
-    """
-    Apply operations in order.
-
-    `since` is the time from which this data directory stores totals. For a period that began earlier, other
-    operations may have been made elsewhere.
-    """
+    """`since`: when this directory began. Earlier periods may have operations elsewhere."""
     keyed = [
         (operation, operation_key(operation) if operation.operation in (SUM, REPLACE) else "")
         for operation in operations
@@ -175,7 +155,6 @@ def apply_operations(
 
 
 def described_stream(operation: UnitCostOperation) -> Stream:
-    """Return the stream as an operation describes it."""
     names_keys = operation.operation in (SUM, REPLACE) or bool(operation.dimensions)
     return Stream(
         name=operation.stream,
@@ -186,7 +165,7 @@ def described_stream(operation: UnitCostOperation) -> Stream:
 
 
 def operation_key(operation: UnitCostOperation) -> str:
-    """Return a key in hex. Records that differ only in their value have the same key."""
+    """In hex, the same for records that differ only in value."""
     facts = [
         period_start(operation.start_time or 0, operation.granularity),
         operation.granularity,
@@ -197,7 +176,7 @@ def operation_key(operation: UnitCostOperation) -> str:
 
 
 def period_start(time_ns: int, granularity: str | None) -> int:
-    """Return the start of the UTC hour, day or month. The records of a metric are daily."""
+    """UTC hour, day or month. Metrics are daily."""
     moment = datetime.fromtimestamp(time_ns // NS, UTC)
     start = moment.replace(minute=0, second=0, microsecond=0)
     if granularity != HOURLY:
@@ -208,25 +187,21 @@ def period_start(time_ns: int, granularity: str | None) -> int:
 
 
 def rounded_text(value: Decimal) -> str:
-    """
-    Format a value with at most 15 significant digits. Up to that precision, sums of doubles are equal
-    in every order.
-    """
+    """15 significant digits: sums of doubles are then equal in every order."""
     return decimal_text(Context(prec=15).plus(value))
 
 
 class StreamBook:
     """
-    Definitions of all streams, in memory. If two first requests contradict each other, only one of
-    them is accepted.
+    In memory. Of contradicting first requests, one is accepted.
 
-    A claim holds until its operations are on disk, or are given up.
+    A claim holds until its operations are on disk or given up.
     """
 
     def __init__(self, streams: Iterable[Stream]) -> None:
         self._known = {stream.name: stream for stream in streams}
         self._claimed: dict[str, tuple[Stream, int]] = {}
-        self._kept = frozenset(self._known)  # names that this process last read from the storage
+        self._kept = frozenset(self._known)  # last read from the storage
 
     def find(self, name: str) -> Stream | None:
         claimed = self._claimed.get(name)
@@ -237,7 +212,7 @@ class StreamBook:
 
     @contextmanager
     def claim(self, stream: Stream) -> Iterator[None]:
-        """Claim a stream. The caller has checked that `stream` agrees with the result of `find`."""
+        """The caller has checked it against `find`."""
         name = stream.name
         _, users = self._claimed.get(name, (stream, 0))
         self._claimed[name] = stream, users + 1
@@ -254,9 +229,9 @@ class StreamBook:
 
     def replace_known(self, streams: Sequence[Stream]) -> None:
         """
-        Replace the known streams by the stored streams, which any process may have changed.
+        By stored ones, of any process.
 
-        A stream that was never read from the storage stays, because its operations are being committed.
+        One never read stays: it is being committed.
         """
         names = frozenset(stream.name for stream in streams)
         for name in self._kept - names:
@@ -265,14 +240,14 @@ class StreamBook:
         self._kept = names
 
     def learn_streams(self, operations: Iterable[UnitCostOperation]) -> None:
-        """Learn the streams of operations that were committed without a claim."""
+        """Committed without a claim."""
         for operation in operations:
             known = self._known.get(operation.stream)
             self._known[operation.stream] = merge_streams(known, described_stream(operation))
 
 
 def merge_streams(known: Stream | None, described: Stream) -> Stream:
-    """Return the known stream. Fields that it does not have are filled in from the description."""
+    """Fill in missing fields."""
     if known is None:
         return described
     keys = described.keys if known.keys is None else known.keys
@@ -280,7 +255,7 @@ def merge_streams(known: Stream | None, described: Stream) -> Stream:
 
 
 def is_same_stream(known: Stream | None, described: Stream) -> bool:
-    """Return True if a description does not contradict the known stream."""
+    """No contradiction."""
     if known is None:
         return True
     if known.type != described.type:
@@ -321,7 +296,7 @@ def _put(rows: StreamRows, operation: UnitCostOperation, key: str, now: float, s
 
 
 def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
-    """Delete every total of the operation's period that has the element and dimensions of the operation."""
+    """Totals of the period with the element and dimensions."""
     known = rows.find_stream(operation.stream)
     granularity = operation.granularity or (known.granularity if known else None)
     start = period_start(operation.start_time or 0, granularity)
@@ -333,17 +308,16 @@ def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
 
 
 def _has_dimensions(total: Total, operation: UnitCostOperation) -> bool:
-    """Return True if a total has the operation's value in each dimension that the operation names."""
     dimension_items = operation.dimensions.items()
     return all(set(values) == set(total.dimensions.get(name, ())) for name, values in dimension_items)
 
 
-# -- limit on the size of totals, shared by the keys that created the streams --------------------------------
+# -- limit on totals, shared by creating keys
+# ---------------------------------------------------------------------
 
 
-OVERHEAD = 192  # estimated bytes of a row and its index entry, with keys
-# Parts of a key's share. If a key uses more than NEARLY_FULL of its share, old totals are deleted until
-# it uses ROOM.
+OVERHEAD = 192  # a row and index entry, with keys
+# Parts of a share. Above NEARLY_FULL, old totals are deleted down to ROOM.
 NEARLY_FULL, ROOM = (
     0.9,
     0.8,
@@ -351,18 +325,18 @@ NEARLY_FULL, ROOM = (
 
 
 def estimated_bytes(total: Total) -> int:
-    """Estimate the bytes of a total on disk."""
+    """On disk."""
     dimensions = json.dumps({name: list(values) for name, values in total.dimensions.items()})
     texts = len(total.element_name or "") + len(dimensions) + len(total.value)
     return OVERHEAD + 2 * len(total.stream.encode()) + texts
 
 
 class TotalsInHand:
-    """Totals that a transaction has read and changed, and the changes in the sizes of their streams."""
+    """Within a transaction, with size changes."""
 
     def __init__(self) -> None:
-        self._totals: dict[tuple[str, str], Total | None] = {}  # totals by stream and key
-        self._sizes: dict[tuple[str, str], int] = {}  # stored sizes by stream and key
+        self._totals: dict[tuple[str, str], Total | None] = {}
+        self._sizes: dict[tuple[str, str], int] = {}
         self._changed: set[tuple[str, str]] = set()
         self._growth: Counter[str] = Counter()
 
@@ -373,26 +347,23 @@ class TotalsInHand:
         return self._totals[place]
 
     def note_total(self, place: tuple[str, str], total: Total | None) -> None:
-        """Note the stored state of a total. None means that it is not stored."""
+        """None if not stored."""
         self._totals[place] = total
         self._sizes[place] = estimated_bytes(total) if total else 0
 
     def put(self, total: Total) -> None:
-        """Replace a total that was noted before, even if it was noted as None."""
+        """It was noted before, maybe as None."""
         self._totals[total.stream, total.key] = total
         self._changed.add((total.stream, total.key))
 
     def remove(self, place: tuple[str, str]) -> None:
-        """Note that a total is deleted. The caller deletes the row."""
+        """The caller deletes the row."""
         self._changed.discard(place)
         self._totals[place] = None
         self._growth[place[0]] -= self._sizes.pop(place, 0)
 
     def settle(self) -> tuple[Sequence[Total], Sequence[tuple[str, int]]]:
-        """
-        Return the totals to store now, and the number of bytes by which each stream grows. Both are
-        sorted by key.
-        """
+        """Totals to store, and growth by stream, both sorted."""
         changed = [
             total for stream_key in sorted(self._changed) if (total := self._totals[stream_key]) is not None
         ]
@@ -407,34 +378,29 @@ class TotalsInHand:
         return changed, growth
 
     def clear(self) -> None:
-        """Drop the totals after `settle`, because they may no longer equal the stored ones."""
+        """After `settle`, they may differ from the stored ones."""
         self._totals.clear()
         self._sizes.clear()
 
 
 def has_room(sizes: Sequence[StreamSize], key: str, max_bytes: int) -> bool:
-    """Return True if totals may be added to the streams of a key."""
     held, total = _bytes_by_key(sizes)
     return held[key] < max_bytes - total
 
 
 def may_create(sizes: Sequence[StreamSize], key: str, n: int, max_streams: int) -> bool:
-    """Return True if a key may create `n` more streams."""
     return may_add(sum(size.created_by == key for size in sizes), len(sizes), n, max_streams)
 
 
 def plan_freed_bytes(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
-    """
-    Return the bytes to free by stream, for keys that nearly use up their share. Of a key's streams, the
-    largest come first.
-    """
+    """Of keys near their share, largest streams first."""
     held, total = _bytes_by_key(sizes)
     bytes_by_stream: dict[str, int] = {}
     for key, own in held.items():
         allowed = max_bytes - total
         if own <= NEARLY_FULL * allowed:
             continue
-        # Each freed byte counts twice, because the key then holds less and leaves more space free.
+        # a freed byte counts twice: the key holds less and leaves more
         excess = int((own - ROOM * allowed) / (1 + ROOM)) + 1
         for size in sorted(sizes, key=lambda stream_size: -stream_size.bytes):
             if size.created_by == key and excess > 0:

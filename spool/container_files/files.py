@@ -1,9 +1,8 @@
 """
-Files and remote-write bodies of container metrics. Each is stored and delivered once, by its id.
+Files and remote-write bodies of container metrics, stored and delivered once by id.
 
-A file is announced, then uploaded and delivered, or abandoned. Its bytes are on disk before its row says that
-they are, and the row is written before the response. A start repairs differences that a crash left between
-bytes and rows.
+A file is announced, then uploaded and delivered, or abandoned. Its bytes are on disk before its row, and the
+row before the response. A start repairs what a crash left.
 """
 
 from __future__ import annotations
@@ -52,15 +51,16 @@ from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
 
-# -- uploads: bytes are limited and hashed as they arrive, and stored when the upload is complete -------------
+# -- uploads: bytes are limited and hashed as they arrive
+# -----------------------------------------------------
 
 
 class FileTooLarge(SpoolError):
-    """The file is larger than container.max_file_bytes."""
+    """Larger than container.max_file_bytes."""
 
 
 class Room(Protocol):
-    """Reservation of space for the bytes of an upload, until they are stored."""
+    """Reserved space for arriving bytes."""
 
     @property
     def settings(self) -> ContainerSettings: ...
@@ -71,9 +71,7 @@ class Room(Protocol):
 
 
 class RepeatedUpload:
-    """
-    Upload of a file that is already stored. It stores nothing, and has the interface of `ContainerUpload`.
-    """
+    """It stores nothing, with the interface of `ContainerUpload`."""
 
     def __init__(self, file: ContainerFile) -> None:
         self.size = 0
@@ -85,18 +83,16 @@ class RepeatedUpload:
         self._sum.update(data)
 
     async def finish(self) -> bool:
-        """
-        Return False, because the file is already stored. Raises Invalid if the bytes differ from the stored ones.
-        """
+        """Raises Invalid if the bytes differ from the stored ones."""
         check_same(self._file, self._sum.hexdigest())
         return False
 
     async def discard_upload(self) -> None:
-        """Do nothing, because a repeated upload stores no bytes."""
+        """Do nothing: no bytes were stored."""
 
 
 class ContainerUpload:
-    """Upload of a file. Call `write` until it is complete, then `finish`. In any other case call `drop`."""
+    """Call `write` until it is complete, then `finish`; otherwise `discard_upload`."""
 
     def __init__(
         self,
@@ -112,12 +108,12 @@ class ContainerUpload:
         self.size = 0
         self.sha256 = ""
         self._room = room
-        self._place = (file.identity, file.key)  # cluster and key under which space is reserved
+        self._place = (file.identity, file.key)  # cluster and key with reserved space
         self._take = take
         self._sum = hashlib.sha256()
 
     async def write(self, data: bytes) -> None:
-        """Add bytes. Raises FileTooLarge or SpoolFull; then call `drop`."""
+        """Raises FileTooLarge or SpoolFull; then call `discard_upload`."""
         max_bytes = self._room.settings.max_file_bytes
         if self.size + len(data) > max_bytes:
             raise FileTooLarge(f"the file is larger than {max_bytes} bytes (container.max_file_bytes)")
@@ -128,8 +124,7 @@ class ContainerUpload:
 
     async def finish(self) -> bool:
         """
-        Store the upload. Return False if the same bytes were already stored. Raises Invalid if the file
-        differs from its announcement.
+        Return False if the bytes were stored before. Raises Invalid if they differ from the announcement.
         """
         self.sha256 = self._sum.hexdigest()
         file = self.file
@@ -148,7 +143,7 @@ class ContainerUpload:
 
 
 def check_same(file: ContainerFile, sha256: str) -> None:
-    """Raise Invalid if a stored file has another checksum."""
+    """Raise Invalid for another checksum."""
     if file.sha256 != sha256:
         raise Invalid(
             "another file was already stored under this reference_id. Announce this file under its "
@@ -163,7 +158,7 @@ _log = logging.getLogger(__name__)
 
 
 async def take_up(kept: KeptFiles, clock: Clock) -> None:
-    """Queue files on disk that have no row, and delete the bytes of finished files."""
+    """Queue files on disk without a row, and delete the bytes of finished files."""
     gone = []
     for id, head in (await kept.contents.stored_heads()).items():
         row, restored = await kept.rows.find(id), decode_head(head)
@@ -180,7 +175,7 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
             continue
         try:
             size, sum = await _measure_pieces(kept.contents.read(id))
-        except FileNotFoundError:  # another process has deleted the file since
+        except FileNotFoundError:  # another process deleted it
             continue
         name = sum if restored.kind == REMOTE_WRITE else restored.reference
         same = row or (await kept.rows.files_by_reference(restored.kind, restored.identity, [name])).get(name)
@@ -189,7 +184,7 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
             continue
         facts: dict[str, Any] = {"size": size, "sha256": sum, "kept": True, "uploaded_at": clock.now()}
         file = replace(row or restored, reference=name, state=UPLOADED, asked=False, **facts)
-        with suppress(ContainerFileMoved):  # another process is writing the row
+        with suppress(ContainerFileMoved):  # another process writes the row
             await kept.write([(row, file)])
     await kept.contents.remove(gone)
 
@@ -210,8 +205,6 @@ UNKNOWN_HERE = "unknown here"
 
 
 class ContainerFiles:
-    """All container metrics of one storage."""
-
     def __init__(self, kept: KeptFiles, clock: Clock) -> None:
         self.rows = kept.rows
         self.contents = kept.contents
@@ -224,7 +217,7 @@ class ContainerFiles:
     async def open(
         cls, rows: ContainerRows, contents: ContainerContents, settings: ContainerSettings, clock: Clock
     ) -> ContainerFiles:
-        """Open the files. Repair files that a crash or a salvage left without a row."""
+        """Repair files without a row after a crash or a salvage."""
         kept_files = KeptFiles(rows, contents, settings, clock, await ContainerSums.read(rows, settings))
         await take_up(kept_files, clock)
         return cls(kept_files, clock)
@@ -237,7 +230,7 @@ class ContainerFiles:
         *,
         expires_at: float,
     ) -> Sequence[ContainerFile]:
-        """Announce files. Return their rows in order. Raises SpoolFull if there is no space for new rows."""
+        """Return rows in order. Raises SpoolFull."""
         async with self._kept.lock:
             known_files = await self.rows.files_by_reference(
                 FILE, identity, [file.reference for file in announced]
@@ -275,10 +268,9 @@ class ContainerFiles:
         self, id: str, expects: Collection[Expectation] = ()
     ) -> ContainerUpload | RepeatedUpload:
         """
-        Begin the upload of an announced file. Raises NotThere if the file was not announced.
+        Raises NotThere if the file was not announced.
 
-        The file is stored only if `expects` hold at the end of the upload. If it is already stored, the
-        upload stores nothing.
+        It is stored only if `expects` hold at the end. If it is already stored, the upload stores nothing.
         """
         file = await self.rows.find(id)
         if file is None or file.state == ABANDONED:
@@ -291,13 +283,13 @@ class ContainerFiles:
     async def begin_remote_write(
         self, identity: ClusterIdentity, by: ContainerSender, *, request: str
     ) -> ContainerUpload:
-        """Begin the upload of a remote-write body, which is identified by its checksum."""
+        """Its checksum identifies it."""
         file = replace(self._new_file(REMOTE_WRITE, identity, "", by), request=request)
         draft = await self.contents.begin(file.id, encode_head(file))
         return ContainerUpload(self._kept, self.store_upload, file, draft, by.expects)
 
     async def store_upload(self, upload: ContainerUpload) -> bool:
-        """Store a complete and flushed upload. Return False if the same bytes were already stored."""
+        """Return False if the bytes were stored before."""
         now = self._clock.now()
         async with self._kept.lock:
             file = upload.file
@@ -332,7 +324,7 @@ class ContainerFiles:
     async def put_status(
         self, identity: ClusterIdentity, name: str, by: ContainerSender, *, request: str, body: bytes
     ) -> None:
-        """Store a status of a cluster under `name`. It replaces the earlier status with that name."""
+        """Replace the earlier status of that name."""
         now = self._clock.now()
         async with self._kept.lock:
             before = (await self.rows.files_by_reference(STATUS, identity, [name])).get(name)
@@ -350,7 +342,6 @@ class ContainerFiles:
             await self._kept.write([(None, status)], gone=gone, expects=by.expects, is_bounded=True)
 
     async def has_newest_status(self, identity: ClusterIdentity, *, key: str) -> bool:
-        """Return True if the newest stored status of a cluster came from this key."""
         statuses = await self.rows.files_by_reference(STATUS, identity, ["status", "config"])
         return any(status.key == key for status in statuses.values())
 
@@ -358,8 +349,8 @@ class ContainerFiles:
         self, identity: ClusterIdentity, reasons: Mapping[str, str], by: ContainerSender
     ) -> int:
         """
-        Mark files as abandoned, because the sender no longer has them. Uploaded files do not change, and
-        unknown names are ignored. Return the number of marked files.
+        The sender no longer has the files. Uploaded and unknown ones do not change. Return the number of
+        marked files.
         """
         async with self._kept.lock:
             known_files = await self.rows.files_by_reference(FILE, identity, list(reasons))
@@ -376,16 +367,13 @@ class ContainerFiles:
     async def missing_files(
         self, identity: ClusterIdentity, *, key: str, limit: int
     ) -> Sequence[ContainerFile]:
-        """Return the files of a key whose bytes are requested again and not stored."""
+        """Return a key's files that are requested again and not stored."""
         return await self.rows.select_files(container_rows.MISSING, identity=identity, key=key, limit=limit)
 
     async def request_again(
         self, identity: ClusterIdentity, references: Iterable[str], by: ContainerSender
     ) -> None:
-        """
-        Record that the cost service requests files again. For unknown or deleted files, the cost service will
-        be informed that they are abandoned.
-        """
+        """The cost service requests files again. Unknown or deleted ones will be reported as abandoned."""
         names = list(dict.fromkeys(references))
         now = self._clock.now()
         async with self._kept.lock:
@@ -405,15 +393,15 @@ class ContainerFiles:
             await self._kept.write(changed, is_bounded=True)
 
     async def due_files(self, kind: str, *, limit: int) -> Sequence[ContainerFile]:
-        """Return the files to send now. Raises SpoolUnavailable if their states are not yet durable."""
+        """Raises SpoolUnavailable if the states are not durable yet."""
         return await self._wait_until_files_durable(
             await self.rows.select_files(container_rows.DUE, kind=kind, now=self._clock.now(), limit=limit)
         )
 
     async def unreported_files(self, *, limit: int) -> Sequence[ContainerFile]:
         """
-        Return the files whose final state the cost service does not know yet. Raises SpoolUnavailable if
-        these states are not yet durable.
+        Return files whose final state the cost service does not know. Raises SpoolUnavailable if the states
+        are not durable yet.
         """
         return await self._wait_until_files_durable(
             await self.rows.select_files(container_rows.UNTOLD, limit=limit)
@@ -425,15 +413,14 @@ class ContainerFiles:
         return files
 
     async def mark_reported(self, files: Sequence[ContainerFile]) -> None:
-        """Record that the cost service has been informed that these files are abandoned."""
+        """The cost service knows that they are abandoned."""
         await self._kept.change(files, lambda file: replace(file, untold=False))
 
     async def settle(self, files: Sequence[ContainerFile]) -> None:
         """
-        Record that the cost service has received these files.
+        The cost service has the files.
 
-        The bytes of files stay on disk for a replay. The bytes of remote-write bodies stay only if usage is
-        read from them.
+        Bytes of files stay for a replay, those of remote-write bodies only if usage is read from them.
         """
         async with self._kept.lock:
             current = [await self.rows.find(file.id) for file in files]
@@ -458,16 +445,13 @@ class ContainerFiles:
         return replace(file, state=DELIVERED, kept=is_kept, **delivered_fields)
 
     async def postpone(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
-        """Record that a file could not be sent, and why. It is tried again at `not_before`."""
+        """Try again at `not_before`."""
         await self._kept.change(
             [file], lambda stored: replace(stored, problem=problem, not_before=not_before)
         )
 
     async def set_damaged(self, file: ContainerFile, problem: str) -> None:
-        """
-        Mark a file whose stored bytes are damaged. Its sender is asked to send it again. A remote-write body
-        cannot be sent again, so it is lost.
-        """
+        """Ask the sender to send the file again. A remote-write body is lost."""
         extra = {
             "action": "container_file_damaged",
             "id": file.id,
@@ -485,14 +469,14 @@ class ContainerFiles:
         await self.contents.remove([file.id])
 
     async def find(self, id: str) -> ContainerFile:
-        """Return the row with this id. Raises NotThere."""
+        """Raises NotThere."""
         file = await self.rows.find(id)
         if file is None:
             raise NotThere(f"there is no file with the id {id!r}")
         return file
 
     async def discard(self, id: str) -> ContainerFile:
-        """Give up a file that waits for delivery. Raises NotThere, or NotAllowed if it does not wait."""
+        """Raises NotThere, or NotAllowed if it does not wait for delivery."""
         async with self._kept.lock:
             file = await self.find(id)
             if file.state != UPLOADED:
@@ -506,11 +490,10 @@ class ContainerFiles:
         return discarded
 
     async def delete_expired(self, *, has_upstream: bool) -> None:
-        """Delete files that have expired."""
         await self._kept.delete_expired(has_upstream=has_upstream)
 
     async def catch_up(self) -> None:
-        """Update the sums in memory with rows that other processes wrote."""
+        """Add what other processes wrote to the sums in memory."""
         await self._kept.catch_up()
 
     async def cluster_files(self) -> Sequence[ClusterFiles]:
@@ -520,7 +503,7 @@ class ContainerFiles:
         return await self.rows.waiting_files()
 
     async def verify(self) -> ContainerBooks:
-        """Recount the accounting from the rows, and compare it with the running counts."""
+        """Recount from the rows, and compare."""
         async with self._kept.lock:
             books = await self.rows.counts_by_term()
             return recount_books(books, await self.rows.count())
@@ -529,7 +512,7 @@ class ContainerFiles:
         return await self.rows.page(query)
 
     async def wait_for_changes(self) -> None:
-        """Wait until something has become due since the last call. Only one reader may call it."""
+        """Only one reader may call it."""
         await self._kept.wait_for_changes()
 
     def _new_file(

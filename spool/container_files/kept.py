@@ -1,8 +1,7 @@
 """
-Stored container metrics within their limits. Rows and accounting are written together, and delivered files
-are deleted to make space.
+Container metrics within limits: rows and accounting are written together, and delivered files make space.
 
-To change a row, hold `lock` from reading the old row until the new row is written.
+Hold `lock` from reading a row until the new one is written.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from spool.log.partial_reports import Expectation
 from spool.settings import ContainerSettings
 from spool.shares import may_add
 
-# -- accounting: the number of files ever named, by their present state --------------------------------------
+# -- accounting: files ever named, by state ------------------------------------------------------------------
 
 
-ROW_TERMS = frozenset(STATES)  # terms that count stored rows
+ROW_TERMS = frozenset(STATES)  # they count stored rows
 
 Kept = Mapping[tuple[str, str], tuple[int, int]]
 
@@ -49,9 +48,7 @@ Kept = Mapping[tuple[str, str], tuple[int, int]]
 def book_changes(
     pairs: Sequence[tuple[ContainerFile | None, ContainerFile]], gone: Sequence[ContainerFile]
 ) -> list[BookChange]:
-    """
-    Return the accounting changes for changed and deleted rows. A deleted row stays counted under its last state.
-    """
+    """A deleted row stays counted under its last state."""
     changes = []
     for before, after in pairs:
         if before is None:
@@ -62,7 +59,7 @@ def book_changes(
             changes.append(BookChange(kind=before.kind, term=before.state, n=-1))
         changes.append(BookChange(kind=after.kind, term=after.state, n=1))
     for file in gone:
-        if file.state == UPLOADED:  # the row had a status that a newer status replaced before its delivery
+        if file.state == UPLOADED:  # a status that a newer one replaced before its delivery
             changes.append(BookChange(kind=file.kind, term=UPLOADED, n=-1))
             changes.append(BookChange(kind=file.kind, term=SUPERSEDED, n=1, carried=1))
         else:
@@ -78,7 +75,7 @@ def terms_by_kind(kept: Kept) -> Mapping[str, Mapping[str, int]]:
 
 
 def recount_books(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks:
-    """Recount the accounting terms from stored and deleted rows. Describe each running count that differs."""
+    """Count stored and deleted rows, and describe each running count that differs."""
     terms: defaultdict[str, dict[str, int]] = defaultdict(dict)
     imbalances = []
     for kind in KINDS:
@@ -100,20 +97,21 @@ def recount_books(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerB
     return ContainerBooks(terms=dict(terms), imbalances=tuple(imbalances))
 
 
-# -- use of the limits, kept in memory and updated with every write ------------------------------------------
+# -- use of the limits, in memory
+# -----------------------------------------------------------------------------
 
 
 MAX_BYTES, MAX_CLUSTER_BYTES = "container.max_bytes", "container.max_cluster_bytes"
 
-Place = tuple[ClusterIdentity, str]  # a cluster, and the key that sends its files
+Place = tuple[ClusterIdentity, str]  # a cluster, and the key of its files
 
 
 class ContainerSums:
     def __init__(self, settings: ContainerSettings) -> None:
         self._settings = settings
         self._books: dict[tuple[str, str], tuple[int, int]] = {}
-        self._bytes: Counter[Place] = Counter()  # bytes of the stored files, by cluster and key
-        self._waiting: Counter[str] = Counter()  # bytes that wait for delivery, by key
+        self._bytes: Counter[Place] = Counter()  # stored, by cluster and key
+        self._waiting: Counter[str] = Counter()  # bytes that wait, by key
         self.open: Counter[str] = Counter()  # rows that wait, by key
         self.arriving: Counter[Place] = Counter()
 
@@ -132,7 +130,7 @@ class ContainerSums:
             self._waiting[held_files.key] += held_files.waiting_bytes
 
     async def read_again(self, rows: ContainerRows) -> bool:
-        """Read the sums again if the accounting has changed. Return False if not."""
+        """Return False if the accounting has not changed."""
         if self._books == await rows.counts_by_term():
             return False
         await self._read(rows)
@@ -140,16 +138,15 @@ class ContainerSums:
 
     @property
     def size(self) -> int:
-        """Bytes of everything that is stored or arriving."""
+        """Stored and arriving bytes."""
         return self._bytes.total() + self.arriving.total()
 
     @property
     def row_count(self) -> int:
-        """The number of stored rows."""
         return sum(n - carried for (_, term), (n, carried) in self._books.items() if term in ROW_TERMS)
 
     def sum_term(self, term: str, *kinds: str) -> int:
-        """Return the sum of the current counts of a term, over some kinds."""
+        """Over some kinds."""
         return sum(self._books.get((kind, term), (0, 0))[0] for kind in kinds)
 
     def books(self) -> ContainerBooks:
@@ -157,30 +154,25 @@ class ContainerSums:
 
     @property
     def waiting_bytes(self) -> Mapping[str, int]:
-        """For each key, the bytes that wait for delivery or are arriving."""
+        """Bytes that wait or arrive, by key."""
         waiting_by_key = Counter(self._waiting)
         for (_, key), n in self.arriving.items():
             waiting_by_key[key] += n
         return waiting_by_key
 
     def exceeded_limit(self, place: Place) -> str:
-        """Return the name of the setting whose limit is exceeded, or "" if none is."""
+        """Return the exceeded setting or ""."""
         if self._bytes[place] + self.arriving[place] > self._settings.max_cluster_bytes:
             return MAX_CLUSTER_BYTES
         return MAX_BYTES if self.size > self._settings.max_bytes else ""
 
     def may_arrive(self, key: str, n: int) -> bool:
-        """
-        Return True if a key may send `n` more bytes. The waiting bytes of a key
-        get at most half of what other keys leave free.
-        """
+        """A key's waiting bytes get at most half of what other keys leave free."""
         waiting = self.waiting_bytes
         return may_add(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
 
     def fullest_spent(self) -> str:
-        """
-        Return the key with the most stored bytes, among the keys that have delivered files. "" if there is none.
-        """
+        """Return the key with the most stored bytes of those with delivered files, or ""."""
         held: Counter[str] = Counter()
         for (_, key), n in self._bytes.items():
             held[key] += n
@@ -188,10 +180,7 @@ class ContainerSums:
         return max(spent, key=lambda key: held[key], default="")
 
     def may_wait(self, key: str, n: int) -> bool:
-        """
-        Return True if a key may add `n` waiting rows. The waiting rows of a key get
-        at most half of what other keys leave free.
-        """
+        """A key's waiting rows get at most half of what other keys leave free."""
         return may_add(self.open[key], self.open.total() + n, n, self._settings.max_files)
 
     def apply_write(
@@ -200,7 +189,6 @@ class ContainerSums:
         gone: Sequence[ContainerFile],
         changes: Sequence[BookChange],
     ) -> None:
-        """Update the sums after a successful write."""
         for change in changes:
             n, carried = self._books.get((change.kind, change.term), (0, 0))
             self._books[change.kind, change.term] = (n + change.n, carried + change.carried)
@@ -211,7 +199,7 @@ class ContainerSums:
                     self._bytes[file.identity, file.key] += size
                     self._waiting[file.key] += size * file.is_due
                     self.open[file.key] += sign * (file.state in OPEN_STATES)
-        # unary plus drops entries that are 0
+        # unary plus drops zeros
         self._bytes, self._waiting, self.open = +self._bytes, +self._waiting, +self.open
 
 
@@ -219,12 +207,10 @@ class ContainerSums:
 
 
 RETRY_AFTER_S = 60
-MANY = 500  # rows that are changed or deleted per step
+MANY = 500  # rows per step
 
 
 class KeptFiles:
-    """Rows and bytes of all files, and the sums over them."""
-
     def __init__(
         self,
         rows: ContainerRows,
@@ -242,10 +228,7 @@ class KeptFiles:
         self._news = asyncio.Event()
 
     async def make_room(self, place: Place, n: int) -> None:
-        """
-        Reserve space for `n` arriving bytes, and delete delivered files if necessary. Raises SpoolFull if the
-        limits leave no space.
-        """
+        """Reserve space, and delete delivered files if necessary. Raises SpoolFull."""
         self.sums.arriving[place] += n
         try:
             if not self.sums.may_arrive(place[1], n):
@@ -266,7 +249,6 @@ class KeptFiles:
             raise
 
     def give_back(self, place: Place, n: int) -> None:
-        """Release reserved space."""
         self.sums.arriving[place] -= n
         if not self.sums.arriving[place]:
             del self.sums.arriving[place]
@@ -291,8 +273,8 @@ class KeptFiles:
 
     async def _remove_spent(self, place: Place) -> None:
         """
-        Delete delivered files until there is space, oldest first. If the total is exceeded, files of the key
-        with the most stored bytes are deleted first.
+        Delete delivered files until there is space, oldest first, and beyond the total limit those of the key
+        with the most bytes.
         """
         async with self.lock:
             while over := self.sums.exceeded_limit(place):
@@ -300,7 +282,7 @@ class KeptFiles:
                 spent = await self.rows.select_files(
                     container_rows.SPENT, now=inf, identity=identity, key=key, limit=1
                 )
-                # another process deleted files that still count in this process
+                # another process deleted files that still count here
                 if not spent and identity is None:
                     spent = await self.rows.select_files(container_rows.SPENT, now=inf, limit=1)
                 if not spent:
@@ -314,10 +296,7 @@ class KeptFiles:
                 await self._remove([file for file in current if file is not None], state)
 
     async def _remove(self, files: Sequence[ContainerFile], state: str) -> None:
-        """
-        Update the rows before deleting the bytes. After a crash in between, the next start deletes
-        the remaining bytes.
-        """
+        """Update rows before deleting bytes. After a crash in between, the next start deletes the rest."""
         now = self._clock.now()
         facts: dict[str, Any] = {"state": state, "kept": False, "body": b""}
         await self.write([(file, replace(file, **facts, done_at=file.done_at or now)) for file in files])
@@ -340,10 +319,9 @@ class KeptFiles:
         is_bounded: bool = False,
     ) -> None:
         """
-        Write rows and their accounting changes. Each pair has the row before the change, None for a new row,
-        and the row after.
+        Write rows with their accounting, as pairs of before (None for new) and after.
 
-        Raises KeyEnded if the sender's key has ended, and TooManyFiles if new rows would exceed the limit.
+        Raises KeyEnded for the sender's key, and TooManyFiles.
         """
         pairs = [(before, after) for before, after in files if before != after]
         all_changes = [*changes, *book_changes(pairs, gone)]
@@ -361,7 +339,6 @@ class KeptFiles:
                 self._news.set()
 
     async def delete_expired(self, *, has_upstream: bool) -> None:
-        """Delete files that have expired."""
         now = self._clock.now()
         before = now - self.settings.retention
         while files := await self.rows.select_files(container_rows.OVERDUE, now=now, limit=MANY):
@@ -371,6 +348,6 @@ class KeptFiles:
             await self._remove_all(container_rows.UNSENT, before, EXPIRED)
 
     async def wait_for_changes(self) -> None:
-        """Wait until something has been written since the last call. Only one reader may call it."""
+        """Only one reader may call it."""
         await self._news.wait()
         self._news.clear()

@@ -1,4 +1,4 @@
-"""Values of container metrics: files of a cluster's agent, remote-write bodies, and newest statuses."""
+"""Container metrics: files of an agent, remote-write bodies, and newest statuses."""
 
 from __future__ import annotations
 
@@ -8,34 +8,31 @@ from dataclasses import asdict, dataclass, field
 
 from spool.log.partial_reports import Expectation
 
-# Kinds of container metrics: files, remote-write bodies and statuses.
 FILE, REMOTE_WRITE, STATUS = "file", "remote-write", "status"
 KINDS = (FILE, REMOTE_WRITE, STATUS)
 
-# States of a file. A deleted row stays counted in the accounting.
-ANNOUNCED = "announced"  # an upload address was issued for the file, and no bytes have arrived
-UNUSED = "unused"  # the upload address expired before any upload
-UPLOADED = "uploaded"  # bytes are stored, and the file waits for delivery
+# States of a file.
+ANNOUNCED = "announced"  # an upload address was issued
+UNUSED = "unused"  # the address expired without an upload
+UPLOADED = "uploaded"  # stored, waits for delivery
 DELIVERED = "delivered"
-# the sender no longer has the file, or the cost service requested a file that is unknown here
+# the sender no longer has it, or the cost service requested an unknown one
 ABANDONED = "abandoned"
-DAMAGED = "damaged"  # the stored bytes are lost or damaged, so the sender is asked to send the file again
-EXPIRED = "expired"  # deleted after the retention time, because no cost service is configured
-DISCARDED = "discarded"  # an operator discarded the file, so it is not delivered
+DAMAGED = "damaged"  # the bytes are lost, so the sender is asked again
+EXPIRED = "expired"  # after the retention, without a cost service
+DISCARDED = "discarded"  # by an operator, not delivered
 STATES = (ANNOUNCED, UNUSED, UPLOADED, DELIVERED, ABANDONED, DAMAGED, EXPIRED, DISCARDED)
 OPEN_STATES = (ANNOUNCED, UPLOADED)
 
-# Terms of the accounting in addition to the states.
-REFERENCES = "references"  # all files ever named, which is the sum of the states and `superseded`
-SUPERSEDED = "superseded"  # statuses that a newer one replaced before delivery
-REPLAYED = "replayed"  # files delivered again on request; not part of the sum
+# Further accounting terms.
+REFERENCES = "references"  # files ever named: the states and `superseded`
+SUPERSEDED = "superseded"  # statuses replaced before delivery
+REPLAYED = "replayed"  # delivered again on request; not in the sum
 SUMMED = (*STATES, SUPERSEDED)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ClusterIdentity:
-    """The ids of a cluster."""
-
     account: str
     region: str
     name: str
@@ -43,8 +40,6 @@ class ClusterIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncedFile:
-    """Announcement of a file before its upload."""
-
     reference: str
     size: int | None = None
     sha256: str | None = None
@@ -53,9 +48,9 @@ class AnnouncedFile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSender:
     """
-    Sender of files: the name of its key, and what the agent reports about itself.
+    Name of the key, and what the agent reports.
 
-    `expects` are conditions under which its files are stored. They fail if another process has ended the key.
+    `expects` fail if another process has ended the key.
     """
 
     key: str
@@ -67,11 +62,8 @@ class ContainerSender:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFile:
     """
-    One row. `kept`: the bytes of the file are stored. `asked`: the file is requested again, by the cost
-    service or because of damage.
-
-    `untold`: the cost service must still be informed that the file is abandoned. `request`: the path and
-    headers that are needed to send a remote-write body as it was received.
+    `kept`: bytes are stored. `asked`: requested again by the cost service or after damage. `untold`: the cost
+    service must learn that it is abandoned. `request`: path and headers of a remote-write body.
     """
 
     id: str
@@ -97,8 +89,8 @@ class ContainerFile:
     uploaded_at: float | None = None
     done_at: float | None = None
     not_before: float = 0.0
-    problem: str | None = None  # why it was not sent yet, or why it was abandoned
-    body: bytes = field(default=b"", repr=False)  # content of a status
+    problem: str | None = None  # why not sent yet, or abandoned
+    body: bytes = field(default=b"", repr=False)  # of a status
 
     @property
     def identity(self) -> ClusterIdentity:
@@ -106,18 +98,17 @@ class ContainerFile:
 
     @property
     def is_due(self) -> bool:
-        """Return True if the file must be sent."""
         return self.state == UPLOADED or (self.asked and self.kept)
 
     @property
     def is_missing(self) -> bool:
-        """Return True if the file's bytes must still be uploaded."""
+        """The bytes must be uploaded."""
         return self.state in (ANNOUNCED, UNUSED) or (self.asked and not self.kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookChange:
-    """Change of a term's count. `carried` is the part of the change that belongs to deleted rows."""
+    """`carried` is the part of deleted rows."""
 
     kind: str
     term: str
@@ -127,7 +118,7 @@ class BookChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerBooks:
-    """Count of every accounting term, by kind. `imbalances` has one sentence for each difference."""
+    """By kind. `imbalances` has a sentence for each difference."""
 
     terms: Mapping[str, Mapping[str, int]]
     imbalances: tuple[str, ...] = ()
@@ -135,9 +126,7 @@ class ContainerBooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingFiles:
-    """
-    Files that wait for delivery. `oldest` is the earliest upload time among them, None if no file waits.
-    """
+    """`oldest` is the earliest upload, or None."""
 
     files: int
     bytes: int
@@ -147,10 +136,9 @@ class WaitingFiles:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldFiles:
     """
-    Sums of the files that one key sent for one cluster.
+    Sums of a key's files for a cluster.
 
-    `open` counts the rows that wait, `bytes` the stored bytes, and `waiting_bytes` the stored bytes that
-    wait for delivery.
+    `open`: rows that wait. `waiting_bytes` are part of `bytes`.
     """
 
     identity: ClusterIdentity
@@ -162,15 +150,14 @@ class HeldFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFiles:
-    """Stored files of one cluster."""
-
     identity: ClusterIdentity
     waiting: int
     bytes: int
     newest: float | None
 
 
-# -- first line of a stored file: a copy of the file's row, in case the row is lost --------------------------
+# -- first line of a stored file: a copy of its row
+# ------------------------------------------------------------
 
 
 _NAMES = (
@@ -190,15 +177,13 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 def encode_head(file: ContainerFile) -> bytes:
-    """Encode the metadata of a file as one line of JSON, which precedes the file's bytes."""
+    """One line of JSON."""
     known = asdict(file)
     return json.dumps({name: known[name] for name in _NAMES}, separators=(",", ":")).encode() + b"\n"
 
 
 def decode_head(head: bytes) -> ContainerFile | None:
-    """
-    Restore a row from a head, without size and checksum of the bytes. Return None if the head is invalid.
-    """
+    """Without size and checksum of the bytes. None if the head is invalid."""
     try:
         facts = json.loads(head)
         at = float(facts.pop("announced_at"))

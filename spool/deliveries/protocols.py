@@ -1,8 +1,8 @@
 """
-Protocol of deliveries: numbered requests of each route, with the route's progress through the log.
+Deliveries: numbered requests of each route, with its progress through the log.
 
-Every storage engine implements it and passes one contract suite (tests/spool/contract). Each method makes all
-its changes in one transaction. When it returns, the changes survive a power cut, except in SQLite in memory.
+Every engine passes one contract suite (tests/spool/contract). A method makes its changes in one transaction.
+Once it returns, they survive a power cut, except in SQLite in memory.
 """
 
 from __future__ import annotations
@@ -29,24 +29,22 @@ from spool.statements import Statements
 
 class Deliveries(Protocol):
     """
-    Deliveries of all routes: numbered requests with their own progress.
+    Deliveries of all routes.
 
-    `due` and `probe` increase the fence of the delivery that they return. Calls of `settle`, `split`,
-    `set_aside`, `retry` and `unknown` with an older fence change nothing, and are counted in `fenced`.
+    `take_due` and `take_probe` increase the fence of their delivery. Results with an older fence change
+    nothing, and are counted in `fenced`.
     """
 
-    version: int  # increases with every change of a route or a delivery
-    dead_version: int  # increases with every change of a rejected record
-    fenced: int  # number of results that were ignored, because another worker had taken the delivery
+    version: int  # of routes and deliveries
+    dead_version: int  # of rejected records
+    fenced: int  # ignored results: another worker had taken the delivery
 
     async def set_routes(self, routes: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         """
-        Set the configured routes. New routes begin at the position that `start` names. Routes that are no
-        longer configured become orphaned.
+        Set the configured routes. New ones begin where `start` says, missing ones become orphaned.
 
-        `at_start`: this process has just started, so no delivery is being sent, and all waiting deliveries
-        are due at once. A delivery that was being sent when the last process ended becomes ambiguous, unless
-        it has a mark. If `at_start` is False, deliveries do not change.
+        `at_start`: this process has just started, so all waiting deliveries are due. One that was being sent
+        becomes ambiguous, unless it has a mark.
         """
         ...
 
@@ -54,39 +52,37 @@ class Deliveries(Protocol):
         self, route: str, *, now: float, max_records: int, below: int | None = None
     ) -> Delivery | None:
         """
-        Return the next delivery to send, marked as being sent. Return None if none is due.
+        Return the next delivery, marked as being sent.
 
-        The oldest waiting delivery of the route comes first. If none is due, a new delivery is made from
-        closed records. With `below`, a new delivery only has numbers below it.
+        The oldest waiting one comes first. If none is due, a new one is made of closed records, `below` a
+        number.
         """
         ...
 
     async def take_probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         """
-        Return a delivery of a single record to try on a route whose destination rejects everything, or None.
+        Return a single record to try where the destination rejects everything, or None.
 
-        While fewer than `max_suspects` records have been rejected alone, it is a record that was never
-        rejected alone. That record is split off from its delivery if needed. Otherwise it is the oldest
-        rejected record that is due.
+        Below `max_suspects` records rejected alone, it is one never rejected alone, split off if needed.
+        Otherwise it is the oldest rejected one that is due.
         """
         ...
 
     async def next_due_at(self, route: str) -> float | None:
-        """Return the time at which the earliest waiting delivery may be sent again."""
+        """Return when the earliest waiting delivery may be sent again."""
         ...
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         """
-        Store data with which a file destination can undo a half-written delivery. Call it before writing.
+        Store what a file destination needs to undo a half-written delivery, before writing.
 
-        Raises TakenOver if another worker has taken or settled the delivery. Then the delivery must not be sent.
+        Raises TakenOver if another worker has the delivery or settled it. Then it must not be sent.
         """
         ...
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """
-        Count the outcome of each record of a delivery, and delete the delivery. Raises ValueError if the
-        counts do not add up.
+        Count each record's outcome, and delete the delivery. Raises ValueError if the counts do not add up.
         """
         ...
 
@@ -94,15 +90,14 @@ class Deliveries(Protocol):
         self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
     ) -> None:
         """
-        Replace a delivery by its two halves, each with a new key. `at` is the first number of the second
-        half; the default is the middle.
+        Replace a delivery by halves with new keys, at the middle or at `at`.
 
-        `refused`: the destination rejected the delivery, and each of its records for the first time.
+        `refused`: each of its records was rejected for the first time.
         """
         ...
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
-        """Set the single record of a delivery aside as a rejected record, and settle the delivery."""
+        """Set the delivery's single record aside as rejected, and settle it."""
         ...
 
     async def retry(
@@ -118,152 +113,131 @@ class Deliveries(Protocol):
         server_error: bool = False,
     ) -> None:
         """
-        Make a delivery due again at `not_before`. `transitions.retry` decides if it keeps its idempotency key.
+        Make a delivery due again. `transitions.retry` decides whether it keeps its key.
 
-        `answer`: the response, None if there was none. `ambiguous`: the destination may have accepted the
-        delivery despite the failure. `definite`: the response proves that it was not accepted by this or
-        an earlier attempt. `refused_at`: when its single record was rejected. `server_error`: the
-        response was a 5xx.
+        `answer`: the response. `ambiguous`: it may have been accepted despite the failure. `definite`: the
+        response proves that no attempt was accepted. `refused_at`: when its single record was rejected.
+        `server_error`: a 5xx.
         """
         ...
 
     async def give_back(self, delivery: Delivery, *, reason: str, not_before: float) -> None:
         """
-        Make a delivery with unknown outcome due again at `not_before`. It becomes ambiguous.
+        Make a delivery with unknown outcome due again, as ambiguous.
 
-        Does nothing if the outcome has been reported since.
+        Does nothing if the outcome was reported.
         """
         ...
 
     async def reopen_restored(self, *, hold_back: str | None) -> None:
         """
-        Reopen the deliveries of a restored backup, because the original installation may have sent them
-        after the backup.
+        Reopen the deliveries of a restored backup, which may have been sent after it.
 
-        Open deliveries become ambiguous, except deliveries with a mark, and keep their keys. With
-        `hold_back`, which is a reason, every waiting record gets an unknown outcome instead, so that an
-        operator decides what is sent. Only for storages whose routes do not run.
+        They become ambiguous, unless they have a mark, and keep their keys. With `hold_back`, a reason, every
+        waiting record gets an unknown outcome for an operator. Only while routes do not run.
         """
         ...
 
     async def mark_unknown(self, delivery: Delivery, *, reason: str) -> None:
-        """
-        Mark a delivery whose outcome is unknown and that must not be sent twice. An operator settles it.
-        """
+        """The outcome is unknown and it must not be sent twice: an operator settles it."""
         ...
 
     async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
-        """
-        Return the deliveries that an operator must settle, oldest first. Their entries are retained until then.
-        """
+        """For an operator, oldest first. Their entries are retained."""
         ...
 
     async def settle_unknown(self, id: int, *, sent: bool) -> UnknownDelivery:
-        """
-        Settle a delivery as received, or make it due again. Raises NotThere if no delivery with this id waits
-        for an operator.
-        """
+        """As received, or make it due again. Raises NotThere if it does not wait for an operator."""
         ...
 
     async def unsettled_deliveries(self) -> Sequence[UnsettledDelivery]:
-        """
-        Return every delivery that is not settled, by id, including replays and those with unknown outcome.
-        """
+        """By id, with replays and unknown outcomes."""
         ...
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
-        """
-        Store the state of a route for operators and the next start: one of ROUTE_STATES except ORPHANED.
-        """
+        """For operators and the next start: one of ROUTE_STATES except ORPHANED."""
         ...
 
     async def routes(self) -> Sequence[RouteState]:
-        """Return every route, by name."""
+        """By name."""
         ...
 
     async def delete_route(self, route: str) -> int:
         """
-        Delete an orphaned route. Its waiting records are counted as discarded. Raises NotAllowed if the
-        route is configured.
+        Delete an orphaned route, and discard its waiting records. Raises NotAllowed if it is configured.
         """
         ...
 
     async def dead_letters(self, *, route: str | None = None) -> Sequence[DeadLetter]:
-        """Return the rejected records of one or all routes, oldest first, including those of deleted routes."""
+        """Oldest first, including those of deleted routes."""
         ...
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         """
-        Return the items that destinations rejected while they accepted other items, newest first. Only the
-        newest KEPT_REFUSALS rejections of a route are stored.
+        Return items rejected while others were accepted, newest first. A route stores only KEPT_REFUSALS.
         """
         ...
 
     async def dead_retry(self, ids: Sequence[int]) -> int:
         """
-        Make deliveries of rejected records, to send them again. Return the number of records that existed.
-        Raises NotAllowed if the route of a record is deleted.
+        Make deliveries of rejected records. Return how many existed. Raises NotAllowed if a route is deleted.
         """
         ...
 
     async def dead_edit(self, id: int, record: Record) -> None:
         """
-        Make a delivery of a rejected record, with `record` as its new content. The log is not changed.
+        Deliver `record` in place of a rejected record. The log does not change.
 
-        Raises NotThere if there is no such rejected record, and NotAllowed if its route is deleted.
+        Raises NotThere, or NotAllowed if the route is deleted.
         """
         ...
 
     async def dead_discard(self, ids: Sequence[int]) -> int:
-        """Delete rejected records and count them as discarded. Return the number of records that existed."""
+        """Return how many existed."""
         ...
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
-        """
-        Make new deliveries, with new keys, of settled records that were committed in [since, until). Return
-        the number of records.
-        """
+        """Deliver settled records of [since, until) again, under new keys. Return their number."""
         ...
 
 
 class Landings(Protocol):
-    """Files in data lakes. `Deliveries.settle` adds a row in its transaction."""
+    """Files in data lakes. `Deliveries.settle` adds a row."""
 
     async def find_or_begin_editions(self, route: str, first: int) -> Sequence[str]:
         """
-        Return the editions of a route, beginning with the edition of the delivery that starts with `first`,
-        then earlier ones.
+        Return editions, from that of the delivery at `first` back.
 
-        The first call for a route assigns the newest edition of the log to it.
+        The first call for a route assigns the newest edition of the log.
         """
         ...
 
     async def begin_edition(self) -> str:
         """
-        Begin a new edition, and return it. It covers all numbers that are in no delivery yet.
+        Begin an edition for all numbers in no delivery.
 
-        For a copy of the data whose routes do not run, because the original installation may have
-        sent these numbers.
+        For a copy whose routes do not run, because the original may have sent these numbers.
         """
         ...
 
     async def landing_before(self, route: str, first: int) -> Landing | None:
-        """Return the landed delivery that directly precedes a number on a route."""
+        """Return the landed delivery directly before a number."""
         ...
 
     async def landings_after(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
-        """Return landed deliveries of a route that begin after a number, in order."""
+        """Those that begin after a number, in order."""
         ...
 
     async def routes_with_counts(self) -> Sequence[tuple[str, int]]:
-        """Return the routes with landed deliveries, by name, with their counts."""
+        """By name, with the number of landed deliveries."""
         ...
 
 
 LANDINGS = SmallTable[Landings]("lakes", kept_by=("lake", "SqlLandings"))
 
 
-# -- records of AI telemetry that are stored only in a data lake ---------------------------------------------
+# -- records of AI telemetry only in a data lake
+# ---------------------------------------------------------------
 
 
 class PastRecord(NamedTuple):
@@ -273,10 +247,7 @@ class PastRecord(NamedTuple):
 
 
 class PastDates(NamedTuple):
-    """
-    First and last UTC day of a period, both included, such as 2026-11-20. A record belongs to the day in
-    which the totals count it.
-    """
+    """UTC days such as 2026-11-20, both included. The totals decide a record's day."""
 
     first: str
     last: str
@@ -284,42 +255,36 @@ class PastDates(NamedTuple):
 
 class PastRecords(Protocol):
     def has_unstored(self, dimensions: Collection[str]) -> bool:
-        """
-        Return True if the lake does not store the values of one of these dimensions, so that all appear unknown.
-        """
+        """Whether values of a dimension are not in the lake, so that all appear unknown."""
         ...
 
     def read(
         self, dates: PastDates, *, below: int, most: int | None = None, oldest_first: bool = False
     ) -> AsyncGenerator[Sequence[PastRecord], None]:
         """
-        Yield calls and counters of some days with numbers below `below`, in batches: one per
-        delivery, newest first.
+        Yield calls and counters below `below`, one batch per delivery, newest first.
 
-        Within a delivery, records are in number order. If there are more than `most` records, the oldest are
-        left out. Raises SpoolUnavailable if the lake does not respond in time.
+        Within a delivery, in number order. Beyond `most`, the oldest are left out. Raises SpoolUnavailable if
+        the lake does not respond in time.
         """
         ...
 
     async def find(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
-        """Return the call or counter with an id within some days, or None. Raises what `read` raises."""
+        """Raises what `read` raises."""
         ...
 
 
-# -- last verification of a lake, and last landing of a topic; stored with the states of pulls, by route -----
+# -- last verification and landing of a lake, among the states of pulls
+# ------------------------------------------
 
 
-_KEPT_AS: Final = "lake of "  # prefix with a space, so a stored name never equals the name of a pull
+_KEPT_AS: Final = "lake of "  # its space keeps it apart from names of pulls
 _LANDED_AS: Final = "landed of "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeVerdict:
-    """
-    Result of a lake's verification. `differences` counts differences by kind. It is empty if there are none.
-
-    `words` describes the first difference.
-    """
+    """`differences` are counts by kind, `words` describes the first."""
 
     route: str
     at: float
@@ -330,20 +295,19 @@ class LakeVerdict:
 
 
 async def kept_verdict(table: Statements, route: str) -> LakeVerdict | None:
-    """Return the last verdict, or None if the lake of the route was never verified."""
+    """None if it was never verified."""
     stored = await table.pull_state(_KEPT_AS + route)
     return None if stored is None else LakeVerdict(route=route, **stored)
 
 
 async def keep_verdict(table: Statements, verdict: LakeVerdict) -> None:
-    """Store a verdict in place of the one before."""
     state = asdict(verdict)
     del state["route"]
     await table.keep_pull_state(_KEPT_AS + verdict.route, state)
 
 
 async def stored_landing_time(table: Statements, route: str) -> float | None:
-    """Return when a delivery of a topic or a table last landed, to the minute, or None."""
+    """To the minute."""
     stored = await table.pull_state(_LANDED_AS + route)
     return None if stored is None else float(stored["at"])
 
@@ -354,7 +318,7 @@ async def keep_landed(table: Statements, route: str, at: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeRepairs:
-    """Names of the files that were uploaded again. For each file whose upload failed, also the reason."""
+    """Files uploaded again, and reasons of failed uploads."""
 
     put: Sequence[str]
     lost: Mapping[str, str]
@@ -363,10 +327,10 @@ class LakeRepairs:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeRecount:
     """
-    Deliveries whose rows differ from the records in the log, by the names of their manifests.
+    Differing deliveries, by manifest.
 
-    `compared` counts the deliveries whose records are in the log. `after` is where the next call continues,
-    None at the end. `editions` has all editions of the route.
+    `compared`: deliveries with records in the log. `after`: where the next call continues, None at the end.
+    `editions` are all of the route.
     """
 
     differs: Mapping[str, str]
@@ -377,9 +341,7 @@ class LakeRecount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeState:
-    """
-    State of a route's lake. A field is None if nothing has landed yet, or if the lake was never verified.
-    """
+    """None if nothing landed, or it was never verified."""
 
     route: str
     landed_at: float | None

@@ -1,4 +1,4 @@
-"""Arithmetic of number ranges. Pure. A range is (first, last), both included."""
+"""Number ranges (first, last), both included. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ def count(span: Range) -> int:
 
 
 def clip_ranges(ranges: Iterable[Range], to: Range) -> Iterator[Range]:
-    """Cut each range to the part inside `to`. Ranges outside are left out."""
+    """Leave out ranges outside."""
     for first, last in ranges:
         if first <= to[1] and last >= to[0]:
             yield max(first, to[0]), min(last, to[1])
 
 
 def subtract_ranges(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator[Range]:
-    """Yield the ranges without the holes, in order."""
+    """In order."""
     remaining = sorted(holes)
     for first, last in sorted(ranges):
         for hole_first, hole_last in remaining:
@@ -33,7 +33,7 @@ def subtract_ranges(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator
 
 
 def merge_ranges(ranges: Iterable[Range]) -> Iterator[Range]:
-    """Merge adjacent ranges. The input must be sorted."""
+    """The input must be sorted."""
     current: Range | None = None
     for first, last in ranges:
         if current is not None and first == current[1] + 1:
@@ -47,6 +47,5 @@ def merge_ranges(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 def split_range(span: Range, size: int) -> Iterator[Range]:
-    """Split a range into pieces of at most `size`."""
     for first in range(span[0], span[1] + 1, size):
         yield first, min(first + size - 1, span[1])

@@ -1,4 +1,4 @@
-"""Rules of routes: where a route begins, which records wait in it, and what operators see of it. Pure."""
+"""Where a route begins, what waits in it, and what operators see. Pure."""
 
 from __future__ import annotations
 
@@ -15,23 +15,20 @@ from spool.errors import NotAllowed, NotThere
 
 class Backlog(NamedTuple):
     """
-    Contents of the deliveries of a route. `unknown` counts records of deliveries with unknown outcome. All
-    other fields count open deliveries.
+    Deliveries of a route, open ones except for `unknown`.
 
     Replays count only in `stuck` and `unknown`.
     """
 
     records: int
-    oldest: int | None  # the lowest record number whose entry is still needed
-    kept_at: float | None  # commit time of the oldest rejected record that is retried
-    stuck: int  # stuck single records, including replays
-    unknown: int  # records with unknown outcome, including those of replays
+    oldest: int | None  # lowest record whose entry is needed
+    kept_at: float | None  # commit of the oldest rejected record that is retried
+    stuck: int  # single records, with replays
+    unknown: int  # with replays
 
 
 def new_route(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
-    """
-    Create a route. `accepted` is the last number assigned in its topic, `oldest` is the lowest stored number.
-    """
+    """`accepted`: last assigned number of the topic. `oldest`: lowest stored one."""
     first = accepted + 1 if spec.start == "now" else oldest
     counts = {**dict.fromkeys(COUNTS, 0), "next": first, "before_start": first - 1}
     return StoredRoute(name=spec.name, topic=spec.topic, required=spec.required, counts=counts)
@@ -49,7 +46,6 @@ def check_drop(route: StoredRoute) -> None:
 
 
 def sum_backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
-    """Add up the records that a route still has to deliver."""
     stored = list(deliveries)
     open_deliveries = [delivery for delivery in stored if delivery.state == OPEN]
     own = [delivery for delivery in open_deliveries if not delivery.replay]
@@ -66,18 +62,16 @@ def sum_backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
 
 
 def queued_count(route: StoredRoute, backlog: Backlog, *, accepted: int) -> int:
-    """Return the number of records that wait, including records that are not in a delivery yet."""
+    """Include records in no delivery yet."""
     return backlog.records + accepted + 1 - route.next
 
 
 def route_terms(route: StoredRoute, backlog: Backlog, *, accepted: int) -> dict[str, int]:
-    """Return the terms of a route for the accounting."""
     counted = {term: route.counts[term] for term in TERMS}
     return {**counted, "queued": queued_count(route, backlog, accepted=accepted)}
 
 
 def lowest_unsettled(route: StoredRoute, backlog: Backlog) -> int:
-    """Return the lowest number that is not settled."""
     return route.next if backlog.oldest is None else min(backlog.oldest, route.next)
 
 
@@ -89,9 +83,7 @@ def route_state(
     committed_at: float | None,
     now: float,
 ) -> RouteState:
-    """
-    Return the state of a route for operators. `committed_at` is the commit time of the record at its progress.
-    """
+    """`committed_at`: commit of the record at its progress."""
     waiting = queued_count(route, backlog, accepted=accepted)
     times = [at for at in (backlog.kept_at, committed_at) if at is not None]
     return RouteState(
@@ -113,7 +105,8 @@ def route_state(
     )
 
 
-# -- records that destinations rejected recently while they accepted others ----------------------------------
+# -- records recently rejected while others were accepted
+# ------------------------------------------------------
 
 
 RECENT_S: Final = 86_400.0
@@ -121,10 +114,9 @@ RECENT_S: Final = 86_400.0
 
 async def routes_with_refusals(deliveries: Deliveries, now: float) -> list[RouteState]:
     """
-    Return every route, by name, with the records that its destination rejected within the last day.
+    By name, with the records rejected within a day.
 
-    The storage keeps only the newest KEPT_REFUSALS rejections of a route. If a route has more, its count is
-    a lower bound.
+    Beyond KEPT_REFUSALS rejections, a count is a lower bound.
     """
     recent: dict[str, list[PartialRefusal]] = {}
     for refusal in await deliveries.partial_refusals():

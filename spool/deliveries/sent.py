@@ -1,6 +1,4 @@
-"""
-Operations that end with one transition of a sent delivery. Engines share them, and implement only `_finish`.
-"""
+"""Operations that end with one transition of a sent delivery, shared by engines with `_finish`."""
 
 from __future__ import annotations
 
@@ -31,17 +29,13 @@ class SentDeliveries(ABC):
     @abstractmethod
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         """
-        Apply a transition to a delivery if it is still open. Does nothing if the delivery was skipped or
-        deleted while it was being sent.
+        Apply a transition if the delivery is open, not if it was skipped or deleted meanwhile.
 
-        If another worker has taken the delivery since, nothing is changed, and `_taken_over` reports it.
-
-        Even if this fails, the delivery no longer counts as being sent afterwards. So an open delivery
-        becomes due again.
+        If another worker has it, nothing changes, and `_taken_over` reports it. Even after a failure, it no
+        longer counts as being sent, so an open one becomes due.
         """
 
     def _taken_over(self, delivery: Delivery) -> TakenOver:
-        """Count and log that another worker has taken the delivery."""
         self.fenced += 1
         message = f"{delivery.route}: another worker took over records {delivery.first} to {delivery.last}"
         _log.warning(
@@ -67,7 +61,7 @@ class SentDeliveries(ABC):
         number = delivery.first
         entries = [delivery.kept] if delivery.kept else await self._log.read(topic, number, number)
         record = entries[0].records[0] if entries else None
-        if record is None:  # the delivery no longer exists, so there is no record to set aside
+        if record is None:  # nothing to set aside
             await self.settle(delivery, Settlement(delivered=0, damaged=1))
             return
         transition = partial(

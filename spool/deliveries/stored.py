@@ -1,4 +1,4 @@
-"""Deliveries, rejected records and routes as engines store them, and the change that a transition makes."""
+"""What engines store, and the change of a transition."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from msgspec import Struct, field
 from spool.deliveries.rules import STUCK_AFTER, TERMS, new_key
 from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, Landing, PartialRefusal
 
-NOT_STORED = 0  # id of a new delivery or rejected record until the engine assigns one
+NOT_STORED = 0  # until the engine assigns an id
 
-# Counters of a route, which only increase: the first number in no delivery, the accepted deliveries (they
-# order responses independently of the clock), replayed records, records that became ambiguous, and the terms.
+# Counters that only increase: first number in no delivery, accepted deliveries (which order responses without
+# the clock), replayed and ambiguous records, and the terms.
 COUNTS = ("next", "acceptances", "replayed", "ambiguous", *TERMS)
 
 
 class StoredDelivery(Delivery, frozen=True, kw_only=True):
-    """A delivery with the fields that only the rules use."""
+    """With what only the rules use."""
 
     id: int = NOT_STORED
     attempts: int = 0
     idempotency_key: str = field(default_factory=new_key)
     state: str = OPEN
     not_before: float = 0.0
-    # a worker is sending the delivery; after a crash, the destination may have accepted it
+    # after a crash, the destination may have accepted it
     sending: bool = False
-    answer: str | None = None  # the last response under the present key
-    same_answers: int = 0  # number of times in a row that the destination sent `answer`
-    # the route's count of accepted deliveries when the last 5xx arrived, or when this delivery was made
+    answer: str | None = None  # last response under the present key
+    same_answers: int = 0  # times in a row
+    # accepted deliveries of the route at the last 5xx, or when this was made
     passed: int
-    proof: int | None = None  # the route's count of accepted deliveries when the record was first rejected
-    # the route's count of accepted deliveries when this row was read; not a column of deliveries
+    proof: int | None = None  # the same when the record was first rejected
+    # the same when this row was read; not a column
     acceptances: int = 0
 
     @property
@@ -41,18 +41,18 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
 
     @property
     def waits_apart(self) -> bool:
-        """Return True for a rejected or stuck single record. Such a record does not hold up the backlog."""
+        """A rejected or stuck single record does not hold up the backlog."""
         return self.count == 1 and (self.refusals > 0 or self.server_errors >= STUCK_AFTER)
 
 
 def is_proven(proof: int | None, acceptances: int) -> bool:
-    """Return True if the destination accepted another delivery of the route after the first rejection."""
+    """Whether the destination accepted another delivery since the first rejection."""
     return proof is not None and acceptances > proof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDeadLetter(DeadLetter):
-    """A rejected record with the fields that its retry needs."""
+    """With what a retry needs."""
 
     id: int = NOT_STORED
     committed_at: float
@@ -60,7 +60,7 @@ class StoredDeadLetter(DeadLetter):
 
 
 class StoredRoute(Struct, frozen=True, kw_only=True):
-    """A route without its deliveries. `counts` has all of COUNTS."""
+    """Without deliveries. `counts` has all of COUNTS."""
 
     name: str
     topic: str
@@ -73,7 +73,7 @@ class StoredRoute(Struct, frozen=True, kw_only=True):
 
     @property
     def next(self) -> int:
-        """The lowest number that is in no delivery."""
+        """Lowest number in no delivery."""
         return self.counts["next"]
 
     @property
@@ -83,18 +83,18 @@ class StoredRoute(Struct, frozen=True, kw_only=True):
 
 class RouteChange(Struct, frozen=True, kw_only=True):
     """
-    Changes that a transition makes to one route. An engine writes all of them in one transaction, or none.
+    A transition's changes of one route, in one transaction.
 
-    An engine without a lock between reading and writing must check when it writes: the deliveries to delete
-    or change, and the route's count of accepted deliveries, must be the same as when it read them.
+    An engine without a lock must check at the write that the deliveries, and the route's accepted deliveries,
+    are as it read them.
     """
 
     route: str
-    removed: Sequence[int] = ()  # ids of the deliveries to delete
+    removed: Sequence[int] = ()  # ids to delete
     changed: StoredDelivery | None = None
     added: Sequence[StoredDelivery] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)  # name of a count -> amount to add to it
+    counts: Mapping[str, int] = field(default_factory=dict)  # amounts to add
     refusal: PartialRefusal | None = None
-    dead: StoredDeadLetter | None = None  # record to store as a rejected record
-    landing: Landing | None = None  # row to store for a delivery that is in a data lake
+    dead: StoredDeadLetter | None = None  # to store as rejected
+    landing: Landing | None = None  # of a delivery in a data lake
     no_longer_dead: int | None = None  # id of a rejected record to delete

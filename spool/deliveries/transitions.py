@@ -1,8 +1,8 @@
 """
-Transitions of a delivery, as functions of values that return a `RouteChange`. Pure.
+Transitions of a delivery, which return a `RouteChange`. Pure.
 
-An engine reads the delivery, calls a function and writes the change. While a delivery is being sent, it may
-be skipped, or its route may be deleted. It is counted at that moment, and no later transition changes it.
+While a delivery is being sent, it may be skipped, or its route deleted. It is counted then, and no later
+transition changes it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def cut_delivery(
     route: StoredRoute, *, waiting: int, closed_below: int, max_records: int
 ) -> RouteChange | None:
     """
-    Make a delivery of the lowest numbers that are in no delivery, marked as being sent.
+    Deliver the lowest numbers in no delivery, marked as being sent.
 
-    Returns None if there are no such numbers, or if too many deliveries wait. `waiting` is the number of open
-    deliveries that are not being sent. It excludes replays, and deliveries that `waits_apart` names.
+    None without such numbers, or if too many deliveries wait. `waiting`: open ones that are not being sent,
+    without replays and `waits_apart`.
     """
     first = route.next
     end = min(route.next + max_records, closed_below)
@@ -44,7 +44,7 @@ def replay(
     route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range], lands: bool = False
 ) -> RouteChange:
     """
-    Make deliveries of the numbers in `committed` that the route has settled.
+    Deliver what the route has settled of `committed` again.
 
     Raises NotAllowed if the route `lands` records in a data lake.
     """
@@ -92,11 +92,7 @@ def _new_delivery(
 
 
 def mark_sending(delivery: StoredDelivery) -> RouteChange:
-    """
-    Mark a delivery as being sent.
-
-    If it is already marked, an earlier attempt ended without a stored outcome, so it may have been accepted.
-    """
+    """If it is marked already, an attempt ended without an outcome, so it may have been accepted."""
     change = (
         reopen_interrupted(delivery)
         if delivery.sending
@@ -110,7 +106,6 @@ def mark_sending(delivery: StoredDelivery) -> RouteChange:
 
 
 def check_settlement(delivery: Delivery, settlement: Settlement) -> None:
-    """Raise ValueError if the counts of a settlement do not add up to its delivery."""
     if settlement.count != delivery.count:
         raise ValueError(f"the settlement of {delivery.count} records does not add up: {settlement}")
 
@@ -146,7 +141,7 @@ def settle(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> Ro
 
 
 def place_split(delivery: Delivery, at: int | None) -> int:
-    """Return the first number of the second half. Raises ValueError if one half would be empty."""
+    """Return the second half's first number. Raises ValueError for an empty half."""
     second = delivery.first + delivery.count // 2 if at is None else at
     if not delivery.first < second <= delivery.last:
         raise ValueError(f"records {delivery.first} to {delivery.last} cannot be split at {second}")
@@ -154,10 +149,7 @@ def place_split(delivery: Delivery, at: int | None) -> int:
 
 
 def split(parent: StoredDelivery, second: int, *, reason: str | None, refused: bool = False) -> RouteChange:
-    """
-    Replace a delivery by two, each with a new key. `refused`: each of its records has been rejected for
-    the first time.
-    """
+    """Replace a delivery by two with new keys. `refused`: its records were rejected for the first time."""
     proof = parent.acceptances if refused else parent.proof
     return RouteChange(
         route=parent.route,
@@ -188,15 +180,14 @@ def retry(
     server_error: bool = False,
 ) -> RouteChange:
     """
-    Make a delivery due again at `not_before`. The responses decide if it keeps its idempotency key.
+    Make a delivery due again.
 
-    Normally a response uses up the key, because the destination may remember the response for that key. So
-    the next attempt is a new request with a new key. An ambiguous delivery keeps its key, because the
-    response may be from a proxy. It gets a new key after a `definite` response, which proves that nothing was
-    accepted, or after the same response SAME_ANSWERS times in a row.
+    A response normally uses up the key, because the destination may remember it, so the next attempt has a
+    new one. An ambiguous delivery keeps its key, because the response may be a proxy's, until a `definite`
+    response proves that nothing was accepted, or the same comes SAME_ANSWERS times in a row.
 
-    A 5xx counts against the delivery only if other deliveries were accepted since its last 5xx. While the
-    destination is down, no delivery is to blame.
+    A 5xx counts only if others were accepted since the last one. While the destination is down, no delivery
+    is to blame.
     """
     may_be_taken = delivery.ambiguous or ambiguous
     same_answers = delivery.same_answers + 1 if answer == delivery.answer else 1
@@ -227,9 +218,7 @@ def retry(
 
 
 def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> RouteChange:
-    """
-    Make a delivery with unknown outcome due again. If its outcome has been stored since, nothing changes.
-    """
+    """Nothing changes if the outcome was stored."""
     if not delivery.sending:
         return RouteChange(route=delivery.route)
     return retry(delivery, reason=reason, not_before=not_before, ambiguous=True)
@@ -237,10 +226,9 @@ def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> Ro
 
 def reopen_interrupted(delivery: StoredDelivery) -> RouteChange:
     """
-    Reopen a delivery that was being sent when the process ended. It may have been accepted,
-    so it becomes ambiguous.
+    It was being sent when the process ended, so it becomes ambiguous.
 
-    A delivery with a mark does not become ambiguous, because the next attempt undoes what the first attempt left.
+    Not with a mark: the next attempt undoes the first.
     """
     became_ambiguous = delivery.mark is None and not delivery.ambiguous
     changed = replace(delivery, sending=False, ambiguous=delivery.ambiguous or became_ambiguous)
@@ -250,16 +238,15 @@ def reopen_interrupted(delivery: StoredDelivery) -> RouteChange:
 
 def reopen_restored(delivery: StoredDelivery, *, hold_back: str | None) -> RouteChange:
     """
-    Reopen a delivery of a backup that may have been accepted after the backup.
+    A backup's delivery may have been accepted since.
 
-    With `hold_back`, the delivery waits for an operator, for that reason. Otherwise it is sent again
-    under its key.
+    With `hold_back`, it waits for an operator, otherwise it is sent under its key.
     """
     return reopen_interrupted(delivery) if hold_back is None else become_unknown(delivery, reason=hold_back)
 
 
 def hold_rest(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
-    """Put all records that are in no delivery into deliveries with unknown outcome."""
+    """Put records in no delivery into ones with unknown outcome."""
     rest = (route.next, accepted)
     held = [
         replace(
@@ -280,9 +267,7 @@ def become_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
 
 
 def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
-    """
-    Settle a delivery that arrived. Otherwise, make it due again as if the interrupted attempt had not happened.
-    """
+    """Settle an arrived delivery, or make it due as if the attempt had not happened."""
     if not sent:
         changed = replace(
             delivery,
@@ -303,7 +288,7 @@ def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
 
 
 def show_unknown(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
-    """Return the facts of a delivery that operators see."""
+    """For operators."""
     return UnknownDelivery(
         id=delivery.id,
         route=delivery.route,
@@ -345,8 +330,8 @@ def set_aside(
 
 def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
     """
-    Make a delivery of a rejected record. The delivery carries the record, because the log may have deleted
-    it. Raises NotAllowed if the route is deleted.
+    The delivery carries the record, which the log may have deleted. Raises NotAllowed if the route is
+    deleted.
     """
     if route is None:
         raise NotAllowed(
@@ -362,16 +347,14 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
 
 
 def edit_dead(letters: Sequence[StoredDeadLetter], record: Record) -> StoredDeadLetter:
-    """Return the first letter with another record. Raises NotThere if there is none."""
+    """Return the first with another record. Raises NotThere."""
     if not letters:
         raise NotThere("there is no rejected record with this id")
     return dataclasses.replace(letters[0], record=record)
 
 
 def discard_dead(letter: StoredDeadLetter) -> RouteChange:
-    """
-    Delete a rejected record and count it as discarded. If its route is deleted, there is no count to change.
-    """
+    """A deleted route has no count to change."""
     counts = _terms(letter, dead=-1, discarded=1)
     return RouteChange(route=letter.route, no_longer_dead=letter.id, counts=counts)
 
@@ -381,10 +364,10 @@ def discard_dead(letter: StoredDeadLetter) -> RouteChange:
 
 def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> RouteChange:
     """
-    Give up the records of an optional route below a number. `counts["skipped"]` is their number.
+    Give up an optional route's records below a number, `counts["skipped"]`.
 
-    `below` are the route's open deliveries that begin below the number and carry no record. If such a
-    delivery contains the number, the part from that number on becomes a new delivery.
+    `below`: open deliveries that begin below it and carry no record. What such a delivery has from the number
+    on becomes a new one.
     """
     uncut = max(0, number - route.next)
     spans = [(delivery.first, min(delivery.last, number - 1)) for delivery in below if not delivery.replay]
@@ -403,5 +386,5 @@ def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> Ro
 
 
 def _terms(of: StoredDelivery | StoredDeadLetter, **terms: int) -> Mapping[str, int]:
-    """Return terms to count. Return none for a replay, because replays change no term of their route."""
+    """Replays change no term of their route."""
     return {} if of.replay else terms

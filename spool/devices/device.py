@@ -1,4 +1,4 @@
-"""Devices, device names that could not be enrolled, and the storage protocol for both."""
+"""Devices, names that could not be enrolled, and their storage protocol."""
 
 from __future__ import annotations
 
@@ -24,57 +24,54 @@ def is_device_id(text: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """
-    One device. Each change creates a new row. `version` grows with every change that is sent upstream.
+    A change creates a new row. `version` grows with what is sent upstream.
 
-    `facts_version` is the version at which an enrolment field last changed. `sent_version` is the version
-    that the upstream has.
+    `facts_version`: last change of an enrolment field. `sent_version`: what the upstream has.
     """
 
     id: str
-    state: str = ENROLLED  # gateway.devices.machine_state computes the other states
+    state: str = ENROLLED  # gateway.devices.machine_state computes others
     hostname: str = ""
     platform: str = ""
     agent_version: str = ""
     user: str = ""
     fingerprint: str = field(default="", repr=False)
-    labels: Mapping[str, str] = field(default_factory=dict)  # labels as the device reports them
-    # labels that operators set; they override reported labels
+    labels: Mapping[str, str] = field(default_factory=dict)  # as reported
+    # set by operators, override those
     operator_labels: Mapping[str, str] = field(default_factory=dict)
-    generation: int = 1  # generation of the device's key; a reset or a revocation ends all earlier keys
+    generation: int = 1  # of the key; a reset or revocation ends earlier ones
     has_key: bool = False
     key_used: bool = False
     enrolled_at: float
     enrolled_by: str
-    # time of the last report; 0 if an operator admitted the device and it has never reported
+    # last report; 0 if only an operator admitted it
     last_seen: float
     last_heartbeat: float | None = None
     last_telemetry: float | None = None
-    # by coding assistant: end of the newest call that arrived from this device; "" for calls of other programs
+    # by coding assistant: end of the newest call; "" for other programs
     newest_calls: Mapping[str, float] = field(default_factory=dict)
-    # by coding assistant: what is remembered between heartbeats, see gateway.devices.fleet.assistant_states
+    # by coding assistant, see gateway.devices.fleet.assistant_states
     uses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    heartbeat: bytes = b""  # device-specific part of the newest heartbeat, as JSON
-    clock_offset_s: float | None = None  # device clock minus server clock
-    flagged_at: float | None = None  # time at which a device with another fingerprint tried to use this id
+    heartbeat: bytes = b""  # newest one's device-specific part, as JSON
+    clock_offset_s: float | None = None  # device minus server
+    flagged_at: float | None = None  # another fingerprint tried this id
     version: int = 1
     facts_version: int = 1
     sent_version: int = 0
     upstream_id: str | None = None
-    held: str | None = None  # why the upstream rejected this row
-    reset_version: int = 0  # version of the last reset, so that the upstream also resets the device
-    # Tollhouse key of the gateway that reported the revocation; "" if an operator revoked the device here
+    held: str | None = None  # why the upstream rejected it
+    reset_version: int = 0  # last reset, for the upstream
+    # key of the gateway that reported the revocation; "" for an operator here
     revoked_by: str = ""
-    token: str = ""  # id of the enrolment token that enrolled the device, or gave it its first key
-    serial: str = ""  # serial number for which that token was made
-    hardware_id: str = ""  # hash of the id of the machine's hardware, which the device claims
-    cause: str = ""  # why a pending device is pending; "" if devices.policy wants an approval
-    replaced_by: str = ""  # id of the device that the same machine became; the state is then REVOKED
-    words: str = ""  # state of the words of its heartbeats, see gateway.devices.words
-    copied_at: float | None = None  # time at which a heartbeat returned an older word
-    left_at: float | None = (
-        None  # time at which its agent said that it was removed; a later heartbeat ends this
-    )
-    state_changes: str = ""  # the last words of its state, a line each, see gateway.devices.states
+    token: str = ""  # enrolment token, or that of the first key
+    serial: str = ""  # for which the token was made
+    hardware_id: str = ""  # hash of the claimed hardware id
+    cause: str = ""  # why it is pending; "" if devices.policy wants an approval
+    replaced_by: str = ""  # what the machine became; then REVOKED
+    words: str = ""  # words of heartbeats, see gateway.devices.words
+    copied_at: float | None = None  # a heartbeat returned an older word
+    left_at: float | None = None  # its agent was removed; a later heartbeat ends this
+    state_changes: str = ""  # last words of its state, see gateway.devices.states
 
     @property
     def all_labels(self) -> Mapping[str, str]:
@@ -82,15 +79,14 @@ class Device:
 
     @property
     def quiet_since(self) -> float:
-        """Return the time when the device last reported, or when it was admitted."""
+        """Last report, or admission."""
         return self.last_seen or self.enrolled_at
 
     def with_changes(self, *, facts: bool = False, **changes: Any) -> Device:
         """
-        Return the device with changes that must be sent upstream. `facts`: the changes belong to the enrolment.
+        Return a device to send upstream. `facts`: the enrolment changes.
 
-        The upstream receives the newest heartbeat after the enrolment, so the heartbeat gets a version
-        of its own.
+        The upstream gets the heartbeat after the enrolment, so it has its own version.
         """
         version = self.version + 1
         if not facts:
@@ -101,20 +97,20 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unenrolled:
-    """A device name that appeared in telemetry under a key that may not enrol devices."""
+    """Seen in telemetry under a key that may not enrol devices."""
 
     name: str
     first_seen: float
     last_seen: float
     count: int
-    key: str  # name of the key that last sent the device name
+    key: str  # which last sent it
 
 
 DeviceChange = Callable[[Device | None], Device]
 
 
 def require_known(change: Callable[[Device], Device]) -> DeviceChange:
-    """Wrap a change so that it raises NotThere if the row has been deleted."""
+    """Raise NotThere for a deleted row."""
 
     def changed(known: Device | None) -> Device:
         if known is None:
@@ -144,11 +140,10 @@ class TooManyDevices(NotAllowed):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteConditions:
     """
-    Conditions for a write to rows that other processes also write.
+    For rows that other processes write.
 
-    `expects` hold while the keys of the requests are valid. A new row whose id is in `bounded` is added only
-    while there are fewer than `most` devices; None means no limit. `tokens` has the maximum number of devices of
-    enrolment tokens, by token id.
+    `expects` hold while the keys are valid. New rows in `bounded` need fewer than `most` devices. `tokens`:
+    devices allowed per enrolment token.
     """
 
     expects: Expectations = NO_EXPECTATIONS
@@ -160,10 +155,9 @@ class WriteConditions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceWrite:
     """
-    Rows and names to write in one transaction. Devices are replaced by id, and names by name. Names in `gone`
-    and devices in `deleted` are deleted.
+    Rows and names of one transaction, replaced by id and name, or deleted (`gone`, `deleted`).
 
-    `is_answered` means that a caller waits for the result.
+    `is_answered`: a caller waits.
     """
 
     devices: Sequence[Device]
@@ -176,9 +170,9 @@ class DeviceWrite:
 
 class DevicesRefused(SpoolUnavailable):
     """
-    Nothing was written, because expectations failed, there are too many devices, or a token is used up.
+    Nothing was written: expectations failed, too many devices, or a used up token.
 
-    `over` has the ids of devices above the limit, `unpaid` the ids of devices for which their token has no use left.
+    `over`: ids above the limit. `unpaid`: ids without a use of their token.
     """
 
     def __init__(
@@ -195,46 +189,38 @@ class DevicesRefused(SpoolUnavailable):
 
 
 class DeviceRows(Protocol):
-    """The rows of devices in an engine."""
-
     @property
     def is_shared(self) -> bool:
-        """Return True if other processes write the rows as well."""
+        """Whether other processes write the rows."""
         ...
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]: ...
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         """
-        Write rows. Return the devices that another process wrote since the last read or write here. These
-        devices are not replaced.
+        Return devices that another process wrote since the last access here, which stay: rows by id, None if
+        deleted.
 
-        The result maps each id to the current row, or to None for a deleted row. Raises DevicesRefused if the
-        rows are shared and a condition fails.
+        On shared rows, raises DevicesRefused.
         """
         ...
 
     async def outlast_commits(self) -> None:
-        """Wait until running commits that use keys which `write` ended are stored or rejected."""
+        """Wait for running commits with keys that `write` ended."""
         ...
 
     async def failed_expectations(self, wanted: DeviceWrite) -> Expectations:
         """
-        Return the expectations that fail now. Call it before changes are audited. Always empty if rows
-        are not shared.
+        Return those that fail, before changes are audited.
 
-        Raises SpoolUnavailable if writing is impossible.
+        Empty if rows are not shared. Raises SpoolUnavailable.
         """
         ...
 
     async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
-        """
-        Return the rows that other processes wrote recently, None for deleted rows.
-
-        `ids` names the rows that have changed. None means that any row may have changed.
-        """
+        """Rows that others wrote, None if deleted. `ids` have changed, or any."""
         ...
 
     async def unenrolled_names(self) -> Sequence[Unenrolled]:
-        """Return the unenrolled names that any process stored."""
+        """Of any process."""
         ...

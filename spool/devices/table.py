@@ -1,9 +1,8 @@
 """
-The devices: all rows are in memory, and a change is durable before it is acknowledged.
+Devices, all in memory; a change is durable before it is acknowledged.
 
-The gateway decides who may enrol. Changes that wait together are written in one transaction, after their
-audit rows. A change is a function of the row. If another process has written the row since, the function is
-applied again to the new row.
+The gateway decides who may enrol. Waiting changes are written together, after their audit rows. A change is a
+function of the row, applied again if another process has written it.
 """
 
 from __future__ import annotations
@@ -39,22 +38,19 @@ from spool.turns.fair_turns import current_work
 
 @dataclass(eq=False, kw_only=True)
 class DeviceUpdate:
-    """A change of a row that is not durable yet. `device` is the row after the change."""
+    """Not durable yet. `device` is the row after it."""
 
     change: DeviceChange
     device: Device
     expects: Expectations
-    most: int | None  # maximum number of devices if the change may add a device, else None
-    # id of the enrolment token of the request, and the maximum number of its devices; None without a token
+    most: int | None  # devices, if the change may add one
+    # enrolment token and its maximum, if any
     token: tuple[str, int] | None
     audited: AuditedChange | None
     error: Exception | None = None
 
     def is_refused(self, id: str, refused: DevicesRefused) -> bool:
-        """
-        Return True if the update must not be written. Then `error` has the reason for every caller that
-        waits for it.
-        """
+        """Set `error` for every caller that waits."""
         if refused.ended & self.expects:
             self.error = KeyEnded("the key of this request has ended, so nothing was stored")
         elif self.most is not None and id in refused.over:
@@ -66,7 +62,7 @@ class DeviceUpdate:
         return True
 
     def apply_change(self, known: Device | None) -> Device | None:
-        """Apply the change again. Return the row unchanged if the change raises."""
+        """Keep the row if the change raises."""
         try:
             self.device = self.change(known)
         except Exception as error:  # noqa: BLE001 - whatever the change says, who asked for it must hear it
@@ -77,13 +73,13 @@ class DeviceUpdate:
 
 
 class DeviceBatch:
-    """Changes that will be written in the same transaction."""
+    """Changes of one transaction."""
 
     def __init__(self) -> None:
         self.updates: dict[str, list[DeviceUpdate]] = {}
         self.names: dict[str, Expectations] = {}
         self.gone: set[str] = set()
-        # id of a deleted device -> number of updates of the device before its deletion
+        # number of updates before the deletion, by id
         self.deleted: dict[str, int] = {}
         self.deletions: list[AuditedChange] = []
         self.waiting = False
@@ -113,10 +109,7 @@ class DeviceBatch:
         self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expects
 
     def refuse(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
-        """
-        Remove the changes that must not be written, and report the reason to their waiting callers. Return
-        the removed ids and names.
-        """
+        """Report the reason to waiting callers. Return removed ids and names."""
         ids = []
         for id, updates in list(self.updates.items()):
             may_stay = [not update.is_refused(id, refused) for update in updates]
@@ -135,7 +128,6 @@ class DeviceBatch:
         return ids, names
 
     def apply_updates(self, id: str, known: Device | None) -> Device | None:
-        """Return the row with all waiting changes applied."""
         updates = self.updates.get(id, [])
         if id in self.deleted:
             known, updates = None, updates[self.deleted[id] :]
@@ -147,7 +139,6 @@ class DeviceBatch:
 def write_conditions(
     batches: Sequence[DeviceBatch], ids: Collection[str], names: Collection[str]
 ) -> WriteConditions:
-    """Return the conditions for writing these rows and names."""
     updates = [(id, update) for batch in batches for id in ids for update in batch.updates.get(id, ())]
     of_names = [batch.names[name] for batch in batches for name in names if name in batch.names]
     bounds = {id: update.most for id, update in updates if update.most is not None}
@@ -164,39 +155,34 @@ def write_conditions(
 
 MAX_UNENROLLED = 1000
 FLUSH_EVERY_S = 5.0
-# If a sender that used far less of the writer is waiting to commit, pause after a batch for REST times the
-# batch's duration, up to MOST_REST_S seconds. Changes that arrive during the pause join the next batch.
+# If a sender with far less use waits to commit, pause for REST durations of a batch, up to MOST_REST_S.
+# Changes meanwhile join the next batch.
 REST, MOST_REST_S = 4.0, 0.03
-# maximum unwritten touches per row; beyond it, older touches are lost if another process writes the row
+# unwritten touches per row; older ones are lost if another process writes it
 TOUCHES = 16
 
 _log = logging.getLogger(__name__)
 
 
 class DeviceTable:
-    """
-    All devices of one storage.
-
-    `auditor` adds the audit rows before changes are written. `watcher` is called with the id of each row that
-    changed in memory.
-    """
+    """`auditor` adds audit rows before changes are written. `watcher` gets the id of each changed row."""
 
     def __init__(self, rows: DeviceRows) -> None:
         self._rows = rows
         self._devices: dict[str, Device] = {}
-        self._by_key: Counter[str] = Counter()  # number of devices that each key enrolled
-        self._by_token: Counter[str] = Counter()  # number of devices that used each enrolment token
-        self._by_hardware: defaultdict[str, set[str]] = defaultdict(set)  # ids of devices by hardware id
+        self._by_key: Counter[str] = Counter()  # devices
+        self._by_token: Counter[str] = Counter()  # devices
+        self._by_hardware: defaultdict[str, set[str]] = defaultdict(set)  # devices by hardware id
         self._durable: dict[str, Device] = {}
         self._unenrolled: dict[str, Unenrolled] = {}
         self._batch = DeviceBatch()
-        self._writing: DeviceBatch | None = None  # the batch being written, until all its rows are written
+        self._writing: DeviceBatch | None = None  # until all its rows are written
         self._task: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._turn = asyncio.Lock()  # held while writing rows and while reading rows of other processes
+        self._turn = asyncio.Lock()  # held while writing, and reading others' rows
         self._closing = False
-        self.version = 0  # grows with every write of rows
+        self.version = 0  # grows with every write
         self.auditor: Auditor | None = None
         self.watcher: Callable[[str], None] | None = None
 
@@ -223,15 +209,13 @@ class DeviceTable:
         return list(self._devices.values())
 
     def count_enrolled(self, key: str) -> int:
-        """Return the number of devices that a key enrolled."""
         return self._by_key[key]
 
     def count_uses(self, token: str) -> int:
-        """Return the number of devices that used an enrolment token."""
         return self._by_token[token]
 
     def devices_with_hardware(self, hardware_id: str) -> list[Device]:
-        """Return the devices that claim this hardware id, in order of their ids. Empty for an empty id."""
+        """By id. Empty for an empty id."""
         ids = self._by_hardware.get(hardware_id, ()) if hardware_id else ()
         return [self._devices[id] for id in sorted(ids)]
 
@@ -252,15 +236,12 @@ class DeviceTable:
         token: tuple[str, int] | None = None,
     ) -> Device:
         """
-        Change a row. The change is visible at once, and durable when this returns. If SpoolUnavailable is
-        raised, the row is unchanged.
+        The change is visible at once, durable at the return, and undone with SpoolUnavailable.
 
-        `change` gets the newest row, or None if there is none. It must not wait, so that two first contacts
-        create only one device. It runs again if another process has written the row since. If `change`
-        raises, the row stays unchanged and this raises the same error. Raises KeyEnded if `expects` fail.
-        Raises TooManyDevices if the row is new and `most` devices exist, including devices that other
-        processes add at the same time. `token` is an id with the maximum number of devices that may have this
-        token. Raises TokenUsedUp if the change would exceed it.
+        `change` gets the newest row or None, and again if another process has written it. It must not wait,
+        so that two first contacts create one device. What it raises is raised, without a change. Raises
+        KeyEnded if `expects` fail, TooManyDevices for a new row beyond `most`, with others' additions, and
+        TokenUsedUp beyond the maximum in `token`.
         """
         if self._closing:
             raise SpoolUnavailable("the storage is closing: try again")
@@ -276,15 +257,11 @@ class DeviceTable:
         return update.device
 
     async def replace_row(self, device: Device, change: AuditedChange | None = None) -> None:
-        """Replace a row regardless of its state. See `update`."""
+        """Whatever its state. See `update`."""
         await self.update(device.id, lambda known: device, change)
 
     async def delete(self, ids: Collection[str], changes: Sequence[AuditedChange]) -> None:
-        """
-        Delete rows. They are invisible at once, and the deletion is durable when this returns.
-
-        If SpoolUnavailable is raised, the rows are unchanged.
-        """
+        """Invisible at once, durable at the return, and undone with SpoolUnavailable."""
         if self._closing:
             raise SpoolUnavailable("the storage is closing: try again")
         for id in ids:
@@ -299,10 +276,7 @@ class DeviceTable:
     def change_soon(
         self, id: str, change: Callable[[Device], Device], *, expects: Collection[Expectation] = ()
     ) -> None:
-        """
-        Change an existing row and write it within seconds. Only for data that may be lost, such as the time
-        at which a device was last seen.
-        """
+        """For data that may be lost, such as the last contact: written within seconds."""
         if id in self._devices:
             self._change(id, require_known(change), expects=frozenset(expects))
             self._flush_soon()
@@ -334,11 +308,7 @@ class DeviceTable:
     def note_unenrolled(
         self, name: str, *, key: str, now: float, expects: Collection[Expectation] = ()
     ) -> None:
-        """
-        Store the name of a device that telemetry mentioned but that could not be enrolled.
-
-        Above MAX_UNENROLLED, the oldest name of the key with the most names is deleted.
-        """
+        """Above MAX_UNENROLLED, delete the oldest name of the key with the most."""
         known = self._unenrolled.pop(name, None)
         first, count = (known.first_seen, known.count) if known else (now, 0)
         self._unenrolled[name] = Unenrolled(
@@ -359,10 +329,7 @@ class DeviceTable:
         self._flush_soon()
 
     async def catch_up(self, ids: Collection[str] | None) -> None:
-        """
-        Read rows into memory that other processes wrote. `ids` names the rows that have changed. None means
-        that any row may have changed.
-        """
+        """Read what others wrote. `ids` have changed, or any."""
         async with self._turn:
             changed_rows = await self._rows.rows_of_others(ids)
             names = await self._rows.unenrolled_names() if ids is None else None
@@ -379,12 +346,12 @@ class DeviceTable:
             self._news.set()
 
     async def wait_for_changes(self) -> None:
-        """Wait until rows have been written since the last call. Only one reader may call it."""
+        """Only one reader may call it."""
         await self._news.wait()
         self._news.clear()
 
     async def flush(self) -> None:
-        """Write touched rows now. If that fails, they are written later."""
+        """Failures are written later."""
         if self._batch:
             self._begin_writing()
         if self._task is not None:
@@ -408,7 +375,7 @@ class DeviceTable:
             self._task = asyncio.create_task(self._write_all(), name="devices")
 
     def _flush_soon(self) -> None:
-        """Start the flush timer if it is not running. It runs only while there is something to write."""
+        """It runs only while there is something to write."""
         if not self._closing and (self._flusher is None or self._flusher.done()):
             self._flusher = asyncio.create_task(self._flush_later(), name="devices seen")
 
@@ -418,8 +385,8 @@ class DeviceTable:
             self._begin_writing()
 
     async def _write_all(self) -> None:
-        await asyncio.sleep(0)  # let other changes of this turn of the event loop join the batch
-        work = current_work()  # the unit of work that requested the first change
+        await asyncio.sleep(0)  # other changes of this turn join the batch
+        work = current_work()  # which requested the first change
         while self._batch:
             began = time.monotonic()
             batch, self._batch = self._batch, DeviceBatch()
@@ -444,10 +411,10 @@ class DeviceTable:
 
     async def _write(self, batch: DeviceBatch) -> None:
         if batch.changes and self.auditor is not None:
-            # rejected changes are removed before the audit, so that they are not audited
+            # rejected changes must not be audited
             await self._leave_out_ended(batch)
             await self.auditor(batch.changes)
-        # the missing ids were enrolled again after their deletion
+        # others were enrolled again
         deleted = [id for id in batch.deleted if id not in self._devices]
         async with self._turn:
             overwritten = await self._put(batch, batch.ids, batch.names, batch.gone, deleted)
@@ -457,8 +424,8 @@ class DeviceTable:
                 for id, newest in overwritten.items():
                     self._remember_stored(id, newest)
                 overwritten = await self._put(batch, overwritten.keys())
-            self._writing = None  # rows that are read from now on include these changes
-        # wait outside the lock, so that rows of other processes can be read meanwhile
+            self._writing = None  # rows read from now on have them
+        # outside the lock, so that others' rows can be read
         await self._rows.outlast_commits()
 
     async def _leave_out_ended(self, batch: DeviceBatch) -> None:
@@ -475,7 +442,6 @@ class DeviceTable:
         gone: Collection[str],
         deleted: Collection[str],
     ) -> DeviceWrite:
-        """Return the rows and names to write for these ids, from memory."""
         devices = [self._devices[id] for id in ids if id in self._devices]
         noted = [self._unenrolled[name] for name in names if name in self._unenrolled]
         conditions = write_conditions(
@@ -499,11 +465,9 @@ class DeviceTable:
         gone: Collection[str] = (),
         deleted: Collection[str] = (),
     ) -> Mapping[str, Device | None]:
-        """
-        Write these rows and names of a batch. Changes that must not be written are removed from the batch.
-        """
+        """Drop changes that must not be written."""
         while True:
-            # Rows in memory include the changes of the next batch as well, so its conditions apply here.
+            # Rows in memory have the next batch's changes, so its conditions apply.
             device_write = self._rows_to_write([batch, self._batch], ids, names, gone, deleted)
             try:
                 overwritten = await self._rows.write(device_write)
@@ -520,11 +484,11 @@ class DeviceTable:
             ids, names = changed_batch.refuse(refused)
             for id in ids:
                 self._remember_stored(id, self._durable.get(id))
-            for name in names:  # the names that other processes stored are read again
+            for name in names:  # stored by others, so read again
                 self._unenrolled.pop(name, None)
 
     def _remember_stored(self, id: str, stored: Device | None) -> None:
-        """Put a stored row into memory, with unwritten changes applied on top."""
+        """Apply unwritten changes on top."""
         device = stored
         for batch in (self._writing, self._batch):
             if batch is not None:
@@ -536,7 +500,7 @@ class DeviceTable:
         self._put_in_memory(id, device)
 
     def _put_in_memory(self, id: str, device: Device | None) -> None:
-        """Set a row in memory, or delete it if `device` is None."""
+        """None deletes it."""
         before = self._devices.get(id)
         if before is not None:
             self._by_key[before.enrolled_by] -= 1
@@ -559,7 +523,7 @@ class DeviceTable:
         for name, expects in batch.names.items():
             self._batch.note_name(name, expects)
         self._batch.gone |= batch.gone - batch.names.keys()
-        if not batch.waiting:  # no caller waits for the result, so retry with the next batch
+        if not batch.waiting:  # no caller waits, so retry with the next batch
             for id, updates in batch.updates.items():
                 if id not in self._batch.deleted:
                     later = self._batch.updates.pop(id, [])
@@ -575,4 +539,4 @@ class DeviceTable:
             self._remember_stored(id, self._durable.get(id))
         known = isinstance(error, SpoolError)
         batch.done.set_exception(error if known else SpoolUnavailable("the devices could not be written"))
-        batch.done.exception()  # retrieve the exception; otherwise asyncio logs it if the waiter was cancelled
+        batch.done.exception()  # asyncio logs it otherwise if the waiter was cancelled

@@ -1,1 +1,1 @@
-"""Readers of packed records that create no Python objects, if the compiled module is installed."""
+"""Readers of packed records without Python objects, by the compiled module."""

@@ -1,8 +1,7 @@
 """
-The compiled module `tollhouse_native`. It is optional: without it, everything works the same but slower.
+The compiled module `tollhouse_native`: optional, for speed.
 
-The module knows no record types. This code gives it the positions of the fields, and the callers of the
-module define what the fields mean.
+It knows no record types, only positions of fields; its callers define their meaning.
 """
 
 from __future__ import annotations
@@ -19,96 +18,85 @@ import msgspec
 
 from spool.record import Inference
 
-# version of the module's interface; a module with another number belongs to another release
+# other numbers belong to another release
 INTERFACE: Final = 9
-MOST_FAULTS: Final = 3  # number of failures after which the module is off until the next start
+MOST_FAULTS: Final = 3  # then it is off until the next start
 MODULE: Final = "tollhouse_native"
 
 _log = logging.getLogger(__name__)
 
-# Kinds of fields, by the module's numbers. EMPTY is any other type. If such a field has a value, Python
-# reads the record.
+# The module's kinds of fields. EMPTY is any other: with a value, Python reads the record.
 _TEXT, _BYTES, _NUMBER, _FLAG, _TAGS, EMPTY = range(6)
 T = TypeVar("T")
 FIELDS: Final = Inference.__struct_fields__
 _KINDS: Final[Mapping[object, int]] = {str: _TEXT, bytes: _BYTES, int: _NUMBER, bool: _FLAG}
-# The only mapping of texts that the module reads. If another mapping has an entry, Python reads the record.
+# The only mapping that the module reads. With another, Python reads the record.
 _TEXTS: Final = "tags"
 
 
 def field_position(field: str) -> int:
-    """Return the position of a field in the record of a call."""
     return FIELDS.index(field)
 
 
 class Walked(NamedTuple):
-    """
-    Result of `Native.walk`: where each record begins and the last one ends, in 4 bytes each. Also the
-    positions of odd records, which Python must decode.
-    """
+    """`offsets`: where records begin and the last ends, in 4 bytes. `odd`: what Python must decode."""
 
     offsets: bytes
     odd: Sequence[int]
 
 
 class SpanWriter(Protocol):
-    """Protocol of `tollhouse_native.Encoder`."""
+    """`tollhouse_native.Encoder`."""
 
     def encode(
         self, packed: bytes, offsets: bytes, begin: int, end: int, at: int
     ) -> tuple[bytes, int, int, int]:
         """
-        Encode spans from position `begin` on. Return the encoded spans, their number, the number of skipped
-        records that are kept only for reference, and the first position that was not encoded.
+        Return encoded spans, their number, skipped duplicates kept for reference, and the first position not
+        encoded.
         """
         ...
 
     def learn(self, packed: bytes, offsets: bytes, place: int, encoded: bytes) -> bool:
-        """Remember how a record's combination of fields is encoded."""
+        """Remember how a combination of fields is encoded."""
         ...
 
 
 class RowAdder(Protocol):
-    """Protocol of `tollhouse_native.Sums`."""
+    """`tollhouse_native.Sums`."""
 
     is_full: bool
 
     def add(
         self, packed: bytes, offsets: bytes, begin: int, end: int, number: int, arrival: tuple[int, int]
     ) -> int:
-        """Add records. Return the first position that was not added."""
+        """Return the first position not added."""
         ...
 
     def take(self) -> tuple[Sequence[tuple[int, bytes, list[int]]], Mapping[int, int]]:
-        """
-        Return rows and the lowest record number of each hour. A row has the number of its hour, the packed
-        fields by which it is counted, and its measures.
-        """
+        """Return rows (hour's number, packed fields, measures), and each hour's lowest record number."""
         ...
 
 
 class ItemMemory(Protocol):
-    """Protocol of `tollhouse_native.Memory`."""
+    """`tollhouse_native.Memory`."""
 
     def scopes(self, body: bytes, most: int) -> tuple[Sequence[bytes], int] | None:
-        """
-        Return the scope of each group and the number of items. Return None in the same cases as `groups`.
-        """
+        """Each group's scope and the number of items. None as in `groups`."""
         ...
 
     def groups(self, body: bytes, most: int) -> list[tuple[int, bytes, bytes, list[Any]]] | None:
         """
-        Return each group: the position of its resource, the resource, the scope and the items.
+        Position of the resource, resource, scope and items.
 
-        Returns None if the request has an unusual layout, or more than `most` resources, scopes and items.
+        None for an unusual layout, or beyond `most` resources, scopes and items.
         """
         ...
 
     def find(self, context: int, items: Sequence[bytes], of_context: Sequence[str]) -> list[tuple[Any, ...]]:
         """
-        Return for each item its kind, whether to compare it, its counts, the hash of a text or None, trace id,
-        span id, parent id, start, end, the texts that vary, and `of_context`. For an unknown item, return only
-        the reason.
+        Per item: kind, whether to compare it, counts, hash of a text or None, trace, span and parent id,
+        start, end, varying texts, and `of_context`. For an unknown item, only the reason.
         """
         ...
 
@@ -120,50 +108,43 @@ class ItemMemory(Protocol):
         number: int | None = None,
     ) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
         """
-        Return the texts and counts that vary in an item, or None if the item cannot be learned. `reads` are
-        the names that the rules read in items of this shape.
+        Return what varies, or None if it cannot be learned. `reads`: names that rules read in this shape.
 
-        The kind is stored under `number`. If `reads` is None, the shape is never learned.
+        The kind gets `number`. Without `reads`, the shape is never learned.
         """
         ...
 
     def name(self, name: bytes, rule: int, slot: int) -> bool:
-        """Register a name: how to read it, and which part of it varies."""
+        """How to read it, and which part varies."""
         ...
 
-    def context(self, number: int, texts: Sequence[bytes]) -> None:
-        """Register a context and its texts."""
-        ...
+    def context(self, number: int, texts: Sequence[bytes]) -> None: ...
 
     def ask(self, names: Sequence[bytes]) -> None:
-        """Register names that rules look for, in addition to those that the plan declares."""
+        """Names that rules look for, besides the plan's."""
         ...
 
     def is_free(self, name: bytes) -> bool:
-        """Return True if no reading depends on the name. Such a name is no part of a kind."""
+        """No reading depends on the name, so it is no part of a kind."""
         ...
 
     def clear(self) -> None: ...
 
     def size(self) -> tuple[int, int]:
-        """Return the number of stored kinds, and their size in bytes."""
+        """Kinds, and bytes."""
         ...
 
     def sweep(self) -> Sequence[int]:
-        """
-        Drop the kinds that were not used since the last sweep. Return the numbers of the remaining kinds.
-        """
+        """Drop kinds unused since the last sweep. Return the remaining numbers."""
         ...
 
 
 class NativeFault(Exception):
-    """The compiled module failed, so Python must process the input."""
+    """Python must process the input."""
 
 
 class Native:
-    """
-    The module, until it is switched off. `panic` is the exception that the module raises for an internal error.
-    """
+    """Until it is off. `panic`: its internal error."""
 
     def __init__(self, module: ModuleType) -> None:
         self.version: str = module.__version__
@@ -177,21 +158,16 @@ class Native:
         return self.faults < MOST_FAULTS
 
     def walk(self, packed: bytes, count: int) -> Walked | None:
-        """
-        Find `count` records. Returns None if the bytes contain anything else, or if the module is off. Python
-        then reads the bytes.
-        """
+        """None if the bytes have anything else, or it is off. Python then reads them."""
         found = self._try_native(self._table.walk, packed, count)
         return None if found is None else Walked(*found)
 
     def merge(self, one: bytes, other: bytes) -> bytes | None:
-        """Merge two sorted runs of ids. Returns None if Python must do it."""
+        """None if Python must do it."""
         return self._try_native(self._module.merge, one, other)
 
     def marks(self, ids: bytes, size: int) -> bytes | None:
-        """
-        Build marks of `size` bytes, with a bit for the low end of each id. Returns None if Python must do it.
-        """
+        """A bit for the low end of each id. None if Python must do it."""
         return self._try_native(self._module.marks, ids, size)
 
     def _try_native(self, work: Callable[..., T], *given: object) -> T | None:
@@ -216,7 +192,7 @@ class Native:
         return memory
 
     def fail(self, error: BaseException) -> None:
-        """Count and log a failure. After MOST_FAULTS failures, the module is off until the next start."""
+        """After MOST_FAULTS, it is off until the next start."""
         self.faults += 1
         words = (
             "it is switched off until the next start"
@@ -233,11 +209,11 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class NativeUse:
-    """State of the module for operators: the loaded module, or None and the reason why it is not loaded."""
+    """For operators: the module, or why it is not loaded."""
 
     native: Native | None = None
     reason: str = "no server runs"
-    is_installed: bool = False  # whether the module was looked for and is there, even if it cannot be used
+    is_installed: bool = False  # looked for and there, even if unusable
 
     @property
     def is_on(self) -> bool:
@@ -249,7 +225,6 @@ class NativeUse:
 
     @property
     def words(self) -> str:
-        """Describe the state of the module for an operator."""
         if self.native is None:
             return f"off: {self.reason}"
         return (
@@ -263,7 +238,6 @@ NO_NATIVE: Final = NativeUse()
 
 
 def load_if_enabled(wanted: bool) -> NativeUse:
-    """Load the module if the setting enables it and it is installed."""
     if not wanted:
         return NativeUse(reason="server.native is false")
     try:
@@ -275,7 +249,7 @@ def load_if_enabled(wanted: bool) -> NativeUse:
 
 
 def load() -> Native:
-    """Load the module. If it cannot be used, raises ImportError with the reason."""
+    """Raises ImportError with the reason."""
     module = importlib.import_module(MODULE)
     found = getattr(module, "INTERFACE", None)
     if found != INTERFACE:
@@ -286,23 +260,21 @@ def load() -> Native:
 
 
 def _make_table(module: ModuleType) -> Any:
-    """
-    Pass the fields of a call to the module. A record may omit fields at its end; the module reads them as None.
-    """
+    """A record may omit fields at its end, read as None."""
     kinds, least = _field_kinds()
     return module.Table(tag=Inference.__struct_config__.tag, fields=list(kinds), least=least)
 
 
 @cache
 def _field_kinds() -> tuple[Sequence[tuple[int, bool]], int]:
-    """Return the kinds of the fields of a call, and the number of leading fields that every record has."""
+    """And the number of leading fields that every record has."""
     fields = msgspec.structs.fields(Inference)
     kinds = tuple((_TAGS, False) if field.name == _TEXTS else _value_kind(field.type) for field in fields)
     return kinds, 1 + max(number for number, field in enumerate(fields) if not _may_lack(field))
 
 
 def _value_kind(type: Any) -> tuple[int, bool]:
-    """Return the kind of a field's value, and whether it may be None."""
+    """Whether it may be None."""
     if type in _KINDS:
         return _KINDS[type], False
     *kinds, none = getattr(type, "__args__", (type, type))
@@ -312,7 +284,5 @@ def _value_kind(type: Any) -> tuple[int, bool]:
 
 
 def _may_lack(field: msgspec.structs.FieldInfo) -> bool:
-    """
-    Return True if a record that omits the field equals a record with the default value: None, False or empty.
-    """
+    """Omitting it equals the default: None, False or empty."""
     return field.default is None or field.default is False or field.default_factory is dict

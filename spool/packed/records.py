@@ -1,4 +1,4 @@
-"""Sequence of records that stay packed. A record is decoded only when it is accessed."""
+"""Records that stay packed until accessed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from spool.log.entries.cache import CachedEntry
 from spool.packed.native import Native
 from spool.record import Inference, Record
 
-_PLAIN_OF = 4  # if more than one in this number of records is odd, all records are decoded
+_PLAIN_OF = 4  # with more odd records, all are decoded
 
 
 class PackedRecords(Sequence[Record]):
     """
-    The records at positions `begin` until before `end` of a packed list.
+    Positions `begin` until before `end` of a packed list.
 
-    `odd` maps positions to records that are not plain calls; these are already decoded. `native` can read
-    all other records.
+    `odd` records are no plain calls, and decoded. `native` reads the others.
     """
 
     __slots__ = ("_starts", "begin", "end", "native", "odd", "offsets", "packed")
@@ -55,7 +54,7 @@ class PackedRecords(Sequence[Record]):
         return PackedRecords(self.native, self.packed, self.offsets, found.start, end, self.odd)
 
     def decode_record(self, place: int) -> Record:
-        """Return the record at a position of the packed list."""
+        """By position in the list."""
         known = self.odd.get(place)
         return (
             codec.decode_record(self.packed[self._starts[place] : self._starts[place + 1]])
@@ -73,11 +72,9 @@ def packed_records(
     amendments: Mapping[int, dict[str, Any]],
 ) -> PackedRecords | None:
     """
-    Return the records of an entry from number `first` to `last`, with added reports. `number` is the first
-    number of the entry.
+    With added reports. `number` is the entry's first.
 
-    Returns None if they must be decoded, because too many are odd. Raises EntryUnreadable if a needed
-    record is damaged.
+    None if too many are odd. Raises EntryUnreadable.
     """
     begin, end = first - number, last - number + 1
     filled = {at - number: amendments[at] for at in amendments.keys() & range(first, last + 1)}
@@ -98,9 +95,7 @@ def packed_records(
 def _amend_records(
     entry: CachedEntry, begin: int, end: int, amendments: Mapping[int, dict[str, Any]]
 ) -> CachedEntry:
-    """
-    Return some records of an entry. Records with added reports are packed again, all other records are copied.
-    """
+    """Pack records with added reports again, copy the others."""
     records: list[Any] = list(entry.raw_records[begin:end])
     for place, fields in amendments.items():
         record = codec.decode_record(entry.raw_records[place])

@@ -1,6 +1,4 @@
-"""
-Summation of entries by the rules of `spool.ledger.sums`. Packed records are added without decoding them.
-"""
+"""Sums by `spool.ledger.sums`, without decoding packed records."""
 
 from __future__ import annotations
 
@@ -25,9 +23,9 @@ _decoder = msgspec.msgpack.Decoder(rule.CountedFields)
 
 class PackedSums:
     """
-    Adds entries to `sums`. Call `hand_over` at the end.
+    Call `hand_over` at the end.
 
-    After a NativeFault, `sums` contains only a part of the entries. Discard it and start again.
+    After a NativeFault, discard `sums`, which have a part, and start again.
     """
 
     def __init__(self, native: Native, sums: HourlySums) -> None:
@@ -36,7 +34,7 @@ class PackedSums:
         self._rows = _row_adder(native, sums)
 
     async def add(self, entry: Entry) -> None:
-        """Add an entry. While Python adds records, other tasks can run in between."""
+        """While Python adds, other tasks can run."""
         records = entry.records
         if not isinstance(records, PackedRecords):
             for part in entry.split(at_once()):
@@ -56,7 +54,7 @@ class PackedSums:
             except self._native.panic as error:
                 self._native.fail(error)
                 raise NativeFault from error
-            if at < end:  # Python must add this record
+            if at < end:  # Python must add it
                 self._sums.add([_entry_of_one(entry, at - records.begin)])
                 at, done = at + 1, done + 1
                 if done % at_once() == 0:
@@ -64,7 +62,7 @@ class PackedSums:
         await pause()
 
     async def hand_over(self) -> None:
-        """Move the rows into `sums`. There may be as many rows as calls, if all calls differ."""
+        """There may be as many rows as calls."""
         rows, first = self._rows.take()
         for number, (hour, values, measures) in enumerate(rows, start=1):
             if number % at_once() == 0:

@@ -1,3 +1,1 @@
-"""
-Tables that both SQL engines store in the same way. `connection.py` describes what an engine provides for them.
-"""
+"""Tables that both SQL engines store alike, on what `connection.py` describes."""

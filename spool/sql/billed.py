@@ -1,7 +1,6 @@
 """
-Tables of billed costs. Each day is written as a whole. The day's sums without dimensions are stored as well.
-
-Queries without dimensions read these sums.
+Billed costs. Each day is written whole, with its sums without dimensions, which queries without dimensions
+read.
 """
 
 from __future__ import annotations
@@ -21,23 +20,21 @@ from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
 
 BILLED, BILLED_DAYS, BILLED_SUMS = "billed", "billed_days", "billed_sums"
-ROLLUPS = "billed_rollups"  # table of rollups of billed costs (spool.ledger.days.rollups)
+ROLLUPS = "billed_rollups"  # see spool.ledger.days.rollups
 _MADE = ("start", "provider", "state", "mark", "source", "read_at", "made_at", "revision", "told")
 PLACE = ("charge", "basis", "arranged")
 LIMBS = ("high", "middle", "low")
 _DAY = ("start", "provider")
 _ROW = (*_DAY, "key", *PLACE, *LIMBS)
 _SUM = (*_DAY, *PLACE, *LIMBS)
-# dimension -> column of a row that has its value
+# column with a dimension's value
 _COLUMNS = {"charge": "charge", "basis": "basis", "corrects": "provider"}
 
 _Place = tuple[object, ...]
 
 
 def kept_sums(prefix: str, since: str, until: str) -> str:
-    """
-    Return the statement that reads the sums of the days in [since, until). Both bounds are SQL expressions.
-    """
+    """Bounds are SQL expressions."""
     return (
         f"SELECT {', '.join(_SUM)} FROM {{schema}}.{prefix}{BILLED_SUMS}"
         f" WHERE start >= {since} AND start < {until}"
@@ -45,7 +42,7 @@ def kept_sums(prefix: str, since: str, until: str) -> str:
 
 
 def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
-    """Yield sums by start and group, in the form of cost sums. The billed amount is in the reported cost."""
+    """As cost sums, with the amount as reported cost."""
     for start, *row, high, middle, low in rows:
         measures = [0] * WIDTH
         measures[len(COUNTS)] = money.joined(int(high), int(middle), int(low))
@@ -53,16 +50,13 @@ def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
 
 
 def sums_source(prefix: str, width: int, rollup: int) -> str:
-    """
-    Return the table and the beginning of a condition: for daily sums, or for a rollup if the number is not 0.
-    """
+    """Return a table and the beginning of a condition."""
     if not rollup:
         return f"{{schema}}.{prefix}{BILLED} h WHERE"
     return f"{{schema}}.{prefix}{ROLLUPS} h WHERE rollup = {rollup} AND width = {width} AND"
 
 
 def needed_columns(query: CostQuery, names: Iterable[str]) -> Sequence[str]:
-    """Return the columns of a row that the given dimensions of a query need."""
     needed = _source_dimensions(query, names)
     own = [column for name, column in _COLUMNS.items() if name in needed]
     return [*own, "key"] if needed - _COLUMNS.keys() else own
@@ -78,10 +72,7 @@ def _source_dimensions(query: CostQuery, names: Iterable[str]) -> set[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterParts:
-    """
-    The filters of a query, divided into three parts: filters on sets of dimensions, on columns of a row,
-    and on both.
-    """
+    """Filters on sets of dimensions, on columns of a row, and on both."""
 
     of_keys: CostQuery
     of_bills: CostQuery
@@ -106,23 +97,18 @@ class FilterParts:
         return cls(of_keys=of_keys, of_bills=of_bills, of_both=of_both)
 
     def columns_before_join(self, query: CostQuery, *, by_start: bool) -> Sequence[str]:
-        """Return the columns by which rows are added up before their dimensions are joined."""
+        """By which rows are added up before dimensions are joined."""
         columns = needed_columns(query, (*query.group_by, *self.of_both.used_dimensions))
         return ["start", *columns] if by_start else columns
 
 
 def _needs_row_and_key(query: CostQuery, names: Iterable[str]) -> tuple[bool, bool]:
-    """
-    Return two flags: whether the dimensions need columns of a row, and whether they need its set of dimensions.
-    """
     needed = _source_dimensions(query, names)
     of_row = not needed.isdisjoint(_COLUMNS)
     return of_row, not of_row or bool(needed - _COLUMNS.keys())
 
 
 class BilledTables:
-    """Reads and writes the days of billed costs."""
-
     def __init__(self, tables: SqlConnection, prefix: str) -> None:
         self._tables = tables
         self._prefix = prefix

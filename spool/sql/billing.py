@@ -1,7 +1,4 @@
-"""
-Received hourly files, and the hours of cost that were sent. A commit of the log updates the files
-in its transaction.
-"""
+"""Received hourly files, in the log's transactions, and the hours of cost that were sent."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ _MONTHS = """
     SELECT month, newest FROM {schema}.billing_months
      WHERE connection = :connection AND rows > 0 ORDER BY month"""
 _NEWEST = "SELECT connection, max(newest) FROM {schema}.billing_months GROUP BY connection"
-# Lock the rows of months first, in the order of connections and months, so that writers cannot deadlock.
+# in order of connections and months, so that writers cannot deadlock
 _LOCK = f"SELECT 1 FROM {{schema}}.billing_months WHERE {_OF_MONTH} {{for_update}}"
 _OF_CONNECTION = """
     SELECT connection, month FROM {schema}.billing_months WHERE connection = :connection
@@ -58,7 +55,7 @@ _REMOVE_MONTH = [f"DELETE FROM {{schema}}.{table} WHERE {_OF_MONTH}" for table i
 
 
 class SqlDropRows:
-    """The rows of hourly files within the caller's transaction. See `spool.billing.DropRows`."""
+    """Within a transaction. See `spool.billing.DropRows`."""
 
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
@@ -126,20 +123,14 @@ class SqlBillingDrops:
         return dict(await self._all(_NEWEST))
 
     async def delete_connection(self, connection: str) -> None:
-        """
-        Delete the hourly files of a connection. This waits for no standby: if a failover restores files, they
-        are deleted again and never sent.
-        """
+        """No wait for a standby: files that a failover restores are deleted again and never sent."""
         await self._remove_each(_OF_CONNECTION, connection=connection)
 
     async def delete_old_months(self, before: str) -> int:
         return await self._remove_each(_OLD, before=before)
 
     async def _remove_each(self, months: str, **values: object) -> int:
-        """
-        Delete the months that a statement selects, each in a transaction of its own, so that no commit waits
-        long. Return their number.
-        """
+        """Each in a transaction, so that no commit waits long. Return their number."""
 
         def remove_months(on: SqlConnection) -> int:
             rows = on.all(months, **values)
@@ -158,7 +149,7 @@ class SqlBillingDrops:
 
 
 def apply_commit(connection: SqlConnection, plan: Plan) -> None:
-    """Apply the hourly files of a commit to their months, in its transaction."""
+    """In the commit's transaction."""
     records = plan.records.get(BILLING_DATA)
     if records:
         drops = [drop for drop in records if isinstance(drop, BillingDrop)]
@@ -189,10 +180,7 @@ class SqlBillingHours:
         return await self._transactions.read(read_hours)
 
     async def store_hours(self, connection_id: str, hours: Sequence[SentHour]) -> None:
-        """
-        Store sent hours. This waits for no standby: if a failover loses an hour, it is sent again and
-        replaces itself upstream.
-        """
+        """No wait for a standby: a lost hour is sent again and replaces itself upstream."""
         ordered = sorted(hours, key=lambda hour: hour.start)
         rows = [{"connection": connection_id, **_SENT_HOUR.stored_values(hour)} for hour in ordered]
         await self._transactions.transaction(lambda connection: connection.run_each(_PUT_SENT, rows))

@@ -1,5 +1,3 @@
-"""Rows of clusters. Each method has its own transaction."""
-
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
@@ -29,7 +27,7 @@ prepare_types(Cluster)
 
 
 class SqlClusters:
-    """The rows of clusters, if only one process writes them. See `spool.clusters.ClusterRows`."""
+    """With one writing process. See `spool.clusters.ClusterRows`."""
 
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
@@ -49,5 +47,5 @@ class SqlClusters:
 
 
 def read(row: Sequence[Any]) -> Cluster:
-    """Convert a row to a cluster. Raises an error if a value has the wrong type."""
+    """Raises an error for a wrong type."""
     return msgspec.convert(CLUSTER.read_fields(row), Cluster)

@@ -1,5 +1,3 @@
-"""The colours of names in charts. See `spool.ledger.colours`."""
-
 from __future__ import annotations
 
 from collections import Counter
@@ -8,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from spool.ledger.colours import COLOURS, MAX_NAMES, hash_name, overflow_colour
 from spool.sql.connection import SqlConnection, SqlTransactions
 
-_LOCKED = ""  # the name of the row that is locked while names are added
+_LOCKED = ""  # row that is locked while names are added
 _KNOWN = "SELECT name, colour FROM {schema}.colours WHERE dimension = :dimension AND name IN :names"
 _ADD = """
     INSERT INTO {schema}.colours (dimension, name, colour) VALUES (:dimension, :name, :colour)
@@ -45,10 +43,7 @@ def _stored_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) ->
 
 
 def _add_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
-    """
-    Store the colours of new names, and return the colours of all. The lock lets two processes count the names
-    of a dimension one after the other.
-    """
+    """Return the colours of all. The lock lets processes count a dimension's names one after the other."""
     on.run(_ADD, dimension=dimension, name=_LOCKED, colour=0)
     on.all(_LOCK, dimension=dimension, name=_LOCKED)
     stored = _stored_colours(on, dimension, hashes)

@@ -1,4 +1,4 @@
-"""The columns of a table, derived from the fields of its row class, and SQL statements for whole rows."""
+"""Columns by the fields of a row class, and statements for whole rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a field is converted to its stored value and back. None is stored as None."""
+    """None is stored as None."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
@@ -28,9 +28,8 @@ _PLAIN: Mapping[str, Form] = {}
 
 class Columns(Generic[Row]):
     """
-    The columns for the fields of a dataclass, in the order of the fields. Fields in `without` have no column.
-
-    `forms` has the fields whose stored form differs. Booleans are converted for engines that store them as numbers.
+    By fields, except those in `without`. `forms` differ when stored. Booleans are converted for engines that
+    store numbers.
     """
 
     def __init__(
@@ -45,7 +44,6 @@ class Columns(Generic[Row]):
         self._reads = [*truths, *((name, form.read) for name, form in forms.items())]
 
     def stored_values(self, row: Row) -> dict[str, Any]:
-        """Return the stored values of a row, by column."""
         values = dict(zip(self.names, self._values(row), strict=True))
         for name, write in self._writes:
             value = values[name]
@@ -54,16 +52,11 @@ class Columns(Generic[Row]):
         return values
 
     def read(self, kept: Sequence[Any], **others: Any) -> Row:
-        """
-        Return a row. Its fields are the stored values, in order, and `others`, which other tables store.
-        """
+        """`others` are stored in other tables."""
         return self._row(**self.read_fields(kept), **others)
 
     def read_fields(self, kept: Sequence[Any]) -> dict[str, Any]:
-        """
-        Return the fields of a row by name, from its stored values in order. Raises RowDamaged if a value
-        cannot be read.
-        """
+        """By name. Raises RowDamaged."""
         values = dict(zip(self.names, kept, strict=True))
         for name, read in self._reads:
             value = values[name]
@@ -79,7 +72,7 @@ class Columns(Generic[Row]):
 
 
 def select_sql(table: str, names: Sequence[str]) -> str:
-    """Return the statement that selects every row. A condition may be appended."""
+    """A condition may be appended."""
     return f"SELECT {', '.join(names)} FROM {{schema}}.{table}"
 
 
@@ -89,13 +82,11 @@ def insert_sql(table: str, names: Sequence[str]) -> str:
 
 
 def upsert_sql(table: str, names: Sequence[str], *key: str) -> str:
-    """Return the statement that adds a row or replaces the row with the same key."""
     changed = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
     return f"{insert_sql(table, names)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
 
 
 def update_sql(table: str, names: Sequence[str], *key: str) -> str:
-    """Return the statement that sets these columns of the row with the given key."""
     changed = ", ".join(f"{name} = :{name}" for name in names)
     equal = " AND ".join(f"{name} = :{name}" for name in key)
     return f"UPDATE {{schema}}.{table} SET {changed} WHERE {equal}"

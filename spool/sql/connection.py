@@ -1,11 +1,10 @@
 """
-Interface that an engine provides to these tables: a connection that runs SQL, and transactions.
+What an engine provides: a connection that runs SQL, and transactions.
 
-Both engines must be able to run each statement. Parameters are `:name`, and tables are `{schema}.NAME`. `IN
-:names` and `NOT IN :names` accept a list of texts or integers. If no column gives a parameter its type, cast
-it: `CAST(:name AS text)`. `{for_update}` at the end of a query locks its rows if other processes may write
-them. Rows are tuples. SQLite stores booleans as numbers, which `Columns` (`spool/sql/columns.py`) converts.
-If the engines must differ, a class has methods that an engine overrides.
+Both engines must run each statement, with parameters `:name` and tables `{schema}.NAME`. `IN :names` and `NOT
+IN :names` take a list of texts or integers. Without a column that gives the type, cast: `CAST(:name AS
+text)`. `{for_update}` at the end locks rows that other processes may write. SQLite stores booleans as
+numbers, see `Columns`. If engines differ, one overrides methods.
 """
 
 from __future__ import annotations
@@ -18,41 +17,33 @@ T = TypeVar("T")
 
 class SqlConnection(Protocol):
     def run(self, statement: str, /, **values: object) -> int:
-        """Run a statement that writes. Return the number of affected rows."""
+        """Return the affected rows."""
         ...
 
     def run_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
-        """Run a statement that writes, once per row."""
+        """Once per row."""
         ...
 
     def all(self, statement: str, /, **values: object) -> list[tuple[Any, ...]]: ...
 
-    def first_row(self, statement: str, /, **values: object) -> Any:
-        """Return the first row, or None."""
-        ...
+    def first_row(self, statement: str, /, **values: object) -> Any: ...
 
     def folded_expression(self, text: str) -> tuple[str, Mapping[str, object]]:
-        """
-        Return an SQL expression that folds a text as `spool.listing.fold_case` does, and the parameters
-        of the expression.
-        """
+        """As `spool.listing.fold_case` does, with parameters."""
         ...
 
 
 class SqlTransactions(Protocol):
-    """Runs functions with a connection, possibly on another thread."""
+    """Maybe on another thread."""
 
     async def read(self, work: Callable[[SqlConnection], T]) -> T:
-        """Run `work` without a transaction. Each statement sees every earlier commit."""
+        """Without a transaction: each statement sees every earlier commit."""
         ...
 
     async def snapshot(self, work: Callable[[SqlConnection], T]) -> T:
-        """Run `work`, which only reads, on one consistent snapshot."""
+        """Only reads."""
         ...
 
     async def transaction(self, work: Callable[[SqlConnection], T]) -> T:
-        """
-        Run `work` in one transaction. If it raises, nothing is changed. If the connection is lost, `work`
-        may run again.
-        """
+        """All or nothing. `work` may run again if the connection is lost."""
         ...

@@ -1,5 +1,3 @@
-"""Rows of container metrics and container usage. Each method has its own transaction."""
-
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -48,7 +46,7 @@ _HELD = f"""
       FROM {{schema}}.container_files GROUP BY account, region, cluster, key"""
 
 _OF_CLUSTER = " AND ".join(f"{name} = CAST(:{name} AS text)" for name in ("account", "region", "cluster"))
-# A time that is further ahead than the longest pause was written while the clock was ahead, so it is ignored.
+# a time beyond the longest pause was written by a clock ahead, so it is ignored
 _HAS_RESTED = f"(not_before <= :now OR not_before > :now + {container_rows.LONGEST_REST_S})"
 _WHERE: Mapping[str, str] = {
     container_rows.DUE: f"kind = :kind AND {_DUE} AND {_HAS_RESTED} ORDER BY uploaded_at NULLS FIRST, id",
@@ -67,10 +65,7 @@ _WHERE: Mapping[str, str] = {
 
 
 class SqlContainerRows:
-    """
-    The rows of container metrics, if only one process writes them. See
-    `spool.container_files.container_rows.ContainerRows`.
-    """
+    """With one writing process. See `spool.container_files.container_rows.ContainerRows`."""
 
     by_reference: ClassVar = "reference IN :references"
 
@@ -107,7 +102,7 @@ class SqlContainerRows:
         )
 
     async def wait_until_durable(self) -> None:
-        """Do nothing, because every row that can be read is on disk."""
+        """Do nothing: readable rows are on disk."""
 
     async def write(
         self,
@@ -171,12 +166,9 @@ def write_rows(
     gone: Iterable[ContainerFile],
     changes: Iterable[BookChange],
 ) -> None:
-    """
-    Delete, update and add rows, and change the accounting. The order is fixed, so that concurrent
-    writers cannot deadlock.
-    """
+    """In a fixed order, so that writers cannot deadlock."""
     changed = sorted((after for before, after in pairs if before is not None), key=lambda file: file.id)
-    # New rows are sorted by their unique name, because their ids are random.
+    # by unique name: ids are random
     new = sorted((after for before, after in pairs if before is None), key=_name)
     terms = sorted((asdict(change) for change in changes), key=lambda row: (row["kind"], row["term"]))
     ids = sorted(file.id for file in gone)

@@ -1,5 +1,3 @@
-"""Columns of routes, deliveries and rejected records that both engines select."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -9,7 +7,7 @@ from spool.deliveries.stored import COUNTS
 ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", "state_since", *COUNTS)
 DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
 REFUSAL_COLUMNS = ("route", "first", "last", "count", "words", "at")
-# Columns that operators see. The record that some deliveries carry is left out.
+# for operators, without the record that some carry
 UNSETTLED_COLUMNS = (
     "id",
     "route",

@@ -1,5 +1,3 @@
-"""Statements about devices and unenrolled senders."""
-
 from __future__ import annotations
 
 DELETE = "DELETE FROM {schema}.devices WHERE id = :id"

@@ -1,4 +1,4 @@
-"""SQL expressions for sets of dimensions and for rollups. In them, `k` is the table of sets of dimensions."""
+"""SQL for sets of dimensions, whose table is `k`, and for rollups."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ def rolled_up(
     days: str, keys: str, dimensions: Sequence[str], *, sums: Sequence[str], apart: Sequence[str] = ()
 ) -> str:
     """
-    Return the statement that adds up the days in [:since, :until) by these dimensions, for a rollup.
+    Add up days in [:since, :until) for a rollup, by these dimensions or all, and by `apart`.
 
-    Without dimensions, all dimensions are kept. The columns in `apart` are kept as well. Each sum of the rollup
-    gets the lowest key of the sums that it combines, because that key has the same values of these dimensions.
+    A sum gets the lowest key that it combines, which has the same values.
     """
     separate = [f"h.{name}" for name in apart]
     added = ", ".join([*separate, *(f"sum(h.{name}) AS {name}" for name in sums)])

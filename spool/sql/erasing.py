@@ -1,6 +1,6 @@
 """
-Renaming of people in stored records: entries, fields of added reports, rejected records and records that are sent
-again. All of them are in the tables of the log, so that a transaction covers them.
+Renaming of people in entries, added reports, rejected records and records sent again, all in the log's tables
+and so in a transaction.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ _PUT_DEAD = "UPDATE {schema}.dead SET record = :record WHERE id = :id"
 
 class SqlErasing:
     """
-    The records of one installation. `rows` is the condition for the rows of a topic, `code` gives the value by which
-    it names a topic, and `lock` is a statement that keeps other processes from appending.
+    `rows`: condition for a topic. `code`: its stored value. `lock`: keeps other processes from appending.
     """
 
     def __init__(
@@ -65,9 +64,9 @@ class SqlErasing:
 
     async def rename_records(self, renaming: Renaming) -> RenamedRecords:
         """
-        Replace names in all stored records. A delivery whose body changes gets a new key.
+        A delivery with a changed body gets a new key.
 
-        Each step is a transaction. If the process ends in between, call it again.
+        Each step is a transaction. After an interruption, call it again.
         """
         renamed = await self._transactions.transaction(partial(_rename_set_aside, renaming=renaming))
         for topic in TOPICS_OF_PEOPLE:
@@ -81,7 +80,7 @@ class SqlErasing:
     async def _rename_some_entries(
         self, topic: str, after: int, renaming: Renaming
     ) -> tuple[int, RenamedRecords] | None:
-        """Rename in some entries. Return the number of the last, or None if there is none after `after`."""
+        """Return the last entry's number, or None."""
         select = _ENTRIES % self._rows
         code = self._code(topic)
         rows = await self._transactions.read(
@@ -127,7 +126,7 @@ class SqlErasing:
                 fields = codec.check_fields(topic, number, checksum, bytes(packed))
             except EntryUnreadable:
                 continue
-            # The fields of a report rarely state the time of the call, so they are renamed at any time.
+            # reports rarely state a call's time, so any time counts
             if rename_fields(fields, renaming, EVER):
                 data = codec.pack_fields(fields)
                 checksum = codec.checksum(data, codec.amendment_place(topic, number))
@@ -167,7 +166,7 @@ def _rename_in_entries(
 
 
 def _rename_set_aside(tables: SqlConnection, renaming: Renaming) -> RenamedRecords:
-    """Rename in rejected records and in those that are sent again, which have no entry any more."""
+    """They have no entry any more."""
     renamed = NO_RECORDS
     for select, put in ((_DEAD, _PUT_DEAD), (_KEPT, _PUT_KEPT)):
         for id, packed in tables.all(select):

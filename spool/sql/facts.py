@@ -1,4 +1,4 @@
-"""Facts: small values under names, such as the time from which unit-cost totals are complete."""
+"""Small values by name, such as the time since which unit-cost totals are complete."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ def read(connection: SqlConnection, name: str) -> bytes | None:
 
 
 def add(connection: SqlConnection, name: str, value: bytes) -> None:
-    """Store a fact, unless there is one of this name."""
+    """Unless there is one."""
     connection.run(ADD_FACT, name=name, value=value)
 
 
 def store_fact(connection: SqlConnection, name: str, value: bytes) -> None:
-    """Store a fact. It replaces an earlier one of this name."""
     connection.run(KEEP_FACT, name=name, value=value)
 
 

@@ -1,5 +1,3 @@
-"""Editions of routes to data lakes, and manifests of data lake files."""
-
 from __future__ import annotations
 
 import secrets
@@ -9,7 +7,7 @@ from spool.deliveries.values import Landing
 from spool.sql.columns import Columns, insert_sql, select_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 
-_LOG = ""  # route name under which the editions of the log itself are stored
+_LOG = ""  # route of the log's own editions
 LANDING = Columns(Landing)
 _LANDINGS = select_sql("lake_files", LANDING.names)
 _NEWEST = "SELECT edition, first FROM {schema}.lake_editions WHERE route = :route ORDER BY first DESC"
@@ -24,8 +22,7 @@ _ADD_TO_ROUTES = """
     SELECT name, next, CAST(:edition AS text) FROM {schema}.routes
      WHERE name IN (SELECT route FROM {schema}.lake_editions)
     ON CONFLICT (route, first) DO UPDATE SET edition = excluded.edition"""
-# If a copy is restored a second time before it made any delivery, the first restored edition is unused. It
-# stays in the list, before all other editions.
+# A copy restored again before any delivery has an unused edition, which stays before all others.
 _KEEP_UNUSED = """
     UPDATE {schema}.lake_editions
        SET first = (SELECT min(other.first) - 1 FROM {schema}.lake_editions AS other
@@ -83,12 +80,12 @@ class SqlLandings:
 
 
 def new_edition() -> str:
-    """Return a random edition of eight hex digits."""
+    """Eight hex digits."""
     return secrets.token_hex(4)
 
 
 def _begin_edition(connection: SqlConnection, route: str) -> list[str]:
-    """Assign the newest edition of the log to a route, from its first number on."""
+    """The log's newest, from the first number on."""
     connection.run(_ADD, route=_LOG, first=0, edition=new_edition())
     edition, _ = connection.first_row(_NEWEST, route=_LOG)
     connection.run(_ADD, route=route, first=0, edition=edition)
@@ -99,7 +96,6 @@ def _begin_edition(connection: SqlConnection, route: str) -> list[str]:
 
 
 def is_lake_route(connection: SqlConnection, route: str) -> bool:
-    """Return True if the route delivers to a data lake."""
     return connection.first_row(_LANDS, route=route) is not None
 
 
@@ -108,5 +104,5 @@ def add(connection: SqlConnection, landing: Landing) -> None:
 
 
 def delete_landings(connection: SqlConnection, route: str) -> None:
-    """Delete the landings of a route, because the route is deleted. Its editions stay."""
+    """Editions stay."""
     connection.run(_FORGET, route=route)

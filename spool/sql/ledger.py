@@ -1,7 +1,4 @@
-"""
-Rows of the ledger, as far as both engines store them in the same way. Each engine stores money and builds
-queries in its own way.
-"""
+"""Rows of the ledger, without the engines' money and queries."""
 
 from __future__ import annotations
 
@@ -39,20 +36,18 @@ if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
 
 
-# Maximum number of further rows that cost about as much as the last of the most expensive rows. If there are
-# more, the query is repeated with a higher limit.
+# Rows that cost about as much as the last wanted one. Beyond it, the query is repeated with a higher limit.
 ALIKE = 1000
-RENAMED_AT_ONCE = 10_000  # sets of dimensions in memory while people are renamed
+RENAMED_AT_ONCE = 10_000  # sets in memory while people are renamed
 
 
 def among_dearest(
     read: Callable[[int], Sequence[tuple[Any, ...]]], dearest: int
 ) -> Sequence[tuple[Any, ...]]:
     """
-    Return the first `dearest` rows, and all rows that may cost as much as the last of them.
+    Return rows that may be among the first `dearest`.
 
-    `read` returns the largest rows, up to a given number. The last value of a row is its approximate cost in
-    billionths of a dollar.
+    `read` returns the largest up to a number, with the approximate cost in billionths of a dollar last.
     """
     row_limit = dearest + ALIKE
     while len(rows := read(row_limit)) >= dearest:
@@ -68,32 +63,30 @@ def among_dearest(
 
 
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
-METERS = "meters"  # table of meters, the same for all widths
-# tables of the sums of rollups, and of the marks of the rollups that exist
+METERS = "meters"  # for all widths
+# rollups, and marks of existing ones
 ROLLUPS, ROLLED = (
     "rollups",
     "rolled",
 )
-# the names of all amounts in other currencies (spool.currencies) sort between these two texts
+# amounts in other currencies (spool.currencies) sort between these
 CHARGES = ("charge.", "charge/")
 _WIDTH = len(Dimensions._fields)
-_COST = 1 + len(COUNTS)  # position of the cost in a row
+_COST = 1 + len(COUNTS)  # position in a row
 _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"
 
 
 class SqlLedgerRows(SqlWorkRows):
     """
-    The rows of `spool.ledger.ledger_rows.LedgerRows`, as far as both engines store them in the same way.
+    `LedgerRows` without what engines do differently.
 
-    `prefix` begins the names of an engine's tables. `columns` are the columns of a sum's measures. `shown`
-    are the expressions that read these columns from `h`, and `_measures` converts their values. `about` is an
-    expression for the approximate cost of a sum in `h` with the dimensions in `k`, in billionths of a dollar.
-    Its error is at most WRONG plus WRONG_OF times the cost. `cost` are the expressions of the exact cost,
-    which `cost_units` converts to units.
+    `prefix`: of table names. `columns`: measures. `shown`: expressions that read them from `h`, for
+    `_measures`. `about`: approximate cost of a sum in `h` with dimensions in `k`, in billionths of a dollar,
+    within WRONG plus WRONG_OF. `cost`: exact expressions, for `cost_units`.
     """
 
     prefix: ClassVar = ""
-    each_tag: ClassVar[str]  # table expression for the tags of `k`, with the columns `key` and `value`
+    each_tag: ClassVar[str]  # tags of `k` as `key` and `value`
     columns: ClassVar[Sequence[str]]
     shown: ClassVar[Sequence[str]]
     about: ClassVar[str]
@@ -209,7 +202,7 @@ class SqlLedgerRows(SqlWorkRows):
         self._tables.run(statement, width=width, start=start)
 
     def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
-        from spool.sql.billed import BilledTables  # imported only if billed costs are used
+        from spool.sql.billed import BilledTables  # only for billed costs
 
         self.unmark_rollups([day.day], billed=True)
         if day.connection:
@@ -342,9 +335,7 @@ class SqlLedgerRows(SqlWorkRows):
         )
 
     def drop_hours(self, before: int) -> int:
-        """
-        Delete hourly sums before a time. Return their number. Their period rows become those of the days.
-        """
+        """Return their number. Period rows become the days'."""
         deleted = self._tables.run(
             f"DELETE FROM {self._sums_table(HOUR_S)} WHERE start < :before", before=before
         )
@@ -434,7 +425,7 @@ class SqlLedgerRows(SqlWorkRows):
             self._tables.run(f"DELETE FROM {self._sums_table(width)} WHERE start IN ({is_open})", width=width)
             meters = f"DELETE FROM {self._table(METERS)} WHERE width = :width AND start IN ({is_open})"
             self._tables.run(meters, width=width)
-            # a work row's period is a day only where hours are no longer stored, so a start has one meaning
+            # work periods are days only where hours are deleted, so a start has one meaning
             work = f"DELETE FROM {self._table(WORK)} WHERE start IN ({is_open})"
             self._tables.run(work, width=width)
         return self._tables.run(f"DELETE FROM {self._table('periods')} WHERE NOT frozen")
@@ -492,22 +483,17 @@ class SqlLedgerRows(SqlWorkRows):
         )
 
     def _unmark_changed(self, width: int, starts: Collection[int]) -> None:
-        """
-        Renew the marks of the months whose sums changed. Delete the marks of rollups whose days changed.
-        """
+        """Renew marks of changed months, and delete those of rollups of changed days."""
         self.set_state(**new_marks(starts))
         if width == DAY_S and starts:
             self.unmark_rollups(starts)
 
     def _rollup_statement(self, number: int, dimensions: Sequence[str]) -> tuple[str, Sequence[str], str]:
-        """
-        Return the table of a rollup, its columns from the key on, and the statement that computes the
-        rollup from days.
-        """
+        """Return the table, columns from the key on, and the statement."""
         table, days, sums = self._table(ROLLUPS), self._sums_table(DAY_S), self.columns
         extra_columns = tuple[str, ...]()
         if number > BILLED_ROLLUPS:
-            from spool.sql import billed  # imported only if billed costs are used
+            from spool.sql import billed  # only for billed costs
 
             table, days = self._table(billed.ROLLUPS), self._table(billed.BILLED)
             extra_columns, sums = billed.PLACE, billed.LIMBS
@@ -536,18 +522,13 @@ class SqlLedgerRows(SqlWorkRows):
         return self._table(TABLES[width])
 
     def _rollup_source(self, width: int, rollup: int) -> str:
-        """
-        Return the table of the sums of a width, and the beginning of a condition. If `rollup` is not 0, the
-        table is that of the rollup.
-        """
+        """And the beginning of a condition."""
         if not rollup:
             return f"{self._sums_table(width)} WHERE"
         return f"{self._table(ROLLUPS)} WHERE rollup = {rollup} AND width = {width} AND"
 
     def _every_sum(self, width: int, before: str = "") -> str:
-        """
-        Return the statement that selects the sums of one start, with their dimensions. A condition may be appended.
-        """
+        """A condition may be appended."""
         return f"SELECT {before}{KEY}, {', '.join(self.shown)} {self._sums_at_start(width)}"
 
     def _sums_at_start(self, width: int) -> str:
@@ -555,7 +536,7 @@ class SqlLedgerRows(SqlWorkRows):
 
 
 def _group_meters(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:
-    """Group meters by the first value of each row."""
+    """By the first value."""
     meters: dict[Any, MeterSums] = {}
     for key, meter, whole, millionths in rows:
         meters.setdefault(key, {})[meter] = int(whole) * SCALE + int(millionths)

@@ -1,8 +1,8 @@
 """
-Pages of table rows. Names of tables and fields come from the program, and every value is a bound parameter.
+Pages of rows. Names come from the program, values are bound.
 
-Texts that people write are sorted without regard to case (`spool.listing.text_rank`). Other texts are sorted
-by code point, so their PostgreSQL columns have `COLLATE "C"`.
+Texts of people ignore case (`spool.listing.text_rank`). Others sort by code point, so PostgreSQL columns have
+`COLLATE "C"`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,7 @@ _EVERYTHING: tuple[str, Mapping[str, object]] = ("true", {})
 
 
 class ToldValues:
-    """
-    A cache of the distinct values of fields. Values are at most TOLD_S old. Without it, every page would scan
-    the whole table for them.
-    """
+    """Distinct values, at most TOLD_S old, or every page would scan the table."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -57,9 +54,9 @@ def read_page(
     within: tuple[str, Mapping[str, object]] = _EVERYTHING,
 ) -> ListPage[Row]:
     """
-    Read a page within a snapshot. `within` is a condition with its parameters, which restricts the rows.
+    Within a snapshot, and rows that fit the condition `within`.
 
-    `row` converts the values of `columns`, in that order.
+    `row` converts `columns`, in order.
     """
     sort = _sort_expression(query.sort)
     identity = f'"{query.identity}"'
@@ -101,7 +98,7 @@ def read_page(
 def _distinct_values(
     connection: SqlConnection, table: str, name: str, within: tuple[str, Mapping[str, object]]
 ) -> Sequence[str]:
-    """Return the distinct values of a field, sorted. Return none if there are too many to choose from."""
+    """None if there are too many."""
     condition, values = within
     statement = f'SELECT DISTINCT "{name}" FROM {{schema}}.{table} WHERE {condition} LIMIT {MOST_KNOWN + 1}'
     distinct = [str(value) for (value,) in connection.all(statement, **values) if value is not None]
@@ -109,7 +106,6 @@ def _distinct_values(
 
 
 def _position_parameters(position: Position | None) -> dict[str, object]:
-    """Return the parameters for the conditions of a position."""
     if position is None:
         return {}
     value = position.value
@@ -119,9 +115,9 @@ def _position_parameters(position: Position | None) -> dict[str, object]:
 
 def _conditions_around(position: Position | None, keys: Sequence[str], downward: bool) -> tuple[str, str]:
     """
-    Return two conditions: for the rows after the position, and for the rows before it. Null sorts first.
+    For rows after and before the position. Null sorts first.
 
-    `keys` are the sort expressions. The second to last is the value itself, and the last is the identity.
+    `keys` end with the value and the identity.
     """
     if position is None:
         return "true", "false"

@@ -1,4 +1,4 @@
-"""Rows of the registry, inside the caller's transaction."""
+"""In the caller's transaction."""
 
 from __future__ import annotations
 
@@ -32,18 +32,14 @@ _KEYS = select_sql("keys", _KEY.names)
 _ADD_KEY = f"{insert_sql('keys', (*_KEY.names, 'folded'))} RETURNING id"
 _NOT_CHANGED = ("id", "created_by", "last_accessed")
 _PUT_KEY = update_sql("keys", [*(name for name in _KEY.names if name not in _NOT_CHANGED), "folded"], "id")
-# If the clock was set back, the earlier access time stays. A lower time would make a key look unused for
-# longer than it is.
+# an earlier time, after a clock was set back, would make a key look unused for longer
 _ACCESSED = """
     UPDATE {schema}.keys SET last_accessed = :at
      WHERE id = :id AND (last_accessed IS NULL OR last_accessed < :at)"""
 
 
 class _Table(Generic[Row]):
-    """
-    Rows that both engines store in the same way. `news` is the kind under which changes are announced
-    to other processes.
-    """
+    """`news` is the kind announced to other processes."""
 
     def __init__(self, name: str, kind: type[Row], *, news: str = "", forms: Mapping[str, Form] = {}) -> None:
         self.columns = Columns(kind, forms=forms)
@@ -70,7 +66,7 @@ _TABLES: Mapping[type[Any], _Table[Any]] = {
 
 
 class _Texts(NamedTuple):
-    """The columns of a table with names and texts of people. `news` is the kind under which changes are announced."""
+    """With names and texts of people. `news` is the announced kind."""
 
     id: str
     columns: tuple[str, ...]
@@ -103,7 +99,7 @@ _DOCUMENTS = "SELECT id, body FROM {schema}.documents WHERE kind = :kind"
 _PAGE = 1000
 _DOCUMENT_PAGE = f"{_DOCUMENTS} AND id > :after ORDER BY id LIMIT {_PAGE}"
 _PUT_DOCUMENT = upsert_sql("documents", ("kind", "id", "body"), "kind", "id")
-# Rows of this table are never deleted, so the numbers have no gaps.
+# rows are never deleted, so numbers have no gaps
 _ADD_AUDIT = """
     INSERT INTO {schema}.audit (id, at, actor, address, action, target, before, after)
     VALUES ((SELECT coalesce(max(id), 0) + 1 FROM {schema}.audit),
@@ -120,15 +116,15 @@ _PEOPLE_VIEWED = "SELECT DISTINCT person FROM {schema}.viewings WHERE day = :day
 
 class SqlRegistryRows:
     """
-    The rows of the registry. See `spool.registry.registry_rows.RegistryRows`.
+    See `spool.registry.registry_rows.RegistryRows`.
 
-    An engine that several processes share overrides `_tell`, `_lock_key`, `check_actor` and `_wrote`, which
-    do nothing here. It also overrides `_new_id` if its tables do not assign numbers.
+    A shared engine overrides `_announce`, `_lock_key`, `check_actor` and `_before_write`, and `_new_id` if
+    tables assign no numbers.
     """
 
     facts: ClassVar = "facts"
     secret_names: ClassVar[Sequence[str]] = ("digest", "key_id", "ends_at")
-    # column by which secrets are sorted in the order in which they were written
+    # order in which secrets were written
     secret_order: ClassVar = "rowid"
 
     def __init__(self, connection: SqlConnection) -> None:
@@ -340,28 +336,23 @@ class SqlRegistryRows:
         return read_page(self._connection, "viewings", _VIEWING.names, query, _VIEWING.read)
 
     def _announce(self, kind: str, id: str) -> None:
-        """
-        Announce a change of a row to other processes that have it in memory. `spool.registry.following`
-        lists the kinds.
-        """
+        """To processes with the row in memory. Kinds are in `spool.registry.following`."""
 
     def _announce_row(self, table: _Table[Any], id: object) -> None:
         if table.news:
             self._announce(table.news, "" if table.news == INSIGHTS else str(id))
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
-        """
-        Lock a key before a change. `shuts` means that after the change, none of its secrets works any more.
-        """
+        """`shuts`: no secret works after the change."""
 
     def check_actor(self, actor: Actor) -> None:
-        """Do nothing, because the keys in memory of the single process were already checked."""
+        """Do nothing: the only process has checked its keys."""
 
     def _before_write(self) -> None:
-        """Do nothing. A shared engine overrides this method, which is called before each write."""
+        """For shared engines, before each write."""
 
     def _new_id(self, kind: str) -> int | None:
-        """Return the id of a new "key" or "comment". Return None if the table assigns the id."""
+        """ "key" or "comment". None if the table assigns it."""
         return None
 
     def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Unit-cost streams and their totals. A commit of the log updates them in its transaction."""
+"""Unit-cost streams and totals, in the log's transactions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from spool.streams import (
     plan_freed_bytes,
 )
 
-TRIMMED_AT_ONCE = 500  # maximum totals of one stream that are deleted per transaction
+TRIMMED_AT_ONCE = 500  # totals of a stream per transaction
 NEVER = 2**63 - 1  # a time after every possible time, in nanoseconds
 
 
-# all totals share one encoder, because json.dumps would create an encoder for each
+# json.dumps would create an encoder each time
 _sorted_json = json.JSONEncoder(sort_keys=True)
 
 STREAM = Columns(Stream, forms={"keys": JSON_TUPLE})
@@ -33,7 +33,7 @@ STREAMS = select_sql("streams", STREAM.names)
 TOTAL = Columns(Total, forms={"dimensions": Form(_sorted_json.encode, json.loads)})
 TOTALS = select_sql("stream_totals", TOTAL.names)
 _SIZES = "SELECT name, created_by, bytes FROM {schema}.stream_sizes ORDER BY name"
-# condition: all operations on the total have left the log
+# all operations have left the log
 _SETTLED = f"""
     {TOTALS} WHERE stream = :stream AND updated_at < :settled AND start_time < :before
   ORDER BY start_time, key LIMIT :at_most"""
@@ -52,9 +52,9 @@ _OWN = """
 
 class SqlStreamRows:
     """
-    The rows of streams on a connection. See `spool.streams.StreamRows`.
+    See `spool.streams.StreamRows`.
 
-    Many operations of a commit change few totals. So each total is read once, and `flush` writes it.
+    A commit's operations change few totals, so each is read once, and written by `flush`.
     """
 
     def __init__(self, connection: SqlConnection) -> None:
@@ -63,10 +63,7 @@ class SqlStreamRows:
         self._totals = TotalsInHand()
 
     def read_ahead(self, places: Iterable[tuple[str, str]]) -> None:
-        """
-        Read those totals that are not cached, with one statement per stream. With one statement per total,
-        this thread would wait for the interpreter lock each time.
-        """
+        """One statement per stream: with more, this thread would wait for the interpreter lock each time."""
         missing: dict[str, list[str]] = {}
         for stream, key in places:
             if (stream, key) not in self._totals:
@@ -105,7 +102,7 @@ class SqlStreamRows:
         return self._totals[stream_key]
 
     def put_total(self, total: Total) -> None:
-        # read the stored total first, because `put` needs its previous size
+        # `put` needs the previous size
         self.find_total(total.stream, total.key)
         self._totals.put(total)
 
@@ -122,7 +119,7 @@ class SqlStreamRows:
         self._connection.run(statement, stream=stream, key=key)
 
     def flush(self) -> None:
-        """Write the changed totals and the new sizes of their streams."""
+        """And sizes of streams."""
         changed, growth = self._totals.settle()
         if changed:
             self._connection.run_each(_PUT_TOTAL, [self._stored_values(total) for total in changed])
@@ -134,7 +131,7 @@ class SqlStreamRows:
 
 
 class SqlStreams:
-    # condition: the total has one of these values in a dimension
+    # one of these values in a dimension
     has_value: ClassVar = """
     EXISTS (SELECT 1 FROM json_each(dimensions) AS named, json_each(named.value) AS one
              WHERE named.key = :{name} AND one.value IN :{values})"""
@@ -167,17 +164,14 @@ class SqlStreams:
         return await self._transactions.read(read_sizes)
 
     async def set_owner(self, stream: str, key: str) -> None:
-        """
-        Set the key to which a stream's size is charged. This waits for no standby, because a loss causes no
-        data to be sent or deleted.
-        """
+        """Charged with the size. No wait for a standby: a loss sends or deletes nothing."""
         await self._transactions.transaction(lambda connection: connection.run(_OWN, name=stream, key=key))
 
     async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         return await self._transactions.read(lambda connection: connection.all(statement, **values))
 
     def _part_condition(self, stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
-        """Return a condition for the totals in a part of a stream, and the parameters of the condition."""
+        """With parameters."""
         terms = ["stream = :of_stream"]
         values: dict[str, object] = {"of_stream": stream}
         for name, term in (("since", "start_time >= :since"), ("until", "start_time < :until")):
@@ -197,12 +191,10 @@ def read_sizes(connection: SqlConnection) -> list[StreamSize]:
 
 def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int, max_bytes: int) -> int:
     """
-    Delete some of the oldest totals that may be deleted. Return the newest start among them, or 0 if
-    none was deleted.
+    Delete some of the oldest. Return the newest start among them, or 0.
 
-    A total may be deleted only if the log has no operation on it any more, so that nothing that is still to
-    be sent refers to it. That is certain if it was last changed before `settled`. It must also start before
-    `old`, or its key must be near its size limit.
+    Only if the log has no operation any more, so that nothing to be sent refers to it: last changed before
+    `settled`. It also starts before `old`, or its key is near its limit.
     """
     stream_sizes = read_sizes(connection)
     bytes_to_free = plan_freed_bytes(stream_sizes, max_bytes)
@@ -222,8 +214,6 @@ def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int
 
 
 def settled_totals(connection: SqlConnection, stream: str, *, settled: float, before: int) -> Sequence[Total]:
-    """
-    Return the oldest totals of a stream that start before a time and whose operations have all left the log.
-    """
+    """Before a time, without operations in the log."""
     rows = connection.all(_SETTLED, stream=stream, settled=settled, before=before, at_most=TRIMMED_AT_ONCE)
     return [TOTAL.read(row) for row in rows]

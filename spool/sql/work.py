@@ -1,4 +1,4 @@
-"""The sums of units of work (spool/ledger/work.py), as far as both engines store them in the same way."""
+"""Sums of units of work (spool/ledger/work.py)."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from spool.ledger.work import Units
 
 WORK, SETS, NAMES, UNLISTED = "work", "work_units", "work_names", "work_unlisted"
-_COLUMNS = {name: f"unit_{name}" for name in UNITS}  # the column of each kind of unit
+_COLUMNS = {name: f"unit_{name}" for name in UNITS}
 _PARENT = "parent_run"
-_SET = (*_COLUMNS.values(), _PARENT)  # the columns of a set of units
+_SET = (*_COLUMNS.values(), _PARENT)  # of a set
 _NAMES = ", ".join(_SET)
 _RUN = _SET.index(_COLUMNS[RUN])
-# columns of a place in the trees of runs. The parent matters only if the run is no longer listed.
+# A place in the trees of runs. The parent matters only for an unlisted run.
 _OF_PLACE = (
     f"h.{_COLUMNS[RUN]}",
     f"h.{_COLUMNS[SESSION]}",
@@ -56,20 +56,20 @@ _OF_PLACE = (
 )
 _PLACE = " || ' ' || ".join(f"CAST({column} AS text)" for column in _OF_PLACE)
 _WIDTH = len(Dimensions._fields)
-_MOST_UNLISTED = 10_000  # units that are unlisted in one step, whose sums are in memory
-_MOST_SETS = 5000  # sets of units whose sums are looked up; for more, the whole time range is read
+_MOST_UNLISTED = 10_000  # per step, with sums in memory
+_MOST_SETS = 5000  # looked up; for more, the time range is read
 
 
 class SqlWorkRows(ABC):
-    """Methods of `spool.ledger.ledger_rows.LedgerRows` for units of work."""
+    """`spool.ledger.ledger_rows.LedgerRows`, for units of work."""
 
     columns: ClassVar[Sequence[str]]
     shown: ClassVar[Sequence[str]]
     about: ClassVar[str]
     prefix: ClassVar[str]
-    cast: ClassVar[Mapping[str, str]] = {}  # types of columns in sums, if not bigint
-    listed: ClassVar[str]  # query for numbers, with {} for the numbers with commas between them
-    hexadecimal: ClassVar[str]  # expression for a number as 16 hexadecimal digits, with {} for the number
+    cast: ClassVar[Mapping[str, str]] = {}  # if not bigint
+    listed: ClassVar[str]  # query for numbers, at {} with commas
+    hexadecimal: ClassVar[str]  # of {} as 16 digits
     _tables: SqlConnection
 
     if TYPE_CHECKING:
@@ -84,11 +84,11 @@ class SqlWorkRows(ABC):
 
     @abstractmethod
     def numbers_having(self, dimension: Derived) -> Sequence[int]:
-        """Return the numbers of the sets of dimensions that have a value in a derived dimension."""
+        """Sets of dimensions with a value in a derived dimension."""
 
     @abstractmethod
     def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
-        """Add measures to the rows of a table, by the values of the key's columns."""
+        """By the key's columns."""
 
     def add_work(
         self, sums: Iterable[WorkSum], names: Mapping[int, str], edges: Collection[Units] = ()
@@ -104,7 +104,7 @@ class SqlWorkRows(ABC):
         self._add_sums((start, numbers[sets[units]], key, measures) for start, units, key, measures in sums)
 
     def _numbers_of_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
-        """Return the numbers of sets of units, after storing the new ones."""
+        """Store new ones."""
         numbers = {units: number_of_set(units) for units in sets}
         values = ", ".join(f":{name}" for name in _SET)
         self._tables.run_each(
@@ -134,7 +134,7 @@ class SqlWorkRows(ABC):
         return {name: int(counts.get(unit.number, 0)) for name, unit in UNITS.items()}
 
     def _unlisted_parents(self, sets: Iterable[Units]) -> Mapping[tuple[int, int], int]:
-        """Return the units of these sets that are not listed, with the run that started each run."""
+        """With each run's starter."""
         found: dict[tuple[int, int], int] = {}
         numbers = (
             [{*column} for column in zip(*sets, strict=True)] if self.state_values().get(UNLISTS) else []
@@ -155,7 +155,7 @@ class SqlWorkRows(ABC):
         return {(kind, id): parent for id, parent in rows}
 
     def _note_seen(self, unlisted: Collection[tuple[int, int]], start: int) -> None:
-        """Note that calls of unlisted units were counted until about `start`."""
+        """Calls of unlisted units were counted until about `start`."""
         where = "unit = :unit AND id = :id AND seen < :start"
         statement = f"UPDATE {self._table(UNLISTED)} SET seen = :start WHERE {where}"
         self._tables.run_each(
@@ -281,10 +281,7 @@ class SqlWorkRows(ABC):
         )
 
     def _sums_with_units(self, query: CostQuery | None = None, sums: str = "") -> str:
-        """
-        Return the sums with their units as a table. A linked unit counts if a sum has none of its own. `sums` is a
-        statement that replaces the table of sums.
-        """
+        """As a table. A linked unit counts without an own one. `sums` replaces the table."""
         pairs, named = self._link_pairs(), UNITS if query is None else query.used_dimensions
         linked, links = work_links.join_links(pairs, self._table(work_links.LINKS), _COLUMNS, named)
         units = {name: linked.get(name, f"p.{column}") for name, column in _COLUMNS.items()}
@@ -324,14 +321,14 @@ class SqlWorkRows(ABC):
         return RunTree(parents=cut_circles(parents), sessions=sessions, forks=forks, hidden=hidden)
 
     def _linked_parents(self, unit: str) -> Mapping[int, int]:
-        """Return the sessions or runs that are linked, with those that started them."""
+        """With their starters."""
         if not work_links.has_parents(self._link_pairs(), unit):
             return {}
         links = f"SELECT id, linked FROM {self._table(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
         return dict(self._tables.all(f"{links} AND linked > {REST}"))
 
     def _visible_sets_sql(self, query: CostQuery) -> str:
-        """Return the SQL for the sets of units of which the trees of a query consist, "" for all."""
+        """Sets of units that make a query's trees, "" for all."""
         if query.trees_of is None:
             return ""
         keys = self.listed.format(",".join(map(str, self.numbers_having(query.trees_of))))
@@ -339,21 +336,20 @@ class SqlWorkRows(ABC):
         return self._sets_with_calls_sql(f"({keys})", str(since), str(until))
 
     def _sets_with_calls_sql(self, keys: str, since: str, until: str) -> str:
-        work = self._table(WORK)  # without DISTINCT, which would take most of the time
+        work = self._table(WORK)  # without DISTINCT, which takes most of the time
         return f"SELECT units FROM {work} WHERE start >= {since} AND start < {until} AND calls <> 0 AND key IN {keys}"
 
     def _few_sets(self, query: CostQuery) -> str:
         """
-        Return the condition for the sets of units that can pass a query's filters, or "" if these are many. The sums of
-        a few sets are looked up instead of reading the whole time range. For a person with restricted access, the
-        whole range is read, because the time would reveal how many hidden sums pass.
+        Condition for the sets that can pass, looked up if few, else "". For restricted people the whole range
+        is read, because the time would reveal how many hidden sums pass.
         """
         if query.is_limited:
             return ""
         sets, links = self._table(SETS), self._table(work_links.LINKS)
         few: set[int] | None = None
         for name, numbers in _chosen_units(query):
-            if not numbers or (min(numbers) <= REST and name != SESSION):  # REST and NONE have no index
+            if not numbers or (min(numbers) <= REST and name != SESSION):  # no index
                 continue
             found = [_sets_with_any(sets, name, numbers)]
             if query.aggregated and name == query.unit:
@@ -371,8 +367,7 @@ class SqlWorkRows(ABC):
 
     def _linked_below(self, unit: str, numbers: Sequence[int]) -> Collection[int]:
         """
-        Return the sessions that links place below some sessions. Of runs, return all linked ones, because they may be
-        below a run that only reports place below.
+        Sessions that links place below. Of runs, all linked ones, which may be below a run only by reports.
         """
         parents = self._linked_parents(unit)
         if unit == RUN:
@@ -389,16 +384,16 @@ class SqlWorkRows(ABC):
 
     def _adds_up_by_set(self, query: CostQuery) -> bool:
         """
-        Return True for a query by one unit, to which a set of units belongs as a whole. A link of a branch has a time,
-        so a set may belong to several.
+        Whether sets belong to one unit as a whole. A branch's link has a time, so a set may belong to
+        several.
         """
         is_by_unit = query.unit is not None and [*query.group_by] == [query.unit]
         return is_by_unit and not work_links.has_times(self._link_pairs(), query.used_dimensions)
 
     def _sets_of_range(self, query: CostQuery, since: int, until: int) -> str:
         """
-        Return the condition for the sets of units that can pass a query's filters and have sums in a time range. It is
-        empty for a person with restricted access, as in `_few_sets`.
+        Condition for sets that can pass and have sums in a range. Empty for restricted people, as in
+        `_few_sets`.
         """
         if query.is_limited:
             return ""
@@ -411,11 +406,11 @@ class SqlWorkRows(ABC):
         if not terms:
             return ""
         used = f"SELECT units FROM {self._table(WORK)} WHERE start >= {since} AND start < {until}"
-        # with the plus sign, SQLite reads the range and does not look up the sums of each set
+        # the plus makes SQLite read the range, not look up each set
         return f"+units IN (SELECT p.id FROM {self._table(SETS)} p WHERE p.id IN ({used}){''.join(terms)})"
 
     def _link_pairs(self) -> int:
-        """Return which kinds of links there are, as the functions of `work_links` take them."""
+        """For the functions of `work_links`."""
         return self.state_values().get(work_links.PAIRS, 0)
 
     def _linked_units_sql(self, unit: str) -> str:
@@ -465,7 +460,7 @@ class SqlWorkRows(ABC):
             self._unlist_some(unit, ordered[first : first + _MOST_UNLISTED], seen)
 
     def _unlist_some(self, unit: str, ids: Sequence[int], seen: int) -> None:
-        """Replace units by REST in all sets, and add the sums of a changed set to those of the set that it equals."""
+        """Replace units by REST, and merge sets that become equal."""
         changed = self._sets_having(_COLUMNS[unit], ids)
         parents = dict[int, int]()
         if unit == RUN:
@@ -488,14 +483,14 @@ class SqlWorkRows(ABC):
         self._move_sums(changed)
 
     def _sets_having(self, column: str, numbers: Collection[int]) -> dict[int, Units]:
-        """Return the sets with some numbers in a column, which are above REST."""
+        """Above REST."""
         statement = (
             f"SELECT id, {_NAMES} FROM {self._table(SETS)} WHERE {column} > {REST} AND {column} IN :numbers"
         )
         return {id: tuple(units) for id, *units in self._tables.all(statement, numbers=sorted(numbers))}
 
     def _move_sums(self, sets: Mapping[int, Units]) -> None:
-        """Move the sums of sets to the sets that have REST instead of the units that are no longer listed."""
+        """To sets with REST for unlisted units."""
         unlisted = self._unlisted_parents(sets.values())
         listed = {number: _replace_unlisted(units, unlisted) for number, units in sets.items()}
         numbers = self._numbers_of_sets({*listed.values()})
@@ -517,7 +512,7 @@ class SqlWorkRows(ABC):
             self.set_state(**{FORGOTTEN: max(before, self.state_values().get(FORGOTTEN, 0))})
 
     def _hours_to_days(self, before: int) -> None:
-        """Add the sums of hours before a midnight to those of their days."""
+        """Before a midnight."""
         hours = f"FROM {self._table(WORK)} w WHERE w.start < :before AND w.start % {DAY_S} <> 0"
         self._add_selected(
             f"w.start - w.start % {DAY_S}, w.units, w.key, {self._sum_columns('w.')} {hours}", before=before
@@ -529,7 +524,7 @@ class SqlWorkRows(ABC):
         return ", ".join(f"CAST(sum({of}{name}) AS {self.cast.get(name, 'bigint')})" for name in self.columns)
 
     def _add_selected(self, selected: str, **values: object) -> None:
-        """Add up selected sums by start, set of units and dimensions, and add them to the stored sums."""
+        """By start, set and dimensions."""
         added = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in self.columns)
         self._tables.run(
             f"INSERT INTO {self._table(WORK)} AS old (start, units, key, {', '.join(self.columns)})"
@@ -560,7 +555,7 @@ class SqlWorkRows(ABC):
         nothing = " AND ".join(f"{name} = 0" for name in self.columns)
         self._tables.run(f"DELETE FROM {self._table(WORK)} WHERE {nothing}")
         sets, used = self._table(SETS), f"SELECT units FROM {self._table(WORK)}"
-        # PostgreSQL would compare each row with each used one, because a large NOT IN has no hash table
+        # in PostgreSQL, a large NOT IN has no hash table
         unused = f"SELECT id FROM {sets} EXCEPT SELECT id FROM kept"
         self._tables.run(f"{linked_sets(sets, used)} DELETE FROM {sets} WHERE id IN ({unused})")
         kept = " UNION ".join(
@@ -572,14 +567,9 @@ class SqlWorkRows(ABC):
         self._tables.run(f"DELETE FROM {names} WHERE id IN ({unused})")
 
     def _filtered_sums(self, query: CostQuery, sums: str = "") -> str:
-        """
-        Return the sums that pass a query's filters by unit, as a table and the beginning of a condition. `sums`
-        replaces the table of sums, and has only those of the sets that can pass.
-        """
-        of_tree = (
-            query.unit if query.aggregated else None
-        )  # a filter by this unit applies to aggregated costs
-        # A term of both tables is checked for each visible sum. No index finds the sets of hidden units.
+        """A table and the beginning of a condition. `sums` replaces it, with sets that can pass."""
+        of_tree = query.unit if query.aggregated else None  # it filters aggregated costs
+        # A term of both tables is checked for each visible sum: no index finds hidden units' sets.
         visible = " + 0 * units" if query.is_limited else ""
         terms = [
             f"{_COLUMNS[name]}{visible} IN ({_number_list(numbers)})"
@@ -598,10 +588,7 @@ class SqlWorkRows(ABC):
         return f"{self._sums_with_units(query, sums)} WHERE {''.join(f'{term} AND ' for term in terms)}"
 
     def _group_terms(self, query: CostQuery, first: int) -> list[str]:
-        """
-        Return the terms of GROUP BY for the dimensions of a query, which are the results from number `first` on.
-        A unit of `h` is grouped by its number, because its name is a lookup.
-        """
+        """From result number `first` on. A unit of `h` groups by number, because its name is a lookup."""
         names = enumerate(query.group_by, first)
         units = {name: f"h.{column}" for name, column in _COLUMNS.items()}
         if query.aggregated and query.unit is not None:
@@ -609,7 +596,7 @@ class SqlWorkRows(ABC):
         return [units.get(name, str(place)) for place, name in names]
 
     def _shown_unit(self, unit: str, query: CostQuery) -> str:
-        """Return the SQL expression for a unit of work of `h` in a result, "" for none."""
+        """ "" for none."""
         if query.aggregated and unit == query.unit:
             return _PLACE
         column = f"h.{_COLUMNS[unit]}"
@@ -620,12 +607,11 @@ class SqlWorkRows(ABC):
 
 
 def _days_around(query: CostQuery) -> tuple[int, int]:
-    """Return the time of a query with the days before and after it."""
+    """With a day before and after."""
     return int(query.since.timestamp()) - DAY_S, int(query.until.timestamp()) + DAY_S
 
 
 def _chosen_units(query: CostQuery) -> list[tuple[str, Sequence[int]]]:
-    """Return the units that a query wants, by kind."""
     chosen: list[tuple[str, Sequence[str]]] = [each for each in query.include.items() if each[0] in UNITS]
     if query.only is not None and (place := query.unit_place) is not None:
         chosen.append((query.group_by[place], [group[place] or "" for group in query.only]))
@@ -633,7 +619,7 @@ def _chosen_units(query: CostQuery) -> list[tuple[str, Sequence[int]]]:
 
 
 def _sets_with_any(sets: str, unit: str, numbers: Sequence[int]) -> str:
-    """Return the SQL that selects the sets with one of these units. The condition is that of the index."""
+    """As the index has it."""
     column = _COLUMNS[unit]
     is_listed = "" if unit == SESSION else f" AND {column} > {REST}"
     return f"SELECT id FROM {sets} WHERE {column} IN ({_number_list(numbers)}){is_listed}"

@@ -1,8 +1,8 @@
 """
-The links of units of work (spool/ledger/work_links.py) in SQL: a small table that queries join to the sums.
+Links of units of work (spool/ledger/work_links.py): a copy of the registry's for queries, with its mark in
+the state.
 
-The registry has the links. This table is a copy for queries, with the mark of the copied links in the state. Units that
-stay listed because views name them have rows without a target, so that no query joins them.
+Units that views name have rows without a target: they stay listed, but no query joins them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from spool.ledger.work import NONE, REST, TREES, UNITS
 from spool.ledger.work_links import BRANCH, LINKED, LINKS_MARK, REPOSITORY, TARGETS, UnitLinks
 
 LINKS = "work_links"
-PAIRS = "linked"  # key in the state: one bit for each of _PAIRS and _PARENTS that the table has
+PAIRS = "linked"  # state key: a bit for each of _PAIRS and _PARENTS
 COLUMNS = ("target", "unit", "id", "repository", "since", "until", "linked")
 _PAIRS = tuple(product(TARGETS, LINKED))
 _PARENTS = tuple((unit, unit) for unit in TREES)
 
 
 def state_of_links(links: UnitLinks) -> Mapping[str, int]:
-    """Return the values in the state for these links."""
     present = {(link.target, link.unit) for link in links.links}
     return {
         LINKS_MARK: links.mark,
@@ -30,7 +29,6 @@ def state_of_links(links: UnitLinks) -> Mapping[str, int]:
 
 
 def has_parents(pairs: int, unit: str) -> bool:
-    """Return True if sessions or runs are linked to those that started them."""
     return bool(pairs >> len(_PAIRS) + TREES.index(unit) & 1)
 
 
@@ -56,10 +54,9 @@ def join_links(
     pairs: int, table: str, columns: Mapping[str, str], named: Container[str]
 ) -> tuple[Mapping[str, str], str]:
     """
-    Return the expressions of linked units, by kind, and the SQL that joins the links to sums `w` and their units `p`.
-    Kinds that a query does not name need no join.
+    Expressions of linked units, and SQL that joins to sums `w` and units `p`. Only named kinds need a join.
 
-    At most one link of each joined kind fits a sum, so no sum is counted twice.
+    At most one link of a kind fits a sum, so none is counted twice.
     """
     found: dict[str, list[str]] = {}
     joins = ""
@@ -93,7 +90,7 @@ def has_links(pairs: int, target: str) -> bool:
 
 
 def has_times(pairs: int, named: Container[str]) -> bool:
-    """Return True if a joined link of a branch to one of these kinds acts on a part of the time only."""
+    """A branch's link may act only for a time."""
     return any(
         pairs & 1 << place and unit == BRANCH and target in named
         for place, (target, unit) in enumerate(_PAIRS)
@@ -103,7 +100,6 @@ def has_times(pairs: int, named: Container[str]) -> bool:
 def linked_sets(
     pairs: int, table: str, sets: str, columns: Mapping[str, str], target: str, numbers: Sequence[int]
 ) -> Iterator[str]:
-    """Yield the statements that select the sets of units with a link to one of these pull requests or tickets."""
     for place, (of, unit) in enumerate(_PAIRS):
         if of == target and pairs & 1 << place:
             yield (
@@ -114,9 +110,7 @@ def linked_sets(
 
 
 def linked_units(unit: str, table: str) -> str:
-    """
-    Return the SQL that selects the linked and the kept units of a kind. They stay listed, so that their links can act.
-    """
+    """Linked and kept units stay listed, so that links can act."""
     of_kind = f"SELECT id FROM {table} WHERE unit = {UNITS[unit].number}"
     if unit == REPOSITORY:
         of_kind += f" UNION SELECT repository FROM {table} WHERE unit = {UNITS[BRANCH].number}"
@@ -126,7 +120,7 @@ def linked_units(unit: str, table: str) -> str:
 
 
 def unlisted_targets(table: str, unlisted: str) -> Iterator[str]:
-    """Yield the statements after which links to unlisted units lead to REST."""
+    """Links to unlisted units then lead to REST."""
     for target in (*TARGETS, *TREES):
         number = UNITS[target].number
         yield (

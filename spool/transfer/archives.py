@@ -1,9 +1,8 @@
 """
-Archives: everything in a storage as one file, from which an empty storage of any engine can be filled.
+Archives: a storage as one file, to fill an empty one of any engine.
 
-An archive is a zip file. Each table and each container metrics file is a member: a zstd stream of frames
-(length, then msgpack). `manifest.json` has the recounted accounting, and the SHA-256 of every other member.
-The archive contains the installation's secret.
+A zip file. Members are zstd streams of frames (length, msgpack), one per table and container file.
+`manifest.json` has the recounted accounting and SHA-256 of members. The installation's secret is inside.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _LENGTH = struct.Struct(">I")
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveManifest:
-    """The contents of an archive. `made_at` is in RFC 3339. `members` maps member names to their SHA-256."""
+    """`made_at` is RFC 3339, `members` have SHA-256."""
 
     version: str
     made_at: str
@@ -69,10 +68,9 @@ async def export_archive(
     progress: Progress = no_progress,
 ) -> ArchiveManifest:
     """
-    Write everything in a storage into a new file. No server may have the storage open.
+    No server may have the storage open.
 
-    Raises AlreadyThere if the file exists, NotAllowed if it cannot be written, and SpoolDamaged if the
-    accounting does not balance.
+    Raises AlreadyThere, NotAllowed if unwritable, SpoolDamaged if the accounting does not balance.
     """
     if engine.tables is None:
         raise NotAllowed("this storage engine has no data that can be copied")
@@ -111,10 +109,9 @@ async def import_archive(
     archive: Path, target: StorageOptions, engine: Engine, progress: Progress = no_progress
 ) -> CopiedStorage:
     """
-    Fill an empty storage from an archive. The checks are the same as for a copy (see `spool.transfer.copying`).
+    Checks are those of `spool.transfer.copying`.
 
-    Raises NotAllowed if the file is not an archive. Raises SpoolDamaged, before anything is written, if its
-    contents have changed.
+    Raises NotAllowed for no archive, SpoolDamaged, before any write, for changed contents.
     """
     progress("checking the archive", 0)
     manifest = await asyncio.to_thread(check_archive, archive)
@@ -122,7 +119,7 @@ async def import_archive(
 
 
 def check_archive(archive: Path) -> ArchiveManifest:
-    """Check every member of an archive against its checksum. Return the manifest."""
+    """Return the manifest."""
     try:
         with zipfile.ZipFile(archive) as opened:
             manifest = msgspec.convert(json.loads(opened.read(MANIFEST)), ArchiveManifest)
@@ -163,7 +160,7 @@ def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progr
 
 
 def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[Any]:
-    """Yield the columns of a table, then parts of its rows."""
+    """Columns, then parts of rows."""
     yield list(table.columns)
     row_count = 0
     for part in split_rows(table.rows):
@@ -173,7 +170,7 @@ def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[
 
 
 def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -> str:
-    """Write one member. Return its SHA-256."""
+    """Return its SHA-256."""
     compressor = zstd.ZstdCompressor()
     sum = sha256()
     with archive.open(name, "w", force_zip64=True) as member:
@@ -194,7 +191,7 @@ def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -
 
 
 class ArchiveTables:
-    """The tables of an archive, with the interface of `spool.transfer.tables.KeptTables`."""
+    """As `spool.transfer.tables.KeptTables`."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self.secret = archive.read(SECRET)
@@ -223,6 +220,6 @@ class ArchiveTables:
 
 @contextmanager
 def _open_archive(archive: Path) -> Iterator[ArchiveTables]:
-    """Open an archive that `check_archive` has accepted."""
+    """After `check_archive`."""
     with zipfile.ZipFile(archive) as opened:
         yield ArchiveTables(opened)

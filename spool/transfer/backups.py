@@ -1,8 +1,7 @@
 """
-Backups: the files of a storage, and a manifest with their checksums.
+Backups: files with checksums in a manifest.
 
-A backup is written under a temporary name and renamed when it is complete. A restored directory is written in
-the same way.
+A backup, and a restored directory, has a temporary name until complete.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ class BackedUpFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """
-    The contents of a backup. `made_at` is its time in RFC 3339. `records` has the highest record number
-    of each topic.
-    """
+    """`made_at` is RFC 3339, `records` the highest numbers by topic."""
 
     version: str
     made_at: str
@@ -56,10 +52,9 @@ async def back_up(
     records: Mapping[str, int],
 ) -> Manifest:
     """
-    Write a backup to the new directory `to`. `copy` must fill an empty directory.
+    `copy` fills an empty directory.
 
-    If a killed process left an unfinished backup, it is deleted first. Raises AlreadyThere if `to` exists,
-    and NotAllowed if it cannot be written.
+    Deletes what a killed process left. Raises AlreadyThere, or NotAllowed if unwritable.
     """
     draft = _draft_path(to)
 
@@ -93,9 +88,9 @@ def _make_draft(draft: Path, to: Path) -> None:
 
 def check(backup: Path) -> Manifest:
     """
-    Check every file of a backup against its checksum. Return the manifest.
+    Return the manifest.
 
-    Raises NotAllowed if it is not a backup, and SpoolDamaged if a file is missing or has changed.
+    Raises NotAllowed for no backup, SpoolDamaged for a missing or changed file.
     """
     try:
         contents = json.loads((backup / MANIFEST).read_bytes())
@@ -116,9 +111,9 @@ def check(backup: Path) -> Manifest:
 
 def unpack(backup: Path, manifest: Manifest, directory: Path) -> Path:
     """
-    Copy a backup's files into a temporary directory next to `directory`. Later, `put_in_place` renames it.
+    Into a temporary directory, which `put_in_place` renames.
 
-    Raises NotAllowed if `directory` exists and is not empty.
+    Raises NotAllowed if `directory` is not empty.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise NotAllowed(f"{directory} is not empty: restore into a new directory")
@@ -133,7 +128,6 @@ def unpack(backup: Path, manifest: Manifest, directory: Path) -> Path:
 
 
 def put_in_place(draft: Path, directory: Path) -> None:
-    """Flush a complete copy to disk and rename it to its final name."""
     for place in (draft, *filter(Path.is_dir, draft.iterdir())):
         flush_directory(place)
     draft.rename(directory)

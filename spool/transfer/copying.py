@@ -1,9 +1,8 @@
 """
-Copying of everything in one storage into another, empty storage. The engines may differ.
+Copying of a storage into an empty one, maybe of another engine.
 
-The accounting of both storages is recounted. The copy is valid only if both results are equal. Otherwise it
-is deleted. Until it is valid, no server can use it. If a killed process left an unfinished copy, the next
-run starts again.
+Both are recounted. Unless equal, the copy is deleted; until then, no server can use it. After a kill, the
+next run starts again.
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ Terms = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class CopiedStorage:
-    """
-    The accounting of source and copy, which is equal: terms by topic and by route, and the next record number
-    of each topic.
-    """
+    """Equal for both: terms, and next record numbers."""
 
     topics: Terms
     routes: Terms
@@ -39,10 +35,9 @@ async def copy_storage(
     progress: Progress = no_progress,
 ) -> CopiedStorage:
     """
-    Copy a storage. No server may have source or target open.
+    No server may have either open.
 
-    Raises NotAllowed if that is impossible; the message says what to do. Raises SpoolDamaged if the
-    accounting of the source does not balance, or differs from the accounting of the copy.
+    Raises NotAllowed with what to do, SpoolDamaged if the source does not balance or the copy differs.
     """
     if source_engine.tables is None:
         raise NotAllowed("this storage engine has no data that can be copied")
@@ -55,7 +50,7 @@ async def copy_storage(
 async def fill_storage(
     opened: OpenTables, before: CopiedStorage, target: StorageOptions, engine: Engine, progress: Progress
 ) -> CopiedStorage:
-    """Fill a storage from another one, whose accounting is `before`."""
+    """`before` is the source's accounting."""
     if engine.take_over is None:
         raise NotAllowed("this storage engine cannot be filled from another storage")
     made_copy = await engine.take_over(target, opened, progress)
@@ -66,15 +61,13 @@ async def fill_storage(
     except BaseException:
         await made_copy.discard()
         raise
-    # no discard from here on, because the copy may already be valid even if `finish` fails
+    # if `finish` fails, the copy may be valid already
     await made_copy.finish()
     return after
 
 
 async def count_books(options: StorageOptions, engine: Engine) -> CopiedStorage:
-    """
-    Recount the accounting of a storage that no server has open. Raises SpoolDamaged if it does not balance.
-    """
+    """No server may have it open. Raises SpoolDamaged if it does not balance."""
     storage = await engine.open(options)
     try:
         if storage.registry is None:
@@ -103,5 +96,5 @@ def _check_equal(before: CopiedStorage, after: CopiedStorage) -> None:
 
 
 def _nonzero_terms(terms: Terms) -> Terms:
-    """Return the terms that are not 0, because a missing term means the same as 0."""
+    """A missing term is 0."""
     return {key: {term: n for term, n in of_key.items() if n} for key, of_key in terms.items()}

@@ -1,7 +1,4 @@
-"""
-The portable form of a storage: the tables of the SQLite engine, with plain values. Engines exchange data
-in this form.
-"""
+"""The portable form: tables of the SQLite engine, with plain values."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ from typing import Any, Protocol
 
 from spool.errors import NotAllowed
 
-# name of the fact with the shared [spool] settings as JSON; a storage for one node has no such fact
+# fact with shared [spool] settings as JSON, not for one node
 SETTINGS = "settings"
-# name of the table with the highest id of each table; its columns are name and seq
+# highest ids by table: name and seq
 NEWEST_NUMBERS = "sqlite_sequence"
-# maximum rows per part, and maximum bytes per part, which the last row may exceed
+# rows, and bytes that the last row may exceed, per part
 AT_ONCE, BYTES_AT_ONCE = 200, 8 << 20
 
-# Function that gets the current step and the number of rows copied so far. It is called often, from any thread.
+# Gets step and copied rows, often, from any thread.
 Progress = Callable[[str, int], None]
 
 
@@ -28,7 +25,7 @@ def no_progress(what: str, rows: int) -> None: ...
 
 @dataclass(frozen=True, kw_only=True)
 class KeptTable:
-    """A table's columns and stored rows. The rows are read on demand, and only once."""
+    """Rows are read on demand, once."""
 
     columns: Sequence[str]
     rows: Iterator[tuple[Any, ...]]
@@ -36,7 +33,7 @@ class KeptTable:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptContent:
-    """A container metrics file, read on demand. `head` is the line before the file's bytes."""
+    """On demand. `head` is the line before the bytes."""
 
     id: str
     head: bytes
@@ -44,10 +41,7 @@ class KeptContent:
 
 
 def split_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """
-    Split rows into parts that fit in memory. Each part has at least one row, because a log entry
-    may have megabytes.
-    """
+    """At least one row each: a log entry may have megabytes."""
     part = list[tuple[Any, ...]]()
     size = 0
     for row in rows:
@@ -61,32 +55,32 @@ def split_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]
 
 
 def row_bytes(row: Iterable[Any]) -> int:
-    """Return the total length of a row's bytes and text values."""
+    """Bytes and texts."""
     return sum(len(value) for value in row if isinstance(value, bytes | str))
 
 
 class KeptTables(Protocol):
-    """A consistent snapshot of a storage that no server has open. Use it on one thread."""
+    """A snapshot without a server, for one thread."""
 
     secret: bytes
     names: Sequence[str]
 
     def table(self, name: str) -> KeptTable:
         """
-        Return a table by one of `names`, which are results of `kept_name`.
+        `name` is from `kept_name`.
 
-        The table NEWEST_NUMBERS has the highest id ever assigned in each table that never reuses ids.
+        NEWEST_NUMBERS has the highest id of each table that never reuses ids.
         """
         ...
 
     def contents(self) -> Iterator[KeptContent]:
-        """Yield the container files one by one. Each must be read before the next one is requested."""
+        """Each must be read before the next."""
         ...
 
 
 def kept_name(file: str, table: str) -> str:
     """
-    Return the unique name of a SQLite table, for archives and PostgreSQL schemas.
+    For archives and PostgreSQL.
 
     `file` is "registry", "ledger", or "" for the log.
     """
@@ -94,7 +88,7 @@ def kept_name(file: str, table: str) -> str:
 
 
 def check_known(tables: KeptTables, known: Collection[str]) -> None:
-    """Raise NotAllowed if a table that would not be copied has rows."""
+    """It would not be copied."""
     for name in tables.names:
         if name not in known and next(tables.table(name).rows, None) is not None:
             raise NotAllowed(
@@ -104,7 +98,7 @@ def check_known(tables: KeptTables, known: Collection[str]) -> None:
 
 
 def newest_numbers(tables: KeptTables) -> dict[str, int]:
-    """Return the highest id ever assigned in each table, by table name."""
+    """Ever assigned."""
     table = tables.table(NEWEST_NUMBERS)
     name = table.columns.index("name")
     number = table.columns.index("seq")
@@ -117,9 +111,9 @@ OpenTables = Callable[[], AbstractContextManager[KeptTables]]
 @dataclass(frozen=True, kw_only=True)
 class MadeCopy:
     """
-    A copy that no server may use yet, even after a crash. `finish` makes it valid; `discard` deletes it.
+    Unusable, even after a crash, until `finish`; `discard` deletes it.
 
-    If `finish` fails, the copy may or may not be valid, so it is not deleted.
+    If `finish` fails, it may be valid, so it stays.
     """
 
     finish: Callable[[], Awaitable[None]]

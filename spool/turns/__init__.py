@@ -1,1 +1,1 @@
-"""Scheduling of work: fair turns of requests by key, thread priorities, and data that several threads use."""
+"""Scheduling: fair turns of requests, thread priorities, and data for several threads."""

@@ -1,18 +1,13 @@
 """
-Fair scheduling of requests. Keys, people and addresses take turns by the processor time that they used, not
-by the number of their requests.
+Fair scheduling: parties (keys, people, addresses) take turns by recent processor time, their use, not by
+requests.
 
-A party is a key, a person or an address. Its use is the processor time that it used recently. A party that
-used less than a tenth of that time never waits. So many keys that each send a little are as fast as one key
-with the same load.
+A party below a tenth of the time never waits, so many small keys are as fast as one with the same load. A
+lone party works without waiting. Otherwise each step of a party with more use waits. A pass of the event loop
+runs such steps for about STEP_S, least use first, after a short pause while a request of a party with far
+less use is pending. Reading a heavy party's next request waits alike.
 
-A party that is alone works without waiting. If others are active, each step of a party with more use waits
-for its turn. Each pass of the event loop runs such steps for about STEP_S, beginning with the party with the
-least use. There is a short pause while a request of a party with far less use is pending. Reading the next
-request of a party with much use waits in the same way.
-
-A party is charged for the time that other parties waited for its requests, so a slow party cannot delay
-them for long.
+A party is charged for the time that others waited for its requests, so a slow one cannot delay them for long.
 """
 
 from __future__ import annotations
@@ -32,40 +27,37 @@ from spool.clock import Clock
 
 T = TypeVar("T")
 
-STEP_S: Final = 0.0005  # duration of a step in seconds after which other parties may work
+STEP_S: Final = 0.0005  # after a step of this, others may work
 LEAST_STEP_S: Final = 0.00005
-# duration of a step in seconds after which other tasks may work, if no other party is active
+# the same if no other party is active
 ALONE_S: Final = 0.004
-MEMORY_S: Final = 2.0  # time constant in seconds for the decay of past use; use counts half after some 1.4 s
-# seconds; a party that had something to commit this recently may have more at any moment
+MEMORY_S: Final = 2.0  # time constant of past use, which counts half after 1.4 s
+# who committed this recently may have more at any moment
 LATELY_S: Final = 2.0
-# seconds; while a party had something to commit this recently, other parties do not count as alone
+# who committed this recently keeps others from being alone
 RECENT_S: Final = 10.0
-# Seconds of recent use. A party that used less and has nothing to commit, such as a scraper, counts as active
-# only while one of its requests is pending.
+# Below this use, a party with nothing to commit, such as a scraper, is active only while a request is
+# pending.
 LITTLE_S: Final = 0.05
-# seconds; if a request had no step for longer than this, it waits for something else, and no party must
-# pause for it
+# without a step for longer, a request waits for something else, and nobody must pause for it
 URGENT_S: Final = 0.05
-# Limits in seconds of the pause between two steps of parties with more use, while a request of a party with
-# far less use is pending. The pause is REST times the duration of the last step.
+# Pause between steps of heavier parties while a far lighter request is pending: REST times the last step,
+# within these.
 LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
-# a party used far less than another if its use is less than the other's use divided by this number
+# far less is below the other's use divided by this
 FAR_LESS: Final = 2.0
-# Weighted seconds of recent use, about a tenth of the time. A party with less use gives way to no other party.
+# Weighted, a tenth of the time. A party below it gives way to nobody.
 HEAVY_S: Final = 0.2
-# maximum number of parties with pending requests that are searched for a party with less use
+# parties searched for a lighter one
 MOST_LOOKED_AT: Final = 64
-_RENEW_S: Final = 0.1  # seconds between updates of the weight
-QUIET_S: Final = 1.0  # seconds after the last request from which the process counts as quiet
-_FAR: Final = 100.0  # exponent at which all sums are scaled down, long before exp() would overflow
+_RENEW_S: Final = 0.1  # between updates of the weight
+QUIET_S: Final = 1.0  # after the last request
+_FAR: Final = 100.0  # sums are scaled down, long before exp() overflows
 
 
 class Party:
-    """
-    A key, a person or an address, with the processor time that it used. Recent time has a higher weight.
-    """
+    """With its processor time, recent time weighted more."""
 
     __slots__ = ("in_hand", "name", "seen", "step_s", "submitted", "turns", "urgent_until", "used", "waiting")
 
@@ -73,58 +65,54 @@ class Party:
         self.turns = turns
         self.name = name
         self.used = 0.0
-        self.in_hand = 0  # number of pending requests of this party
+        self.in_hand = 0  # pending requests
         self.urgent_until = 0.0
         self.seen = self.submitted = float("-inf")
-        # estimated duration of the party's steps in seconds; an estimate that is too high is better than one
-        # that is too low
+        # estimate; rather too high than too low
         self.step_s = LEAST_STEP_S
-        # Waiting steps. A step is a future, which gets True if its turn is certain, or a function,
-        # which is called.
+        # Futures, which get True for a certain turn, or functions to call.
         self.waiting: deque[asyncio.Future[bool] | Callable[[], None]] = deque()
 
     @property
     def is_little(self) -> bool:
-        """
-        Return True if the party used less than a tenth of the recent time. It then gives way to no other party.
-        """
+        """Below a tenth of the time: gives way to nobody."""
         return self.used < HEAVY_S * self.turns.weight
 
     def charge_time(self, seconds: float) -> None:
-        """Charge processor time to the party. Any thread may call it."""
+        """From any thread."""
         self.used += seconds * self.turns.weight
 
 
 class FairTurns:
-    """The parties of one process. Use it only on the event loop, except for `Party.charge_time` and `is_wanted`."""
+    """Of one process, on the event loop, except `Party.charge_time` and `is_wanted`."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.weight = 1.0
-        self.are_shared = False  # True if several parties are active
-        self.commits_are_shared = False  # True if several parties had something to commit recently
-        # True if a request arrived from a party with less use than the party that holds the thread for long jobs
+        self.are_shared = False  # several are active
+        self.commits_are_shared = False  # several committed recently
+        # a lighter party than the holder of the thread for long jobs has a request
         self.is_wanted = False
-        self.aside: Party | None = None  # the party that holds the thread for long jobs
+        self.aside: Party | None = None  # holder of that thread
         self._now = clock
         self._began = clock()
         self._renew_at = self._forget_at = 0.0
         self._parties: dict[str, Party] = {}
         self._in_hand: dict[str, Party] = {}
-        # name -> party, for parties that had something to commit recently
+        # who committed recently
         self._submitting: dict[str, Party] = {}
         self._waiting: dict[str, Party] = {}
-        self._is_looking = False  # True if the next pass of the event loop will run `_next`
-        self._left_s = STEP_S  # approximate time left in this pass of the event loop
+        self._is_looking = False  # the next pass runs `_let_waiting_continue`
+        self._left_s = STEP_S  # in this pass
         self._timer: asyncio.TimerHandle | None = None
         self._for_thread: list[tuple[Party, asyncio.Future[None]]] = []
         self.last_step_s = 0.0
         self._rested_since = 0.0
-        self._nobody = Party(self, "")  # party to which all background work is charged
+        self._nobody = Party(self, "")  # background work
         self._nobody.step_s = STEP_S
         self._renewed = asyncio.Event()
 
     def active_party(self, name: str) -> Party:
-        """Return the party with a name, and note that it is active now."""
+        """And note that it is active now."""
         now = self._now()
         if now >= self._renew_at:
             self._renew(now)
@@ -135,17 +123,13 @@ class FairTurns:
         return party
 
     def note_submission(self, party: Party) -> None:
-        """Note that the party has something to commit."""
         party.submitted = party.seen
         if party.name not in self._submitting:
             self._submitting[party.name] = party
             self.commits_are_shared = len(self._submitting) > 1
 
     def expects_lighter(self, used: float) -> bool:
-        """
-        Return True if a party that used far less than `used` had something to commit lately. Return False if
-        `used` is small.
-        """
+        """Whether a party far below `used` committed lately. False for a small `used`."""
         if used < HEAVY_S * self.weight:
             return False
         used_limit, since = used / FAR_LESS, self._now() - LATELY_S
@@ -153,15 +137,14 @@ class FairTurns:
         return any(party.used < used_limit and party.submitted > since for party in looked_at)
 
     def new_request(self, name: str) -> WorkInHand:
-        """Return the work of a request. `name` is its party, unless `begin` sets another."""
+        """Of the party `name`, unless `set_party` sets another."""
         return WorkInHand(self, name)
 
     async def wait_for_activity(self, within_s: float | None = None) -> None:
         """
-        Return at once while requests are pending or the last one was a moment ago. Otherwise wait for the next request,
-        at most `within_s`.
+        Return at once around requests, else wait for the next, at most `within_s`.
 
-        Tasks that check something regularly call this before each check, so that a quiet process does not wake.
+        Regular checks call this first, so that a quiet process does not wake.
         """
         if self._in_hand or self._now() < self._renew_at + QUIET_S:
             return
@@ -171,7 +154,6 @@ class FairTurns:
                 await self._renewed.wait()
 
     def note_request(self, party: Party) -> None:
-        """Note that a request of the party is pending."""
         party.in_hand += 1
         party.urgent_until = self._now() + URGENT_S
         self._in_hand[party.name] = party
@@ -183,16 +165,15 @@ class FairTurns:
         party.in_hand -= 1
         if not party.in_hand:
             self._in_hand.pop(party.name, None)
-            if self._timer is not None:  # another party is waiting, perhaps for the end of this request
+            if self._timer is not None:  # somebody may wait for the end of this request
                 self._timer.cancel()
                 self._timer = None
                 self._let_waiting_continue()
 
     async def wait_for_turn(self, party: Party) -> None:
         """
-        Wait for the party's turn. Returns at once if the party is alone, used little, or used the least of
-        the parties with requests. Therefore, several keys that each send a little are served as fast as one
-        key that sends the same total.
+        At once if the party is alone, little, or least of those with requests. So several small keys are as
+        fast as one with the same total.
         """
         if not self.are_shared or party.is_little:
             return
@@ -208,7 +189,7 @@ class FairTurns:
             pass
 
     async def _given_turn(self, party: Party) -> bool:
-        """Wait for a turn. Return False if a request of a party with far less use arrived while waiting."""
+        """Return False if a far lighter request arrived meanwhile."""
         waits = asyncio.get_running_loop().create_future()
         party.waiting.append(waits)
         self._waiting[party.name] = party
@@ -221,34 +202,28 @@ class FairTurns:
             raise
         if is_certain:
             return True
-        await asyncio.sleep(0)  # requests that arrived in this pass of the event loop can begin now
+        await asyncio.sleep(0)  # requests of this pass can begin
         return self._find_lighter(party) is None
 
     def heavy_party(self, name: str) -> Party | None:
-        """
-        Return the party with a name if it used much while other parties are active. Its next request must
-        wait for its turn.
-        """
+        """The party if it used much while others are active. Its next request must wait."""
         party = self._parties.get(name)
         return None if party is None or party.is_little or not self.are_shared else party
 
     def call_in_turn(self, party: Party, job: Callable[[], None]) -> None:
-        """Call a job when it is the party's turn. The job must not raise."""
+        """The job must not raise."""
         party.waiting.append(job)
         self._waiting[party.name] = party
         self._look_again()
 
     async def background_turn(self) -> None:
-        """Wait for a turn of background work, which gives way to requests of parties with little use."""
+        """It gives way to little parties."""
         self._nobody.used = FAR_LESS * HEAVY_S * self.weight
         await self.wait_for_turn(self._nobody)
 
     @asynccontextmanager
     async def hold_thread(self, party: Party) -> AsyncIterator[None]:
-        """
-        Wait for the single thread for long jobs, and hold it. Of the waiting parties, the one with the least
-        use is next.
-        """
+        """The single thread, for the least use next."""
         await self.wait_for_turn(party)
         if self.aside is not None:
             waits = asyncio.get_running_loop().create_future()
@@ -269,7 +244,7 @@ class FairTurns:
     def _give_up_thread(self, waits: asyncio.Future[None]) -> None:
         if waits.cancelled() or not waits.done():
             self._for_thread = [waiter for waiter in self._for_thread if waiter[1] is not waits]
-        else:  # this party was cancelled right after it got the thread, so pass the thread on
+        else:  # cancelled after it got the thread, so pass it on
             self._free_thread()
 
     def _free_thread(self) -> None:
@@ -278,7 +253,7 @@ class FairTurns:
         if waiting:
             first = min(waiting, key=lambda waiter: waiter[0].used)
             self._for_thread = [waiter for waiter in waiting if waiter is not first]
-            # the party is set here, so that no other party can take the thread in between
+            # here, so that no other can take the thread in between
             self.aside = first[0]
             first[1].set_result(None)
         else:
@@ -290,17 +265,13 @@ class FairTurns:
             del self._waiting[party.name]
 
     def _look_again(self) -> None:
-        """Schedule `_next` for the next pass of the event loop, which has its own share of time."""
+        """The next pass has its own time."""
         if not self._is_looking:
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self._let_waiting_continue)
 
     def _let_waiting_continue(self) -> None:
-        """
-        Let waiting parties continue for about STEP_S, beginning with the party with the least use.
-
-        If a party with far less use is working, pauses first.
-        """
+        """For about STEP_S, least use first, after a pause if a far lighter party is working."""
         self._timer, self._is_looking = None, False
         self._left_s = STEP_S
         while self._waiting and self._left_s > 0:
@@ -323,7 +294,7 @@ class FairTurns:
             self._look_again()
 
     def _rest_s(self, lighter: Party | None) -> float:
-        """Return the seconds that a party pauses in favor of `lighter`. The pause is charged to `lighter`."""
+        """Charged to `lighter`."""
         if lighter is None:
             self._rested_since = 0.0
             return 0.0
@@ -339,10 +310,7 @@ class FairTurns:
         return remaining_s
 
     def _find_lighter(self, party: Party) -> Party | None:
-        """
-        Return a party that used far less and has a pending request that worked a moment ago. Return None if
-        there is none.
-        """
+        """A far lighter party whose request worked a moment ago."""
         if party.is_little:
             return None
         now, used_limit = self._now(), party.used / FAR_LESS
@@ -387,21 +355,20 @@ class FairTurns:
 
 class WorkInHand:
     """
-    Work of one request: its party, and the duration of the present step.
+    A request's party and present step.
 
-    Use it as a context manager in the task of the request, for as long as the request is pending.
+    A context manager in the request's task.
     """
 
     __slots__ = ("_before", "_before_s", "_began", "_name", "party", "turns")
 
     def __init__(self, turns: FairTurns, name: str) -> None:
-        """Create the work of a request. `name` is its party, unless `begin` sets another."""
         self.turns = turns
-        # the party is None before `begin`, because the sender is not known yet
+        # unknown sender before `set_party`
         self.party: Party | None = None
         self._name = name
         self._before: Token[WorkInHand | None]
-        self._before_s = 0.0  # seconds of processor time that were used before `begin`
+        self._before_s = 0.0  # processor time before that
         self._began = 0.0
 
     def __enter__(self) -> WorkInHand:
@@ -414,7 +381,7 @@ class WorkInHand:
         _current.reset(self._before)
 
     async def set_party(self, name: str = "") -> None:
-        """Set the party once the sender is known, and wait for its turn. Further calls do nothing."""
+        """Once the sender is known, and wait. Further calls do nothing."""
         if self.party is None:
             self.party = party = self.turns.active_party(name or self._name)
             self.turns.note_request(party)
@@ -423,43 +390,36 @@ class WorkInHand:
                 await self.turns.wait_for_turn(party)
 
     async def end_in_turn(self) -> None:
-        """
-        Wait for a turn before responding. So the next request of this sender is not read before requests
-        of other parties.
-        """
+        """Before responding, so that this sender's next request is not read before others'."""
         if self.party is None:
             await self.set_party()
         if self.party is not None and self.turns.are_shared:
             await self.turns.wait_for_turn(self.party)
 
     def expects_lighter(self) -> bool:
-        """Return True if a party that used far less may have something to commit at any moment."""
         return self.party is not None and self.turns.expects_lighter(self.party.used)
 
     async def pause(self) -> None:
-        """End a step, so that the event loop and parties with less use can work."""
+        """Let the event loop and lighter parties work."""
         await asyncio.sleep(0)
         if self.party is not None:
             await self.turns.wait_for_turn(self.party)
 
     @asynccontextmanager
     async def hold_thread(self) -> AsyncIterator[Party]:
-        """Wait for the party's turn, and then hold the single thread for long jobs."""
+        """In turn."""
         party = self.party or self.turns.active_party(self._name)
         async with self.turns.hold_thread(party):
             yield party
 
     async def pause_when_due(self) -> None:
-        """End the step if it has taken long enough, and pause."""
         step_limit_s = STEP_S if self.turns.are_shared else ALONE_S
         if time.perf_counter() - self._began > step_limit_s:
             await self.pause()
 
     @coroutine
     def run(self, job: Awaitable[T]) -> Generator[Any, None, T]:
-        """
-        Run a job and return its result. Each of the job's steps on the event loop is charged to the party.
-        """
+        """Charge each step on the event loop to the party."""
         steps = job.__await__()
         error: BaseException | None = None
         while True:
@@ -476,7 +436,7 @@ class WorkInHand:
                 if party is None:
                     self._before_s += seconds
                 else:
-                    party.used += seconds * self.turns.weight  # same as `Party.charge_time`, inlined
+                    party.used += seconds * self.turns.weight  # `Party.charge_time`, inlined
                     party.urgent_until = now + URGENT_S
                     party.step_s = max(seconds, 0.9 * party.step_s, LEAST_STEP_S)
                     self.turns.last_step_s = seconds
@@ -487,7 +447,7 @@ class WorkInHand:
 
 
 class BackgroundWork(WorkInHand):
-    """Background work that belongs to no request."""
+    """Of no request."""
 
     __slots__ = ()
 
@@ -497,7 +457,7 @@ class BackgroundWork(WorkInHand):
 
 
 async def run_in_background(turns: FairTurns, job: Awaitable[T]) -> T:
-    """Run a job in the background. Its steps give way to requests of parties with little use."""
+    """Steps give way to little parties."""
     with BackgroundWork(turns, ""):
         return await job
 
@@ -506,18 +466,18 @@ _current: ContextVar[WorkInHand | None] = ContextVar("work_in_hand", default=Non
 
 
 def current_work() -> WorkInHand | None:
-    """Return the work of the request to which this task belongs, or None in the background."""
+    """None in the background."""
     return _current.get()
 
 
 def others_are_there() -> bool:
-    """Return True if several parties are active. Always False outside a request."""
+    """False outside a request."""
     work = _current.get()
     return work is not None and work.turns.are_shared
 
 
 async def pause() -> None:
-    """End a step of the running work, so that the event loop and parties with less use can work."""
+    """Let the event loop and lighter parties work."""
     work = _current.get()
     if work is None:
         await asyncio.sleep(0)
@@ -526,7 +486,7 @@ async def pause() -> None:
 
 
 async def pause_when_due() -> None:
-    """Pause if the present step of this request has taken long enough. Background work always pauses."""
+    """Background work always pauses."""
     work = _current.get()
     if work is None:
         await asyncio.sleep(0)
@@ -541,13 +501,11 @@ def _used_time(party: Party) -> float:
 # -- limits of rate and burst --------------------------------------------------------------------------------
 
 
-NEARLY = 1e-6  # rounding error up to which a missing part of a token is ignored
+NEARLY = 1e-6  # rounding error in tokens
 
 
 class TokenBucket:
-    """
-    Rate limit with tokens: `per_s` tokens a second on average, and at most `burst` at once. It starts full.
-    """
+    """`per_s` on average, `burst` at once. Starts full."""
 
     __slots__ = ("_at", "_clock", "_level", "_per_s", "burst")
 
@@ -559,17 +517,12 @@ class TokenBucket:
         self._at = clock.monotonic()
 
     def wait_s(self, amount: float) -> float:
-        """
-        Return the seconds until the bucket has `amount` tokens. `amount` must not exceed `burst`. 0 means now.
-        """
+        """`amount` must not exceed `burst`."""
         missing = amount - self._refill()
         return 0.0 if missing <= NEARLY else missing / self._per_s
 
     def remove_tokens(self, amount: float) -> None:
-        """
-        Remove `amount` tokens, which may be more than the bucket has. The debt must be refilled before
-        further tokens are available.
-        """
+        """Maybe more than there are: the debt is refilled first."""
         self._level = self._refill() - amount
 
     def _refill(self) -> float:
