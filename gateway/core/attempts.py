@@ -1,7 +1,4 @@
-"""
-Rate limits by name: how often an address, a key or an account may try. Each name has a token bucket, and the
-number of buckets is limited.
-"""
+"""Rate limits by name: how often an address, a key or an account may try."""
 
 from __future__ import annotations
 
@@ -15,17 +12,16 @@ from ipaddress import IPv6Address, ip_address
 from spool.clock import Clock
 from spool.turns.fair_turns import TokenBucket
 
-WHOLE = 1.0  # tokens that one attempt takes from a bucket
+WHOLE = 1.0  # per attempt
 
 
 class Buckets:
     """
-    A token bucket for each name, with `burst` tokens and a refill of `per_s` tokens per second. A charge may
-    overdraw a bucket that has at least one whole token.
+    A token bucket for each name, with `burst` tokens and a refill of `per_s`. A bucket with at least one
+    whole token may be overdrawn.
 
-    So a limit of five allows five tries at once, and the sixth only after a refill. A single charge above
-    `burst` is allowed, and the next try must wait until the bucket is refilled. At most `size` names are
-    stored. Above that, the least recently used name is deleted.
+    So a limit of five allows five tries at once, and the sixth only after a refill. At most `size` names are
+    stored; the least recently used one is deleted first.
     """
 
     def __init__(self, clock: Clock, *, burst: float, per_s: float, size: int = 10_000) -> None:
@@ -36,7 +32,7 @@ class Buckets:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def wait_s(self, name: str) -> int:
-        """Return the whole seconds until `name` may try again, or 0."""
+        """Return whole seconds."""
         return math.ceil(self._bucket_of(name).wait_s(WHOLE))
 
     def charge(self, name: str, amount: float = 1) -> None:
@@ -50,7 +46,7 @@ class Buckets:
     @contextmanager
     def paid_by(self, name: str, failure: type[Exception]) -> Iterator[None]:
         """
-        Charge `name` for work that is about to start. If the work does not raise `failure`, return the charge.
+        Charge `name` for work, and return the charge unless the work raises `failure`.
 
         The charge comes first so that concurrent attempts also count.
         """
@@ -71,11 +67,9 @@ class Buckets:
         return len(self._buckets)
 
 
-@lru_cache(maxsize=4096)  # cached, because every request calls this function
+@lru_cache(maxsize=4096)  # every request calls this
 def neighbourhood(address: str) -> str:
-    """
-    Return the bucket name of an address. All addresses of an IPv6 /64 share a bucket, because one host owns them.
-    """
+    """All addresses of an IPv6 /64 share a bucket, because one host owns them."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-ASKED_TOO_MUCH = "asked_too_much"  # error type of a query whose result would exceed a limit
+ASKED_TOO_MUCH = "asked_too_much"  # the result of a query would exceed a limit
 
 
 class Refusal(Exception):
     """
-    A response that refuses a request: a 4xx for the sender's mistake, or a 503. `type` is stable and
-    machine-readable; `message` says what to do.
+    A response that refuses a request: a 4xx for the sender's mistake, or a 503. `type` is stable; `message`
+    says what to do.
 
     The message may name a field and an offset, but never a value. `challenge` is the WWW-Authenticate header.
     """
@@ -33,19 +33,18 @@ class Refusal(Exception):
 
 
 class BadPayload(Refusal):
-    """A 400, because the body does not match its headers or its address."""
+    """The body does not match its headers or its address."""
 
     def __init__(self, message: str) -> None:
         super().__init__(400, "bad_payload", message)
 
 
 def nothing_here() -> Refusal:
-    """Return the answer of an address that does not exist, or that is off."""
     return Refusal(404, "not_found", "There is nothing at this address.")
 
 
 def reason_of(error: OSError) -> str:
-    """Return the system's text for an error, without numbers and addresses."""
+    """Leave out numbers and addresses."""
     return (
         os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
     ).lower()

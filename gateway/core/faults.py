@@ -1,7 +1,4 @@
-"""
-Faults of a definition. They are collected, so that all of them are reported at once, each with its value
-and its place.
-"""
+"""Faults of a definition, collected so that all are reported at once."""
 
 from __future__ import annotations
 
@@ -9,16 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 Path: TypeAlias = "tuple[str | int, ...]"
-# Maximum faults reported per definition. After repairing these faults, the user sees the remaining ones.
+# After repairing these, the user sees the remaining ones.
 MAX_FAULTS = 100
-_SHOWN = 100  # maximum characters of a value in a fault
+_SHOWN = 100  # characters of a value
 
 
 class Fault(NamedTuple):
-    """
-    One fault. `error` says how to repair it, and `value` is the wrong value. `path` has the keys and list
-    indexes (from 0) that lead to the value.
-    """
+    """`error` says how to repair it. `path` has the keys and list indexes (from 0) that lead to `value`."""
 
     error: str
     value: str
@@ -26,10 +20,7 @@ class Fault(NamedTuple):
 
 
 class InvalidDefinition(Exception):
-    """
-    The text is not a valid definition for this Tollhouse. `place` has line and column, both from 1, if the text is no
-    readable YAML.
-    """
+    """`place` has line and column, both from 1, if the text is no readable YAML."""
 
     def __init__(self, faults: Sequence[Fault], place: tuple[int, int] = (1, 1)) -> None:
         first = faults[0]

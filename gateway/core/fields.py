@@ -1,8 +1,8 @@
 """
-The types of a resource. The fields of changes and answers are derived from the fields of a new resource.
+The types of a resource: fields of changes and answers are derived from those of a new resource.
 
-A field is declared once, with its type and its description. The description appears in `/openapi.json`, in
-the reference page and in the command help. An answer has exactly the declared fields.
+A field is declared once. Its description appears in `/openapi.json`, in the reference page and in the command
+help.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from msgspec import UNSET, UnsetType
 @dataclass(frozen=True, slots=True)
 class Option:
     """
-    The command option of a field. It is needed if the option differs from `--FIELD` with the field's
-    description as help.
+    The command option of a field, if it differs from `--FIELD` with the field's description.
 
     `is_by_hand`: the command defines the option itself.
     """
@@ -39,11 +38,11 @@ def words(text: str) -> msgspec.Meta:
     return msgspec.Meta(description=text)
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # compared as objects, because a type's notes must have a hash
+@dataclass(frozen=True, slots=True, eq=False)  # a type's notes must have a hash
 class Example:
     """
-    The value of a field in the examples of the reference. A creation states it if it differs from the default.
-    `changed` is the value in the example of a change.
+    The example of a field in the reference. A creation states it if it differs from the default. `changed` is
+    for the example of a change.
     """
 
     value: Any
@@ -51,12 +50,12 @@ class Example:
 
 
 def example(value: Any, *, changed: Any = UNSET) -> Example:
-    """Give the example of a field: `Annotated[str, words("..."), example("Ada Park")]`."""
+    """Use it as `Annotated[str, words("..."), example("Ada Park")]`."""
     return Example(value, changed)
 
 
 def example_id(noun: str) -> str:
-    """Return the id in all examples about a resource, such as `view`."""
+    """Return the id in all examples about a resource."""
     return blake2b(noun.encode(), digest_size=16).hexdigest()
 
 
@@ -67,7 +66,7 @@ _WITH_VERSION = """
 _CREATED, _UPDATED = words("When the {item} was created."), words("When the {item} was last changed.")
 _VERSION = words("Changes with each edit; send it back with your edit.")
 _READ_VERSION = words("The version that you read. A newer version rejects the change.")
-# Fields in every answer about a resource that has versions, with times in RFC 3339.
+# for resources with versions, times in RFC 3339
 KEPT: Mapping[str, Any] = {
     "created": Annotated[str, _CREATED, example("2026-11-27T01:45:14.016Z")],
     "last_updated": Annotated[str, _UPDATED, example("2026-11-27T01:45:14.016Z")],
@@ -75,7 +74,7 @@ KEPT: Mapping[str, Any] = {
         str, _VERSION, example("e2c0ceb8d0d8c5ac106bc6b5", changed="7edf03e3a74ddc0c294fe697")
     ],
 }
-# The same fields, with times in epoch seconds as text.
+# the same, times in epoch seconds as text
 KEPT_IN_SECONDS: Mapping[str, Any] = {
     **KEPT,
     "created": Annotated[str, _CREATED, example("1795743905.009")],
@@ -92,7 +91,7 @@ def changes_of(
     has_version: bool = True,
 ) -> Any:
     """
-    Return the struct of a change: every field of a new resource, all optional.
+    Return the struct of a change, with all fields optional.
 
     Fields in `once` cannot be changed later. Fields in `types` have another type.
     """
@@ -118,10 +117,8 @@ def item_of(
     without: Collection[str] = (),
 ) -> Any:
     """
-    Return the struct of an answer: the id, the fields of a new resource and the fields in `answered`.
-
-    A field in `types` has another type and, unless that states its own, the words of the new resource. An answer may
-    lack a field whose type includes UnsetType.
+    A field in `types` has another type and, unless that states its own, the words of the new resource. An
+    answer may lack a field whose type includes UnsetType.
     """
     noun = _snake_case(_noun(new))
     id_type = Annotated[str, words("The id of the {item}."), example(example_id(noun))]
@@ -135,12 +132,11 @@ def item_of(
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:
-    """Return the default of a field, NODEFAULT without one."""
     return field.default_factory() if callable(field.default_factory) else field.default
 
 
 def _with_example(field: msgspec.structs.FieldInfo) -> Any:
-    """Return the type of a field. Without an example of its own, its default is the example."""
+    """Without an example of its own, the default is the example."""
     default = default_of(field)
     notes = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
     if default is msgspec.NODEFAULT or any(isinstance(note, Example) for note in notes):
@@ -155,7 +151,6 @@ def _with_notes_of(declared: Any, kind: Any) -> Any:
 
 
 def _about(kind: Any, item: str) -> Any:
-    """Write the noun of a resource into the words of a field."""
     if get_origin(kind) is not Annotated:
         return kind
     plain, *notes = get_args(kind)
@@ -169,9 +164,6 @@ def _about(kind: Any, item: str) -> Any:
 
 
 def one_of(new: type[msgspec.Struct], item: Any, about: str = "", **beside: Any) -> Any:
-    """
-    Return the struct of an answer about a single resource: its item under its noun, and the `beside` fields.
-    """
     noun = _noun(new)
     return _answered(f"One{noun}", about, {_snake_case(noun): item, **beside})
 
@@ -184,7 +176,7 @@ def _answered(name: str, about: str, members: Mapping[str, Any]) -> Any:
 
 
 def _noun(new: type[msgspec.Struct]) -> str:
-    """Return the resource's noun, such as `ScheduledReport` for `NewScheduledReport`."""
+    """Return `ScheduledReport` for `NewScheduledReport`."""
     return new.__name__.removeprefix("New")
 
 
@@ -194,9 +186,10 @@ def _snake_case(noun: str) -> str:
 
 def answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
     """
-    Return the answer about a row. A field in `given` overrides the value of the row.
+    `given` overrides values of the row.
 
-    Raises TypeError for a given field that is not declared, AttributeError for a declared field without a value.
+    Raises TypeError for a given field that is not declared, AttributeError for a declared field without a
+    value.
     """
     row_values = {
         name: getattr(row, name)
@@ -209,8 +202,7 @@ def answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
 
 def stated(given: msgspec.Struct, **to: Callable[[Any], Any]) -> dict[str, Any]:
     """
-    Return the fields that a body states, under the names of a draft and with lists as tuples. `to` converts a
-    field to its stored form.
+    Return the stated fields for a draft, with lists as tuples. `to` converts a field to its stored form.
     """
     values = {name: getattr(given, name) for name in given.__struct_fields__ if name != "version"}
     return {name: to.get(name, _stored)(value) for name, value in values.items() if value is not UNSET}
@@ -227,8 +219,6 @@ def _may_be_left_out(kind: Any) -> bool:
 
 @cache
 def _defaults(item: Any) -> list[Any]:
-    """
-    Return the defaults of the fields. They are cached, because msgspec evaluates the annotations on each call.
-    """
+    """Cached, because msgspec evaluates the annotations on each call."""
     defaults = {field.name: field.default for field in msgspec.structs.fields(item)}
     return [defaults[name] for name in item.__struct_fields__]

@@ -1,4 +1,4 @@
-"""Imports of modules at their first use, so that a start loads only the modules that it needs."""
+"""Imports at first use, so that a start loads only what it needs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ T = TypeVar("T")
 
 TRIES, PAUSE_S = 20, 0.1
 _imported: dict[str, ModuleType] = {}
-# Only one import runs at a time. Otherwise, two threads that import parts of one package could each see
-# an unfinished module.
+# Two threads that import parts of one package could each see an unfinished module.
 _one_at_a_time = threading.Lock()
 
 
 async def imported(name: str) -> ModuleType:
     """
-    Return the module of this name. If it is not imported yet, a thread imports it, so that other requests
-    do not wait. Without a free descriptor the import fails, so it is tried again until an idle connection is closed.
+    Import a module on a thread, so that other requests do not wait. Without a free descriptor the import
+    fails, so it is tried again until an idle connection is closed.
     """
     if (module := _imported.get(name)) is not None:
         return module
@@ -36,15 +35,15 @@ async def imported(name: str) -> ModuleType:
 
 def import_here(name: str) -> ModuleType:
     """
-    Import a module in this thread. The import may wait for imports by other threads, so code on the event
-    loop calls this function only where it cannot await.
+    This may wait for imports by other threads, so code on the event loop calls this function only where it
+    cannot await.
     """
     with _one_at_a_time:
         return _imported.setdefault(name, import_module(name))
 
 
 class Once(Generic[T]):
-    """A value that `make` creates at its first use. `made` is None until then."""
+    """`made` is None until the first use."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self.made: T | None = None

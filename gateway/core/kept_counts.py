@@ -1,4 +1,4 @@
-"""Counts by day that a process adds to the stored counts of all processes."""
+"""Counts by day, added to the stored counts of all processes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _log = logging.getLogger(__name__)
 
 
 class DayCounter(Protocol[T]):
-    """Counts of this process by day, in days since 1970 (UTC)."""
+    """Days are those since 1970 (UTC)."""
 
     @property
     def today(self) -> int: ...
 
     def take(self) -> Mapping[int, T]:
-        """Return the counts since the last call, and reset them."""
+        """Return and reset the counts."""
         ...
 
     def put_back(self, counts_by_day: Mapping[int, T], /) -> None:
@@ -35,9 +35,9 @@ class DayCounter(Protocol[T]):
 
 class KeptCounts(ABC, Generic[T]):
     """
-    Adds the counts of this process to the stored counts: for each query, every ten minutes, and at an orderly stop.
+    Store the counts for each query, every ten minutes, and at an orderly stop.
 
-    `name` and `action` describe the counts in the log.
+    `name` and `action` describe them in the log.
     """
 
     name: ClassVar[str]
@@ -48,7 +48,7 @@ class KeptCounts(ABC, Generic[T]):
 
     @abstractmethod
     async def store(self, counts_by_day: Mapping[int, T]) -> None:
-        """Add counts to the stored ones. Raises SpoolError if they could not be stored."""
+        """Raises SpoolError."""
 
     async def keep(self) -> None:
         if counts_by_day := self.counter.take():
@@ -59,7 +59,6 @@ class KeptCounts(ABC, Generic[T]):
                 raise
 
     async def run(self) -> None:
-        """Store the counts from time to time, and when cancelled."""
         try:
             while True:
                 await asyncio.sleep(KEEP_EVERY_S)

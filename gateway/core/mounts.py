@@ -1,7 +1,7 @@
 """
-The paths of the operator API and the console, and the path of the operator socket.
+Paths of the operator API, the console and the operator socket.
 
-This module imports no server code, so that commands that query a running server start quickly.
+No server code is imported, so that commands that query a running server start quickly.
 """
 
 from __future__ import annotations
@@ -11,28 +11,24 @@ from pathlib import Path
 from urllib.parse import quote
 
 CONSOLE = "/console"
-OPERATOR_API = "/console/api"  # path of the operator API over HTTP and on the operator socket
+OPERATOR_API = "/console/api"  # also on the operator socket
 # A CSV response has these headers for the fields that a JSON response has in its body.
-WHOLE_SINCE = "Tollhouse-Whole-Since"  # header of the field `whole_since`
-# header of the field `cut_periods`, separated by commas; a column for this field would change the CSV
+WHOLE_SINCE = "Tollhouse-Whole-Since"  # field `whole_since`
+# field `cut_periods`, separated by commas; a column would change the CSV
 CUT_PERIODS = "Tollhouse-Cut-Periods"
-OTHER_UNITS = "Tollhouse-Other-Units"  # header of the field `other_units`: calls and cost
-REASON = "X-Tollhouse-Reason"  # header with the reason why somebody looks at figures of a person
-WARNINGS = "Tollhouse-Warnings"  # header with a JSON list of sentences about what a file lacks
-AS = "X-Tollhouse-As"  # header that names the person who sends a request on the operator socket
+OTHER_UNITS = "Tollhouse-Other-Units"  # field `other_units`: calls and cost
+REASON = "X-Tollhouse-Reason"  # why somebody looks at figures of a person
+WARNINGS = "Tollhouse-Warnings"  # JSON list of sentences about what a file lacks
+AS = "X-Tollhouse-As"  # who sends a request on the operator socket
 
 
 def console_link(url: str, secret: str) -> str:
-    """
-    Build a sign-in link. The secret is in the fragment, which browsers do not send and logs do not contain.
-    """
+    """The secret is in the fragment, which browsers do not send and logs do not contain."""
     return f"{url}#link={secret}"
 
 
 def page_link(console: str, path: str, parameters: Mapping[str, Sequence[str]] | None = None) -> str:
-    """
-    Build a link to a console page with its parameters. It contains no secret. Returns "" if `console` is empty.
-    """
+    """Link to a console page, without a secret. Returns "" if `console` is empty."""
     if not console:
         return ""
     pairs = [

@@ -1,5 +1,5 @@
 """
-Readers of Parquet rows and brotli files, with pyarrow from the extra `lake`.
+Readers of Parquet and brotli, with pyarrow from the extra `lake`.
 
 A separate process with bounded memory reads Parquet: see `gateway.core.parquet_child`.
 """
@@ -28,15 +28,13 @@ _CHILD: Final = "gateway.core.parquet_child"
 
 
 def columns_of(name: str, file: BinaryIO, *, most: int) -> tuple[str, ...]:
-    """
-    Return the column names. Raises Invalid if the file is not Parquet, or has more than `most` bytes unpacked.
-    """
+    """Raises Invalid if the file is not Parquet, or has more than `most` bytes unpacked."""
     with _lines(name, file, "columns", most) as lines:
         return tuple(next(lines))
 
 
 def rows_of(name: str, file: BinaryIO, *, most: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield row numbers from 1 with the row's cells by column name. Raises Invalid if the file is damaged."""
+    """Number rows from 1. Raises Invalid if the file is damaged."""
     with _lines(name, file, "rows", most) as lines:
         names = next(lines)
         for number, cells in enumerate(lines, start=1):
@@ -44,7 +42,7 @@ def rows_of(name: str, file: BinaryIO, *, most: int) -> Iterator[tuple[int, Mapp
 
 
 def brotli_of(name: str, content: bytes) -> Any:
-    """Open brotli content as a file-like object. Raises Invalid if the extra is not installed."""
+    """Raises Invalid if the extra is not installed."""
     try:
         import pyarrow
     except ImportError as error:
@@ -54,7 +52,7 @@ def brotli_of(name: str, content: bytes) -> Any:
 
 @contextmanager
 def _lines(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator[list[Any]]]:
-    """Start the reader process and yield its output lines. The process ends with this context."""
+    """The reader process ends with this context."""
     if find_spec("pyarrow") is None:
         raise Invalid(f"{name}: {_MISSING}")
     file.seek(0)
@@ -62,7 +60,7 @@ def _lines(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator
     command = [sys.executable, "-P", "-m", _CHILD, what, str(most), str(MAX_ROWS), str(MAX_ROW)]
     environment = {
         **{key: os.environ[key] for key in ("PATH", "PYTHONPATH", "TZ") if key in os.environ},
-        "ARROW_DEFAULT_MEMORY_POOL": "system",  # only the system allocator respects the memory limit of the process
+        "ARROW_DEFAULT_MEMORY_POOL": "system",  # only this allocator respects the process's memory limit
         "MALLOC_ARENA_MAX": "1",
     }
     with subprocess.Popen(
@@ -75,15 +73,15 @@ def _lines(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator
 
 
 def _read(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
-    """Yield decoded lines until the process ends. If the process fails, raises Invalid with its message."""
+    """If the process fails, raises Invalid with its message."""
     assert process.stdout is not None and process.stderr is not None
-    count = -1  # the first line holds the column names
+    count = -1  # the first line has the column names
     for line in process.stdout:
         yield json.loads(line)
         count += 1
     message = process.stderr.read(1000).decode("utf-8", "replace")
     status = process.wait()
-    # the library ran out of memory, which it reports only in these ways
+    # the library reports a lack of memory only so
     if status < 0 or "bad_alloc" in message:
         message, status = f"takes more than {MEMORY_BYTES // 1024**2} MiB to read", TOO_LARGE
     if status == TOO_LARGE:

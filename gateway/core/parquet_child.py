@@ -2,8 +2,8 @@
 A child process that reads one Parquet file from its standard input. Its memory limit bounds the unpacked
 data, so a small file that unpacks to gigabytes cannot exhaust the machine.
 
-It writes one JSON line with the column names, then one line per row. All cells are text, because the report
-readers expect CSV cells.
+It writes JSON lines: column names, then rows. All cells are text, because the report readers expect CSV
+cells.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-MEMORY_BYTES: Final = 160 * 1024 * 1024  # data limit; Python and the library use about a quarter of it
-WRONG: Final = 2  # exit code: the file is not Parquet, or is damaged
-TOO_LARGE: Final = 3  # exit code: the file needs more memory, rows or bytes than allowed
-_BATCH_ROWS: Final = 64  # maximum rows that exist as Python objects at the same time
-_BUFFER_BYTES: Final = 64 * 1024  # bytes per piece in which a column is read
+MEMORY_BYTES: Final = 160 * 1024 * 1024  # Python and the library use about a quarter
+WRONG: Final = 2  # exit code: not Parquet, or damaged
+TOO_LARGE: Final = 3  # exit code: more memory, rows or bytes than allowed
+_BATCH_ROWS: Final = 64  # as Python objects at once
+_BUFFER_BYTES: Final = 64 * 1024  # per piece of a column
 
 
 def main(what: str, most: int, most_rows: int, longest: int) -> int:
@@ -69,7 +69,7 @@ def _bound_memory() -> None:
 
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     except (ImportError, OSError, ValueError):
-        return  # this system has no resource limits; the limits on bytes and rows still apply
+        return  # the limits on bytes and rows still apply
 
 
 def _refuse(message: str) -> int:
@@ -82,7 +82,6 @@ def _write(names: list[str]) -> None:
 
 
 def text_of(value: Any) -> str | None:
-    """Return a cell as CSV text, or None if it is null."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -102,7 +101,7 @@ def text_of(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert pyarrow's lists of pairs to an object, because that is how it returns maps."""
+    """pyarrow returns maps as lists of pairs."""
     if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value):
         return {text_of(key): text_of(item) for key, item in value}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Helpers for the JSON schemas of responses in `/openapi.json`."""
+"""Schemas of responses in `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ OBJECT: Schema = {"type": "object"}
 
 
 def closed(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
-    """Return the schema of an object that has these members and no others."""
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},

@@ -1,7 +1,6 @@
 """
-The rules for the views, budgets, insights and recommendations that a person may see.
-
-A person sees an item only if the item certainly covers no call that is hidden from the person.
+Which views, budgets, insights and recommendations a person may see: only those that certainly cover no hidden
+call.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from spool.registry.insights import Insight
 from spool.registry.recommendations import Recommendation
 from spool.registry.views import EXCLUDES, View
 
-# The calls behind an answer: all calls, only the calls that the person may see, or no calls.
+# the calls behind an answer
 WHOLE, SLICED, NOTHING = "whole", "sliced", "nothing"
 
 
 class OfView(Protocol):
-    """A budget. `arranged` is not 0 if the budget includes amounts that belong to no call."""
+    """`arranged` is not 0 if it includes amounts that belong to no call."""
 
     @property
     def view_id(self) -> str: ...
@@ -33,41 +32,29 @@ class OfView(Protocol):
 @dataclass(frozen=True, slots=True)
 class Visible:
     """
-    The calls that a person may see.
-
-    `contains` returns whether all calls that pass a filter (included and excluded values) are visible.
-    `limits` are the dimensions that restrict the person.
+    `contains` returns whether all calls that pass included and excluded values are visible. `limits` are the
+    dimensions that restrict the person.
     """
 
     is_whole: bool
     contains: Callable[[Wanted, Wanted], bool]
-    view_of: Callable[[str], View | None]  # view by its id
+    view_of: Callable[[str], View | None]  # by id
     limits: Sequence[str] = ()
 
     def view(self, view: View | None) -> bool:
         return self.is_whole or (view is not None and self.contains(view.include, view.exclude))
 
     def budget(self, budget: OfView) -> bool:
-        """
-        Return whether the person may see a budget.
-
-        If it includes amounts that belong to no call, the person needs access to all calls.
-        """
+        """A budget with amounts that belong to no call needs access to all calls."""
         if budget.arranged:
             return self.is_whole
         return self.named(budget.view_id)
 
     def named(self, view_id: str) -> bool:
-        """Return whether the person may see the view with this id."""
         return self.view(self.view_of(view_id))
 
     def insight(self, insight: Insight) -> bool:
-        """
-        Return whether the person may see an insight.
-
-        An insight that a person wrote does not name its calls, so only people with access to all calls
-        may see it.
-        """
+        """An insight that a person wrote does not name its calls, so it needs access to all calls."""
         about = insight.decoded_concerns
         return self.is_whole or (about is not None and self.contains(about.include, about.exclude))
 
@@ -78,15 +65,11 @@ class Visible:
         )
 
     def realized(self, recommendation: Recommendation) -> bool:
-        """
-        Return whether the person may see the measured saving of a recommendation. The saving covers the calls
-        of all models.
-        """
+        """The measured saving covers the calls of all models."""
         about = recommendation.saving.measured_by
         return self.is_whole or self.contains({name: (value,) for name, value in about.items()}, {})
 
     def check_filter(self, filter: Mapping[str, Sequence[str | None]]) -> None:
-        """Raise Refusal 403 if the filter of a view may match calls that the person may not see."""
         texts = {name: tuple(value or "" for value in values) for name, values in filter.items()}
         include = {name: values for name, values in texts.items() if not name.startswith(EXCLUDES)}
         exclude = {
@@ -105,7 +88,7 @@ EVERYTHING = Visible(True, lambda include, exclude: True, lambda id: None)
 
 
 def check_usable(dimensions: Collection[str], view: View) -> View:
-    """Return the view. Raises Refusal 400 if it is broken."""
+    """Raises Refusal 400 if the view is broken."""
     reason = view.broken_reason(dimensions)
     if reason:
         raise Refusal(400, "invalid_parameter", f"the view {view.name} is broken: {reason}")

@@ -1,8 +1,7 @@
 """
 Reader of YAML as plain mappings, lists and texts. Aliases, tags and several documents are rejected.
 
-Every scalar is read as text, even if YAML gives it another type. So a team named `on`, `1e3` or `2026-11-01`
-keeps its name.
+Every scalar is text, so a team named `on`, `1e3` or `2026-11-01` keeps its name.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from gateway.core.faults import Fault, Faults, InvalidDefinition, Path
 
 
 class PlainText(str):
-    """A text without quotes, which YAML may read as a number or as true or false."""
+    """Without quotes, YAML may read it as a number or as true or false."""
 
     __slots__ = ()
 
 
 Node: TypeAlias = "str | list[Node] | dict[str, Node] | None"
-# Line and column (both from 1) of each value. A value in a mapping has the place of its key.
+# Line and column, both from 1. A value in a mapping has the place of its key.
 Places: TypeAlias = "dict[Path, tuple[int, int]]"
-MAX_DEPTH = 24  # maximum depth of nested mappings and lists
+MAX_DEPTH = 24  # of mappings and lists
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
 def read(text: bytes, faults: Faults, places: Places | None = None, *, marks_plain: bool = False) -> Node:
     """
-    Read the only document of a text. Repeated keys are faults. `places` gets the place of each value. With
-    `marks_plain`, values without quotes are PlainText. Raises InvalidDefinition if the text is not readable.
+    Repeated keys are faults. With `marks_plain`, values without quotes are PlainText. Raises
+    InvalidDefinition if the text is not readable.
     """
     try:
         events = yaml.parse(text.decode("utf-8-sig"), Loader=_LOADER)
@@ -47,9 +46,9 @@ def read(text: bytes, faults: Faults, places: Places | None = None, *, marks_pla
 
 def _document(events: Iterator[yaml.Event], faults: Faults, places: Places, plain: type[str]) -> Node:
     root: list[Node] = []
-    # incomplete nodes from the root down, each with its path
+    # incomplete nodes from the root down
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]] = []
-    keys: list[str | None] = []  # for each incomplete node, the key that waits for its value
+    keys: list[str | None] = []  # by incomplete node, the key that waits for its value
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent) and root:
             raise _unreadable("only one YAML document is allowed", event)
@@ -92,7 +91,7 @@ def _place(
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]],
     keys: list[str | None],
 ) -> Path:
-    """Add a node to its parent node and return its path."""
+    """Return the node's path."""
     if not open_nodes:
         root.append(node)
         return ()

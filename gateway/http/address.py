@@ -2,10 +2,8 @@
 The table of addresses. One row, `@Address(...)` above a handler, declares everything about one address.
 
 The rows produce the router, the 405 answer with `Allow`, admission, body reading, error answers, metric
-labels and `/openapi.json`. A row names the types that decode its bodies and the lists that it returns, so the
-documentation cannot differ from the code.
-
-A request sends its key in the Authorization header, or in the way that clients of another product send theirs.
+labels and `/openapi.json`. A row names the types that decode its bodies, so the documentation cannot differ
+from the code.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ from gateway.http.lists import List
 from gateway.http.requests import AddressHandler, Result, check_json, named_body
 from gateway.people.authentication.access import Bearer
 
-Content: TypeAlias = "Mapping[str, type | Schema]"  # the type of a body, or its schema, by media type
+Content: TypeAlias = "Mapping[str, type | Schema]"  # type of a body, or schema, by media type
 Check: TypeAlias = "Callable[[web.Request], None]"
-# The rows of a subject name the services that they use, which the server does not know.
+# rows name services of their subject, which the server does not know
 Guard: TypeAlias = "Callable[[web.Request, Any], None]"
 People: TypeAlias = "Callable[[web.Request, Any], Awaitable[Bearer | None]]"
-# A function that encodes a refusal. The float is the current time.
+# encodes a refusal; the float is the current time
 ErrorForm: TypeAlias = "Callable[[web.Request, Refusal, float], web.Response]"
 Served = TypeVar("Served", bound=AddressHandler)
 
@@ -62,9 +60,9 @@ READING = frozenset({"GET", "HEAD"})
 ERROR: Schema = {"$ref": "#/components/schemas/Error"}
 
 _PARAMETER = re.compile(r"{(\w+)(?::([^{}]*))?}")
-_ROWS = "__address_rows__"  # name of the handler attribute that holds the handler's rows
+_ROWS = "__address_rows__"
 
-# Names of the security schemes for key holders in the OpenAPI document.
+# security schemes for key holders in OpenAPI
 KEY, BASIC, BEARER, API_KEY = "key", "basic", "bearer", "api_key"
 SESSION, CSRF = "session", "csrf"  # security schemes for operators
 
@@ -74,10 +72,9 @@ CSRF_HEADER = "X-CSRF-Token"
 
 class KeyCarriage(NamedTuple):
     """
-    The way in which a request carries its key.
+    How a request carries its key: in the Authorization header, or as clients of another product do.
 
-    `find` returns the key, or None if the request has none. `schemes` are the security schemes in
-    the OpenAPI document.
+    `schemes` are those of OpenAPI.
     """
 
     find: Callable[[web.Request], str | None]
@@ -89,15 +86,13 @@ def authorization(request: web.Request) -> str | None:
 
 
 def basic_password(request: web.Request) -> str | None:
-    """
-    Return the password of Basic credentials with any user name. Return any other Authorization value unchanged.
-    """
+    """Accept any user name. Return any other Authorization value unchanged."""
     value = authorization(request)
     if value is None or value[:6].lower() != "basic ":
         return value
     try:
         _, colon, password = base64.b64decode(value[6:].strip(), validate=True).decode().partition(":")
-    except ValueError as error:  # not base64, or the decoded bytes are not UTF-8
+    except ValueError as error:  # not base64 or not UTF-8
         raise Refusal(401, "bad_basic", "The Basic credentials cannot be read.") from error
     if not colon:
         message = "The Basic credentials have no password. Send the key as the password."
@@ -106,13 +101,13 @@ def basic_password(request: web.Request) -> str | None:
 
 
 def bearer_token(request: web.Request) -> str | None:
-    """Return the token of a Bearer value. Return any other Authorization value unchanged."""
+    """Return any other Authorization value unchanged."""
     value = authorization(request)
     return value[7:].strip() if value and value[:7].lower() == "bearer " else value
 
 
 def api_key(request: web.Request) -> str | None:
-    """Return the value of X-Api-Key. Without that header, return the value of Authorization."""
+    """Without X-Api-Key, return Authorization."""
     return request.headers.get(API_KEY_HEADER) or authorization(request)
 
 
@@ -133,24 +128,19 @@ async def _no_handler(_: Any) -> Result:
 
 @dataclass(frozen=True)
 class BodyLimit:
-    """The setting that limits the bodies of an address, and its current value."""
-
     setting: str
     bytes: Callable[[Any], int]
 
 
-# Maximum bytes of a body that is decoded in one call, because the call blocks the event loop.
+# Decoding in one call blocks the event loop.
 WHOLE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
     """
-    The declaration of one address: a path in aiohttp's syntax, with methods that all do the same. HEAD is
-    handled as GET.
-
-    The row decorates its handler. That sets `handler` and `body`, and also `name` and `takes` unless the row
-    states them. `collect` finds the row at the handler.
+    The row decorates its handler. It declares one path in aiohttp's syntax. Decorating sets `handler` and
+    `body`, and `name` and `takes` unless the row states them.
 
     Checks run in this order: `guard`, method, key and `scope`, content coding, `check`, query, body size,
     bytes in flight, body. If `scope` is None, no key is required. Rows of the same path share the `endpoint`
@@ -160,50 +150,49 @@ class Address:
     methods: tuple[str, ...]
     path: str
     summary: str
-    name: str = ""  # operation name in the OpenAPI document; default: the handler's name
+    name: str = ""  # in OpenAPI; default: the handler's name
     handler: AddressHandler = _no_handler
-    endpoint: str = ""  # the label of the address in metrics and log lines
+    endpoint: str = ""  # label in metrics and log lines
     scope: str | None = None
     key: KeyCarriage = IN_HEADER
-    sole_scope: bool = False  # the key must have this scope and no other
-    # Rejects callers before the method is checked. The first row of a path decides for all its rows.
+    sole_scope: bool = False  # this scope and no other
+    # Rejects callers before the method is checked. The first row of a path decides.
     guard: Guard | None = None
-    # Admits people who send no key, before the request is checked. None admits only keys.
+    # admits people who send no key; None admits only keys
     people: People | None = None
-    check: Check | None = None  # rejects media types and unknown formats before the query is checked
-    body: type | None = None  # bytes, or the struct that decodes the body; with None, the body is not read
+    check: Check | None = None  # rejects media types and unknown formats
+    body: type | None = None  # bytes, or the struct to decode; None reads no body
     takes: Content = field(default_factory=dict)
-    may_be_empty: bool = False  # accept an empty body as {}
-    passes: tuple[str, ...] = ()  # content codings that the body may keep, because it is stored as it arrives
-    # maximum bytes of a body; None means WHOLE_BYTES for a struct and server.max_body_bytes for bytes
+    may_be_empty: bool = False  # accept it as {}
+    passes: tuple[str, ...] = ()  # content codings that a body stored as it arrives may keep
+    # None: WHOLE_BYTES for a struct, server.max_body_bytes for bytes
     max_bytes: int | None = None
-    limit: BodyLimit | None = None  # another setting, which limits the body instead of max_bytes
-    # Response content by HTTP status. A mapping that the handler returns is sent with the first status.
+    limit: BodyLimit | None = None  # another setting instead of max_bytes
+    # By status. A mapping that the handler returns is sent with the first.
     gives: Mapping[int, Content] = field(default_factory=dict)
     errors: Content = field(default_factory=lambda: {JSON: ERROR})
     refusals: tuple[int, ...] = WRITE
     error_form: ErrorForm = plain_error
-    # reject parameters that the row does not name; lists check their own parameters
+    # lists check their own parameters
     checks_query: bool = True
-    required: tuple[str, ...] = ()  # query parameters that are required
+    required: tuple[str, ...] = ()  # query parameters
     optional: tuple[str, ...] = ()
-    repeated: tuple[str, ...] = ()  # query parameters that a request may repeat
-    # Values of path parameters whose pattern matches any text.
+    repeated: tuple[str, ...] = ()  # query parameters that may be repeated
+    # of path parameters whose pattern matches any text
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    lists: List[Any] | None = None  # the answer is a page of this list
-    item: type | Schema = field(default_factory=lambda: OBJECT)  # type of a list row
-    takes_idempotency_key: bool = False  # the Idempotency-Key header has an effect; other addresses ignore it
-    # True if the request needs much memory and processor time, so that it waits for a turn (see [answers])
+    lists: List[Any] | None = None  # the answer is a page of it
+    item: type | Schema = field(default_factory=lambda: OBJECT)
+    takes_idempotency_key: bool = False  # other addresses ignore the Idempotency-Key header
+    # waits for a turn because of its memory and processor time (see [answers])
     in_turn: bool = False
-    # function that returns whether a body needs a turn; with None, every body needs a turn
+    # whether a body needs a turn; None is always
     asks_much: Callable[[Any], bool] | None = None
 
     def __call__(self, handler: Served) -> Served:
         """
-        Attach this row to a handler, with the body type that its request names.
+        A struct is received as JSON unless the row states another media type.
 
-        A struct is received as JSON unless the row states another media type. A handler of several addresses
-        has several rows.
+        A handler of several addresses has several rows.
         """
         body = named_body(handler)
         takes = {JSON: body} if body not in (None, bytes) and not self.takes else self.takes
@@ -217,12 +206,12 @@ class Address:
 
     @property
     def documented_path(self) -> str:
-        """Return the path without the patterns of its parameters."""
+        """Leave out the patterns of parameters."""
         return _PARAMETER.sub(r"{\1}", self.path)
 
     @property
     def path_parameters(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the path parameters, each with its fixed values, as in `{type:allocation|metric}`."""
+        """Include fixed values, as in `{type:allocation|metric}`."""
         parameters = {}
         for name, pattern in _PARAMETER.findall(self.path):
             fixed = tuple(pattern.split("|")) if re.fullmatch(r"\w+(\|\w+)+", pattern) else ()
@@ -231,7 +220,6 @@ class Address:
 
     @property
     def note(self) -> str:
-        """Return the OpenAPI description that is added to the summary, or ""."""
         if self.takes_idempotency_key or READING.issuperset(self.methods):
             return ""
         return "The Idempotency-Key header is ignored."
@@ -247,7 +235,7 @@ class Address:
 
     @property
     def given_refusals(self) -> Sequence[int]:
-        """Return `refusals`, with 422 and 429 added if the request waits for a turn."""
+        """Add 422 and 429 if the request waits for a turn."""
         return sorted({*self.refusals, 422, 429}) if self.in_turn else self.refusals
 
     def takes_turn(self, body: object) -> bool:
@@ -255,13 +243,12 @@ class Address:
 
     @property
     def operations(self) -> Mapping[str, str]:
-        """Return the documented methods, each with its operation name."""
         first, *other_methods = (method for method in self.methods if method != "HEAD")
         return {first: self.name, **{method: f"{self.name}_by_{method.lower()}" for method in other_methods}}
 
     @property
     def security(self) -> list[dict[str, list[str]]]:
-        """Return the `security` entry of the OpenAPI document. Empty if no key is required."""
+        """Empty if no key is required."""
         return [{scheme: [self.scope]} for scheme in self.key.schemes] if self.scope else []
 
 
@@ -282,10 +269,7 @@ def key_call(
     in_turn: bool = False,
     refusals: tuple[int, ...] | None = None,
 ) -> Callable[[Served], Served]:
-    """
-    Return a decorator with the row of an API call for key holders: JSON in both directions, and the
-    usual error statuses.
-    """
+    """Return the row of a call for key holders: JSON in both directions, and the usual error statuses."""
 
     def give(handler: Served) -> Served:
         has_body = named_body(handler) is not None
@@ -312,16 +296,13 @@ def key_call(
 
 
 def rows_of(handler: object) -> tuple[Any, ...]:
-    """Return the rows of a handler, from top to bottom. Empty for anything else."""
+    """Empty for anything else."""
     rows: tuple[Any, ...] = getattr(handler, "__dict__", {}).get(_ROWS, ())
     return rows
 
 
 def collect(module: ModuleType, more: Callable[[Any], Iterable[Any]] = lambda _: ()) -> Iterator[Any]:
-    """
-    Yield the rows of a module in its order: from its tuple ROWS, from its handlers, and those that `more`
-    returns for its other definitions.
-    """
+    """In the module's order: ROWS, handlers, and what `more` returns for other definitions."""
     for name, value in vars(module).items():
         if name == "ROWS" and isinstance(value, tuple):
             yield from value

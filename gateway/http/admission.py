@@ -1,9 +1,4 @@
-"""
-Admission by key: find the bearer of a request, charge the request to the bearer, and read which device sent it.
-
-It also checks headers before admission: headers that may appear only once, and this server's names in
-Host and Origin.
-"""
+"""Admission by key, charging, and checks of headers before it."""
 
 from __future__ import annotations
 
@@ -24,12 +19,12 @@ from gateway.people.authentication.access import KEPT_UNDER, Bearer
 from spool.devices.device import is_device_id
 
 DEVICE_ID = "X-Device-Id"
-NOBODY = Bearer("", frozenset())  # the bearer of a request that needs no key
+NOBODY = Bearer("", frozenset())  # for a request that needs no key
 
 
 async def admit(address: Address, request: web.Request, services: AdmissionServices) -> Bearer:
     """
-    Return the bearer of the request's key and charge it for one request.
+    Charge the key for one request.
 
     Raises Refusal 401, 403 or 429, or 503 if the key cannot be checked now.
     """
@@ -49,7 +44,7 @@ async def admit(address: Address, request: web.Request, services: AdmissionServi
 
 
 def credential(address: Address, request: web.Request, services: AdmissionServices) -> str | None:
-    """Return the key of a request, or None if it has none. Raises Refusal 400 if it has two."""
+    """Raises Refusal 400 for two keys."""
     key = None
     if services.access.key_headers and address.scope in KEPT_UNDER:
         key = key_in(request.headers.items(), services.access.key_headers)
@@ -57,7 +52,7 @@ def credential(address: Address, request: web.Request, services: AdmissionServic
 
 
 def key_in(headers: Iterable[tuple[str, object]], names: Collection[str]) -> str | None:
-    """Return the value of the only header with one of these names, or None. Raises Refusal 400 for two of them."""
+    """Raises Refusal 400 for two of these headers."""
     found = [value for name, value in headers if name.lower() in names]
     if len(found) > 1:
         raise Refusal(400, "repeated_header", "Send the key in one header, and send that header once.")
@@ -65,30 +60,26 @@ def key_in(headers: Iterable[tuple[str, object]], names: Collection[str]) -> str
 
 
 def check_still_open(address: Address, request: web.Request, services: AdmissionServices) -> None:
-    """
-    Reject a key that was disabled, deleted or changed while its body arrived. Raises Refusal 401 or 403.
-    """
+    """Reject a key that ended or changed while the body arrived. Raises Refusal 401 or 403."""
     if address.scope is not None:
         key = credential(address, request, services)
         services.access.admit(key, address.scope, address=request.remote or "")
 
 
 def name_device(bearer: Bearer, device: str | None) -> Bearer:
-    """Return the bearer with the device id that the request states. A malformed id is ignored."""
+    """A malformed device id is ignored."""
     return replace(bearer, named=device) if device and is_device_id(device) else bearer
 
 
 def _refuse_browsers(request: web.Request) -> None:
-    """
-    Reject web pages where no key is required, because a page could send in its user's name. Raises Refusal 403.
-    """
+    """A web page could send in its user's name where no key is required. Raises Refusal 403."""
     host = URL.build(scheme="http", authority=request.host).host
     if "Origin" in request.headers or host is None or not is_loopback(host):
         message = "Without a key, only programs on this machine may send, to a loopback address."
         raise Refusal(403, "not_local", message)
 
 
-# Every header that this server reads, without headers that are lists by definition, such as X-Forwarded-For.
+# Every header that this server reads, except lists such as X-Forwarded-For.
 SINGLE = frozenset(
     {
         "authorization",
@@ -120,10 +111,7 @@ SINGLE = frozenset(
 
 
 def check_single(headers: Iterable[tuple[str, object]]) -> None:
-    """
-    Reject a request that repeats a header in SINGLE, in any letter case, even with equal values.
-    Raises Refusal 400.
-    """
+    """Any letter case, and equal values. Raises Refusal 400."""
     lower = [name.lower() for name, _ in headers]
     if len(set(lower)) == len(lower):
         return
@@ -133,7 +121,7 @@ def check_single(headers: Iterable[tuple[str, object]]) -> None:
 
 
 def host_name(host: str) -> str:
-    """Return the name in a Host header, without the port. Empty if malformed."""
+    """Empty if malformed."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -141,7 +129,7 @@ def host_name(host: str) -> str:
 
 
 def authority(origin: str) -> str | None:
-    """Return the host and port of an origin, or None if it is malformed."""
+    """None if malformed."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
@@ -149,7 +137,7 @@ def authority(origin: str) -> str | None:
 
 
 def is_own_name(name: str, hosts: Collection[str]) -> bool:
-    """Return whether a Host name is safe from DNS rebinding: an IP address, localhost or one of `hosts`."""
+    """An IP address, localhost or one of `hosts` is safe from DNS rebinding."""
     if name == "localhost" or name in hosts:
         return True
     try:

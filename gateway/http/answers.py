@@ -1,12 +1,10 @@
 """
-Answers on the wire: successes and refusals, in the encoding of their endpoint.
+Answers in the encoding of their endpoint.
 
-OTLP endpoints answer `google.rpc.Status` in the encoding of the request. All other endpoints answer
-`{"error": {"type", "message"}}`. OTLP needs only three messages, and all three have the same two fields, so
-this module encodes them without a protobuf library.
+OTLP endpoints answer `google.rpc.Status`, others `{"error": {"type", "message"}}`. OTLP's three messages have
+the same two fields, so no protobuf library is needed.
 
-JSON is encoded in pieces, because one call for a large value would block the event loop. orjson encodes a
-small value in one call. A large list or object is split between its members.
+JSON is encoded in pieces, because one call for a large value would block the event loop.
 """
 
 from __future__ import annotations
@@ -33,21 +31,21 @@ CLOUD_EVENTS = ("application/cloudevents+json", "application/cloudevents-batch+j
 RECEIPT = "Tollhouse-Receipt"
 CHALLENGE = "WWW-Authenticate"
 
-MAX_MESSAGE = 1000  # maximum characters of a message; clients limit the text that they read
+MAX_MESSAGE = 1000  # clients limit the text that they read
 MAX_EXAMPLES = 3
-SLOW_S = 60.0  # seconds that a client may take to read one piece of a response
+SLOW_S = 60.0  # for a client to read one piece
 
 UNCACHED: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
-# HTTP status -> google.rpc.Code; every other status is UNKNOWN.
+# every other status is UNKNOWN
 _CODES = {400: 3, 401: 16, 403: 7, 404: 12, 429: 8, 502: 14, 503: 14, 504: 14}
 _UNKNOWN = 2
 _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 
-# maximum JSON bytes for one call of the encoder, which take well under a millisecond
+# per call of the encoder, well under a millisecond
 SLICE_BYTES = 128 * 1024
-_PIECE_BYTES = SLICE_BYTES // 4  # bytes; smaller pieces of a response are joined up to this length
-# Minimum weight of a member in bytes. Inspecting a member costs as much as encoding this number of bytes.
+_PIECE_BYTES = SLICE_BYTES // 4  # smaller pieces are joined up to this
+# Minimum weight: inspecting a member costs as much as encoding these bytes.
 _MEMBER = 48
 
 
@@ -77,13 +75,13 @@ def respond(
 
 
 def json_response(value: Any, *, status: int = 200, receipt: Receipt | None = None) -> web.Response:
-    """Return a small value as JSON. Use `send_json` for any other value."""
+    """For small values; others need `send_json`."""
     return respond(orjson.dumps(value), status=status, receipt=receipt)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """A streamed answer. A piece has at most a few hundred KiB, because encoding it blocks the event loop."""
+    """A piece has at most a few hundred KiB, because encoding it blocks the event loop."""
 
     pieces: Iterable[bytes]
     content_type: str
@@ -94,11 +92,7 @@ class Pieces:
 async def send_json(
     request: web.Request, value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.StreamResponse:
-    """
-    Send a value as JSON. The event loop runs other tasks between two pieces.
-
-    A value up to SLICE_BYTES is sent as one body with its length, a larger value in pieces.
-    """
+    """Up to SLICE_BYTES, send one body with its length. Otherwise, other tasks run between pieces."""
     pieces = iter(json_pieces(value))
     first: list[bytes] = []
     for piece in pieces:
@@ -112,7 +106,6 @@ async def send_json(
 
 
 def _is_whole(pieces: Sequence[bytes]) -> bool:
-    """Return whether the pieces are sent as one body with a Content-Length."""
     return sum(map(len, pieces)) <= SLICE_BYTES
 
 
@@ -120,10 +113,10 @@ async def send_pieces(
     request: web.Request, pieces: Iterable[bytes], *, content_type: str
 ) -> web.StreamResponse:
     """
-    Stream an answer. When this returns, the caller may free the memory of the pieces.
+    At the return, the caller may free the memory.
 
-    If the reader stalls or a piece cannot be made, the connection is aborted, so the client sees
-    a truncated answer.
+    If the reader stalls or a piece cannot be made, the connection is aborted, so the client sees a truncated
+    answer.
     """
     return await _send(request, pieces, status=200, headers={"Content-Type": content_type, **UNCACHED})
 
@@ -135,7 +128,7 @@ async def give(
     status: int,
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
-    """Send the answer of a handler. `status` and `headers` apply to a mapping, which is sent as JSON."""
+    """`status` and `headers` apply to a mapping, sent as JSON."""
     if isinstance(answer, web.StreamResponse):
         return answer
     if isinstance(answer, Pieces):
@@ -151,9 +144,9 @@ async def encoded(
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse | Pieces:
     """
-    Encode an answer to the bytes that `give` sends. A large answer is encoded in a thread.
+    Encode a large answer in a thread.
 
-    The encoded answer holds no reference to the original objects, so they are freed before it is sent.
+    The result does not refer to the original objects, so they are freed before it is sent.
     """
     if isinstance(answer, web.StreamResponse):
         return answer
@@ -162,8 +155,7 @@ async def encoded(
     if is_small(answer):
         return respond(orjson.dumps(answer), status=status, headers=headers)
     handed = [answer]
-    # The reference is deleted here so that the thread frees the answer. Freeing a million objects on the
-    # event loop would block it for about 50 ms.
+    # The thread must free the answer: a million objects on the event loop would block it for about 50 ms.
     del answer
     pieces = await asyncio.to_thread(lambda: list(json_pieces(handed.pop())))
     if _is_whole(pieces):
@@ -187,10 +179,9 @@ async def sending(
     request: web.Request, response: web.StreamResponse
 ) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
     """
-    Yield a function that sends a piece of an answer. The answer ends with the block.
+    Yield a function that sends a piece. The answer ends with the block.
 
-    An error before the first piece is raised, so it can be answered. If the reader stalls or a later piece cannot be
-    made, the connection is aborted, so the client sees a truncated answer.
+    An error before the first piece is raised. Later, or if the reader stalls, the connection is aborted.
     """
 
     async def send(piece: bytes) -> None:
@@ -198,7 +189,7 @@ async def sending(
             await response.prepare(request)
         async with asyncio.timeout(SLOW_S):
             await response.write(piece)
-        await asyncio.sleep(0)  # needed because write() does not yield while the buffer has space
+        await asyncio.sleep(0)  # write() does not yield while the buffer has space
 
     try:
         yield send
@@ -213,10 +204,7 @@ async def sending(
 
 
 def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """
-    Return a small value as JSON that clients neither cache nor interpret as another type. Use `send_json` for
-    any other value.
-    """
+    """Clients neither cache it nor guess its type. Only for small values."""
     return web.Response(
         body=orjson.dumps(payload),
         status=status,
@@ -226,7 +214,6 @@ def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | 
 
 
 def refusal(error: Refusal) -> web.Response:
-    """Return the plain error body with a stable type and a message that says what to do."""
     body = orjson.dumps({"error": {"type": error.type, "message": error.message}})
     headers = {} if error.challenge is None else {CHALLENGE: error.challenge}
     return with_retry_after(respond(body, status=error.status, headers=headers), error)
@@ -243,26 +230,23 @@ def otlp_refusal(error: Refusal, *, json: bool) -> web.Response:
 
 
 def with_retry_after(response: web.Response, error: Refusal) -> web.Response:
-    """Set Retry-After to whole seconds, at least 1. Omit the header if a retry cannot help."""
+    """Whole seconds, at least 1. Omitted if a retry cannot help."""
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(max(1, error.retry_after_s))
     return response
 
 
 def otlp_success(rejects: Sequence[Reject], *, member: str, json: bool) -> bytes:
-    """
-    Encode an Export*ServiceResponse. It has the number of rejected items and the reasons, if any were rejected.
-    """
+    """Include the number of rejected items and the reasons."""
     if not rejects:
         return b"{}" if json else b""
     if json:
-        # proto3 encodes int64 as text in JSON.
+        # int64 is text in proto3 JSON
         return orjson.dumps({"partialSuccess": {member: str(len(rejects)), "errorMessage": reasons(rejects)}})
     return b"\x0a" + _sized(_message(len(rejects), reasons(rejects)))
 
 
 def reasons(rejects: Sequence[Reject]) -> str:
-    """Summarize the rejected items by reason, with the first few messages."""
     counts = Counter(reject.reason for reject in rejects)
     summary = ", ".join(f"{n} {reason}" for reason, n in counts.most_common())
     examples = "; ".join(f"item {reject.item}: {reject.message}" for reject in rejects[:MAX_EXAMPLES])
@@ -270,7 +254,7 @@ def reasons(rejects: Sequence[Reject]) -> str:
 
 
 def status_details(error: Refusal, code: int) -> bytes:
-    """Encode `grpc-status-details-bin`: the Status, with RetryInfo if a retry can help."""
+    """Include RetryInfo if a retry can help."""
     status = _message(code, error.message)
     if error.retry_after_s is None:
         return status
@@ -281,11 +265,7 @@ def status_details(error: Refusal, code: int) -> bytes:
 
 
 def _message(number: int, text: str) -> bytes:
-    """
-    Encode a protobuf message with an integer in field 1 and text in field 2.
-
-    Status and every Export*PartialSuccess have this form.
-    """
+    """Integer in field 1 and text in field 2, as in Status and every Export*PartialSuccess."""
     return b"\x08" + _varint(number) + b"\x12" + _sized(text.encode())
 
 
@@ -303,7 +283,7 @@ def _varint(number: int) -> bytes:
 
 
 def json_pieces(value: object) -> Iterator[bytes]:
-    """Encode a value as orjson does, in pieces of at most about SLICE_BYTES."""
+    """In pieces of about SLICE_BYTES, as orjson does."""
     gathered = bytearray()
     for part in _parts(value):
         if gathered and len(gathered) + len(part) > _PIECE_BYTES:
@@ -314,7 +294,7 @@ def json_pieces(value: object) -> Iterator[bytes]:
 
 
 def is_small(value: object) -> bool:
-    """Return whether a value is encoded in one call."""
+    """Whether one call encodes it."""
     return _weight(value) <= SLICE_BYTES
 
 
@@ -341,7 +321,7 @@ def _parts(value: Any) -> Iterator[bytes]:
 
 
 def _runs(values: Iterable[Any]) -> Iterator[list[Any]]:
-    """Group the members of a list, in order, into runs that are encoded in one call."""
+    """In order, for one call each."""
     run: list[Any] = []
     total = 0
     for member in values:
@@ -356,11 +336,7 @@ def _runs(values: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def _weight(value: object) -> int:
-    """
-    Estimate the JSON bytes of a value. Each member counts for at least _MEMBER bytes.
-
-    The estimate stops above SLICE_BYTES, so a larger result only means "too large".
-    """
+    """Each member counts at least _MEMBER. Above SLICE_BYTES, the estimate stops."""
     weight = 0
     waiting: list[Any] = [value]
     while waiting and weight <= SLICE_BYTES:

@@ -1,8 +1,8 @@
 """
-Reading of request bodies, with limits on their size and speed. Compressed bodies are inflated.
+Reading of request bodies, with limits on size and speed. Compressed bodies are inflated.
 
 aiohttp's own decompression is off because it accepts a truncated gzip body. A body is inflated after it has
-arrived, so an upload that never ends holds only the bytes that were sent.
+arrived, so an endless upload holds only the bytes that were sent.
 """
 
 from __future__ import annotations
@@ -29,37 +29,32 @@ else:
     from backports import zstd
 
 MAX_BODY = "server.max_body_bytes"
-PIECE = 256 * 1024  # maximum bytes that an inflater returns in one piece
-TURN = 512 * 1024  # number of bytes to process before other tasks get a turn
-BLOCK = 64 * 1024  # bytes in a block of a compressed body that waits to be inflated
-IDLE_S = 30.0  # seconds; a body that pauses longer is rejected
-SLACK_S = 10.0  # seconds that a large body may lag behind `server.min_upload_rate`
-TOTAL_S = 600.0  # seconds; a body that is incomplete after this time is rejected
-# seconds until a slow sender should retry; it gets 503, because OTLP senders drop a batch answered with 408
+PIECE = 256 * 1024  # per inflated piece
+TURN = 512 * 1024  # until other tasks get a turn
+BLOCK = 64 * 1024  # of a compressed body that waits
+IDLE_S = 30.0  # pause after which a body is rejected
+SLACK_S = 10.0  # that a large body may lag behind `server.min_upload_rate`
+TOTAL_S = 600.0  # then an incomplete body is rejected
+# 503, because OTLP senders drop a batch answered with 408
 SLOW_RETRY_S = 5
-# base-2 logarithm of the zstd window: 8 MiB, the maximum that RFC 9659 allows for a content coding
+# log2 of the zstd window: 8 MiB, RFC 9659's maximum for a content coding
 ZSTD_WINDOW_LOG = 23
 
 SUPPORTED = "gzip, deflate, zstd"
 
 
 class Inflater(Protocol):
-    """The decoder of one content coding."""
+    """One content coding."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield pieces of at most PIECE bytes. Raises BadPayload if the bytes are not in this coding."""
+        """Pieces of at most PIECE. Raises BadPayload for another coding."""
         ...
 
-    def finish(self) -> None:
-        """Raise BadPayload if the stream is incomplete."""
-        ...
+    def finish(self) -> None: ...
 
 
 class _Deflated:
-    """
-    A decoder for gzip with one or more members, or for one zlib or raw deflate stream. Every member
-    must be complete.
-    """
+    """gzip with one or more complete members, or one zlib or raw deflate stream."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -98,7 +93,7 @@ class _Deflated:
 
 def _window_bits(start: bytes) -> int:
     """
-    Return the window bits for zlib, or for raw deflate if the data has no zlib header.
+    For zlib, or for raw deflate without its header.
 
     The specification of `deflate` requires zlib, but many senders send raw deflate.
     """
@@ -112,13 +107,13 @@ def _pieces(member: isal_zlib.Decompress, data: bytes) -> Iterator[bytes]:
         data = member.unconsumed_tail
         if piece:
             yield piece
-        # A piece of full size may not be all output: the decoder may hold more, even if all input is consumed.
+        # the decoder may hold more, even if all input is consumed
         if member.eof or (not data and len(piece) < PIECE):
             return
 
 
 class _Zstd:
-    """A decoder for zstd with one or more frames. Every frame must be complete."""
+    """One or more complete frames."""
 
     def __init__(self) -> None:
         self._frame = self._open()
@@ -166,7 +161,7 @@ _INFLATERS: dict[str, Callable[[], Inflater] | None] = {
 
 
 def inflater_of(coding: str) -> Callable[[], Inflater] | None:
-    """Return the factory of an inflater for a supported coding, or None if the body is not compressed."""
+    """None if the body is not compressed."""
     return _INFLATERS[coding]
 
 
@@ -176,7 +171,7 @@ def _coding(request: web.Request) -> str:
 
 
 def check_encoding(request: web.Request, passed: Collection[str] = ()) -> None:
-    """Raise Refusal 415 for a content coding that is neither supported nor in `passed`."""
+    """Raise Refusal 415 unless the coding is supported or in `passed`."""
     if "Content-Encoding" not in request.headers:
         return
     coding = _coding(request)
@@ -193,11 +188,10 @@ async def read(
     request: web.Request, share: Share, *, max_bytes: int, setting: str = MAX_BODY, min_rate: int = 0
 ) -> bytes:
     """
-    Return the whole body, inflated. Its bytes count in the share of the request until the share is closed.
 
-    `setting` is the name of the setting that defines `max_bytes`, or empty if the limit is fixed. `min_rate`
-    is in bytes per second and applies to large bodies. A client that waits for `100 Continue` receives it
-    from this function, after all checks that need no body.
+    Its bytes count in the share until it is closed. `setting` defines `max_bytes`, or is empty. `min_rate` is
+    in bytes per second and applies to large bodies. `100 Continue` is sent here, after all checks that need
+    no body.
 
     Raises Refusal 400 if the body is incomplete and 413 if it is too large. Raises 503 if it is too slow or
     too many bytes are in flight.
@@ -214,14 +208,14 @@ async def _read(request: web.Request, share: Share, max_bytes: int, min_rate: in
     if length is not None and length > max_bytes:
         raise _OverLimit
     content = request.content
-    if content.is_eof():  # the body arrived with the headers, so nothing has to be awaited
+    if content.is_eof():  # it arrived with the headers
         body = content.read_nowait(-1)
         if len(body) > max_bytes:
             raise _OverLimit
         share.take(len(body))
         return body if open_inflater is None else await _inflate([body], open_inflater(), share, max_bytes)
     await _send_continue(request)
-    buffer = io.BytesIO()  # BytesIO, because getvalue() returns its buffer without a second copy
+    buffer = io.BytesIO()  # getvalue() returns its buffer without a copy
     blocks = _Blocks()
     try:
         await _receive(content, blocks.add if open_inflater else buffer.write, share, max_bytes, min_rate)
@@ -243,9 +237,9 @@ async def pass_on(
     request: web.Request, share: Share, write: Callable[[bytes], Awaitable[None]], *, min_rate: int = 0
 ) -> None:
     """
-    Pass a body to `write` in pieces, unchanged, while it arrives. Only a few pieces are in memory at a time.
+    Pass a body on unchanged while it arrives, with few pieces in memory.
 
-    `write` limits the total size. Raises Refusal 400 if the body is incomplete, 503 if it is too slow.
+    `write` limits the total. Raises Refusal 400 if the body is incomplete, 503 if too slow.
     """
     pending = bytearray()
 
@@ -270,7 +264,7 @@ async def pass_on(
 
 
 class _Blocks:
-    """The received part of a compressed body, in blocks that are freed one by one while it is inflated."""
+    """Blocks of a compressed body, freed one by one while it is inflated."""
 
     def __init__(self) -> None:
         self._blocks: deque[bytearray] = deque()
@@ -287,7 +281,7 @@ class _Blocks:
 
 
 class _Pace:
-    """The deadlines of a body. A large body must keep a minimum rate, but may lag behind it by SLACK_S."""
+    """A large body must keep a minimum rate, but may lag by SLACK_S."""
 
     def __init__(self, now: float, min_rate: int) -> None:
         self._last = now
@@ -296,7 +290,7 @@ class _Pace:
         self._slack_s = SLACK_S
 
     def deadline(self, now: float, n: int, *, is_large: bool) -> float:
-        """Return the time by which the next bytes must arrive, if `n` bytes have arrived at `now`."""
+        """After `n` bytes at `now`."""
         wait_s = IDLE_S
         if is_large and self._min_rate:
             self._slack_s = min(SLACK_S, self._slack_s - (now - self._last) + n / self._min_rate)
@@ -328,14 +322,13 @@ async def _receive(
                     await drain()
                 limit.reschedule(pace.deadline(now(), len(data), is_large=share.is_large))
                 turn += len(data)
-                # yield here, because readany() does not yield while data arrives faster than it is read
+                # readany() does not yield while data arrives faster than it is read
                 if turn >= TURN:
                     turn = 0
                     await pause()
 
 
 def end(limit: asyncio.Timeout) -> None:
-    """Make a timeout expire now, unless it has expired."""
     if not limit.expired():
         limit.reschedule(asyncio.get_running_loop().time())
 
@@ -354,7 +347,7 @@ async def _inflate(blocks: Iterable[bytes], inflater: Inflater, share: Share, ma
                 turn = 0
                 await pause()
         share.give(len(block))
-        # count the input, because even a stream whose members are all empty costs time
+        # count the input: even a stream of empty members costs time
         if len(block) >= BLOCK:
             await pause()
     inflater.finish()
@@ -363,10 +356,10 @@ async def _inflate(blocks: Iterable[bytes], inflater: Inflater, share: Share, ma
 
 async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> bytes:
     """
-    Return a gRPC message, inflated if it is compressed. No OTLP request begins with the bytes of gzip or
-    zlib, so the first bytes show whether it is compressed.
+    Return a gRPC message, inflated if its first bytes are those of gzip or zlib, with which no OTLP request
+    begins.
 
-    The compressed and the inflated bytes count in the share of the request. Raises the same refusals as `read`.
+    Both forms count in the share. Raises as `read` does.
     """
     share.take(len(message))
     if message.startswith(b"\x1f\x8b"):
@@ -384,18 +377,18 @@ async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> by
 
 
 async def _send_continue(request: web.Request) -> None:
-    """Send `100 Continue` if the client expects it. `later` has switched off aiohttp's own interim answer."""
+    """`later` has switched off aiohttp's own interim answer."""
     if request.version == HttpVersion11 and "Expect" in request.headers:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        # otherwise aiohttp would count the interim answer as the start of the final answer
+        # aiohttp would count it as the start of the answer
         request.writer.output_size = 0
 
 
 async def later(request: web.Request) -> None:
     """
-    Delay `100 Continue`, so that a client does not upload a body for a request that is rejected.
+    Delay `100 Continue`, so that no body is uploaded for a rejected request.
 
-    aiohttp calls this as the expect handler of every route. Raises 417 for any expectation except 100-continue.
+    The expect handler of every route. Raises 417 for other expectations.
     """
     if request.headers.get("Expect", "").lower() != "100-continue":
         raise web.HTTPExpectationFailed

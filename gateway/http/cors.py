@@ -11,9 +11,7 @@ MAX_AGE_S = 600
 
 
 class Cors:
-    """
-    The allowed origins. A pattern must match the whole origin, in the same letter case. `*` matches any characters.
-    """
+    """A pattern must match the whole origin, in the same letter case. `*` is any text."""
 
     def __init__(self, origins: tuple[str, ...] = ()) -> None:
         self._origins = origins
@@ -22,7 +20,7 @@ class Cors:
         return bool(self._origins)
 
     def preflight(self, request: web.Request, methods: str) -> web.Response | None:
-        """Return the answer to a preflight request from an allowed origin, or None."""
+        """None if the origin is not allowed."""
         if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
             return None
         if not self._admits(request):
@@ -35,7 +33,7 @@ class Cors:
         return web.Response(status=204, headers=headers)
 
     async def on_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Allow the origin to read an answer. The server registers this only if origins are configured."""
+        """Registered only if origins are configured."""
         if self._admits(request):
             response.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
             response.headers["Access-Control-Expose-Headers"] = "Tollhouse-Receipt, Retry-After"

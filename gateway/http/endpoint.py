@@ -1,9 +1,9 @@
 """
-The request boundary: it makes one aiohttp handler from the rows of a path.
+The request boundary: one aiohttp handler from the rows of a path.
 
-Checks run in this order: method (405), key and scope (401, 403, 429), content coding and media type (415),
-size (413), bytes in flight (503), body (400). If the sender has no valid key, its body is not read, and the
-answer says nothing about the body.
+Order of checks: method (405), key and scope (401, 403, 429), content coding and media type (415), size (413),
+bytes in flight (503), body (400). Without a valid key, the body is not read, and the answer says nothing
+about it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _log = logging.getLogger(__name__)
 
 
 def endpoint(rows: Sequence[Address], services: Served) -> Handler:
-    """Return the handler of the path that `rows` share. Every outcome is answered, counted and logged."""
+    """Every outcome is answered, counted and logged."""
     name = rows[0].endpoint
     error_form = rows[0].error_form
     guard = rows[0].guard
     row_of = {method: row for row in rows for method in row.methods}
     holder_of = {row.name: services.of(named_holder(row.handler)) for row in rows}
-    # the methods in the order of the rows, with HEAD last
+    # HEAD last
     allowed = ", ".join(sorted(row_of, key="HEAD".__eq__))
     receivers = services.receivers
     count = receivers.metrics.requests
@@ -82,10 +82,7 @@ def endpoint(rows: Sequence[Address], services: Served) -> Handler:
         return response
 
     def remember(row: Address, request: web.Request, bearer: Bearer) -> None:
-        """
-        Let further telemetry with the head of this request skip the checks that depend only on its head, for as long
-        as its key is still admitted.
-        """
+        """Further telemetry with this head skips checks of the head while its key is admitted."""
         if (
             row.scope not in KEPT_UNDER
             or bearer.number is None
@@ -125,9 +122,7 @@ def endpoint(rows: Sequence[Address], services: Served) -> Handler:
 
 
 def unguarded(row: Address, services: Served) -> Handler:
-    """
-    Return the handler of an address that needs no key and also answers while Tollhouse stops, such as health.
-    """
+    """For addresses without a key that also answer while Tollhouse stops, such as health."""
 
     holder = services.of(named_holder(row.handler))
     receivers = services.receivers
@@ -147,7 +142,7 @@ def unguarded(row: Address, services: Served) -> Handler:
 
 
 class _Known(NamedTuple):
-    """The row of a request with a known head, the parts of its path, and the bearer of its key."""
+    """Of a request with a known head."""
 
     row: Address
     match: web.UrlMappingMatchInfo
@@ -155,7 +150,7 @@ class _Known(NamedTuple):
 
 
 async def _admit(row: Address, request: web.Request, services: Served) -> Bearer:
-    """Return the bearer of a request after all checks that need no body."""
+    """After all checks that need no body."""
     receivers = services.receivers
     bearer = None if row.people is None else await row.people(request, services)
     if bearer is None:
@@ -175,7 +170,6 @@ async def _admit(row: Address, request: web.Request, services: Served) -> Bearer
 async def _serve(
     row: Address, request: web.Request, services: Served, holder: object, bearer: Bearer
 ) -> web.StreamResponse:
-    """Wait for the turn of the bearer, read the body, call the row's handler and send the answer."""
     receivers = services.receivers
     if bearer is not NOBODY:
         await begin_work(bearer.party)
@@ -188,16 +182,15 @@ async def _serve(
                     request, share, max_bytes=max_bytes, setting=setting, min_rate=receivers.min_upload_rate
                 )
             except (Refusal, BadPayload):
-                # A rejected body is charged as well, because it cost as much as an accepted body.
+                # a rejected body cost as much as an accepted one
                 receivers.access.count(bearer, bytes=share.held)
                 raise
-            # Telemetry is accepted if the key was valid when the request began. For a change, the key must
-            # still be valid when the body has arrived.
+            # Telemetry needs a key that was valid at its begin, a change one that is still valid.
             if row.body is not bytes:
                 check_still_open(row, request, receivers)
             receivers.access.charge(bearer, requests=0, bytes=len(body))
             admitted.body = body if row.body is bytes else _decode(row, body)
-            del body  # from here on, the handler decides how long the body stays in memory
+            del body  # the handler decides how long it stays in memory
         if row.in_turn and row.takes_turn(admitted.body):
             work = partial(_handled, row, admitted, services, bearer)
             return await services.shared.questions.give(bearer.party, request, work, status=row.status)
@@ -212,7 +205,7 @@ def _handled(
 ) -> Awaitable[Result]:
     registry = services.shared.registry
     statuses = () if bearer is NOBODY else refusals_of(admitted.http.method)
-    if bearer is NOBODY or row.scope in KEPT_UNDER:  # shows no figures
+    if bearer is NOBODY or row.scope in KEPT_UNDER:  # it shows no figures
         return confirmed(row.handler(admitted), registry, statuses=statuses)
     viewer = _viewer(row, admitted, services, bearer)
     return confirmed(watched(row.handler(admitted), viewer, registry), registry, statuses=statuses)
@@ -229,9 +222,7 @@ def _viewer(row: Address, admitted: AdmittedRequest[Any], services: Served, bear
 
 
 def _limit(row: Address, services: Served) -> tuple[int, str]:
-    """
-    Return the maximum body in bytes and the setting that defines it. The setting is empty if the limit is fixed.
-    """
+    """And the setting, empty if the limit is fixed."""
     if row.limit is not None:
         return row.limit.bytes(services), row.limit.setting
     if row.max_bytes is not None:
@@ -242,7 +233,7 @@ def _limit(row: Address, services: Served) -> tuple[int, str]:
 
 
 def _decode(row: Address, body: bytes) -> object:
-    """Decode the body to the type that the row names. Raises BadPayload."""
+    """Raises BadPayload."""
     if row.may_be_empty and not body:
         body = b"{}"
     try:

@@ -1,7 +1,7 @@
 """
-The table that maps storage errors to refusals, for key holders and senders and for the operator API.
+Storage errors as refusals, for key holders and senders and for the operator API.
 
-If a refusal depends on stored rows, it is sent only after a standby has those rows.
+A refusal that depends on stored rows is sent only after a standby has those rows.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ OF_WHAT_IS_THERE = (404, 409)
 
 @dataclass(frozen=True)
 class _Row:
-    """
-    One mapping. `operator_type` replaces `type` in the operator API. Operators always get the text of
-    the error itself.
-    """
+    """`operator_type` replaces `type` for operators, who always get the error's own text."""
 
     error: type[SpoolError]
     status: int
@@ -57,7 +54,7 @@ _UNAVAILABLE = "The request failed or is not confirmed. Send it again shortly."
 _NOT_CERTAIN = "The change may or may not be stored permanently. Check whether it exists, then send it again."
 _NO_KEYS = "The key table cannot be read now. Repeat the request later."
 
-# The first matching class applies, so subclasses come before their base classes.
+# the first match applies: subclasses before base classes
 _ROWS = (
     _Row(NotThere, 404, "not_found"),
     _Row(AskedTooMuch, 422, ASKED_TOO_MUCH),
@@ -73,11 +70,7 @@ _ROWS = (
 
 
 def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
-    """
-    Return the refusal for a sender or a key holder.
-
-    Only a defect of Tollhouse becomes a 500. Its message reveals nothing of the request.
-    """
+    """Only a defect becomes a 500, whose message reveals nothing of the request."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, KeyEnded):
@@ -86,10 +79,10 @@ def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
     if row is not None:
         retry_after_s = error.retry_after_s if isinstance(error, SpoolFull) else row.retry_after_s
         return Refusal(row.status, row.type, row.message.format(error=error), retry_after_s=retry_after_s)
-    # The text of the exception may contain payload data, so only its type and location are logged.
+    # the exception's text may have payload data
     extra = {"action": "endpoint_failed", "endpoint": endpoint, "error": type(error).__name__}
     _log.error("an endpoint failed", extra={**extra, "where": where(error)})
-    # A full disk or a lack of file descriptors gets 503, because senders drop a batch that was answered with 500.
+    # senders drop a batch answered with 500, so a lack of disk or descriptors gets 503
     if isinstance(error, OSError):
         message = "The server lacks a resource, such as disk space. Send the request again shortly."
         return Refusal(503, "unavailable", message, retry_after_s=1)
@@ -97,7 +90,6 @@ def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
 
 
 def operator_refusal_of(error: SpoolError) -> Refusal:
-    """Return the refusal for an operator, with the text of the error itself."""
     row = _row_of(error)
     if row is None:
         return Refusal(500, "failed", str(error))
@@ -111,11 +103,10 @@ def _row_of(error: Exception) -> _Row | None:
 
 def confirmed(work: Awaitable[T], registry: Registry | None, *, statuses: Sequence[int]) -> Awaitable[T]:
     """
-    Return the result of the work. If the work raises a refusal with one of these statuses, delay it until a
-    standby has the rows that cause it.
+    Delay a refusal with one of these statuses until a standby has its rows.
 
-    If the standby does not confirm, raises NotCertain instead, because a takeover may undo those rows. A
-    registry that is not shared needs no confirmation.
+    Without that confirmation, raises NotCertain, because a takeover may undo them. Only for shared
+    registries.
     """
     if not statuses or registry is None or not registry.is_shared:
         return work
@@ -123,7 +114,7 @@ def confirmed(work: Awaitable[T], registry: Registry | None, *, statuses: Sequen
 
 
 def refusals_of(method: str) -> Sequence[int]:
-    """Return the statuses that depend on stored rows: 404 for a read, 404 and 409 for a change."""
+    """404 for a read, 404 and 409 for a change depend on stored rows."""
     return NOT_THERE if method in SAFE_METHODS else OF_WHAT_IS_THERE
 
 

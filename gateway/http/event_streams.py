@@ -1,9 +1,9 @@
 """
-Server-sent events: answers that continue while the reader listens and is allowed to.
+Server-sent events, limited in total and by person.
 
-The number of streams is limited, in total and for each person. At the limit, a new stream ends the oldest
-stream of the person with the most streams. A stream also ends if its reader disconnects, reads nothing for
-SLOW_S or loses the permission, and when the server stops. Streams never delay a stop.
+At the limit, a new stream ends the oldest one of the person with the most. A stream also ends if its reader
+disconnects, reads nothing for SLOW_S or loses the permission, and when the server stops, which it never
+delays.
 """
 
 from __future__ import annotations
@@ -19,23 +19,21 @@ from aiohttp import web
 from gateway.core.errors import Refusal
 from spool.errors import SpoolError
 
-TICK_S = 0.5  # seconds between two checks for news, which are cheap
-COMMENT_S = 15.0  # seconds between two comments, which stop proxies from closing a silent connection
-ALLOWED_S = 5.0  # seconds between two permission checks
+TICK_S = 0.5  # between checks for news
+COMMENT_S = 15.0  # between comments, which stop proxies from closing a silent connection
+ALLOWED_S = 5.0  # between permission checks
 SLOW_S = 30.0
-RETRY_MS = 5000  # milliseconds before a browser reconnects
-# Milliseconds before a browser reconnects if a newer stream replaced its stream. With a short delay, two
-# pages would replace each other forever.
+RETRY_MS = 5000  # until a browser reconnects
+# the same after a newer stream; with a short delay, two pages would replace each other forever
 CROWDED_MS = 60_000
 PER_PERSON = 8
 
-News = Callable[[], Awaitable[Iterable[bytes]]]  # a function that returns the events since its previous call
+News = Callable[[], Awaitable[Iterable[bytes]]]  # events since the previous call
 MayListen = Callable[[], Awaitable[bool]]
 EVENT_STREAM = "text/event-stream"
 
 
 def event(name: str, data: object) -> bytes:
-    """Encode one event, with its data as JSON without line breaks."""
     return b"event: " + name.encode() + b"\ndata: " + orjson.dumps(data) + b"\n\n"
 
 
@@ -44,7 +42,7 @@ class EventStreams:
         self.limit = limit
         self.per_person = per_person
         self._is_stopping = False
-        # the streams of each person, oldest first; setting an event ends its stream
+        # oldest first; setting an event ends the stream
         self._by_person: dict[str, list[asyncio.Event]] = {}
 
     @property
@@ -52,7 +50,7 @@ class EventStreams:
         return sum(map(len, self._by_person.values()))
 
     def end(self) -> None:
-        """End all streams, and every stream that starts later."""
+        """And later ones."""
         self._is_stopping = True
         for ending in chain.from_iterable(self._by_person.values()):
             ending.set()
@@ -61,11 +59,9 @@ class EventStreams:
         self, request: web.Request, news: News, may_listen: MayListen, *, person: str
     ) -> web.StreamResponse:
         """
-        Send events until the stream ends.
-
-        If the person already has `per_person` streams, the person's oldest stream ends. At the total limit,
-        the oldest stream of the person with the most streams ends. If no other person has clearly more
-        streams, the person's own oldest stream ends. Raises Refusal 503 if the person has no stream to end.
+        Beyond `per_person`, the person's oldest stream ends. At the total limit, the oldest stream of the
+        person with the most streams ends. If no other person has clearly more streams, the person's own
+        oldest stream ends. Raises Refusal 503 if the person has no stream to end.
         """
         self._make_room(person)
         ending = asyncio.Event()
@@ -114,8 +110,7 @@ class EventStreams:
             "X-Content-Type-Options": "nosniff",
         }
         response = web.StreamResponse(headers={**headers, "Content-Type": EVENT_STREAM})
-        # The reader may disconnect or stall, or the storage may fail. In each case the client reconnects and
-        # then receives the reason.
+        # the client then reconnects and gets the reason
         with contextlib.suppress(ConnectionError, TimeoutError, SpoolError):
             await response.prepare(request)
             await self._write(response, b"retry: %d\n\n" % RETRY_MS)

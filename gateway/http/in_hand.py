@@ -1,9 +1,8 @@
 """
-Pending requests, and slots for gRPC messages. At a stop, new requests are rejected and pending requests finish.
+Pending requests, and slots for gRPC messages. At a stop, new requests are rejected and pending ones finish.
 
-The size of a gRPC message is known only after the message has arrived. A call without a slot waits, and the
-transport limits the number of bytes that its sender may send meanwhile. So the memory of arriving messages is
-limited, whatever the number of calls and connections.
+A gRPC message's size is known only after its arrival. A call without a slot waits, and the transport limits
+what its sender may send meanwhile, so the memory of arriving messages is limited.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from gateway.http.inflight_bytes import busy
 
 
 class RequestsInHand:
-    """A context manager for each request. After `close`, entering it raises Refusal 503."""
+    """Entering it after `close` raises Refusal 503."""
 
     def __init__(self) -> None:
         self.count = 0
         self.closed = False
-        # if True, answers close their connection, so that the next request reaches the successor process
+        # answers close their connection, so that the next request reaches the successor process
         self.leaving = False
-        self.stopping = asyncio.Event()  # ends requests that only wait
+        self.stopping = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -45,9 +44,7 @@ class RequestsInHand:
         self.stopping.set()
 
     async def close(self, timeout_s: float) -> bool:
-        """
-        Reject new requests and wait for pending ones. Return False if some are still pending after `timeout_s`.
-        """
+        """Return False if requests are pending after `timeout_s`."""
         self.closed = True
         self.stopping.set()
         try:
@@ -67,9 +64,7 @@ MESSAGES = 4
 
 
 class ReceivingSlots:
-    """
-    The slots of one process for arriving messages. A key may hold at most as many slots as are still free.
-    """
+    """A key may hold at most as many slots as are still free."""
 
     def __init__(self, limit: int = MESSAGES, *, wait_s: float = WAIT_S) -> None:
         self.limit = limit
@@ -83,7 +78,7 @@ class ReceivingSlots:
 
     @asynccontextmanager
     async def slot(self, key: str) -> AsyncIterator[None]:
-        """Wait for a slot and hold it. Raises Refusal 503 if none is free in time."""
+        """Raises Refusal 503 if none is free in time."""
         if not self._is_free(key):
             try:
                 async with asyncio.timeout(self._wait_s), self._given_back:

@@ -1,13 +1,12 @@
 """
-The memory for request bodies, shared fairly between keys.
+Memory for request bodies, shared fairly between keys.
 
-While memory is free, one key may use all of `server.max_inflight_bytes`. If a request finds no free memory,
-each key is entitled to an equal share, at most half of the limit. Uploads of keys that use more than their
-share are then cut off, beginning with the key that exceeds its share most. A body that has arrived completely
-is never cut off. It is processed and then releases its memory.
+While memory is free, one key may use all of `server.max_inflight_bytes`. Otherwise each key is entitled to an
+equal share, at most half. Uploads of keys above it are cut off, the largest excess first. A complete body is
+never cut off.
 
-Small bodies may use a reserve when the general pool is full. In the reserve, a key may use at most as many
-bytes as are still free, so other keys always find space.
+Small bodies may use a reserve when the general pool is full. There a key may use at most as many bytes as are
+free, so others always find space.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from gateway.core.errors import Refusal
 
 
 class Pool:
-    """The bytes in use in one pool, by key."""
-
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
@@ -30,7 +27,7 @@ class Pool:
         return self.by_key.get(key, 0)
 
     def count(self, key: str, n: int) -> None:
-        """Add `n` bytes to the use of a key; a negative `n` releases bytes."""
+        """Negative `n` releases."""
         self.held += n
         key_bytes = self.by_key.get(key, 0) + n
         if key_bytes:
@@ -40,14 +37,14 @@ class Pool:
 
 
 class InflightBytes:
-    """The bytes of all pending requests, in the general pool and in the reserve."""
+    """In the general pool and in the reserve."""
 
     def __init__(self, limit: int, *, reserve: int = 0, small: int = 0) -> None:
-        """Create the pools. A request with at most `small` bytes may use the reserve."""
+        """Up to `small` bytes, a request may use the reserve."""
         self.general = Pool(limit)
         self.reserve = Pool(reserve)
         self.small = small
-        self.uploads: set[Share] = set()  # bodies that are still arriving
+        self.uploads: set[Share] = set()  # arriving bodies
 
     @property
     def held(self) -> int:
@@ -57,16 +54,12 @@ class InflightBytes:
         return Share(self, key)
 
     def pool_for(self, share: Share, n: int) -> Pool | None:
-        """
-        Return the pool in which a share may hold `n` more bytes, after cutting uploads if necessary. None if
-        there is no space.
-        """
+        """Cut uploads if necessary. None if there is no space."""
         general = self.general
         reserve = self.reserve
         total = share.held + n
         added = n if share.pool is general else total
-        # A single request may always use max_body_bytes. Otherwise a body larger than the pool could
-        # never be accepted.
+        # Otherwise a max_body_bytes larger than the pool could never be accepted.
         if general.held + added <= general.limit or general.held + n == total:
             return general
         if total <= self.small:
@@ -76,10 +69,7 @@ class InflightBytes:
         return general if self._make_room(share.key, added) else None
 
     def _make_room(self, key: str, n: int) -> bool:
-        """
-        Cut uploads of keys above their share until `n` bytes fit. Return False, and cut nothing, if that
-        is not enough.
-        """
+        """Return False, and cut nothing, if that is not enough."""
         general = self.general
         entitled = general.limit // max(2, len(general.by_key.keys() | {key}))
         if general.of(key) + n > entitled:
@@ -105,13 +95,12 @@ class InflightBytes:
         return True
 
     def cut_uploads(self, reason: Refusal) -> None:
-        """End all uploads with the same refusal."""
         for upload in list(self.uploads):
             upload.cut(reason)
 
 
 class Share:
-    """The bytes of one request, released when the request is answered."""
+    """Released with the answer."""
 
     def __init__(self, inflight: InflightBytes, key: str) -> None:
         self._inflight = inflight
@@ -126,7 +115,7 @@ class Share:
         return self.held > self._inflight.small
 
     def take(self, n: int) -> None:
-        """Add `n` bytes. Raises Refusal 503 if there is no space or the upload was cut."""
+        """Raises Refusal 503 without space or after a cut."""
         if self._cut:
             raise self._cut
         pool = self._inflight.pool_for(self, n)
@@ -145,10 +134,7 @@ class Share:
 
     @contextmanager
     def upload(self, end: Callable[[], None]) -> Iterator[None]:
-        """
-        Mark the body as arriving during this block. If the upload is cut, its bytes are released and
-        `end` is called.
-        """
+        """The body arrives during this block. A cut releases its bytes and calls `end`."""
         self._end_upload = end
         self._inflight.uploads.add(self)
         try:
@@ -157,13 +143,12 @@ class Share:
             self._inflight.uploads.discard(self)
 
     def cut(self, reason: Refusal) -> None:
-        """End the upload now. `check` then raises the reason."""
+        """`check` then raises the reason."""
         self._cut = reason
         self.give(self.held)
         self._end_upload()
 
     def check(self) -> None:
-        """Raise the refusal that cut the upload, if any."""
         if self._cut:
             raise self._cut
 

@@ -1,9 +1,8 @@
 """
-The envelope of every list (published interface, parts 2.3 and 4.2): filters, sort order, pages and cursors.
+The envelope of lists (published interface, parts 2.3 and 4.2).
 
-A `List` declares a root key, sort keys and filters. Its rows are in memory or in storage. Storage handles
-a `ListQuery` (spool.listing). A cursor contains the filters, the sort order and the limit of the request
-that returned it.
+Rows are in memory or in storage, which handles a `ListQuery` (spool.listing). A cursor has filters, order and
+limit of its request.
 """
 
 from __future__ import annotations
@@ -42,18 +41,17 @@ from spool.turns.fair_turns import pause_when_due
 Row = TypeVar("Row")
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 1000
-BESIDE_ROWS = 100  # above this number of rows in memory, a thread filters and sorts them
+BESIDE_ROWS = 100  # then a thread filters and sorts
 ORDERS = (ASCENDING, DESCENDING)
 _RESERVED = ("cursor", "limit", "sort_key", "sort_order")
 _SIGNATURE = 16
-# Parts of a cursor's signature. Each new collation gets a new number, because an old cursor would skip rows
-# under the new collation.
+# A new collation needs a new number, because an old cursor would skip rows.
 _SORTED, _SORTED_BEFORE = b"list cursor 2", b"list cursor"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sort(Generic[Row]):
-    """A sort key: a function that reads it from a row in memory, or the field of a stored row."""
+    """From a row in memory, or a stored row's field."""
 
     value: Callable[[Row], SortValue] | None = None
     field: SortField | None = None
@@ -66,52 +64,46 @@ AGE = "age"
 @dataclass(frozen=True, kw_only=True)
 class Filter(Generic[Row]):
     """
-    A filter on one field. A row passes if one of its values was requested.
+    A row passes if one of its values was requested. Without `valid_values`, the answer lists present values,
+    unless `is_open`. Then requests may name any text, because the values may change between two pages.
 
-    If `valid_values` is empty, the answer lists the values that rows have now; it lists no values if
-    `is_open` is set. Then requests may name any text, because the values may change between two pages.
-
-    `holds` replaces `values` if a row cannot list its values: it tests one row for one requested value. With
-    `excludes`, a row passes if none of its values was requested. With `names_people`, a value may be a
-    person, and every form of the person's name matches (spool.people).
+    `holds` tests a row that cannot list its values. With `excludes`, a row passes if none of its values was
+    requested. With `names_people`, a value may be a person, and every form of the person's name matches
+    (spool.people).
     """
 
     values: Callable[[Row], Sequence[str]] | None = None
     holds: Callable[[Row, str], bool] | None = None
-    field: str = ""  # field of a stored row
+    field: str = ""  # of a stored row
     valid_values: tuple[str, ...] = ()
     type: str = "string"
-    excludes: bool = False  # set only for rows in memory
+    excludes: bool = False  # only in memory
     names_people: bool = False
     is_open: bool = False
-    is_single: bool = False  # a request may give only one value
+    is_single: bool = False
 
     @property
     def lists_values(self) -> bool:
-        """Return whether the answer lists the values that rows have."""
         return not (self.valid_values or self.is_open or self.holds) and self.type == "string"
 
 
 def yes_no(is_so: Callable[[Row], object]) -> Filter[Row]:
-    """Return a filter on a condition, with the values "true" and "false"."""
     return Filter(
         values=lambda row: ("true" if is_so(row) else "false",), valid_values=YES_NO, type="boolean"
     )
 
 
 def silent_for(newest: Callable[[Row], float]) -> Filter[Row]:
-    """Return a filter on an age such as "3d". A row passes if `newest` of it is at least that long ago."""
+    """An age such as "3d": `newest` is at least that long ago."""
     return Filter(holds=lambda row, time: newest(row) <= float(time), type=AGE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class List(Generic[Row]):
     """
-    The declaration of a list. `identity` breaks ties in the sort order, so it must be unique and of one type.
 
-    `beside` are root keys that the handler adds to every answer, such as the resource that the list belongs
-    to. `at_times` are root keys that the handler adds only to some answers. With `shows_people`, rows have figures of
-    people, so viewers are recorded.
+    `identity` breaks ties, so it is unique and of one type. The handler adds the root keys `beside` always,
+    `at_times` sometimes. With `shows_people`, rows have figures of people, so viewers are recorded.
     """
 
     root: str
@@ -137,7 +129,7 @@ class PageQuery:
 
 
 class Rows(Protocol[Row]):
-    """The source of a list's rows. A page is a consistent snapshot."""
+    """A page is a snapshot."""
 
     async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]: ...
 
@@ -152,9 +144,9 @@ async def envelope(
     now: float,
 ) -> dict[str, Any]:
     """
-    Return the answer to a list request. `secret` signs the cursors, and filters on ages count from `now`.
+    `secret` signs cursors; ages count from `now`.
 
-    Raises Refusal 400 for an invalid parameter; the message names the allowed values.
+    Raises Refusal 400 with the allowed values.
     """
     page_query = _wanted(listed, query, secret)
     filters = _with_times(listed, _with_people(listed, page_query.filters, people), now)
@@ -168,10 +160,7 @@ async def envelope(
 
 
 async def _show(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, object]]:
-    """
-    Convert rows to JSON objects in steps, so that other requests get a turn. Above MAX_LIMIT rows, a
-    thread does it.
-    """
+    """In steps, so that others get a turn. Above MAX_LIMIT rows, on a thread."""
     if len(rows) > MAX_LIMIT:
         return await asyncio.to_thread(lambda: list(map(listed.show, rows)))
     objects = []
@@ -182,7 +171,7 @@ async def _show(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, obj
 
 
 def envelope_of(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[str, Any]:
-    """Return the envelope fields, without the rows, for a list that has only one page."""
+    """For a list of one page, without rows."""
     key, order = listed.default_sort
     page_query = PageQuery(sort_key=key, sort_order=order, filters={}, limit=max(1, limit))
     beside = _beside(listed, page_query, page, _cursors(listed, page_query, page, b""))
@@ -221,10 +210,7 @@ def _beside(
 
 
 class MemoryRows(Generic[Row]):
-    """
-    Rows in memory. If there are many, a thread filters and sorts them. `known` are the filter values,
-    if already known.
-    """
+    """Many are filtered and sorted on a thread. `known` are filter values."""
 
     def __init__(self, rows: Sequence[Row], *, known: Mapping[str, Sequence[str]] | None = None) -> None:
         self._rows = rows
@@ -251,7 +237,7 @@ class MemoryRows(Generic[Row]):
 
 
 class StoredRows(Generic[Row]):
-    """Rows in storage. `answer` is the storage method that handles the query."""
+    """`answer` is the storage's method."""
 
     def __init__(self, answer: Callable[[ListQuery], Awaitable[ListPage[Row]]]) -> None:
         self._answer = answer
@@ -281,10 +267,7 @@ class StoredRows(Generic[Row]):
 
 
 def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]:
-    """
-    Return the sorted values of each filter over rows in memory. A field with more than MOST_KNOWN values
-    is left out.
-    """
+    """Leave out fields with more than MOST_KNOWN values."""
     known: dict[str, list[str]] = {}
     for name, filter_ in listed.filters.items():
         if filter_.values is None or filter_.excludes or not filter_.lists_values:
@@ -300,9 +283,9 @@ def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]
 
 def chosen(listed: List[Row], query: Sequence[tuple[str, str]], people: People) -> Callable[[Row], bool]:
     """
-    Return a test for rows in memory, made from the filters in a query.
+    By the filters in a query.
 
-    Raises Refusal 400 if the query has any other parameter.
+    Raises Refusal 400 for other parameters.
     """
     requested: dict[str, list[str]] = {}
     for name, text in query:
@@ -319,10 +302,7 @@ def chosen(listed: List[Row], query: Sequence[tuple[str, str]], people: People) 
 
 
 def _wanted(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) -> PageQuery:
-    """
-    Return the page that a query requests. Raises Refusal 400 if the query contradicts the sort or the filters
-    of its cursor.
-    """
+    """Raises Refusal 400 if the query contradicts its cursor."""
     requested: dict[str, list[str]] = {}
     for name, text in query:
         if name not in _RESERVED and name not in listed.filters:
@@ -358,10 +338,7 @@ def _wanted(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) 
 def _with_people(
     listed: List[Any], filters: Mapping[str, tuple[str, ...]], people: People
 ) -> dict[str, tuple[str, ...]]:
-    """
-    Return the filters with every form of the people that they name. Raises Invalid for a form that
-    matches no record.
-    """
+    """With every form of named people. Raises Invalid for a form that matches no record."""
     people_filters = {name: values for name, values in filters.items() if listed.filters[name].names_people}
     return {**filters, **people.check_and_expand_filter(people_filters)}
 
@@ -369,7 +346,6 @@ def _with_people(
 def _with_times(
     listed: List[Any], filters: Mapping[str, tuple[str, ...]], now: float
 ) -> dict[str, tuple[str, ...]]:
-    """Return the filters with the time of each age."""
     times = {
         name: tuple(str(now - _age_s(name, text)) for text in texts)
         for name, texts in filters.items()
@@ -431,8 +407,8 @@ def _cursors(
         if page.before:
             previous = Position(value=first_value, identity=first_identity, backward=True)
     elif page_query.position is not None:
-        # All rows in this direction were deleted meanwhile, so the page has no row for a cursor. The cursor
-        # of the other direction is made from the requested position, and includes the row at this position.
+        # All rows in this direction were deleted. The other cursor includes the row at the requested
+        # position.
         position = page_query.position
         turned = replace(position, backward=not position.backward, inclusive=not position.inclusive)
         following = turned if page.after else None

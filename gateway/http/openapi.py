@@ -1,8 +1,6 @@
 """
-The OpenAPI 3.1 document, made from the table of addresses and the types of requests and answers.
-
-Body schemas come from the structs that decode the bodies, and list parameters come from the declared lists.
-So the document always matches the code.
+The OpenAPI 3.1 document, from the table of addresses and the types that decode bodies, so it matches the
+code.
 """
 
 from __future__ import annotations
@@ -31,12 +29,12 @@ from gateway.http.lists import ORDERS, Filter, List
 from gateway.http.requests import IDEMPOTENCY_KEY
 
 _REF = "#/components/schemas/{name}"
-# Types of parameters that the document states. A parameter of any other type is text with a `format`.
+# other types are text with a `format`
 _JSON_TYPES = ("string", "integer", "number", "boolean")
 
 
 def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
-    """Return the whole document. Equal tables give equal documents."""
+    """Equal tables give equal documents."""
     types = {kind: None for address in addresses for kind in _types(address)}
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
@@ -49,7 +47,7 @@ def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": {
-                **orjson.loads(orjson.dumps(schemas)),  # JSON turns tuple defaults into arrays
+                **orjson.loads(orjson.dumps(schemas)),  # JSON has no tuples
                 "Error": _ERROR,
                 "Pagination": _PAGINATION,
                 "Filtering": _FILTERING,

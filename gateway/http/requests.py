@@ -1,4 +1,4 @@
-"""An admitted request, as handlers receive it: its decoded body, path parameters and pages of lists."""
+"""An admitted request, as handlers receive it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Held = TypeVar("Held")
 Body = TypeVar("Body")
 Row = TypeVar("Row")
 
-# A mapping is sent as JSON with the status that the row declares.
+# A mapping is sent as JSON with the row's status.
 Result: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"
 AddressHandler: TypeAlias = "Callable[[Any], Awaitable[Result]]"
 
@@ -28,8 +28,6 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 
 
 class ListServices(Protocol):
-    """Services that a page of a list needs."""
-
     cursor_secret: bytes
     clock: Clock
 
@@ -39,28 +37,22 @@ class ListServices(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class AdmittedRequest(Generic[Body]):
-    """
-    The common part of requests by keys and by people. `body` has the type that the row names, or is None.
-    """
+    """For keys and people. `body` has the row's type, or is None."""
 
     http: web.Request
     body: Body
 
     def word(self, name: str) -> str:
-        """Return a part of the path."""
         return self.http.match_info[name]
 
     def take_body(self) -> Body:
-        """Return the body and drop the reference, so that its memory is freed before the commit."""
+        """Drop the reference, so that its memory is freed before the commit."""
         body = self.body
         del self.body
         return body
 
     async def page(self, listed: List[Row], rows: Rows[Row], shared: ListServices) -> Mapping[str, object]:
-        """
-        Return the requested page of a list. Raises Refusal 400 for an invalid parameter; the message names
-        the allowed values.
-        """
+        """Raises Refusal 400 with the allowed values."""
         query = list(self.http.query.items())
         return await envelope(
             listed,
@@ -73,12 +65,12 @@ class AdmittedRequest(Generic[Body]):
 
 
 def named_holder(handler: Callable[..., object]) -> type[Any]:
-    """Return the holder class that a handler's request names as its first type argument."""
+    """The first type argument."""
     return _named(handler)[0]
 
 
 def named_body(handler: Callable[..., object]) -> type[Any] | None:
-    """Return the body type that a handler's request names as its second type argument. None means no body."""
+    """The second type argument, None without a body."""
     body = _named(handler)[1]
     return None if body is NoneType else body
 
@@ -93,13 +85,12 @@ def _named(handler: Callable[..., object]) -> tuple[type[Any], ...]:
 
 
 def check_json(request: web.Request) -> None:
-    """Raise Refusal 415 if the body is not sent as JSON."""
     if request.content_type != JSON:
         raise Refusal(415, "unsupported_media_type", "Send the body as application/json.")
 
 
 def check_parameters(request: web.Request, once: tuple[str, ...], repeated: tuple[str, ...] = ()) -> None:
-    """Raise Refusal 400 for an unknown query parameter, or for one in `once` that is repeated."""
+    """Raise Refusal 400 for an unknown parameter, or a repeated one of `once`."""
     query = request.query
     if not query:
         return

@@ -1,4 +1,4 @@
-"""The members of the assembled services that the server uses. The assembly passes the services."""
+"""Services that the server uses, from the assembly."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class AdmissionServices(Protocol):
-    """Services that admit requests of key holders and limit their bodies."""
-
     access: Access
     metrics: Metrics
     clock: Clock
@@ -34,14 +32,12 @@ class AdmissionServices(Protocol):
 
 
 class AnswerServices(Protocol):
-    """Services that every answer needs."""
-
     questions: Questions
     registry: Registry | None
 
 
 class Served(Protocol):
-    """The services of a started Tollhouse."""
+    """Of a started Tollhouse."""
 
     @property
     def receivers(self) -> AdmissionServices: ...
@@ -50,9 +46,9 @@ class Served(Protocol):
     def shared(self) -> AnswerServices: ...
 
     def of(self, kind: type[Any]) -> Any:
-        """Return the holder of a class. Raises LookupError for an unknown class."""
+        """Raises LookupError."""
 
     def key_request(
         self, request: web.Request, holder: object, bearer: Bearer, share: Share
     ) -> AdmittedRequest[Any]:
-        """Return the request as its handler receives it, without a body."""
+        """Without a body."""

@@ -1,9 +1,8 @@
 """
 Fair turns for long work.
 
-Long jobs run in slices, so that other requests get a turn in between. Jobs for large bodies run on a thread.
-Queries that need much memory and processor time wait for a turn: each person or key runs one at a time, and
-all people and keys together run a few.
+Long jobs run in slices, those of large bodies on a thread. Queries that need much memory and time wait: one
+runs for each person or key, and a few in all.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from spool.turns.fair_turns import ALONE_S, Party, current_work, others_are_ther
 from spool.turns.threads import lower_priority
 
 T = TypeVar("T")
-LARGE: Final = 256 * 1024  # bytes; a larger body is decoded on the thread
-# Seconds that a body may use the thread without a pause. It pauses earlier if a party with less use waits.
+LARGE: Final = 256 * 1024  # a larger body is decoded on the thread
+# Without a pause. Earlier if a lighter party waits.
 STINT_S: Final = 0.02
-# One thread for all bodies, so that only one slice needs memory at a time.
+# one for all, so that one slice needs memory at a time
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies", initializer=lower_priority)
 R = TypeVar("R")
 Answer: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"
@@ -39,8 +38,6 @@ RECOUNT, EXPORT = "recount", "export"
 
 
 class RunQuery(Protocol):
-    """Run one query in its turn."""
-
     async def __call__(self, work: Callable[[], Awaitable[T]]) -> T: ...
 
 
@@ -56,17 +53,17 @@ async def drive(work: Generator[None, None, T]) -> T:
 
 class Together:
     """
-    Short jobs of requests that arrive in the same pass of the event loop. They run directly one after another.
+    Jobs of one pass of the event loop, run one after another.
 
-    A job that follows one of its kind takes three quarters of the time, because the processor's caches still have
-    its code and tables.
+    A job after one of its kind takes three quarters of the time, because the caches still have its code and
+    tables.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Generator[None, None, Any], asyncio.Future[Any], Party | None]] = deque()
 
     def run(self, job: Generator[None, None, T]) -> Awaitable[T]:
-        """Run a job and return its result. While other parties are active, it runs in the turn of its party."""
+        """In its party's turn while others are active."""
         work = current_work()
         if work is not None and work.turns.are_shared:
             return drive(job)
@@ -81,7 +78,7 @@ class Together:
         until = time.perf_counter() + ALONE_S
         while self._waiting:
             job, result, party = self._waiting.popleft()
-            if result.done():  # its request was cancelled
+            if result.done():  # cancelled
                 continue
             began = time.perf_counter()
             try:
@@ -112,11 +109,9 @@ async def drive_aside(
     size: int,
 ) -> T:
     """
-    Run the job that `make` returns, for a body of `size` bytes.
-
-    The job runs on the thread if the body is large or the job takes long. If other parties are active, the
-    job moves to the thread after its first slice. The job reports the bytes that it holds through the
-    callback given to `make`. After each slice, `take` adds these bytes on the event loop.
+    The job runs on the thread if the body is large or it takes long. If other parties are active, the job
+    moves to the thread after its first slice. The job reports the bytes that it holds through the callback
+    given to `make`. After each slice, `take` adds these bytes on the event loop.
     """
     reported_bytes: list[int] = []
     work = make(reported_bytes.append)
@@ -128,8 +123,8 @@ async def drive_aside(
             await _on_thread(lambda party: _stint(work, results, reported_bytes, party))
         else:
             _step(work, results)
-        # A job of several slices may hold more memory than its body, so it moves to the thread. Short jobs
-        # stay on the event loop, because requests that are decoded in one pass of the loop share a commit.
+        # It may hold more memory than its body. Short jobs stay, because requests decoded in one pass share a
+        # commit.
         is_large = is_large or others_are_there() or time.perf_counter() > until
         if reported_bytes:
             take(sum(reported_bytes))
@@ -138,7 +133,7 @@ async def drive_aside(
 
 
 async def aside(job: Callable[[], T], *, is_large: bool) -> T:
-    """Return the result of a job that touches no state of the event loop. A large job runs on the thread."""
+    """The job touches no state of the event loop. A large one runs on the thread."""
     return await _on_thread(lambda _: job()) if is_large else job()
 
 
@@ -161,7 +156,7 @@ def _charged(job: Callable[[Party | None], T], party: Party) -> T:
 def _stint(
     job: Generator[None, None, T], results: list[T], reported_bytes: list[int], party: Party | None
 ) -> None:
-    """Run slices until a party with less use waits for the thread, or until STINT_S has passed."""
+    """Until a lighter party waits for the thread, or STINT_S."""
     until = time.perf_counter() + STINT_S
     while not results and not reported_bytes:
         _step(job, results)
@@ -178,14 +173,14 @@ def _step(job: Generator[None, None, T], results: list[T]) -> None:
 
 @dataclass(slots=True)
 class _Asker:
-    """A person or a key with queries: `count` queries wait or run, and one has the turn."""
+    """`count` queries wait or run, and one has the turn."""
 
     count: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Questions:
-    """The turns of queries. `settings` is called for every query, so that a reload takes effect."""
+    """`settings` is called each time, so that a reload takes effect."""
 
     def __init__(self, settings: Callable[[], AnswerSettings]) -> None:
         self._settings = settings
@@ -196,18 +191,16 @@ class Questions:
         self._idle.set()
 
     async def until_idle(self) -> None:
-        """Wait until no query waits and no answer is in memory."""
+        """No query waits and no answer is in memory."""
         await self._idle.wait()
 
     async def answer(
         self, who: str, work: Callable[[], Awaitable[T]], send: Callable[[T], Awaitable[R]]
     ) -> R:
         """
-        Run a query in its turn and send the answer.
-
-        The turn of `who` lasts until the answer is sent, because the answer is in memory until then. A slow
-        reader delays only other queries of the same `who`. Raises Refusal 429 if too many queries wait, and
-        AskedTooMuch if this query takes too long.
+        The turn lasts until the answer is sent, because it is in memory until then. A slow reader delays only
+        other queries of the same `who`. Raises Refusal 429 if too many queries wait, and AskedTooMuch if this
+        query takes too long.
         """
         section = self._settings()
         async with self._turn_of(who, section):
@@ -224,8 +217,6 @@ class Questions:
         status: int,
         headers: Mapping[str, str] | None = None,
     ) -> web.StreamResponse:
-        """Run a handler, encode its answer and send it, in turn."""
-
         async def work_and_encode() -> Answer:
             return await encoded(await work(), status=status, headers=headers)
 
@@ -237,8 +228,8 @@ class Questions:
     @asynccontextmanager
     async def export(self, who: str) -> AsyncIterator[RunQuery]:
         """
-        Yield a function that runs a query of an export. `who` has one export at a time, because a part of it stays in
-        memory while it is sent. Other queries of `who` run between its queries.
+        Yield a function that runs a query of an export. `who` has one at a time, because a part of it is in
+        memory. Other queries of `who` run between its queries.
         """
 
         async def run(work: Callable[[], Awaitable[T]]) -> T:
@@ -249,10 +240,10 @@ class Questions:
 
     async def recount(self, who: str, work: Callable[[], Awaitable[T]]) -> T:
         """
-        Run a recount of stored data. Only one recount runs at a time.
+        One at a time.
 
-        A recount may take minutes. So it does not use the query turn of `who` or one of the places for
-        queries, and answers.max_time limits only the time that it waits.
+        It may take minutes, so it does not use the query turn of `who` or a place, and answers.max_time
+        limits only its wait.
         """
         section = self._settings()
         async with self._turn_of(f"{RECOUNT} of {who}", section), self._turn_of(RECOUNT, section):
@@ -287,7 +278,7 @@ class Questions:
             self._leave()
 
     async def _take(self, limit: int) -> None:
-        """Wait for a free place, first come, first served."""
+        """First come, first served."""
         if self._working < limit and not self._queue:
             self._working += 1
             return
@@ -298,7 +289,7 @@ class Questions:
         except asyncio.CancelledError:
             if turn in self._queue:
                 self._queue.remove(turn)
-            # this request received its turn just before the cancellation, so it must give the turn back
+            # it got its turn just before the cancellation
             elif not turn.cancelled():
                 self._leave()
             raise

@@ -1,4 +1,4 @@
-"""Record who looked: store the people whose figures an answer shows, with the viewer, before the answer is sent."""
+"""Who looked: store the people whose figures an answer shows, before it is sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spool.statements import day_text
 COMMAND, CONSOLE, API, MCP = "command", "console", "api", "mcp"
 FACES = (COMMAND, CONSOLE, API, MCP)
 MAX_REASON = 200
-MAX_NAMED = 20  # people of one answer that get rows of their own
+MAX_NAMED = 20  # with rows of their own
 _MAX_NAME = 200
 _NOBODY = frozenset(("", OTHER, ERASED))
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """Who makes a request. `name` is an address of a person, or the name of a key. `at` is in epoch seconds."""
+    """`name` is a person's address or a key's name. `at` is in epoch seconds."""
 
     name: str
     face: str
@@ -46,7 +46,7 @@ class Viewer:
 
 
 def reason_of(request: web.Request) -> str:
-    """Return the reason that a request states, or "". Raises Refusal 400."""
+    """Raises Refusal 400."""
     reason = unquote(request.headers.get(REASON, "")).strip()
     if len(reason) > MAX_REASON or not reason.isprintable():
         message = f"the header {REASON} must have at most {MAX_REASON} printable characters"
@@ -55,7 +55,7 @@ def reason_of(request: web.Request) -> str:
 
 
 async def watched(answer: Awaitable[T], viewer: Viewer, registry: Registry | None) -> T:
-    """Return an answer after the people whose figures it shows were stored."""
+    """First store the people whose figures it shows."""
 
     async def save(seen: Seen) -> None:
         if registry is None or not seen.people:
@@ -74,7 +74,7 @@ async def watched(answer: Awaitable[T], viewer: Viewer, registry: Registry | Non
 
 
 def _viewings(seen: Seen, viewer: Viewer, people: People) -> Iterator[Viewing]:
-    """Return a row for each person. The viewer's own figures need none."""
+    """The viewer's own figures need none."""
     if viewer.is_own_only or seen.is_own_only:
         return
     own = people.person_identity(viewer.name)
@@ -98,7 +98,6 @@ def _first_name(people: People, name: str) -> str:
 
 
 def is_own_only(rights: Rights, name: str, people: People) -> bool:
-    """Return whether a person with these rights may see no calls but the own ones."""
     own = {people.person_identity(name)}
 
     def is_own(part: Iterable[RoleFilter]) -> bool:

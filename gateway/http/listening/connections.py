@@ -1,9 +1,8 @@
 """
-Open connections, limited and shared fairly between owners. A flood only closes idle connections of its own sender.
+Open connections, shared fairly between owners. A flood only closes idle connections of its own sender.
 
-A connection belongs to its network address until a key is admitted on it, then to that key. At the limit, a
-new connection closes the longest idle connection of the owner with the most connections. If all connections
-of that owner have a pending request, the new connection is refused.
+A connection belongs to its network address, then to the key admitted on it. At the limit, a new one closes
+the longest idle one of the owner with the most. If all of those have a pending request, it is refused.
 """
 
 from __future__ import annotations
@@ -16,31 +15,26 @@ from gateway.configuration.sections import ServerSettings
 if sys.platform != "win32":
     import resource
 
-# number of open files that Tollhouse requests at its start; the default limits need fewer
+# requested at the start; the default limits need fewer
 DESCRIPTORS = 65_536
-SHARE = 0.8  # share of the file descriptors for connections; files, routes and operators use the rest
-OTHERS = 96  # minimum number of descriptors for files, routes and operators
+SHARE = 0.8  # of descriptors; files, routes and operators use the rest
+OTHERS = 96  # for these at least
 LEAST = 8
 
 
 class OpenConnection(Protocol):
-    place: str  # the owner: a network address (a whole network for IPv6) or a key
+    place: str  # a network address (a network for IPv6) or a key
 
     @property
     def is_idle(self) -> bool:
-        """Return whether the connection has no pending request."""
+        """No request is pending."""
         ...
 
-    def end(self) -> None:
-        """Close the connection at once."""
-        ...
+    def end(self) -> None: ...
 
 
 class Connections:
-    """
-    The connections of one listener, by owner, longest idle first. `setting` is the name of the setting
-    that limits them.
-    """
+    """By owner, longest idle first."""
 
     def __init__(self, limit: int, setting: str = "server.max_connections") -> None:
         self.limit = limit
@@ -49,7 +43,7 @@ class Connections:
         self._by_place: dict[str, dict[OpenConnection, None]] = {}
 
     def add(self, connection: OpenConnection) -> bool:
-        """Add a new connection. Return False if it must be refused."""
+        """Return False to refuse it."""
         if self.count >= self.limit and not self._make_room(connection.place):
             return False
         self._by_place.setdefault(connection.place, {})[connection] = None
@@ -57,7 +51,7 @@ class Connections:
         return True
 
     def give(self, connection: OpenConnection, key: str) -> None:
-        """Change the owner of a connection to the key that was admitted on it."""
+        """To the admitted key."""
         owner = f"key {key}"
         if connection.place != owner and connection in self._by_place.get(connection.place, ()):
             self.remove(connection)
@@ -66,14 +60,14 @@ class Connections:
             self.count += 1
 
     def touch(self, connection: OpenConnection) -> None:
-        """Mark a connection as active, so that it is closed last among its owner's connections."""
+        """It is then closed last of its owner's."""
         of_place = self._by_place.get(connection.place, {})
         if connection in of_place:
             del of_place[connection]
             of_place[connection] = None
 
     def remove(self, connection: OpenConnection) -> None:
-        """Remove a connection. Ignore a connection that was refused or removed before."""
+        """Ignore one that was refused or removed."""
         of_place = self._by_place.get(connection.place, {})
         if connection in of_place:
             del of_place[connection]
@@ -95,8 +89,8 @@ class Connections:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the limit of open files for this process, up to DESCRIPTORS. The usual soft limit is 1,024."""
-    if sys.platform != "win32":  # no process has such a limit there
+    """Up to DESCRIPTORS. The usual soft limit is 1,024."""
+    if sys.platform != "win32":  # no such limit there
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         new_limit = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
         if soft != resource.RLIM_INFINITY and soft < new_limit:
@@ -104,11 +98,7 @@ def raise_descriptor_limit() -> None:
 
 
 def connection_limit(server: ServerSettings) -> int:
-    """
-    Return the maximum number of connections for HTTP and for gRPC each.
-
-    `server.max_connections` and the process's file descriptors limit it.
-    """
+    """For HTTP and for gRPC each, by `server.max_connections` and the descriptors."""
     descriptors = _descriptors()
     room = max(LEAST, min(int(SHARE * descriptors), descriptors - OTHERS))
     return min(server.max_connections, room) // (2 if server.grpc_listen else 1)
@@ -123,6 +113,5 @@ def _descriptors() -> int:
 
 
 def operator_connections(server: ServerSettings) -> Connections:
-    """Create the connection table of a listener only for operators."""
     limit = min(server.max_operator_connections, connection_limit(server))
     return Connections(limit, "server.max_operator_connections")

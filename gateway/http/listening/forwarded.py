@@ -1,9 +1,8 @@
 """
-The real address of a request that passed proxies. Only proxies that the configuration names are trusted.
+The real address behind proxies. Only configured proxies are trusted.
 
-A proxy appends the address of its client to `X-Forwarded-For` and the client's protocol to
-`X-Forwarded-Proto`. Named proxies wrote the rightmost entries, so these are reliable. The sender may forge
-all entries further left.
+A proxy appends its client to `X-Forwarded-For` and the protocol to `X-Forwarded-Proto`. So the rightmost
+entries are reliable; the sender may forge all further left.
 """
 
 from __future__ import annotations
@@ -18,26 +17,24 @@ from gateway.configuration.values import Networks, is_loopback, parse_ip
 
 FORWARDED_FOR = "X-Forwarded-For"
 FORWARDED_PROTO = "X-Forwarded-Proto"
-# Headers that proxies add. Senders may forge them.
+# senders may forge them
 _TRACES = (FORWARDED_FOR, FORWARDED_PROTO, "X-Forwarded-Host", "X-Real-IP", "Forwarded", "Via")
 _SCHEMES = ("http", "https")
 
-# Whether a named proxy reported the client of this forwarded request.
+# a named proxy reported the client
 _IS_REPORTED = web.RequestKey("IS_TOLD", bool)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """
-    The sender's address and scheme, as named proxies report them. A value is None if they do not report it.
-    """
+    """As named proxies report them, or None."""
 
     address: str | None
     scheme: str | None
 
 
 class TrustedProxies:
-    """The addresses and networks of `server.trusted_proxies`."""
+    """Of `server.trusted_proxies`."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self._networks = Networks(names)
@@ -46,7 +43,7 @@ class TrustedProxies:
         return bool(self._networks)
 
     def origin(self, peer: str | None, forwarded_for: str, forwarded_proto: str = "") -> Origin | None:
-        """Return the origin of a request that `peer` forwards, or None if `peer` is not a named proxy."""
+        """None if `peer` is not a named proxy."""
         if not self._networks or peer is None or peer not in self._networks:
             return None
         client, hops = None, 0
@@ -61,10 +58,7 @@ class TrustedProxies:
 
 
 def _scheme(forwarded_proto: str, hops: int) -> str | None:
-    """
-    Return the scheme that the sender used. Some proxies append to the list of schemes, and other
-    proxies replace it.
-    """
+    """Some proxies append to the list, others replace it."""
     schemes = [scheme.strip().lower() for scheme in forwarded_proto.split(",")]
     scheme = schemes[-hops] if len(schemes) >= hops else schemes[0]
     return scheme if scheme in _SCHEMES else None
@@ -73,7 +67,7 @@ def _scheme(forwarded_proto: str, hops: int) -> str | None:
 def forwarding(
     make: Callable[..., web.BaseRequest], proxies: TrustedProxies
 ) -> Callable[..., web.BaseRequest]:
-    """Wrap a request factory so that requests have the address and the scheme that a named proxy reports."""
+    """Give requests the address and scheme that a named proxy reports."""
 
     def made(*parts: Any) -> web.BaseRequest:
         request = make(*parts)
@@ -95,10 +89,8 @@ def _all(request: web.BaseRequest, name: str) -> str:
 
 def may_be_shared(request: web.Request, *, is_behind_tls: bool) -> bool:
     """
-    Return whether many people may share the request's address.
-
-    This is the case for this machine, for an untrusted proxy and for a proxy that reports no client. A sender
-    that forges a proxy header counts as a proxy. `is_behind_tls`: plaintext requests come through a proxy.
+    True for this machine, an untrusted proxy and a proxy that reports no client. A sender that forges a proxy
+    header counts as a proxy. `is_behind_tls`: plaintext comes through a proxy.
     """
     is_reported = request.get(_IS_REPORTED)
     if is_reported is not None:

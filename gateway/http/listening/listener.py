@@ -1,8 +1,7 @@
 """
-HTTP listeners: a socket, its protocol, its address and its stop. A listener knows no routes.
+HTTP listeners, which know no routes.
 
-Requests take turns by party. Until the key or the person is known, the party is the network address. A
-request without a known key waits for the turn of its address before it is answered.
+Requests take turns by party: the network address until the key or person is known.
 """
 
 from __future__ import annotations
@@ -32,18 +31,17 @@ from spool.turns.fair_turns import FairTurns, current_work
 
 _log = logging.getLogger(__name__)
 
-MAX_HEADER = 17 * 1024  # bytes per header; a token of a person with 200 groups has up to 16 KiB
-# Seconds that an idle connection stays open. OpenTelemetry's metric readers export every 60 s, so the limit
-# is longer. The limit also applies to receiving the headers.
+MAX_HEADER = 17 * 1024  # a token of a person with 200 groups has 16 KiB
+# Of an idle connection, and to receive headers. OpenTelemetry's metric readers export every 60 s.
 KEEP_ALIVE_S = 75.0
-LINGER_S = 5.0  # seconds for reading the rest of a rejected upload, so that its sender receives the answer
-STOP_S = 2.0  # seconds for each of the two steps of a stop; the requests have finished before the first step
-# seconds for the TLS handshake; a connection counts toward the limit only after its handshake
+LINGER_S = 5.0  # to read the rest of a rejected upload, so that its sender gets the answer
+STOP_S = 2.0  # for each of two steps, after the requests have finished
+# a connection counts only after its handshake
 HANDSHAKE_S = 10.0
 BACKLOG = 1024
 OPERATOR_LISTEN = "127.0.0.1:4319"
 
-# By default, aiohttp sends its own and Python's version in every answer, also to strangers.
+# aiohttp would send its own and Python's version, also to strangers
 web_response.SERVER_SOFTWARE = SERVER  # type: ignore[attr-defined]
 
 _GRPC_HERE = (
@@ -60,7 +58,7 @@ _TOO_MANY = (
 
 class Connection(PlainRequests):
     """
-    A counted connection. It answers bytes that are not HTTP/1.1 itself, because aiohttp's answer would quote them.
+    A counted connection. It answers bytes that are not HTTP/1.1, because aiohttp's answer would quote them.
     """
 
     _first = True
@@ -113,14 +111,14 @@ class Connection(PlainRequests):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Write an answer, or give the connection to the WebSocket whose handshake it accepts."""
+        """Give the connection to the WebSocket of an accepted handshake."""
         if not isinstance(resp, SwitchingProtocols):
             return await super().finish_response(request, resp, start_time)
         transport, connections = self.transport, self._connections
         if transport is not None:
             transport.write(_serialize_headers(f"HTTP/1.1 101 {resp.reason}", resp.headers))
             rest = self._message_tail + bytes(self._held)
-            self.transport = None  # aiohttp must not close the connection that it loses
+            self.transport = None  # aiohttp must not close it
             self.connection_lost(None)
             transport.set_protocol(resp.socket)
             resp.socket.begin(transport, rest, connections)
@@ -143,7 +141,7 @@ class Connection(PlainRequests):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer malformed HTTP, and errors outside the request boundary of an endpoint."""
+        """And errors outside an endpoint's boundary."""
         name = type(exc).__name__ if exc else None
         extra = {"action": "bad_request", "status": status, "error": name, "address": request.remote}
         level = logging.ERROR if status >= 500 else logging.WARNING
@@ -162,7 +160,7 @@ class Connection(PlainRequests):
 
 
 class Listener:
-    """An application on a socket. Call `start` and `stop` once each."""
+    """Call `start` and `stop` once each."""
 
     def __init__(
         self,
@@ -173,17 +171,12 @@ class Listener:
         proxies: TrustedProxies | None = None,
         turns: FairTurns | None = None,
     ) -> None:
-        """
-        Prepare the listener. Without `connections`, their number is unlimited. Without `turns`, requests run
-        as they arrive.
-
-        The client addresses that `proxies` report are trusted.
-        """
+        """Without `connections`, the number is unlimited. Without `turns`, requests run as they arrive."""
         self._turns = turns
         self._tls = None if certificate is None else certificate.context
         self._connections = connections
         self._proxies = proxies or TrustedProxies()
-        # auto_decompress is off because aiohttp accepts a truncated gzip body. gateway.http.bodies inflates bodies.
+        # aiohttp accepts a truncated gzip body; gateway.http.bodies inflates
         self._settings: dict[str, Any] = {
             "auto_decompress": False,
             "access_log": None,
@@ -202,15 +195,12 @@ class Listener:
         return f"{'https' if self._tls else 'http'}://{self.address}"
 
     async def start(self, address: str, listening: socket.socket | None = None) -> None:
-        """
-        Start listening, on `listening` if it is given. Raises OSError if the address is in use or not
-        on this machine.
-        """
+        """On `listening` if given. Raises OSError if the address is in use or not on this machine."""
         host, port = split_address(address)
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         web_server = self._runner.server
-        assert web_server is not None  # setup() created it
+        assert web_server is not None
         in_turn: Callable[[Handle], Handle]
         in_turn = _at_once if self._turns is None else partial(partial, in_turns, self._turns)
         web_server.request_handler = in_turn(by_exact_path(self._runner.app, web_server.request_handler))
@@ -239,24 +229,22 @@ class Listener:
         return self._server.sockets[0].fileno()
 
     async def close_socket(self) -> None:
-        """Stop accepting connections. Open connections continue."""
+        """Open connections continue."""
         if self._server is not None:
             await close_server(self._server)
 
     async def stop(self) -> None:
-        """Close every connection: idle connections at once, all others after their request or STOP_S."""
+        """Idle ones at once, others after their request or STOP_S."""
         await self.close_socket()
         await self._runner.cleanup()
 
 
 async def close_server(server: asyncio.Server) -> None:
     """
-    Stop accepting connections, and close the listening sockets.
-
-    asyncio loses a connection that was accepted in the turn before `close`: it stays open, and nobody closes it. So
-    accept nothing for two turns first, in which every accepted connection reaches its protocol.
+    asyncio loses a connection that was accepted in the turn before `close`: it stays open, and nobody closes
+    it. So first accept nothing for two turns.
     """
-    if sys.platform == "win32":  # where the event loop has no readers
+    if sys.platform == "win32":  # no readers there
         server.close()
         return
     for listening in server.sockets:
@@ -267,19 +255,14 @@ async def close_server(server: asyncio.Server) -> None:
 
 
 def operator_listen(server: ServerSettings) -> str | None:
-    """
-    Return the address of /metrics, the console and the operator API. None if they share `server.listen`.
-    """
+    """For /metrics, the console and the operator API. None if they share `server.listen`."""
     if server.operator_listen:
         return server.operator_listen
     return None if is_loopback(split_address(server.listen)[0]) else OPERATOR_LISTEN
 
 
 def uses_tls(server: ServerSettings, address: str) -> bool:
-    """
-    Return whether an operator listener uses TLS. A loopback listener does not, because its traffic stays
-    on this machine.
-    """
+    """Not on loopback: its traffic stays on this machine."""
     return server.tls_cert_file is not None and not is_loopback(split_address(address)[0])
 
 
@@ -287,7 +270,7 @@ def uses_tls(server: ServerSettings, address: str) -> bool:
 
 
 async def in_turns(turns: FairTurns, handle: Handle, request: web.Request) -> web.StreamResponse:
-    """Handle a request. Each of its steps is charged to its party."""
+    """Each step is charged to its party."""
     connection = request.protocol
     assert isinstance(connection, PlainRequests)
     with turns.new_request(address_party(request.remote or "")) as work:
@@ -303,7 +286,7 @@ def _at_once(handle: Handle) -> Handle:
     return handle
 
 
-@lru_cache(maxsize=4096)  # cached, because every request calls this function
+@lru_cache(maxsize=4096)  # every request calls this
 def address_party(address: str) -> str:
     return f"address {neighbourhood(address)}"
 
@@ -314,9 +297,9 @@ def key_party(name: str) -> str:
 
 async def begin_work(party: str = "") -> None:
     """
-    Wait for the turn of a party, or of the network address if the party is unknown.
+    By address if the party is unknown.
 
-    Return at once for a request that has begun and for a listener without turns.
+    Returns at once for a begun request and a listener without turns.
     """
     work = current_work()
     if work is not None:

@@ -26,28 +26,26 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from spool.turns.fair_turns import Party, WorkInHand
 
-# a handler of web.Request; aiohttp's type says BaseRequest
+# aiohttp's type says BaseRequest
 Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"
 
-# Paths that the router reads literally: nothing is escaped, and no part is optional.
+# read literally: nothing escaped, no part optional
 _PLAIN = re.compile(r"(/\w[\w.-]*)+", re.ASCII)
 
 SERVER: Final = "tollhouse"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*\r\n", re.IGNORECASE)
-_UNKNOWN: Final = -1  # the number of body bytes still to come is unknown
-# Number of line ends that the parser handles in one turn. A chunk of a body has two, a short request three. Each of
-# them costs some microseconds, however few bytes it has.
+_UNKNOWN: Final = -1  # body bytes still to come
+# line ends per turn: each costs some microseconds, however few bytes it has
 LINES_A_TURN: Final = 64
 
 
 def by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
     """
-    Return a handler that finds exact paths of a frozen application in a dict.
+    Find exact paths of a frozen application in a dict.
 
-    `otherwise`, the application's own handler, handles all other paths, requests with `Expect`, and every
-    request of an application with middlewares.
+    `otherwise` handles other paths, `Expect`, and applications with middlewares.
     """
-    # cache by path, with at most one entry for each path of the application that the router reads literally
+    # at most one entry per literal path
     matches: dict[str, web.UrlMappingMatchInfo] = {}
     if application.middlewares:
         return otherwise
@@ -71,7 +69,7 @@ def by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
 
 
 def _is_exact(path: str, match: web.UrlMappingMatchInfo, application: web.Application) -> bool:
-    """Return whether every request for this path has this match. Always False in a mounted application."""
+    """Always False in a mounted application."""
     route = match.route
     return (
         route.method == "*"
@@ -84,8 +82,8 @@ def _is_exact(path: str, match: web.UrlMappingMatchInfo, application: web.Applic
 
 class _Head:
     """
-    A request head as aiohttp's parser read it, split around the value of Content-Length. While `is_valid` returns
-    True, `handle` handles further requests with this head.
+    As the parser read it, split around Content-Length. While `is_valid`, `handle` handles requests with this
+    head.
     """
 
     __slots__ = ("before", "behind", "handle", "is_valid", "length", "message")
@@ -106,7 +104,7 @@ class _Head:
 
 
 class WholeBody(EmptyStreamReader):
-    """A body that arrived with its head."""
+    """It arrived with its head."""
 
     __slots__ = ("_body",)
 
@@ -131,39 +129,39 @@ class WholeBody(EmptyStreamReader):
 
 class PlainRequests(web.RequestHandler):
     """
-    aiohttp's protocol with a fast path for a POST that arrives whole, and with turns for all else.
+    aiohttp's protocol with a fast path for a POST that arrives whole, with the head of the previous one
+    except for the length, and with turns for all else.
 
-    The fast path requires the same head as the previous request on the connection, except for the body
-    length. The parser handles all other requests. The lengths of the bodies show where each request ends. If
-    the end of a request is unknown, the parser reads the rest of the connection.
+    The lengths of the bodies show where each request ends. If the end of a request is unknown, the parser
+    reads the rest of the connection.
 
-    Small chunks and pipelined requests are much work in few bytes. So the parser gets at most LINES_A_TURN lines of
-    what has arrived. The rest is held for the next turn of the event loop, or of a party that used much.
+    Small chunks and pipelined requests are much work in few bytes. So the parser gets at most LINES_A_TURN
+    lines of what has arrived. The rest is held for the next turn of the event loop, or of a party that used
+    much.
     """
 
     def __init__(self, *args: Any, in_turn: Callable[[Handle], Handle], **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._in_turn = in_turn
-        self._left = 0  # body bytes that the parser still expects
+        self._left = 0  # body bytes to come
         self._head: _Head | None = None
-        self._short: asyncio.Task[None] | None = None  # task of the request on the fast path
-        # bytes that arrived after the request on the fast path, or that wait for a turn
+        self._short: asyncio.Task[None] | None = None  # request on the fast path
+        # they arrived after it, or wait for a turn
         self._held = bytearray()
-        self._waits = False  # whether the held bytes wait for a turn
-        # The party (key, person or address) of the last request. The next request usually has the same party.
+        self._waits = False  # for a turn
+        # of the last request, and usually of the next
         self.party: Party | None = None
-        self.work: WorkInHand | None = None  # work of the pending request
+        self.work: WorkInHand | None = None  # of the pending request
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no request is being handled and none waits for its turn."""
         if self._current_request is not None or self._short is not None:
             return False
         return not self._messages and not self._held
 
     def data_received(self, data: bytes) -> None:
         if self._short is not None or self._held:
-            if not data:  # aiohttp continues with the bytes that its parser has kept
+            if not data:  # the parser has kept bytes
                 self._parse(data)
                 return
             self._held += data
@@ -189,13 +187,12 @@ class PlainRequests(web.RequestHandler):
             self._left = self._after(data, self._request_count - count_before)
 
     def _end_of_turn(self, data: bytes | bytearray) -> int:
-        """Return the number of bytes that the parser handles in one turn."""
         size = len(data)
-        if size <= max(2 * LINES_A_TURN, self._left):  # the rest of a body of known length has no lines
+        if size <= max(2 * LINES_A_TURN, self._left):  # a body of known length has no lines
             return size
         end = lines = 0
         while lines < LINES_A_TURN:
-            # a search for one byte is ten times faster than for two
+            # ten times faster than a search for two bytes
             end = data.find(b"\r", end) + 1
             if not end:
                 return size
@@ -203,7 +200,7 @@ class PlainRequests(web.RequestHandler):
         return end + 1
 
     def _go_on(self) -> None:
-        """Let the held bytes wait for a turn, unless the parser can take none now."""
+        """Unless the parser can take none now."""
         if not self._held or self._waits or self._short is not None:
             return
         if self._reading_paused or self._buffer_paused or self._upgraded:
@@ -217,7 +214,7 @@ class PlainRequests(web.RequestHandler):
             heavy.turns.call_in_turn(heavy, partial(self._read_on, heavy))
 
     def _read_on(self, party: Party | None) -> None:
-        """Parse held bytes for one turn, and charge it to the party."""
+        """Charge it to the party."""
         self._waits = False
         if self.transport is None:
             return
@@ -240,10 +237,7 @@ class PlainRequests(web.RequestHandler):
             super()._resume_transport_reading()
 
     def _hold(self, data: bytes, party: Party) -> bool:
-        """
-        Hold the start of a request until it is the party's turn. Return False if the party need not wait, or
-        if `data` is not the start of a request.
-        """
+        """Return False if the party need not wait, or `data` does not start a request."""
         heavy = party.turns.heavy_party(party.name)
         if heavy is None or not data or self._left > 0 or not self.is_idle:
             return False
@@ -253,9 +247,8 @@ class PlainRequests(web.RequestHandler):
         return True
 
     def _process_held(self) -> None:
-        """Process the bytes that waited for their turn."""
         held, self._held, self._waits = bytes(self._held), bytearray(), False
-        self.party = None  # the party is unknown until the request is answered
+        self.party = None  # unknown until the answer
         if self.transport is None:
             return
         self._resume_transport_reading()
@@ -269,7 +262,7 @@ class PlainRequests(web.RequestHandler):
             self.force_close()
 
     def _take_whole(self, data: bytes, head: _Head) -> bool:
-        """Start handling a request on the fast path. Return False if the parser must handle it."""
+        """Return False if the parser must handle it."""
         if not data.startswith(head.before):
             return False
         begin = len(head.before)
@@ -301,10 +294,7 @@ class PlainRequests(web.RequestHandler):
         return True
 
     def remember(self, request: web.BaseRequest, is_valid: Callable[[], bool], handle: Handle) -> None:
-        """
-        Let `handle` handle further requests with the head of this request while `is_valid` returns True. Ignored if
-        another head has arrived since.
-        """
+        """Ignored if another head has arrived."""
         if self._head is not None and self._head.message is request._message:
             self._head.is_valid, self._head.handle = is_valid, self._in_turn(handle)
 
@@ -335,7 +325,7 @@ class PlainRequests(web.RequestHandler):
             self.data_received(held)
 
     def _process_keepalive(self) -> None:
-        # aiohttp believes that this connection is idle, although the fast path handles a request
+        # aiohttp does not see the request on the fast path
         if self._short is not None or self._waits:
             self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
         super()._process_keepalive()
@@ -346,12 +336,7 @@ class PlainRequests(web.RequestHandler):
             self._short.cancel()
 
     def _after(self, data: bytes, requests: int) -> int:
-        """
-        Return the number of body bytes still to come after the parser consumed `data`, in which it
-        found `requests` requests.
-
-        Also remember the head of a request that may be repeated.
-        """
+        """After the parser found `requests` in `data`. Also remember a head that may be repeated."""
         if not data:
             return _UNKNOWN if requests else self._left
         if self._left:
@@ -382,7 +367,7 @@ class PlainRequests(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Write a plain answer to a POST in one step, with the same bytes that aiohttp would write."""
+        """One step, with the bytes that aiohttp would write."""
         if type(resp) is not web.Response or not _is_simple(request, resp) or self._upgraded:
             finished = await super().finish_response(request, resp, start_time)
             self._go_on()  # aiohttp takes no bytes before it has declined an upgrade
@@ -412,7 +397,6 @@ class PlainRequests(web.RequestHandler):
 
 
 def _is_plain(message: RawRequestMessage) -> bool:
-    """Return whether a message is a POST that needs no special handling by aiohttp."""
     if message.method != "POST" or not message.path.startswith("/"):
         return False
     if message.version != HttpVersion11 or message.should_close:
@@ -421,7 +405,7 @@ def _is_plain(message: RawRequestMessage) -> bool:
 
 
 def _is_simple(request: web.BaseRequest, response: web.Response) -> bool:
-    """Return whether an answer is a single body that is not sent yet and that aiohttp would not change."""
+    """A single unsent body that aiohttp would not change."""
     if request.method != "POST" or request.version != HttpVersion11:
         return False
     if response.prepared or response.compression or response.chunked:

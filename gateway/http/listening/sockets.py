@@ -1,4 +1,4 @@
-"""Listening sockets that a service manager, or the predecessor of this server, has opened."""
+"""Listening sockets from a service manager or from this server's predecessor."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import replace
 from gateway.configuration.sections import ConfigError, ServerSettings
 
 HTTP, OPERATOR, METRICS = "http", "operator", "metrics"
-# The setting in [server] that each socket name stands for.
+# by socket name
 _SETTINGS = {HTTP: "listen", OPERATOR: "operator_listen", METRICS: "metrics_listen"}
-_FIRST = 3  # number of the first file descriptor that a service manager passes
+_FIRST = 3  # descriptor from a service manager
 
 
 class ListeningSockets:
     """
-    Inherited sockets by name. Empty if the process opens its own sockets.
+    Empty if the process opens its own.
 
-    While no process accepts connections, new connections wait in the sockets.
+    While no process accepts, new connections wait in the sockets.
     """
 
     def __init__(self, sockets: Mapping[str, socket.socket]) -> None:
@@ -31,10 +31,8 @@ class ListeningSockets:
     @classmethod
     def of_service_manager(cls, environ: MutableMapping[str, str] = os.environ) -> ListeningSockets:
         """
-        Return the sockets of LISTEN_FDS and remove the variables from the environment.
-
-        If there is one socket, it serves HTTP whatever its name is, unless the name is `operator`. Raises
-        ConfigError for an unknown name or kind of socket.
+        Remove LISTEN_FDS from the environment. A single socket serves HTTP unless its name is `operator`.
+        Raises ConfigError for an unknown name or kind of socket.
         """
         count, pid, names = (environ.pop(f"LISTEN_{word}", "") for word in ("FDS", "PID", "FDNAMES"))
         if not count or pid != str(os.getpid()):
@@ -62,14 +60,12 @@ class ListeningSockets:
         )
 
     def find(self, name: str) -> socket.socket | None:
-        """Return a duplicate of the socket, or None if no socket has that name."""
+        """A duplicate."""
         inherited = self._sockets.get(name)
         return None if inherited is None else inherited.dup()
 
     def named_in(self, server: ServerSettings) -> ServerSettings:
-        """
-        Return the settings with the addresses of the inherited sockets instead of the configured addresses.
-        """
+        """With the addresses of inherited sockets."""
         addresses: dict[str, str] = {
             _SETTINGS[name]: address_of(listening) for name, listening in self._sockets.items()
         }
@@ -82,7 +78,7 @@ class ListeningSockets:
 
 
 def address_of(listening: socket.socket) -> str:
-    """Return HOST:PORT, with an IPv6 host in brackets."""
+    """An IPv6 host has brackets."""
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

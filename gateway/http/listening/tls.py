@@ -1,4 +1,4 @@
-"""TLS of the listeners: one certificate for HTTP and gRPC, loaded again when its files change."""
+"""TLS: one certificate for HTTP and gRPC, loaded again when files change."""
 
 from __future__ import annotations
 
@@ -13,35 +13,28 @@ from gateway.configuration.sections import ServerSettings
 
 _log = logging.getLogger(__name__)
 
-LOOK_S = 10.0  # seconds between two checks of the files; SIGHUP checks at once
+LOOK_S = 10.0  # between checks; SIGHUP checks at once
 
 
 @dataclass(frozen=True)
 class CertificateText:
-    """PEM text of the certificate files."""
-
     key: bytes
     cert: bytes
     client_ca: bytes | None
 
 
 class Certificate:
-    """
-    A certificate with its key, and the certificate authority of clients if client certificates are required.
-
-    Raises OSError if a file cannot be read or the files do not match.
-    """
+    """Raises OSError if a file cannot be read or the files do not match."""
 
     def __init__(self, cert_file: Path, key_file: Path, client_ca_file: Path | None) -> None:
         self._cert, self._key, self._client_ca = cert_file, key_file, client_ca_file
         self._seen = self._stamps()
-        # the TLS context of every HTTP listener; open connections keep the certificate with which they began
+        # of HTTP listeners; open connections keep their certificate
         self.context = self._read()
         self.text = self._read_text()
 
     @property
     def in_use(self) -> Mapping[str, bytes]:
-        """Return the PEM text of the certificates in use, by setting."""
         authorities = (
             {} if self.text.client_ca is None else {"server.tls_client_ca_file": self.text.client_ca}
         )
@@ -54,7 +47,7 @@ class Certificate:
         return cls(server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file)
 
     def configure(self, server: ServerSettings) -> bool:
-        """Use the files of these settings for new connections. Return whether the certificate changed."""
+        """Return whether the certificate changed for new connections."""
         if server.tls_cert_file and server.tls_key_file:
             self._cert, self._key, self._client_ca = (
                 server.tls_cert_file,
@@ -64,15 +57,12 @@ class Certificate:
         return self.renew()
 
     def renew(self) -> bool:
-        """
-        Use changed files for new connections and return True. If the changed files cannot be used, keep
-        the previous certificate.
-        """
+        """If changed files cannot be used, keep the previous certificate."""
         try:
             stamps = self._stamps()
             if stamps == self._seen:
                 return False
-            self._read()  # read the files once for a check, before the context in use is changed
+            self._read()  # check the files before the context changes
             self.context.load_cert_chain(self._cert, self._key)
             if self._client_ca is not None:
                 self.context.load_verify_locations(self._client_ca)
@@ -91,15 +81,12 @@ class Certificate:
         return True
 
     async def watch(self) -> None:
-        """Check the files at regular intervals, forever, and load them when they change."""
         while True:
             await asyncio.sleep(LOOK_S)
             self.renew()
 
     def _read(self) -> ssl.SSLContext:
-        """
-        Return a context for TLS 1.2 or later. With a client CA, clients must present a certificate from it.
-        """
+        """TLS 1.2 or later. With a client CA, clients must present its certificate."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._client_ca)
         context.load_cert_chain(self._cert, self._key)
         if self._client_ca is not None:
@@ -111,10 +98,7 @@ class Certificate:
         return CertificateText(self._key.read_bytes(), self._cert.read_bytes(), client_ca)
 
     def _stamps(self) -> list[tuple[int, int, int]]:
-        """
-        Return the inode, the modification time and the size of each file. At least one of them changes if a
-        file is changed or a link is replaced.
-        """
+        """One changes with a file or a link."""
         files = (self._cert, self._key, self._client_ca)
         stats = [file.stat() for file in files if file is not None]
         return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]

@@ -1,9 +1,9 @@
 """
-WebSocket connections (RFC 6455) of the server, for binary messages without extensions.
+WebSocket connections (RFC 6455) of the server, for binary messages without extensions. An idle one takes a
+few KiB. It reads no further message until the answer is sent.
 
-After the handshake, a `WebSocket` replaces the HTTP protocol of its connection, so an idle connection takes a
-few KiB. It handles one message at a time and reads no more until the answer is sent. A connection ends if its
-peer answers no ping, takes too long to send a message or to read an answer, or breaks the protocol.
+A connection ends if its peer answers no ping, takes too long to send a message or to read an answer, or
+breaks the protocol.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from spool.shares import may_add
 
 _log = logging.getLogger(__name__)
 
-PING_S = 30.0  # seconds of silence after which the peer is pinged
-PONG_S = 15.0  # seconds within which a ping must be answered
-SLOW_S = 10.0  # seconds within which a message must arrive
-CLOSE_S = 5.0  # seconds until a connection is cut if the peer does not read the rest
+PING_S = 30.0  # silence until a ping
+PONG_S = 15.0  # for its answer
+SLOW_S = 10.0  # for a message
+CLOSE_S = 5.0  # until it is cut, if the peer does not read the rest
 CHECKED_AT_ONCE = 200
-CHECK_S = 0.5  # seconds between two checks of all connections
-FRAMES_A_TURN: Final = 64  # frames of one connection before other work of the event loop goes on
-SMALL: Final = 126  # bytes; a shorter fragment of a message counts as a control frame
+CHECK_S = 0.5  # between checks of all
+FRAMES_A_TURN: Final = 64  # before other work of the event loop
+SMALL: Final = 126  # a shorter fragment counts as a control frame
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _CONTINUED, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
@@ -40,11 +40,9 @@ _HEADER_BYTES = 14
 
 
 class Conversation(Protocol):
-    """The use of a WebSocket. `check` returns a close code if the peer may no longer send."""
+    """`check` returns a close code if the peer may no longer send."""
 
-    async def take(self, message: bytes) -> bytes:
-        """Return the answer to a message."""
-        ...
+    async def take(self, message: bytes) -> bytes: ...
 
     def check(self) -> int | None: ...
 
@@ -52,7 +50,7 @@ class Conversation(Protocol):
 
 
 class SwitchingProtocols(web.Response):
-    """The answer to a WebSocket handshake. The listener then gives the connection to `socket`."""
+    """The listener then gives the connection to `socket`."""
 
     def __init__(self, key: str, socket: WebSocket) -> None:
         accept = base64.b64encode(hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()).decode()
@@ -62,7 +60,7 @@ class SwitchingProtocols(web.Response):
 
 
 def handshake_key(request: web.Request) -> str:
-    """Return the key of a WebSocket handshake. Raises Refusal 400 if the request is none."""
+    """Raises Refusal 400."""
     headers = request.headers
     options = {option.strip().lower() for option in headers.get("Connection", "").split(",")}
     is_upgrade = headers.get("Upgrade", "").lower() == "websocket" and "upgrade" in options
@@ -78,7 +76,7 @@ def handshake_key(request: web.Request) -> str:
 
 
 class WebSockets:
-    """The open WebSockets of one process. `close` ends them all, also those that open later."""
+    """`close` also ends those that open later."""
 
     def __init__(self) -> None:
         self._open: dict[WebSocket, None] = {}
@@ -90,7 +88,7 @@ class WebSockets:
         return len(self._open)
 
     def check_room(self, owner: str, limit: int, setting: str) -> None:
-        """Raise Refusal 503 if this owner may not open another WebSocket."""
+        """Raises Refusal 503."""
         if self._is_closed or not may_add(self._by_owner[owner], len(self._open), 1, limit):
             message = f"Too many WebSocket connections are open ({setting}). Connect again later."
             raise Refusal(503, "too_many_connections", message, retry_after_s=30)
@@ -114,7 +112,7 @@ class WebSockets:
         self._is_closed = True
         for socket in list(self._open):
             socket.close(GOING_AWAY)
-        await asyncio.sleep(0)  # connections without unsent bytes end now
+        await asyncio.sleep(0)  # those without unsent bytes end now
         for socket in list(self._open):
             socket.end()
         if self._checking is not None:
@@ -126,7 +124,7 @@ class WebSockets:
             await asyncio.sleep(CHECK_S)
             for place, socket in enumerate(list(self._open)):
                 if place % CHECKED_AT_ONCE == 0:
-                    await asyncio.sleep(0)  # other work goes on between the checks of many connections
+                    await asyncio.sleep(0)  # let other work go on
                 try:
                     socket.check(now())
                 except Exception:  # noqa: BLE001 - a defect in one check must not end the checks of all connections
@@ -138,11 +136,11 @@ class _Frame(NamedTuple):
     is_final: bool
     kind: int
     payload: bytes
-    end: int  # its end in the bytes that arrived
+    end: int  # in the arrived bytes
 
 
 class _Broken(Exception):
-    """The peer broke the protocol. `code` is the close code."""
+    """`code` is the close code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -150,8 +148,6 @@ class _Broken(Exception):
 
 
 class WebSocket(asyncio.Protocol):
-    """The server's side of one WebSocket."""
-
     __slots__ = (
         "_bytes", "_closed_at", "_connections", "_control_frames", "_heard_at", "_inflight", "_is_full", "_message",
         "_pinged_at", "_second_ends_at", "_share", "_since", "_sockets", "_task", "_turn", "conversation", "max_bytes",
@@ -177,21 +173,21 @@ class WebSocket(asyncio.Protocol):
         self._connections: Connections | None = None
         self.place = f"key {owner}"
         self.transport: asyncio.Transport | None = None
-        self._bytes = bytearray()  # bytes that are not parsed yet
-        self._message: bytearray | None = None  # the frames of a message that has begun
-        self._control_frames = 0  # control frames of the current second
+        self._bytes = bytearray()  # not parsed yet
+        self._message: bytearray | None = None  # frames of a begun message
+        self._control_frames = 0  # of the current second
         self._second_ends_at = 0.0
-        self._share: Share | None = None  # the memory of an unfinished message
-        self._since: float | None = None  # time since which an unfinished message arrives
+        self._share: Share | None = None  # of an unfinished message
+        self._since: float | None = None  # when it began
         self._heard_at = 0.0
         self._pinged_at: float | None = None
         self._closed_at: float | None = None
-        self._is_full = False  # True while the peer does not read
+        self._is_full = False  # the peer does not read
         self._task: asyncio.Task[None] | None = None
-        self._turn: asyncio.Handle | None = None  # the next turn, if frames wait for it
+        self._turn: asyncio.Handle | None = None  # next turn, if frames wait
 
     def begin(self, transport: asyncio.Transport, rest: bytes, connections: Connections | None) -> None:
-        """Take over the connection of a handshake. `rest` arrived after it."""
+        """`rest` arrived after the handshake."""
         self.transport = transport
         self._connections = connections
         self._heard_at = asyncio.get_running_loop().time()
@@ -208,7 +204,6 @@ class WebSocket(asyncio.Protocol):
         return self._task is None
 
     def end(self) -> None:
-        """Cut the connection."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -244,7 +239,7 @@ class WebSocket(asyncio.Protocol):
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Handle the frames that arrived, up to the first complete message or the end of this turn."""
+        """Up to the first complete message or the end of this turn."""
         begin = 0
         try:
             for _ in range(FRAMES_A_TURN):
@@ -260,7 +255,7 @@ class WebSocket(asyncio.Protocol):
                 self._hold(len(self._bytes) + len(self._message or b""))
         except _Broken as broken:
             self.close(broken.code)
-        except Refusal:  # there is no memory for the message
+        except Refusal:  # no memory for the message
             self.close(TRY_LATER)
         transport = self.transport
         if transport is not None and self._closed_at is None:
@@ -274,7 +269,6 @@ class WebSocket(asyncio.Protocol):
         return self._task is None and not self._is_full and self._closed_at is None
 
     def _yield(self) -> None:
-        """Read on in the next turn of the event loop."""
         if self._turn is None:
             self._turn = asyncio.get_running_loop().call_soon(self._read_on)
 
@@ -283,7 +277,7 @@ class WebSocket(asyncio.Protocol):
         self._read()
 
     def _next_frame(self, begin: int) -> _Frame | None:
-        """Return the frame that begins at a position. None if it is not complete yet, or while reading is paused."""
+        """None if it is incomplete or reading is paused."""
         data = self._bytes
         arrived = len(data) - begin
         if arrived < 2 or not self._is_reading:
@@ -291,7 +285,7 @@ class WebSocket(asyncio.Protocol):
         first, second = data[begin], data[begin + 1]
         kind, size, at = first & 0x0F, second & 0x7F, begin + 2
         is_control = kind >= _CLOSE
-        # reserved bits belong to extensions, and every frame of a client is masked
+        # reserved bits belong to extensions, and clients mask frames
         if (
             first & 0x70
             or not second & 0x80
@@ -341,7 +335,6 @@ class WebSocket(asyncio.Protocol):
             raise _Broken(POLICY)
 
     def _hold(self, size: int) -> None:
-        """Count the bytes of an unfinished message in the memory of requests."""
         if not size:
             self._since = None
             if self._share is not None:
@@ -376,7 +369,6 @@ class WebSocket(asyncio.Protocol):
         self.transport.write(bytes((0x80 | kind,)) + length + payload)
 
     def close(self, code: int) -> None:
-        """Send a close frame and close the connection when it is written."""
         if self.transport is None or self._closed_at is not None:
             return
         self._send(_CLOSE, code.to_bytes(2))
@@ -384,7 +376,7 @@ class WebSocket(asyncio.Protocol):
         self.transport.close()
 
     def check(self, now: float) -> None:
-        """Ping a quiet peer. Close the connection if the peer is too slow or may no longer send."""
+        """Close if the peer is too slow or may no longer send."""
         if self._closed_at is not None:
             if now > self._closed_at + CLOSE_S:
                 self.end()
@@ -392,7 +384,7 @@ class WebSocket(asyncio.Protocol):
         code = self.conversation.check()
         if code is not None:
             self.close(code)
-        elif self._task is not None:  # the peer's pong waits until its message is answered
+        elif self._task is not None:  # the pong waits until the message is answered
             self._heard_at = now
         elif self._since is not None and now > self._since + SLOW_S:
             self.close(POLICY)
