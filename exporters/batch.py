@@ -1,4 +1,4 @@
-"""The records that a delivery sends, and work on records in short steps of the event loop."""
+"""The records that a delivery sends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from spool.turns.fair_turns import pause
 T = TypeVar("T")
 U = TypeVar("U")
 
-TURN: Final = 64  # records per step; a step takes about half a millisecond, and a whole delivery 5 to 10 ms
+TURN: Final = 64  # half a millisecond; a whole delivery takes 5 to 10 ms
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """
-    The number of records of a delivery that are sent, and the numbers of those that are not sent, by reason.
-    """
+    """How many records are sent, and how many are not, by reason."""
 
     sent: int
     shadow: int
@@ -32,10 +30,10 @@ class Tally:
         self, *, refused: int = 0, items: int | None = None, words: str | None = None
     ) -> Settlement:
         """
-        Account for every record of the delivery after the destination accepted the request but rejected
-        `refused` of `items`. By default there is one item per record.
+        Account for every record after the destination accepted the request but rejected `refused` of `items`,
+        by default one per record.
 
-        Raises Rejected if the destination accepted no item. Such a 2xx means the same as a 400.
+        Raises Rejected if no item was accepted: such a 2xx means the same as a 400.
         """
         items = self.sent if items is None else items
         if items and refused >= items:
@@ -53,12 +51,12 @@ class Tally:
 
 @dataclass(slots=True)
 class Batch:
-    """The records to send, each with the time of its commit, and the number of records that are not sent."""
+    """The records to send, with commit times."""
 
     records: list[tuple[Record, float]] = field(default_factory=list)
     shadow: int = 0
     damaged: int = 0
-    # record numbers at which records of another kind begin
+    # where records of another kind begin
     boundaries: list[int] = field(default_factory=list)
 
     @property
@@ -72,25 +70,17 @@ class Batch:
 
 
 def without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
-    """
-    Return the records for a destination that sums them. Duplicates kept for reference (shadows) are not sent.
-    """
+    """For a destination that sums records, leave out duplicates kept for reference (shadows)."""
     return _build_batch(delivery, entries, shadows=False)
 
 
 def with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
-    """
-    Return the records for a destination that stores them. Duplicates kept for reference (shadows) are
-    sent and marked.
-    """
+    """For a destination that stores records, mark duplicates kept for reference (shadows)."""
     return _build_batch(delivery, entries, shadows=True)
 
 
 def nearest_boundary(delivery: Delivery, batch: Batch) -> int | None:
-    """
-    Return the record number nearest to the middle at which another kind of record begins. Return None if
-    there is only one kind.
-    """
+    """Return the boundary nearest to the middle, or None if there is only one kind of record."""
     middle = delivery.first + delivery.count // 2
     return min(batch.boundaries, key=lambda number: abs(number - middle), default=None)
 
@@ -110,13 +100,13 @@ def _build_batch(delivery: Delivery, entries: Sequence[Entry], *, shadows: bool)
                     batch.boundaries.append(number)
                 kind = type(record)
             batch.records.append((record, entry.committed_at))
-    # A record whose entry is missing counts as damaged, like a record that cannot be read.
+    # a missing entry counts as damaged
     batch.damaged = delivery.count - batch.shadow - len(batch.records)
     return batch
 
 
 async def map_in_turns(items: Sequence[T], function: Callable[[Sequence[T]], U]) -> list[U]:
-    """Apply `function` to up to TURN items at a time, in order. Other tasks run in between."""
+    """Apply `function` to TURN items at a time. Other tasks run in between."""
     results = []
     for start in range(0, len(items), TURN):
         if start:

@@ -1,9 +1,10 @@
 """
-Checks of [upstream], [[destinations]] and [[notify]] for `tollhouse check`: would records be accepted?
+Checks of [upstream], [[destinations]] and [[notify]] for `tollhouse check`. An empty export or the validation
+of a billing drop leaves no data at the receiver.
 
-The checks send an empty export, or validate a billing drop, because neither leaves data at the receiver. Another
-Tollhouse also gets the test call, which it does not count; its response says whether it rejects forwarded
-records. For all other streams and destinations only the connection is tested, and the result is "unverified".
+Another Tollhouse also gets the test call, which it does not count; its response says whether it rejects
+forwarded records. For all other streams and destinations only the connection is tested, and the result is
+"unverified".
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from spool.record import AI_TELEMETRY, BILLING_DATA, USAGE_EVENTS
 from spool.record import UNIT_COST as UNIT_COST_TOPIC
 
 TYPED_TIMEOUT_S = 10.0
-# A gateway sends nothing to these streams. An agent sends to the first two.
+# only agents send to these, to the first two
 _NEVER_SENT = ("enroll", "heartbeat", "ping", "insights")
-# stream -> topics of the routes that send to it
+# topics of a stream's routes
 _TOPICS = {
     TRACES: (AI_TELEMETRY,),
     METRICS: (AI_TELEMETRY,),
@@ -57,11 +58,11 @@ _TOPICS = {
 class StreamCheck:
     stream: str
     scope: str
-    key: str | None  # name of the key whose scope covers the stream
+    key: str | None  # whose scope covers the stream
     url: str | None
-    published: bool  # whether the cost service documents the address
-    status: str  # status of a Probe; if the key is missing, the status that pauses a route
-    words: str | None = None  # the upstream's message, or the reason why nothing was sent
+    published: bool  # the cost service documents the address
+    status: str  # of a Probe; without a key, the status that pauses a route
+    words: str | None = None  # the upstream's message, or why nothing was sent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +70,8 @@ class DestinationCheck:
     name: str
     type: str
     topics: Sequence[str]
-    to: str  # the file, or the address without its path, because a path may contain a secret
-    status: str  # status of a Probe
+    to: str  # without the path, which may contain a secret
+    status: str  # of a Probe
     words: str | None = None
 
 
@@ -81,9 +82,9 @@ AnyCheck = TypeVar("AnyCheck", StreamCheck, DestinationCheck)
 class ChannelCheck:
     name: str
     type: str
-    # the server without its path, because a path may contain a secret; empty if the address is in a file
+    # without the path, which may contain a secret; empty if the address is in a file
     to: str
-    status: str  # status of a Probe
+    status: str  # of a Probe
     words: str | None = None
 
 
@@ -91,10 +92,10 @@ async def check_streams(
     settings: UpstreamSettings, *, clock: Clock, used_streams: Collection[str] = (), send_call: bool = False
 ) -> Sequence[StreamCheck]:
     """
-    Check each stream in use, in the order of STREAMS. Return nothing if there is no upstream.
+    Check the streams in use, in the order of STREAMS.
 
     A stream is in use if it is for AI telemetry, if a key or a setting of [upstream] concerns it, or if
-    `used_streams` names it. With `send_call`, the test call is sent even if the upstream is not a Tollhouse.
+    `used_streams` names it. `send_call` sends the test call to any upstream.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return []
@@ -115,17 +116,12 @@ async def check_destinations(
     installation: str | None = None,
     send_call: bool = False,
 ) -> Sequence[DestinationCheck]:
-    """
-    Check each of [[destinations]], in their order.
-
-    `installation` is this installation's public id, or None if it is unknown. `send_call` has the same meaning
-    as in `check_streams`.
-    """
+    """`installation` is this one's public id. `send_call` is as in `check_streams`."""
     return [await _check_destination(settings, clock, installation, send_call) for settings in destinations]
 
 
 async def check_channels(channels: Sequence[NotifySettings], *, clock: Clock) -> Sequence[ChannelCheck]:
-    """Check each of [[notify]], in their order. No notification is sent."""
+    """No notification is sent."""
     return [await _check_channel(settings, clock) for settings in channels]
 
 
@@ -140,7 +136,7 @@ async def _check_channel(settings: NotifySettings, clock: Clock) -> ChannelCheck
 
 
 async def _await_probe(probe: Awaitable[Probe]) -> Probe:
-    """Await a probe. If it raises, return a Probe with the error, so that the other probes still run."""
+    """An error becomes a result, so that the other probes still run."""
     try:
         return await probe
     except Exception as error:  # noqa: BLE001 - its text may hold a secret, so only its kind is shown
@@ -150,10 +146,7 @@ async def _await_probe(probe: Awaitable[Probe]) -> Probe:
 def results_with_stopped_routes(
     streams: Sequence[StreamCheck], destinations: Sequence[DestinationCheck], stopped: Mapping[str, str]
 ) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
-    """
-    Return the results, with the state of stopped routes before that of any test request. `stopped` has the reason why
-    a route delivers nothing, by name.
-    """
+    """The state of stopped routes is more important than any test request. `stopped` has reasons by route."""
     return (
         [
             _result_with_stopped_routes(check, stopped, UPSTREAM, _TOPICS.get(check.stream, ()))
@@ -206,8 +199,8 @@ async def _check_destination(
 
 async def try_receiver(kind: str, url: str, secret: str, *, clock: Clock) -> Probe:
     """
-    Send an empty export to an address that somebody typed, with a key that is not stored. `kind` is `upstream` or
-    `otlp`. The same addresses are allowed as for channels of the console. Raises Invalid for any other address.
+    Send an empty export to a typed address, with a key that is not stored. `kind` is `upstream` or `otlp`.
+    Raises Invalid unless the console allows the address for channels.
     """
     if not url:
         raise Invalid("url is required")
@@ -221,10 +214,7 @@ async def try_receiver(kind: str, url: str, secret: str, *, clock: Clock) -> Pro
 
 
 async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -> DestinationCheck:
-    """
-    Test the connection to an agent's gateway. The device's own key is not tested, because it exists
-    only after enrolment.
-    """
+    """The device's own key is not tested, because it exists only after enrolment."""
     async with build_client(settings, clock=clock) as client:
         probe = await try_connection(client, url)
     return DestinationCheck(
@@ -238,10 +228,7 @@ async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -
 
 
 def _origin(url: str) -> str:
-    """
-    Return an address without its path, because a path may contain a secret. An address HOST:PORT of a broker
-    has no path.
-    """
+    """A path may contain a secret. A broker's HOST:PORT has none."""
     if "://" not in url:
         return url
     parts = urlsplit(url)
@@ -257,7 +244,7 @@ async def _check_stream(
     clock: Clock,
     send_call: bool,
 ) -> StreamCheck:
-    # Mapped events are sent as unit cost, with the key for unit cost.
+    # mapped events are unit cost, with its key
     sent_as = UNIT_COST if stream == EVENTS and _are_events_mapped(settings, paths) else stream
     scope = STREAMS[sent_as].scope
     key = keyring.key_for(scope)
@@ -287,7 +274,7 @@ def _are_events_mapped(settings: UpstreamSettings, paths: Paths) -> bool:
 
 
 def _why_unused(stream: str, settings: UpstreamSettings, paths: Paths) -> str | None:
-    """Return why nothing is sent to a stream with any key, or None if something may be sent."""
+    """Whatever the key."""
     if not STREAMS[stream].telemetry and not settings.base_url:
         return "upstream.base_url is empty"
     if stream == EVENTS and paths.template(EVENTS) is None and not settings.events:

@@ -1,4 +1,4 @@
-"""Declarations that are imported when first used, so that a process loads only the modules it needs."""
+"""Declarations imported at first use, so that a process loads only what it needs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ T = TypeVar("T")
 
 class LazyDeclarations(Mapping[str, T]):
     """
-    Declarations by name, which are imported at first use.
-
-    `places` maps each name to `MODULE` or `MODULE:NAME`. Without NAME, the declaration is the module's TYPE.
-    The names are known without an import.
+    `places` maps a name to `MODULE` or `MODULE:NAME`. Without NAME, it is the module's TYPE. The names are
+    known without an import.
     """
 
     def __init__(self, places: Mapping[str, str]) -> None:

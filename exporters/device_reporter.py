@@ -1,9 +1,8 @@
 """
-Enrolment of this device at its gateway with an enrolment key, and then heartbeats and pings with the device's own key.
+Enrolment of this device with an enrolment key, then heartbeats and pings with its own key.
 
-A ping costs the gateway less than a heartbeat, so heartbeats are sent if the report changed, and every 15 minutes.
-
-Only telemetry waits for the enrolment: its route is paused until the device's key exists.
+A ping costs the gateway less, so heartbeats are sent after changes and every 15 minutes. Only telemetry waits
+for the enrolment.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from spool.errors import SpoolError
 INTERVAL_S = 60.0
 LONGEST_INTERVAL_S = 3600.0
 REFUSED_S = 600.0
-HEARTBEAT_S = 900.0  # seconds after which a heartbeat is sent although nothing changed
-CHECK_S = 5.0  # seconds between two checks whether the report changed
+HEARTBEAT_S = 900.0  # without a change
+CHECK_S = 5.0  # between checks for a change
 GONE = 410
 
 ENROLLED, PENDING, UNKNOWN = "enrolled", "pending", "unknown"
@@ -101,14 +100,13 @@ class DeviceReporter:
         self._backoff = backoff or Backoff()
         self._interval_s = INTERVAL_S
         self._failures = 0
-        self._sent_at: float | None = None  # time and version of the last accepted heartbeat
+        self._sent_at: float | None = None  # of the last accepted heartbeat
         self._sent_version: object = None
         self.state = UNKNOWN
         self.reason: str | None = None
         self.problem = ""
 
     async def run(self) -> None:
-        """Report until cancelled."""
         rest_s = 0.0
         while True:
             await self._wait_for_change(rest_s)
@@ -121,7 +119,7 @@ class DeviceReporter:
                 rest_s = self._interval_s
 
     async def _wait_for_change(self, rest_s: float) -> None:
-        """Wait, but no longer than until the report changes. After an error, wait the whole time."""
+        """Until the report changes. After an error, wait the whole time."""
         end = time.monotonic() + rest_s
         while (left_s := end - time.monotonic()) > 0:
             if self.reason is None and self._sent_at is not None and self._version() != self._sent_version:
@@ -132,7 +130,7 @@ class DeviceReporter:
         await self._client.close()
 
     async def report_once(self) -> float:
-        """Enrol, or send one heartbeat or ping. Return how many seconds to wait before the next request."""
+        """Return the seconds until the next request."""
         try:
             if not self._key_file.exists():
                 rest_s = await self._enrol()
@@ -153,7 +151,7 @@ class DeviceReporter:
             return REFUSED_S if error.status == GONE or not error.answered else self._interval_s
         self._failures = 0
         self.problem = ""
-        # the rest is random, so that devices that started together do not report at the same time
+        # random, so that devices that started together do not report together
         return rest_s * random.uniform(0.95, 1.05)
 
     async def _enrol(self) -> float:
@@ -165,7 +163,7 @@ class DeviceReporter:
         if answer.key is not None:
             self._keep_key(answer.key)
             _log.info("enrolled", extra={"action": "enrolled", "device": answer.device.id})
-            return 0.0  # no wait before the first heartbeat
+            return 0.0
         if answer.device.state == ENROLLED:
             self._set_reason(
                 "this device has lost its key, and the gateway issues a key only once: run tollhouse "
@@ -191,9 +189,9 @@ class DeviceReporter:
         except Misconfigured as error:
             if error.status not in (401, 403, 404, 405):
                 raise
-            return await self._heartbeat()  # the gateway does not know the device or its key, or no pings
+            return await self._heartbeat()  # it does not know the device, its key or pings
         if not answer.body.startswith(b"{"):
-            return await self._heartbeat()  # a web page answered, and the heartbeat states this
+            return await self._heartbeat()  # a web page answered, which the heartbeat states
         self._set_reason(None)
         return self._interval_s
 
@@ -205,7 +203,7 @@ class DeviceReporter:
         except Misconfigured as error:
             if error.status != 401 or self._enrolment_key is None:
                 raise
-            return await self._enrol()  # enrol again, because the key was revoked or reset
+            return await self._enrol()  # the key was revoked or reset
         if answer.next:
             self._keep_word(answer.next)
         verdicts = bytes(answer.verdicts)
@@ -236,7 +234,7 @@ class DeviceReporter:
         )
 
     def _set_reason(self, reason: str | None) -> None:
-        """Log each change of the reason once, so that an offline laptop does not fill its log."""
+        """Log each change once, so that an offline laptop does not fill its log."""
         if reason != self.reason:
             if reason is None:
                 _log.info("connected to the gateway", extra={"action": "linked"})

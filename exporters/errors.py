@@ -1,15 +1,12 @@
-"""Errors of deliveries. Each name says how the route continues."""
+"""Errors of deliveries, named for how the route continues."""
 
 from __future__ import annotations
 
 
 class SendError(Exception):
     """
-    An error of a delivery.
-
     `answered`: the destination responded, and may repeat this response under the same idempotency key.
-    `ambiguous`: the request was sent and may have been accepted, because no response arrived, or a proxy
-    responded instead of the destination.
+    `ambiguous`: the request may have been accepted, because no response arrived, or a proxy responded.
     """
 
     def __init__(
@@ -22,14 +19,12 @@ class SendError(Exception):
 
     @property
     def status_text(self) -> str | None:
-        """
-        Return the response status as text, to compare with other responses. Return None if there was no response.
-        """
+        """To compare with other responses. None without one."""
         return str(self.status or "refused") if self.answered else None
 
 
 class PostponableError(SendError):
-    """An error after which the destination may request a wait of `retry_after_s`."""
+    """The destination may request a wait."""
 
     def __init__(
         self,
@@ -49,18 +44,15 @@ class Retryable(PostponableError):
 
 
 class Rejected(SendError):
-    """The destination read these bytes and rejected them. The route searches for the record at fault."""
+    """The destination rejected these bytes. The route searches for the record at fault."""
 
 
 class DeliveryTooLarge(SendError):
-    """A 413, or more than batch_bytes before sending. The route sends fewer records per request."""
+    """A 413, or more than batch_bytes. The route sends fewer records per request."""
 
 
 class SplitRequired(SendError):
-    """
-    The records must not be in one request. The route splits them before record number `at` and sends
-    each part separately.
-    """
+    """The route splits the records before number `at`."""
 
     def __init__(self, message: str, *, at: int) -> None:
         super().__init__(message, answered=False)
@@ -69,13 +61,13 @@ class SplitRequired(SendError):
 
 class Misconfigured(PostponableError):
     """
-    A key, address or file is wrong, and the operator must fix it (401, 403, 404, 405, 415, 501, 3xx).
+    The operator must fix a key, address or file (401, 403, 404, 405, 415, 501, 3xx).
 
-    `type` is the error type in the destination's response, if there is one.
+    `type` is the error type in the response.
     """
 
     type: str | None = None
 
 
 class OutcomeUnknown(SendError):
-    """No response to a request that must not be repeated. An operator decides whether it arrived."""
+    """No response to a request that must not be repeated. An operator decides."""

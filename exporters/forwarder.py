@@ -1,5 +1,3 @@
-"""The routes and syncs of this process. If a secret changes, all of them try again at once."""
-
 from __future__ import annotations
 
 import asyncio
@@ -20,7 +18,7 @@ from spool.packed.native import Native
 from spool.settings import MAX_DEAD_LETTERS
 
 SECRETS_EVERY_S = 1.0
-# seconds that a stop allows for a last delivery of the records that still wait for further records
+# for records that still wait for others
 FLUSH_S = 1.0
 
 
@@ -28,10 +26,7 @@ FLUSH_S = 1.0
 async def running_companion(
     companion: Callable[[], Coroutine[Any, Any, None]] | None, name: str
 ) -> AsyncIterator[None]:
-    """
-    Run a task while the body of the context runs, and cancel it when the body ends. If `companion` is None,
-    run nothing.
-    """
+    """Run a task during the context."""
     if companion is None:
         yield
         return
@@ -44,7 +39,7 @@ async def running_companion(
 
 
 class Sync(Protocol):
-    """A table that is sent to the upstream row by row. Operators see it as a route."""
+    """A table that is sent row by row, a route for operators."""
 
     def state(self) -> RouteState: ...
 
@@ -59,20 +54,18 @@ class Sync(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class _RunningSender:
-    """A running route or sync. `close` releases its connections after it has ended."""
+    """`close` releases connections after its end."""
 
     sender: RouteLoop | Sync
     stamps: Callable[[], Sequence[object]]
     close: Callable[[], Awaitable[None]]
     task: asyncio.Task[None]
     seen_stamps: Sequence[object]
-    config: RouteConfig | None = None  # None for a sync
+    config: RouteConfig | None = None
 
 
 class Forwarder:
-    """
-    The routes, one per destination and topic, and the syncs. Each runs only while this process holds its lease.
-    """
+    """The routes and syncs, while this process holds their leases."""
 
     def __init__(
         self,
@@ -86,7 +79,7 @@ class Forwarder:
         leases: Leases | None = None,
         packed: Native | None = None,
     ) -> None:
-        """Prepare the forwarder. `packed` reads packed records for routes that accept them."""
+        """`packed` reads packed records for routes that accept them."""
         self._leases = leases or SoleNode()
         self._deliveries = deliveries
         self._log = log
@@ -98,12 +91,11 @@ class Forwarder:
         self._running: dict[str, _RunningSender] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None] | None = None
-        self._reads_files = asyncio.Event()  # set once a secret of a route or sync is in a file
+        self._reads_files = asyncio.Event()  # a secret is in a file
         self._failed: asyncio.Task[None] | None = None
         self._failure = asyncio.Event()
 
     async def start(self) -> None:
-        """Declare the configured routes to the storage, then run all routes and syncs."""
         await self._deliveries.set_routes([config.spec for config in self._specs])
         for config in self._specs:
             self._start_route(config)
@@ -114,10 +106,9 @@ class Forwarder:
 
     async def configure(self, specs: Sequence[RouteConfig], syncs: Sequence[Sync] | None) -> None:
         """
-        Apply this configuration. If `syncs` is None, the syncs do not change. If this raises, nothing has changed.
+        If this raises, nothing has changed. `syncs` None leaves the syncs.
 
-        Requests in progress are completed, so no delivery becomes ambiguous. Routes with equal settings
-        continue to run.
+        Requests in progress are completed, so no delivery becomes ambiguous. Equal routes continue.
         """
         await self._deliveries.set_routes([config.spec for config in specs], at_start=False)
         configs_by_name = {config.spec.name: config for config in specs}
@@ -139,15 +130,14 @@ class Forwarder:
         self.poke()
 
     async def wait_for_failure(self) -> None:
-        """Wait until a route ends, which is always an error, and raise its cause."""
+        """The end of a route is always an error, raised here."""
         await self._failure.wait()
         assert self._failed is not None
         self._failed.result()
 
     async def stop(self) -> None:
         """
-        Send the records that wait for further records, for at most FLUSH_S seconds. Then cancel all
-        requests in progress.
+        Send waiting records for FLUSH_S, then cancel requests.
 
         A cancelled delivery stays open and is sent again with the same bytes.
         """
@@ -165,19 +155,14 @@ class Forwarder:
             await runner.close()
 
     def sync_states(self) -> Sequence[RouteState]:
-        """Return the syncs in the form of routes."""
         return [sync.state() for sync in self._syncs]
 
     def poke(self) -> None:
-        """Make every route and sync try again at once."""
         for running in self._running.values():
             running.sender.poke()
 
     async def _stored_state(self, route: str) -> str:
-        """
-        Return the stored state of a route. Return RUNNING if it cannot be read, because sending will show
-        the real state.
-        """
+        """RUNNING if unreadable: sending will show the real state."""
         try:
             return next(
                 (
@@ -207,7 +192,7 @@ class Forwarder:
         before = [task for task in self._retiring if task.get_name() == name]
 
         async def run_after_previous() -> None:
-            if before:  # the previous loop must end first, because two loops would mix the lines of a file
+            if before:  # two loops would mix the lines of a file
                 await asyncio.wait(before)
             await self._leases.run(lease_name(name), send_deliveries, finish=loop.hand_over, wake=loop.wake)
 
@@ -249,10 +234,7 @@ class Forwarder:
         )
 
     def _retire(self, name: str) -> None:
-        """
-        End a route when its requests in progress are completed. End a sync at once, because repeating its
-        requests changes nothing.
-        """
+        """A route completes its requests. A sync ends at once, because repeating changes nothing."""
         running = self._running.pop(name)
 
         async def end() -> None:

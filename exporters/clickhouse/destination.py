@@ -1,5 +1,3 @@
-"""The destination type clickhouse, and the checks of its settings."""
-
 from __future__ import annotations
 
 import re
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 LINGER_S: Final = 5.0
 USUAL_RECORDS: Final = 20_000
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-_SHOWN: Final = 3  # maximum number of SQL statements in one message of `check`
+_SHOWN: Final = 3  # in one message of `check`
 
 
 def build(
@@ -47,7 +45,7 @@ def build(
 def watch_task(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Return a task that counts the table's rows periodically, or None if the results would not be used."""
+    """None if the results would not be used."""
 
     async def count_rows(below: int) -> CountedNumbers:
         from exporters.clickhouse.recount import recount_table
@@ -70,7 +68,7 @@ def watch_task(
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Compare the table with the expected columns, engine and settings. Nothing is inserted."""
+    """Nothing is inserted."""
     from exporters.clickhouse.server import ClickHouseServer
     from exporters.errors import SendError
     from exporters.probe import OK, REFUSED, Probe, probe_of_error
@@ -103,7 +101,6 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
 
 
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
-    """Yield the problems of the settings that can be found without a connection."""
     url_problems = [*problems_of_url(f"{shown}.url", settings.url)]
     yield from url_problems
     if settings.url and not url_problems:

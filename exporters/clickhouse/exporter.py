@@ -1,10 +1,9 @@
 """
 Inserts the deliveries of a route into a ClickHouse table, each exactly once.
 
-Before each insert, a query returns the delivery's rows that the table already has. So no row is lost or
-repeated after a crash, a lost response or a change of the gateway. A repeated insert has the same token, and
-the server accepts a token only once. If rows are inserted twice nevertheless, they are equal, and
-ReplacingMergeTree merges them.
+Before each insert, a query returns rows that the table has, so a crash, a lost response or another gateway
+loses or repeats none. A repeated insert has the same token, and the server accepts a token only once. If rows
+are inserted twice nevertheless, they are equal, and ReplacingMergeTree merges them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _NAMES: Final = list(COLUMNS)
 
 
 class ClickHouseExporter:
-    in_flight = 1  # one delivery at a time, because the existing rows are queried before each delivery
+    in_flight = 1  # existing rows are queried before each
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class ClickHouseExporter:
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Store the delivery's mark. Then insert its rows, unless the table has them."""
+        """Store the mark, then insert rows that are missing."""
         editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
         body = _InsertBody(editions[0], self._leave_out)
         async for entry in entries:
@@ -76,10 +75,10 @@ class ClickHouseExporter:
 
 
 class _InsertBody:
-    """The body of an insert. Its lines are in memory only in compressed form."""
+    """Lines are in memory only compressed."""
 
     def __init__(self, edition: str, leave_out: Sequence[str]) -> None:
-        self.rows: set[tuple[int, str]] = set()  # record number and id of each row in the body
+        self.rows: set[tuple[int, str]] = set()  # number and id
         self._edition = edition
         self._left_out = LeftOutColumns(leave_out)
         self._digest = RowDigest()
@@ -98,6 +97,5 @@ class _InsertBody:
         self._pieces.append(self._gzip.compress(lines))
 
     def close(self) -> tuple[bytes, str]:
-        """Return the compressed body, and the digest of its rows."""
         self._pieces.append(self._gzip.flush())
         return b"".join(self._pieces), self._digest.hexdigest()

@@ -1,9 +1,8 @@
 """
-Counts the rows of a table and compares them with the record numbers and the accounting of its
-route. Changes nothing.
+Counts a table's rows and compares them with the numbers and the accounting of its route.
 
-The server adds up ranges of record numbers, so memory use does not depend on the size of the table. Equal
-rows count once, as in the views.
+The server adds up ranges of numbers, so memory does not depend on the table. Equal rows count once, as in the
+views.
 """
 
 from __future__ import annotations
@@ -18,18 +17,16 @@ from exporters.clickhouse.table import MOST_RECORDS, TableSums
 from exporters.lake.verification import ALL_DATES, FOREIGN, HOLE, OVERLAP, DateRange, LakeDifference
 from spool.ledger import money
 
-PAGE: Final = 200_000  # range of record numbers per query
-STEP: Final = 10_000  # range of record numbers per sum
+PAGE: Final = 200_000  # numbers per query
+STEP: Final = 10_000  # numbers per sum
 _FIRST_DAY, _LAST_DAY = "1970-01-01", "2299-12-31"
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedTable:
     """
-    The rows of a table.
-
     `stored` counts equal rows separately, because ClickHouse may not have merged them yet. Of the settled
-    record numbers, `settled` have a row and `absent` have no row.
+    numbers, `settled` have a row and `absent` none.
     """
 
     stored: int
@@ -48,10 +45,9 @@ async def recount_table(
     server: ClickHouseServer, table: str, *, below: int | None = None, dates: DateRange = ALL_DATES
 ) -> VerifiedTable:
     """
-    Count the rows of some dates. If all dates are counted, also find missing and repeated numbers.
+    With all dates, also find missing and repeated numbers.
 
-    Numbers lower than `below` are settled. If `below` is None, all numbers are settled. Raises the errors
-    of the server.
+    Numbers below `below` are settled, without it all. Raises the server's errors.
     """
     first, last, stored = await server.fetch_bounds()
     end = last + 1 if below is None else min(below, last + 1)
@@ -90,7 +86,6 @@ async def _fetch_parts(
 
 
 def _group_by_edition(parts: Sequence[TableSums]) -> list[list[TableSums]]:
-    """Group the parts by edition, each in the order of their numbers."""
     ordered = sorted(parts, key=lambda part: (part.edition, part.first))
     return [list(group) for _, group in groupby(ordered, lambda part: part.edition)]
 
@@ -110,7 +105,7 @@ def _total_sums(parts: Sequence[TableSums]) -> TableSums:
 
 
 def _repeated_numbers(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
-    """Yield differences for record numbers that have several ids, in one edition or in two."""
+    """Of a number with several ids, in one edition or in two."""
     for part in parts:
         if part.rows != part.numbers:
             description = (
@@ -130,9 +125,7 @@ def _repeated_numbers(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDi
 
 
 def _missing_ranges(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
-    """
-    Yield differences for ranges of numbers without a row. Their records are damaged, or their rows were deleted.
-    """
+    """Their records are damaged, or the rows were deleted."""
     for edition_parts in _group_by_edition(parts):
         first = edition_parts[0].first
         for part in edition_parts:
@@ -144,13 +137,12 @@ def _missing_ranges(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDiff
 
 
 def _count_missing(parts: Sequence[TableSums]) -> int:
-    """Count the record numbers of an edition that have no row, between its first and its last number."""
     total = _total_sums(parts)
     return total.last - total.first + 1 - total.numbers
 
 
 def _unsent_rows(table: str, parts: Sequence[TableSums], below: int) -> Iterator[LakeDifference]:
-    """Yield a difference for rows that the route did not send. One delivery may be in progress."""
+    """One delivery may be in progress."""
     last = max((part.last for part in parts), default=0)
     if last >= below + MOST_RECORDS:
         description = f"it has numbers up to {last}, but the route has sent only those below {below}"

@@ -1,5 +1,3 @@
-"""A ClickHouse server over HTTP: queries of stored rows, and inserts."""
-
 from __future__ import annotations
 
 import re
@@ -19,20 +17,19 @@ from spool.clock import Clock
 
 T = TypeVar("T")
 TIMEOUT_S: Final = 120.0
-_ROW_BYTES: Final = 256  # maximum response bytes per row, which has a record number and an id
+_ROW_BYTES: Final = 256  # of a response
 _ANSWER_BYTES: Final = 1024 * 1024
 _CODE: Final = re.compile(r"Code: (\d+)")
-# Error codes about columns, settings and rights. The server answers these errors with 500, although waiting
-# does not help.
+# Columns, settings and rights. The server answers 500, although waiting does not help.
 _FAULTS: Final = frozenset({16, 36, 44, 70, 117, 164, 291, 452, 497, 516})
-# With these settings, a repeated insert forms the same blocks. The server remembers a token per block.
+# A repeated insert forms the same blocks, whose tokens the server remembers.
 _INSERT: Final = {
     "async_insert": "0",
     "max_insert_threads": "1",
     "max_insert_block_size": "1048576",
     "input_format_parallel_parsing": "0",
     "input_format_skip_unknown_fields": "0",
-    # If this setting were missing, a server profile could skip rows that it cannot read and still report success.
+    # a server profile could skip unreadable rows and report success
     "input_format_allow_errors_num": "0",
     "input_format_allow_errors_ratio": "0",
     "date_time_input_format": "best_effort",
@@ -44,9 +41,7 @@ _INSERT: Final = {
 
 
 class ClickHouseServer:
-    """
-    A ClickHouse server. Errors are Misconfigured if the operator must fix them, and Retryable otherwise.
-    """
+    """Misconfigured: the operator must fix it. Otherwise Retryable."""
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None, *, clock: Clock) -> None:
         parts = urlsplit(settings.url)
@@ -65,13 +60,10 @@ class ClickHouseServer:
         self._client = Client(self._settings, clock=clock)
         certificates = [settings.ca_file, settings.tls_cert_file, settings.tls_key_file]
         self._certificates = [SecretSource("certificates", file=file) for file in certificates if file]
-        self._used_stamps = self._certificate_stamps()  # file stamps of the certificates in use
+        self._used_stamps = self._certificate_stamps()  # of the certificates in use
 
     async def fetch_row_keys(self, editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
-        """
-        Return the record number and id of the stored rows in a range. The result has at most one row more
-        than the range has numbers.
-        """
+        """At most one row more than the range has numbers."""
         max_rows = last - first + 2
         names = ", ".join(f"'{edition}'" for edition in sorted(editions))
         query = self._format_query("rows", editions=names, first=first, last=last, most=max_rows)
@@ -86,29 +78,28 @@ class ClickHouseServer:
             ) from error
 
     async def insert(self, body: bytes, token: str) -> None:
-        """Insert rows from gzip-compressed lines of JSON. The server accepts the same token only once."""
+        """Insert gzip lines of JSON. The server accepts a token only once."""
         columns = ", ".join(f"`{name}`" for name in COLUMN_TYPES)
         query = self._format_query("insert", columns=columns)
         await self._send(query, body, {**_INSERT, "insert_deduplication_token": token}, is_compressed=True)
 
     async def fetch_columns(self) -> dict[str, str]:
-        """Return the types of the table's columns by name, or {} if the table does not exist."""
+        """{} if the table does not exist."""
         lines = (await self._request(self._format_query("columns"), {})).splitlines()
         return {name: type for name, _, type in (line.partition("\t") for line in lines)}
 
     async def fetch_engine(self) -> str:
-        """Return the engine of the table with its settings."""
         return await self._request(self._format_query("engine"), {})
 
     async def fetch_bounds(self) -> tuple[int, int, int]:
-        """Return the table's first number, last number and number of rows, all 0 if it is empty."""
+        """First and last number and number of rows, 0 if empty."""
         answer = await self._request(self._format_query("ends"), {"select_sequential_consistency": "1"})
         return _decode_lines(answer, tuple[int, int, int])[0]
 
     async def fetch_sums(
         self, first: int, last: int, *, step: int, since: str, until: str
     ) -> list[TableSums]:
-        """Return the sums of rows by edition and by range of `step` numbers, for some numbers and dates."""
+        """By edition and `step` numbers."""
         query = self._format_query("sums", first=first, last=last, step=step, since=since, until=until)
         return _decode_lines(await self._request(query, {"select_sequential_consistency": "1"}), TableSums)
 
@@ -133,7 +124,7 @@ class ClickHouseServer:
         max_bytes: int = _ANSWER_BYTES,
         is_compressed: bool = False,
     ) -> bytes:
-        # Without `wait_end_of_query`, an error could follow after the status of the response.
+        # otherwise an error could follow after the response's status
         parameters = {**settings, "wait_end_of_query": "1", "query": query}
         if self._database:
             parameters["database"] = self._database
@@ -161,10 +152,7 @@ class ClickHouseServer:
         return answer.body
 
     def _identity_headers(self, user: str, password: str) -> Mapping[str, str]:
-        """
-        Return the headers for a user with a password, or with only a certificate. Without a user,
-        return no headers.
-        """
+        """For a password, or only a certificate. None without a user."""
         if not user:
             return {}
         if self._settings.cert_file is not None and not password:
@@ -184,8 +172,7 @@ def _decode_lines(answer: str, type: type[T]) -> list[T]:
 
 def _landing_error(error: SendError) -> SendError:
     """
-    Return the error for a delivery that lands as a whole. It pauses the route or makes it wait, but never
-    rejects a record.
+    It pauses the route or makes it wait, but never rejects a record, because a delivery lands as a whole.
     """
     message = str(error)
     code = _CODE.search(message)

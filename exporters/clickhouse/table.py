@@ -1,4 +1,4 @@
-"""The ClickHouse table: its columns are those of a data lake, and its views return the newest state. Pure."""
+"""The ClickHouse table: columns as in a data lake, views of the newest state. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 
 from exporters.lake.columns import COLUMNS, COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
 
-MOST_RECORDS: Final = 100_000  # maximum records per request, because the compressed request is held in memory
-WINDOW: Final = 10_000  # number of blocks for which a table without replication remembers insert tokens
+MOST_RECORDS: Final = 100_000  # per request, compressed in memory
+WINDOW: Final = 10_000  # blocks whose tokens a table without replication remembers
 _TYPES: Final = {
     TEXT: "String",
     WORD: "LowCardinality(String)",
@@ -32,10 +32,7 @@ COLUMN_TYPES: Final = {name: _ALWAYS.get(name, _TYPES[type]) for name, type in C
 
 
 class TableSums(msgspec.Struct, frozen=True, array_like=True):
-    """
-    Sums of the rows in a range of numbers of an edition. `numbers` counts distinct numbers. `spend`
-    is decimal text.
-    """
+    """`numbers` counts distinct numbers. `spend` is decimal text."""
 
     edition: str
     first: int
@@ -49,16 +46,13 @@ class TableSums(msgspec.Struct, frozen=True, array_like=True):
 
 
 def create_statements(table: str) -> str:
-    """
-    Return the SQL that creates the table and its views. An operator runs it, because the gateway creates neither.
-    """
+    """For an operator: the gateway creates nothing."""
     columns = ",\n".join(f"  `{name}` {type}" for name, type in COLUMN_TYPES.items())
     text = files(__package__).joinpath("table.sql").read_text("utf-8")
     return text.format(table=table, columns=columns, window=WINDOW)
 
 
 def alter_statements(table: str, stored_types: Mapping[str, str]) -> Iterator[str]:
-    """Yield the ALTER for each column that a table lacks or has with another type."""
     for name, type in COLUMN_TYPES.items():
         stored_type = stored_types.get(name)
         if stored_type is None:

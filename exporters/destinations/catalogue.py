@@ -39,9 +39,7 @@ TYPES: LazyDeclarations[DestinationType] = LazyDeclarations(
 
 
 def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: bool = False) -> Iterator[str]:
-    """
-    Yield one sentence per problem of [[destinations]]. With several nodes, file destinations must be shared.
-    """
+    """With several nodes, file destinations must be shared."""
     names = {UPSTREAM}
     for index, destination in enumerate(destinations):
         shown = f"destinations[{index}]"
@@ -104,10 +102,9 @@ def build_routes(
     price_lines: LinesOf | None = None,
 ) -> list[RouteConfig]:
     """
-    Return the routes of a configuration. Raises ValueError for a type or topic that a destination does not accept.
+    Raises ValueError for a type or topic that a destination does not accept.
 
-    Without `context`, the upstream receives only AI telemetry. Without `lake`, no data lake is possible.
-    `price_lines` come from the current price list.
+    Without `context`, the upstream receives only AI telemetry. Without `lake`, there is no data lake.
     """
     routes: list[RouteConfig] = []
     if upstream.base_url or upstream.ai_telemetry_url:
@@ -120,7 +117,7 @@ def build_routes(
 
 
 def secret_of(destination: DestinationSettings, name: str | None = None) -> SecretSource | None:
-    """Return the destination's secret, or None if it has no secret. Messages call the secret `name`."""
+    """Messages call it `name`."""
     if destination.secret_file is None:
         return None
     type = TYPES.get(destination.type)
@@ -132,9 +129,7 @@ def secret_of(destination: DestinationSettings, name: str | None = None) -> Secr
 
 
 def _identity_files(destination: DestinationSettings, secret: SecretSource | None) -> Iterator[SecretSource]:
-    """
-    Yield each file of the destination's identity. If a file changes, a paused route tries again at once.
-    """
+    """If a file changes, a paused route tries again at once."""
     if secret is not None:
         yield secret
     for file in (destination.identity_token_file, destination.tls_cert_file, destination.tls_key_file):

@@ -1,4 +1,4 @@
-"""The declaration that each destination module makes. `exporters.destinations.catalogue` collects them."""
+"""What each destination module declares for `exporters.destinations.catalogue`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Build = Callable[[DestinationSettings, SecretSource | None, Clock], Exporter]
 BuildByLines = Callable[[DestinationSettings, SecretSource | None, Clock, "LinesOf"], Exporter]
 BuildLake = Callable[[DestinationSettings, SecretSource | None, Clock, "LakeContext"], LandingExporter]
-# Function that returns a task which runs as long as the route, or None for no task.
+# a task that runs as long as the route, or None
 Beside = Callable[
     [DestinationSettings, SecretSource | None, Clock, "LakeContext"],
     Callable[[], Coroutine[Any, Any, None]] | None,
@@ -33,17 +33,14 @@ InstallationProbe = Callable[[DestinationSettings, SecretSource | None, Clock, s
 @dataclass(frozen=True, kw_only=True)
 class DestinationType:
     """
-    A type of destination.
-
-    `needs` is the required setting of [[destinations]]. `topics` are the topics that the type accepts.
-    `problems` checks settings that only this type has. `probe` tests whether deliveries would be accepted,
-    and leaves no data at the receiver.
+    `needs` is the required setting of [[destinations]]. `problems` checks its own settings. `probe` tests
+    whether deliveries would be accepted, and leaves no data at the receiver.
 
     A data lake has `build_lake` instead of `build`, and `beside` returns a task that runs as long as its
     routes. `probe_for_installation` replaces `probe` if the test depends on this installation's id, which is
-    None for an
-    installation without data. `probe_by_call` replaces `probe` if a test call may be sent, which the receiver
-    may count as one call of zero tokens. `build_with_price_lines` replaces `build` if the setting `lines` is used.
+    None for an installation without data. `probe_by_call` replaces `probe` if a test call may be sent, which
+    the receiver may count as one call of zero tokens. `build_with_price_lines` replaces `build` if the
+    setting `lines` is used.
     """
 
     name: str
@@ -52,11 +49,11 @@ class DestinationType:
     build_with_price_lines: BuildByLines | None = None
     probe: ProbeFunction
     topics: tuple[str, ...] = TOPICS
-    reads_packed: bool = False  # same meaning as in RouteConfig
+    reads_packed: bool = False  # as in RouteConfig
     build_lake: BuildLake | None = None
     beside: Beside | None = None
     problems: Problems | None = None
     probe_for_installation: InstallationProbe | None = None
     probe_by_call: ProbeFunction | None = None
-    secret_lines: int = 1  # maximum number of lines in the secret file
-    linger_s: float = 0.25  # seconds; the default value of the setting `linger`
+    secret_lines: int = 1  # of the secret file
+    linger_s: float = 0.25  # default of the setting `linger`

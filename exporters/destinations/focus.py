@@ -1,4 +1,4 @@
-"""A destination of type focus: a CSV file to which each delivery appends its charges by hour."""
+"""Type focus: a CSV file of charges by hour."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ from spool.record import AI_TELEMETRY
 async def encode_delivery(
     delivery: Delivery, entries: Sequence[Entry], *, price_lines: LinesOf | None = None
 ) -> tuple[list[bytes], Settlement]:
-    """
-    Return the lines that a delivery appends to the file. Each line ends with the delivery's record numbers.
-    """
+    """Lines end with the delivery's record numbers."""
     numbers = f"{delivery.first}-{delivery.last}"
 
     def encode_charges(part: Sequence[Charge]) -> list[bytes]:
@@ -40,7 +38,7 @@ async def encode_delivery(
 
 
 def line_ending(delivery: Delivery) -> bytes:
-    """Return the text that ends each line of a delivery: its record numbers, which are the last column."""
+    """The record numbers are the last column."""
     return f",{delivery.first}-{delivery.last}\n".encode()
 
 

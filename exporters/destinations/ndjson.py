@@ -1,4 +1,4 @@
-"""A destination of type ndjson: a file with one canonical record per line."""
+"""Type ndjson: a file with one canonical record per line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from spool.record import Record, record_to_json
 
 
 async def encode_delivery(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
-    """Encode one canonical record per line."""
     batch = batches.with_shadows(delivery, entries)
     lines = await map_in_turns(batch.records, _encode_records)
     return list(chain.from_iterable(lines)), batch.settlement()

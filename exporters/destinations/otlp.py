@@ -1,4 +1,4 @@
-"""A destination of type otlp: any OTLP/HTTP endpoint, with its own headers."""
+"""Type otlp: any OTLP/HTTP endpoint, with its own headers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIGNALS = {TRACES: "/v1/traces", METRICS: "/v1/metrics"}
 
 
 class OtlpEndpoint:
-    """A base address. The path of each signal follows the OTLP specification."""
+    """Paths follow the OTLP specification."""
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._base = settings.url.rstrip("/")
@@ -47,15 +47,12 @@ def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clo
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """
-    Send an empty export of each signal, and the test call to a Tollhouse. Return the first failure, if
-    there is one.
-    """
+    """Send an empty export of each signal, and the test call to a Tollhouse. Return the first failure."""
     return await _probe_signals(settings, secret, clock, send_call=False)
 
 
 async def probe_by_call(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Test as `probe` does, but send the test call to any receiver."""
+    """Send the test call to any receiver."""
     return await _probe_signals(settings, secret, clock, send_call=True)
 
 
@@ -75,7 +72,7 @@ async def _probe_signals(
                 result = await try_call(
                     client, url, clock=clock, authorization=key, headers=headers, send_call=send_call
                 )
-            else:  # metrics and traces about Tollhouse itself contain no AI calls
+            else:  # telemetry about Tollhouse has no AI calls
                 result = await try_export(client, url, authorization=key, headers=headers)
             if result.status != OK:
                 return Probe(status=result.status, words=f"{signal}: {result.words}")

@@ -1,7 +1,6 @@
 """
-The upstream, which is your cost service or another Tollhouse: one route per topic that it accepts.
-
-A topic that the upstream does not accept has no route. Its records are stored for the retention time.
+The upstream: your cost service or another Tollhouse. A topic that it does not accept has no route, and its
+records are stored for the retention time.
 """
 
 from __future__ import annotations
@@ -28,11 +27,9 @@ from spool.streams import StreamReader
 @dataclass(frozen=True, kw_only=True)
 class UpstreamContext:
     """
-    Additional inputs of the routes to the upstream.
-
-    `learn` is called with operations that these routes append to the log. The billing sync uses the same
-    `locks`. `id_upstream` returns the upstream's id for a drop's connection. `single_writer` are the streams
-    that no other gateway writes.
+    `learn` gets operations that these routes append to the log. The billing sync uses the same `locks`.
+    `id_upstream` returns the upstream's id for a drop's connection. `single_writer` are the streams that no
+    other gateway writes.
     """
 
     log: Log
@@ -47,9 +44,9 @@ def routes(
     settings: UpstreamSettings, *, clock: Clock, context: UpstreamContext | None = None
 ) -> Iterator[RouteConfig]:
     """
-    Yield the routes to the upstream, each with its own client. Yield nothing if there is no upstream.
+    Each has its own client.
 
-    Without `context` or without a base_url, only AI telemetry has a route.
+    Without `context` or a base_url, only AI telemetry has a route.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return

@@ -75,7 +75,7 @@ class WebhookExporter:
                 secrets=[*headers.values(), *secrets_in_query(self._url)],
             )
         except Retryable as error:
-            # A 2xx whose body broke off is a success, because the rest of the response is not needed.
+            # a 2xx whose body broke off is a success
             if error.status is None or error.status >= 300:
                 raise
         return batch.settlement()
@@ -95,7 +95,7 @@ def _encode_records(records: Sequence[tuple[Record, float]]) -> bytes:
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
-    """Compute the signature. Receivers should compare it in constant time."""
+    """Receivers should compare it in constant time."""
     digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
     return f"v1={digest}"
 
@@ -106,7 +106,7 @@ def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clo
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Test only the secret and the connection, because the receiver treats every POST as a delivery."""
+    """The receiver treats every POST as a delivery, so only the secret and the connection are tested."""
     try:
         if secret is not None:
             secret.value()

@@ -1,9 +1,9 @@
 """
-AI costs as FOCUS cost and usage rows (CSV), in the columns of a FOCUS version. Pure.
+AI costs as FOCUS rows (CSV). Pure.
 
-There is one row per hour, or day, and set of dimensions. Every mandatory column is included; an empty field is null,
-times are UTC, and numbers are plain decimals. Values without a FOCUS column have a column with the prefix `x_`.
-Values that Tollhouse does not know, such as unit prices and commitments, are left out or null, never guessed.
+There is a row per hour, or day, and set of dimensions. Every mandatory column is included; an empty field is
+null, times are UTC, and numbers are plain decimals. Other columns have the prefix `x_`. Values that Tollhouse
+does not know, such as commitments, are null or left out, never guessed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from spool.printable import csv_lines
 from spool.providers import display_name
 from spool.record import CURRENCY, Correction, Record, UsageMetric
 
-# The first column must be a text. The repair of a file treats an incomplete last line as complete if the line
-# is valid JSON, and an incomplete number is valid JSON.
+# The first column must be a text: the repair of a file takes a valid JSON last line as complete, such as a
+# number that was cut.
 _ALL = (
     "BillingAccountId", "BilledCost", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
     "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency",
@@ -45,16 +45,16 @@ _SINCE_1_3 = ("HostProviderName", "ServiceProviderName")
 _UNTIL_1_3 = ("ProviderName", "PublisherName")
 COLUMNS = tuple(name for name in _ALL if name not in _SINCE_1_3)
 _NOW = tuple(name for name in _ALL if name not in _UNTIL_1_3)
-# Columns that later versions add for invoices, contracts, shared costs, credentials and SKU prices are left
-# out, because Tollhouse does not know these values. Version 1.5 is a draft and renames none of these columns.
+# Without later columns for invoices, contracts, shared costs, credentials and SKU prices, which Tollhouse
+# does not know. 1.5 is a draft and renames none.
 VERSIONS: Mapping[str, Sequence[str]] = {"1.2": COLUMNS, "1.3": _ALL, "1.4": _NOW, "1.5": _NOW}
 VERSION = "1.2"
-# Columns of an export by command. Files that are written while calls arrive have no invoice.
+# Exports by command have an invoice, unlike files that are written while calls arrive.
 EXPORTED: Mapping[str, Sequence[str]] = {
     version: sorted((*names, "InvoiceId"), key=lambda name: name.startswith("x_"))
     for version, names in VERSIONS.items()
 }
-ACCOUNT = "tollhouse"  # one name for the whole organization, because no report names the billed account
+ACCOUNT = "tollhouse"  # no report names the billed account
 UNKNOWN = "Unknown"
 COUNTED = tuple(name for name in COUNTS if name != "reasoning_tokens")
 EXACT = Context(prec=100)
@@ -69,7 +69,7 @@ _TOTALS: Final = (
     "x_InputTokens",
     "x_OutputTokens",
 )
-# FOCUS names of the units of meters. All other meters count pieces, which FOCUS calls requests.
+# Other meters count pieces, which FOCUS calls requests.
 _UNITS: Final = {
     "tokens": "Tokens",
     "seconds": "Seconds",
@@ -84,11 +84,11 @@ _REQUESTS: Final = "Requests"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """The cost and usage of an hour, or of `length`, for one set of dimensions. Money is decimal text."""
+    """Of an hour or `length`. Money is decimal text."""
 
     start: datetime
     cost: str
-    list_cost: str | None  # cost at list prices, if known
+    list_cost: str | None  # at list prices
     provider: str | None
     model: str | None
     team: str | None
@@ -102,21 +102,18 @@ class Charge:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
-    numbers: str = ""  # record numbers of this charge, if it was made from records
-    corrects: str = ""  # id of the record that a correction changes
-    # month in which a change of usage became known, if the month of the usage had ended
+    numbers: str = ""  # if made from records
+    corrects: str = ""  # record that a correction changes
+    # when a change of usage in a past month became known
     billed_in: datetime | None = None
     length: timedelta = HOUR
-    invoice: str = ""  # number of the invoice
+    invoice: str = ""
 
-    lines: tuple[SumLine, ...] = ()  # price lines that add up to the cost; each becomes a row
+    lines: tuple[SumLine, ...] = ()  # price lines that add up to the cost, a row each
 
     @property
     def usage(self) -> tuple[int, str]:
-        """
-        Return the number of tokens with its unit. If the usage is not measured in tokens, return the
-        number of calls.
-        """
+        """Tokens, or calls for other usage."""
         tokens = self.input_tokens + self.output_tokens
         return (tokens, "Tokens") if tokens else (self.calls, "Requests")
 
@@ -128,29 +125,26 @@ def header(columns: Sequence[str] = COLUMNS) -> bytes:
 def charge_lines(
     charges: Iterable[Charge], *, account: str = ACCOUNT, columns: Sequence[str] = COLUMNS
 ) -> bytes:
-    """Return the CSV lines of charges."""
     rows = (charge_rows(charge, account=account) for charge in charges)
     return row_lines(chain.from_iterable(rows), columns=columns)
 
 
 def row_lines(rows: Iterable[Mapping[str, str]], *, columns: Sequence[str] = COLUMNS) -> bytes:
-    """Return one CSV line per row."""
     return csv_lines([row[name] for name in columns] for row in rows).encode()
 
 
 def charge_rows(charge: Charge, *, account: str) -> list[dict[str, str]]:
-    """Return one row per price line of the charge, or a single row if it has no lines."""
+    """One per price line."""
     row = charge_row(charge, account=account)
     return list(split_by_lines(row, charge.lines)) if charge.lines else [row]
 
 
 def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
     """
-    Return a charge by column; "" is null.
+    "" is null.
 
-    Money that was paid back for a call is a credit without usage. A change of usage in a past month is a
-    correction, billed in the month in which the change became known. A change of usage in the current month
-    is usage, and may be negative.
+    Money paid back for a call is a credit without usage. A change of usage in a past month is a correction,
+    billed when it became known. In the current month it is usage, maybe negative.
     """
     month = charge.billed_in or _month_start(charge.start)
     quantity, unit = charge.usage
@@ -175,7 +169,7 @@ def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
         "ConsumedUnit": "" if is_credit or not quantity else unit,
         "ContractedCost": charge.cost,
         "EffectiveCost": charge.cost,
-        "HostProviderName": provider,  # the provider's name, because no report states who hosts the models
+        "HostProviderName": provider,  # no report states who hosts the models
         "InvoiceId": charge.invoice,
         "InvoiceIssuerName": provider,
         "ListCost": charge.cost if charge.list_cost is None or is_credit else charge.list_cost,
@@ -212,7 +206,7 @@ def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
 
 
 def split_by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
-    """Return one charge per currency. The first charge has the usage."""
+    """The first one has the usage."""
     if not foreign:
         return [charge]
     of_each = [(CURRENCY, charge.cost)] if Decimal(charge.cost) else []
@@ -229,11 +223,10 @@ DIMENSIONS = ("provider", "model", "team", "cost_source", "region", *TAGS)
 
 class ChargeSums:
     """
-    Sums of records, as charges by hour and shown dimensions. Duplicates kept for reference are never summed.
+    Charges by hour and shown dimensions, without duplicates kept for reference.
 
-    A correction is a separate charge with the id of the record that it changes. `shown` removes data that a
-    charge must not show. With `price_lines`, charges have price lines, and calls whose lines are unknown
-    become separate charges.
+    A correction is a charge of its own with the changed record's id. `shown` removes what must not show. With
+    `price_lines`, calls without lines are separate charges.
     """
 
     def __init__(
@@ -245,7 +238,7 @@ class ChargeSums:
         self._charges: dict[tuple[object, ...], Charge] = {}
 
     def add(self, entry: Entry, places: Sequence[int]) -> None:
-        """Add the records at the given positions of an entry."""
+        """By position in the entry."""
         for separate_key, group in groupby(
             places, lambda index: _separate_key(entry.records[index], entry.committed_at)
         ):
@@ -254,13 +247,11 @@ class ChargeSums:
             self._sums[separate_key].add([replace(entry, first=entry.first + chosen[0], records=records)])
 
     def summed_rows(self) -> Iterator[_SummedRow]:
-        """Yield the sums, as input for `add_charges`."""
         for separate_key, sums in self._sums.items():
             for row in sums.rows():
                 yield separate_key, *row
 
     def add_charges(self, rows: Iterable[_SummedRow]) -> None:
-        """Turn sums into charges."""
         for separate_key, hour, key, row in rows:
             meters = self._sums[separate_key].meters.get(hour, {}).get(key) or {}
             whole = _charge_from_sums(hour, key, row)
@@ -281,12 +272,11 @@ class ChargeSums:
             del charges[key]
 
     def sorted_charges(self) -> list[Charge]:
-        """Return the charges by time, provider, model, currency and corrected record."""
+        """By time, provider, model, currency and corrected record."""
         return sorted(self._charges.values(), key=_sort_key)
 
 
 async def charges_of_entries(entries: Sequence[Entry], price_lines: LinesOf | None = None) -> list[Charge]:
-    """Sum the records of entries to charges, as ChargeSums does."""
     sums = ChargeSums(price_lines=price_lines)
     for entry in entries:
         await map_in_turns(range(len(entry.records)), partial(sums.add, entry))
@@ -295,10 +285,7 @@ async def charges_of_entries(entries: Sequence[Entry], price_lines: LinesOf | No
 
 
 class _SeparateKey(NamedTuple):
-    """
-    The part of a charge's key besides the dimensions. Both fields are empty for calls, which change
-    no other record.
-    """
+    """Besides the dimensions. Empty for calls."""
 
     corrects: str = ""
     billed_in: datetime | None = None
@@ -309,10 +296,8 @@ _SummedRow = tuple[_SeparateKey, int, Dimensions, Measures]
 
 def _separate_key(record: Record | None, committed_at: float) -> _SeparateKey:
     """
-    Return the key of a record.
-
-    A correction has the id of the corrected record. A change of usage in a month that had ended has the month
-    in which it became known.
+    A correction has the corrected record's id. A change of usage in an ended month has the month in which it
+    became known.
     """
     if isinstance(record, Correction):
         corrects = record.corrects.hex()
@@ -326,7 +311,7 @@ def _separate_key(record: Record | None, committed_at: float) -> _SeparateKey:
 
 
 def _foreign_charges(meters: Mapping[str, int]) -> Mapping[str, str]:
-    from spool.currencies import join_charges  # imported late, because most charges have no meters
+    from spool.currencies import join_charges  # most charges have no meters
 
     return {currency: money.text(units) for currency, units in join_charges(meters.items()).items()}
 
@@ -336,7 +321,7 @@ def _sort_key(charge: Charge) -> tuple[datetime, str, str, str, str]:
 
 
 def _add_charges(first: Charge, second: Charge) -> Charge:
-    """Add two charges with the same shown dimensions."""
+    """With the same shown dimensions."""
     lists = [charge.cost if charge.list_cost is None else charge.list_cost for charge in (first, second)]
     has_list_cost = first.list_cost is not None or second.list_cost is not None
     return replace(
@@ -349,7 +334,6 @@ def _add_charges(first: Charge, second: Charge) -> Charge:
 
 
 def is_empty(charge: Charge) -> bool:
-    """Return True if a charge has neither cost nor counts."""
     return not Decimal(charge.cost) and not any(getattr(charge, name) for name in COUNTED)
 
 
@@ -396,11 +380,10 @@ def time_text(moment: datetime) -> str:
 
 def split_by_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator[dict[str, str]]:
     """
-    Yield the row of a charge once per price line of its estimate. Only the first row has the totals of the calls.
+    Yield a row per price line (a quantity with one price). Only the first has the totals of the calls.
 
-    A price line is a quantity with one price. Lines come from the current price list, and are used only if
-    they add up exactly to the recorded estimate. So reported costs, estimates by another price list, and
-    corrections have no lines.
+    Lines come from the current price list, and are used only if they add up exactly to the recorded estimate.
+    So reported costs, estimates by another price list, and corrections have no lines.
     """
     totals: Mapping[str, str] = {}
     for line in lines:
@@ -419,7 +402,6 @@ def split_by_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator
 
 
 def focus_unit(meter: str) -> str:
-    """Return the FOCUS unit of a meter."""
     if meter in METERS:
         return _UNITS.get(METERS[meter].unit, _REQUESTS)
     return "Tokens" if meter.endswith("_tokens") else _REQUESTS

@@ -1,15 +1,15 @@
 """
-FOCUS rows of a report by hour or day, of assistants' plans, and of bills that were spread over calls. Pure.
+FOCUS rows of a report by hour or day, of assistants' plans, and of bills that were spread over calls.
 
-A report row with price lines becomes a charge with these lines, and a second charge for the part without lines.
+A report row with price lines becomes a charge with them, and a charge for the rest.
 
 The fee of a seat is a purchase: it is billed and has no effective cost. The calls that the seat covers are
 not billed. Each of these calls has a part of the fee as its effective cost, in proportion to its value. So
 the sum of each column equals the amount that was paid. If no call uses a fee, the fee is the effective cost
 of a row of its own.
 
-The capacity of a contract is a purchase as well, and its effective cost is in a row of each team that used it, and in
-one of the unused part. Other amounts of contracts are billed and effective costs.
+The capacity of a contract is a purchase as well, and its effective cost is in a row of each team that used
+it, and in one of the unused part.
 
 Bills become one row per day, set of dimensions and kind of charge. BilledCost includes discounts in the usage
 to which they apply, so the rows of an invoice add up to the invoice. EffectiveCost includes fees in the calls
@@ -50,11 +50,11 @@ _UNITS = {"usd": "USD at list prices", "credits": "Credits", "calls": "Requests"
 
 BILLED, EFFECTIVE, INVOICED = "discounted_cost", "discounted_amortized_cost", "invoiced_amortized_cost"
 OWN = ("charge", "basis", "corrects")
-NOT_OF_BILLS = ("cost_source", "source", "status")  # dimensions of calls that rows of bills do not have
+NOT_OF_BILLS = ("cost_source", "source", "status")  # rows of bills lack these
 BY = tuple(name for name in DIMENSIONS if name not in NOT_OF_BILLS)
 _MORE = ("InvoiceId", "x_Basis", "x_Charge", "x_State")
 _LEFT_OUT = ("x_CostSource", "x_Records")
-# kinds of charges that share a row, because a bill may include discounts in its usage
+# a bill may include discounts in its usage
 _ON_USAGE = ("usage", "discount")
 _CATEGORIES = {
     "tax": "Tax",
@@ -65,7 +65,7 @@ _CATEGORIES = {
     "difference": "Adjustment",
     "restated": "Adjustment",
 }
-_CORRECTIONS = ("correction", "restated")  # corrections of amounts that were invoiced earlier
+_CORRECTIONS = ("correction", "restated")  # of amounts invoiced earlier
 _PRICED = ("Usage", "Purchase")
 _FREQUENCIES = {"Usage": "Usage-Based", "Purchase": "Recurring"}
 _NO_USAGE = (
@@ -78,7 +78,7 @@ _NO_USAGE = (
     "SkuMeter",
 )
 _ONE = {"ConsumedQuantity": "", "ConsumedUnit": "", "PricingQuantity": "1", "PricingUnit": "Charges"}
-# charges of contracts -> category, frequency and description of their rows
+# category, frequency and description
 _OF_CONTRACTS = {
     "commitment": ("Usage", "Recurring", "Used capacity of"),
     "unused": ("Usage", "Recurring", "Unused capacity of"),
@@ -102,9 +102,7 @@ _NOTHING: dict[str, Any] = {
 def report_charges(
     rows: Iterable[Mapping[str, object]], tags: Sequence[str] = (), *, length: timedelta = HOUR
 ) -> list[Charge]:
-    """
-    Return the charges of a report of the operator API, by DIMENSIONS and `tags`. `length` is that of its periods.
-    """
+    """Of the operator API, by DIMENSIONS and `tags`, in periods of `length`."""
     charges = []
     for row in rows:
         estimated = str(row["estimated"])
@@ -134,7 +132,7 @@ def report_charges(
 
 
 def _priced_fields(charged: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sum of the calls whose price lines are known: their cost and their lines."""
+    """Of the calls with known price lines."""
     cost = str(charged["cost"])
     lines = []
     for line in charged["lines"]:
@@ -144,7 +142,6 @@ def _priced_fields(charged: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _subtract_charge(charge: Charge, part: Charge) -> Charge:
-    """Subtract a part from a charge."""
     remaining_counts = {name: getattr(charge, name) - getattr(part, name) for name in COUNTED}
     listed = _subtract(charge.list_cost or "0", part.cost)
     cost = _subtract(charge.cost, part.cost)
@@ -167,17 +164,14 @@ def _count_fields(row: Mapping[str, object]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class FeeShares:
-    """
-    Users' calls and their shares of the fees of a month. The order of the calls affects how shares are rounded.
-    """
+    """A user's calls and their shares of a month's fees. Their order affects the rounding."""
 
-    fees: Mapping[str, int]  # fees by user name in lower case, in money units
-    weights: Mapping[str, int]  # value of all calls of each user
+    fees: Mapping[str, int]  # by lower-case user, in money units
+    weights: Mapping[str, int]  # value of a user's calls
     _shared_values: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def from_seats(cls, seats: Iterable[Mapping[str, Any]], values: Iterable[Mapping[str, Any]]) -> FeeShares:
-        """Make the shares from the seats of a month and a report of covered calls by user."""
         fees, weights = Counter[str](), Counter[str]()
         for seat in seats:
             fees[str(seat["user"]).casefold()] += money.units(str(seat["fees"]))
@@ -186,20 +180,17 @@ class FeeShares:
         return cls(fees=fees, weights=weights)
 
     def take_share(self, user: str, value: int) -> int:
-        """
-        Return the fee share of calls with this value. The shares of all calls of a user add up to the user's fees.
-        """
+        """Shares of all calls add up to the user's fees."""
         whole, before = self.weights.get(user, 0), self._shared_values[user]
         if not whole or value <= 0:
             return 0
         fee = self.fees.get(user, 0)
-        # The running total must not exceed the whole value. It could, because some hours may have a negative value.
+        # Some hours may have a negative value, but the total must not exceed the whole.
         total = min(whole, before + value)
         self._shared_values[user] = total
         return fee * total // whole - fee * before // whole
 
     def is_used(self, user: str) -> bool:
-        """Return whether a user has calls that carry the fees."""
         return bool(self.weights.get(user))
 
 
@@ -211,10 +202,7 @@ def covered_rows(
     tags: tuple[str, ...] = (),
     length: timedelta = HOUR,
 ) -> Iterator[dict[str, str]]:
-    """
-    Yield the rows of a report of covered calls. They are not billed, and their shares of the fees are
-    their effective cost.
-    """
+    """They are not billed, and their fee shares are their effective cost."""
     for row in rows:
         value = str(row["cost"])
         user = str(row.get("user") or "").casefold()
@@ -229,7 +217,7 @@ def covered_rows(
 def seat_rows(
     month: datetime, seats: Iterable[Mapping[str, Any]], shares: FeeShares, *, account: str
 ) -> Iterator[dict[str, str]]:
-    """Yield the rows of seats: the purchase, the part of the fee that no call uses, and the extra usage."""
+    """The purchase, the fee that no call uses, and extra usage."""
     for seat in seats:
         base = _seat_columns(month, seat, account)
         fee, overage = str(seat["fees"]), str(seat["overage"])
@@ -268,7 +256,7 @@ def seat_rows(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractAmount:
-    """An amount of a contract in a month. `kind` is its charge, and `charge` has the contract's name as a tag."""
+    """`charge` has the contract's name as a tag."""
 
     contract: str
     kind: str
@@ -276,7 +264,6 @@ class ContractAmount:
 
 
 def contract_rows(amounts: Iterable[ContractAmount], *, account: str) -> Iterator[dict[str, str]]:
-    """Yield the rows of amounts of contracts in a month."""
     bought: dict[tuple[str, str], tuple[Charge, int]] = {}
     for each in amounts:
         charge, name = each.charge, each.contract
@@ -306,7 +293,6 @@ def contract_rows(amounts: Iterable[ContractAmount], *, account: str) -> Iterato
 
 
 def _contract_columns(charge: Charge, name: str, account: str) -> dict[str, str]:
-    """Return the columns that all rows of a contract share."""
     return {**_monthly_columns(charge, account), "SkuId": f"contract/{name}", "SkuMeter": "Contract"}
 
 
@@ -315,7 +301,6 @@ def _cost_columns(cost: str, *, effective: str) -> dict[str, str]:
 
 
 def _seat_columns(month: datetime, seat: Mapping[str, Any], account: str) -> dict[str, str]:
-    """Return the columns that all rows of a seat share."""
     tags = {"plan": str(seat["plan"]), "user": str(seat["user"])}
     charge = Charge(
         start=month, cost="0", list_cost=None, provider=None, model=None, team=seat["team"], tags=tags
@@ -331,7 +316,7 @@ def _seat_columns(month: datetime, seat: Mapping[str, Any], account: str) -> dic
 
 
 def _monthly_columns(charge: Charge, account: str) -> dict[str, str]:
-    """Return the columns of an amount of a month, without usage."""
+    """Without usage."""
     return {
         **charge_row(charge, account=account),
         "ChargeClass": "",
@@ -344,9 +329,7 @@ def _monthly_columns(charge: Charge, account: str) -> dict[str, str]:
 
 
 def columns(version: str) -> Sequence[str]:
-    """
-    Return the columns of a version. Columns with the prefix x_ come last, as the specification requires.
-    """
+    """The specification requires x_ columns last."""
     names = (*(name for name in VERSIONS[version] if name not in _LEFT_OUT), *_MORE)
     return sorted(names, key=lambda name: name.startswith("x_"))
 
@@ -356,14 +339,11 @@ def header(version: str) -> bytes:
 
 
 def row_lines(rows: Iterable[Mapping[str, str]], *, version: str) -> bytes:
-    """Return one CSV line per row, with the columns of a version."""
     names = columns(version)
     return csv_lines([row[name] for name in names] for row in rows).encode()
 
 
 class _RowKey(NamedTuple):
-    """The key of a row: its dimensions, its kind of charge, and the day that it corrects."""
-
     group: tuple[str, ...]
     charge: str
     corrects: str
@@ -379,10 +359,10 @@ class _RowAmounts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedDay:
     """
-    The reports of a day, by provider and further dimensions: billed costs, effective costs, and counted calls.
+    By provider and further dimensions.
 
-    `metered` are the calls by hour with price lines. `invoice_of` returns the number of a provider's invoice.
-    `state_of` returns the state of a provider's bill, or "" if the bill is not exported.
+    `metered`: calls by hour with price lines. `invoice_of`: number of a provider's invoice. `state_of`: state
+    of its bill, "" if not exported.
     """
 
     start: datetime
@@ -417,9 +397,6 @@ def day_rows(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
 def _add_bases_and_yield_costs(
     day: ExportedDay, rows: Iterable[Mapping[str, Any]], sums: Mapping[_RowKey, _RowAmounts]
 ) -> Iterator[tuple[_RowAmounts, int]]:
-    """
-    Add each row's cost basis to the amounts to which the row belongs. Yield these amounts and the row's cost.
-    """
     for row in rows:
         amounts = sums[_row_key(day, row)]
         amounts.bases.add(str(row["basis"]))
@@ -437,7 +414,7 @@ def _group_values(day: ExportedDay, row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _other_usage(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]]:
-    """Return the billed usage other than tokens, in millionths, by group and meter."""
+    """In millionths, by group and meter, without tokens."""
     usage: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for row in day.metered:
         lines = (row["price_lines"] or {}).get("lines", ())
@@ -449,7 +426,7 @@ def _other_usage(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]
 
 
 def _meter_columns(key: _RowKey, used: Mapping[str, int]) -> Mapping[str, str]:
-    """Return the quantity of a charge's usage other than tokens, if its calls used exactly one meter."""
+    """If a charge's calls used exactly one meter other than tokens."""
     if key.charge != _OTHER or len(used) != 1:
         return {}
     [(meter, units)] = used.items()
@@ -459,7 +436,6 @@ def _meter_columns(key: _RowKey, used: Mapping[str, int]) -> Mapping[str, str]:
 
 
 def _charge_of_calls(day: ExportedDay, named: Mapping[str, str], counted: Mapping[str, Any] | None) -> Charge:
-    """Return the charge of the counted calls, or a charge without calls."""
     tags = [name for name in day.by if name not in DIMENSIONS]
     row = {**_NOTHING, **(counted or {}), **named}
     [charge] = report_charges([{**row, "charges": {}, "period": day.start.isoformat()}], tags)
@@ -492,7 +468,7 @@ def _billed_row(
         "x_Corrects": key.corrects,
         "x_State": state,
     }
-    # the charge becomes one row, because its quantity was not counted
+    # one row: its quantity was not counted
     if category in _PRICED and not charge.calls:
         values |= _ONE
     elif category not in _PRICED:

@@ -1,7 +1,7 @@
 """
-The meaning of an HTTP response for a delivery, from its status, its headers and the beginning of its body. Pure.
+What an HTTP response means for a delivery. Pure.
 
-Errors repeat the destination's own message, without the secrets that were sent.
+Errors repeat the destination's message, without sent secrets.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryabl
 from exporters.redaction import redact
 
 _PROTOBUF = ("application/x-protobuf", "application/protobuf")
-RECEIPT = "tollhouse-receipt"  # header that every Tollhouse adds to a response when it accepted telemetry
+RECEIPT = "tollhouse-receipt"  # of every Tollhouse that accepted telemetry
 _REJECTED = re.compile(r"\brejected=(\d{1,9})(?:;|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HttpAnswer:
     """
-    An HTTP response, with `headers` by lower-case name and the beginning of the `body`.
+    `headers` by lower-case name, and the beginning of the `body`.
 
-    `secrets` are the secrets that were sent with the request. Use `without_secrets` before text of the
-    response is stored, shown or logged.
+    Use `without_secrets` before text is stored, shown or logged.
     """
 
     status: int
@@ -47,9 +46,9 @@ class HttpAnswer:
 
 def delivery_error(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> SendError | None:
     """
-    Return why a delivery was not accepted, or None if it was accepted.
+    None if it was accepted.
 
-    With `may_be_taken`, the receiver may have accepted a request that it answers with a 5xx other than 503.
+    `may_be_taken`: a 5xx other than 503 may follow an accepted request.
     """
     status = answer.status
     if 200 <= status < 300:
@@ -75,10 +74,7 @@ def delivery_error(answer: HttpAnswer, *, now: float, may_be_taken: bool = False
 
 
 def _rate_limit_wait_s(headers: Mapping[str, str], *, now: float) -> float | None:
-    """
-    Return the seconds until a used-up rate limit allows requests again, from GitHub's headers. Return None
-    without such headers.
-    """
+    """From GitHub's headers."""
     if headers.get("x-ratelimit-remaining", "").strip() != "0":
         return None
     reset = headers.get("x-ratelimit-reset", "").strip()
@@ -86,16 +82,13 @@ def _rate_limit_wait_s(headers: Mapping[str, str], *, now: float) -> float | Non
 
 
 def rejected_by_receipt(answer: HttpAnswer) -> int:
-    """Return the number of items that another Tollhouse rejected. Return 0 if the response has no receipt."""
+    """0 without a receipt."""
     match = _REJECTED.search(answer.headers.get(RECEIPT, ""))
     return int(match[1]) if match else 0
 
 
 def refuse_page(answer: HttpAnswer) -> None:
-    """
-    Raise Misconfigured if a web page, such as a sign-in page, answers instead of an API, because a
-    page stores nothing.
-    """
+    """A web page, such as a sign-in page, stores nothing."""
     if answer.media_type == "text/html" and answer.body.lstrip().startswith(b"<"):
         raise Misconfigured(
             f"{answer.status}, but the response is a web page: the address is wrong, or a proxy "
@@ -105,14 +98,12 @@ def refuse_page(answer: HttpAnswer) -> None:
 
 
 def server_message(answer: HttpAnswer) -> str:
-    """Return the destination's own message in one line, without secrets."""
+    """In one line."""
     return answer.without_secrets(_decode_message(answer))
 
 
 def retry_after_s(value: str | None, *, now: float) -> float | None:
-    """
-    Parse Retry-After, a number of seconds or a date, into seconds from now. Return None if it is neither.
-    """
+    """Seconds or a date, as seconds from now."""
     if value is None:
         return None
     value = value.strip()
@@ -122,19 +113,18 @@ def retry_after_s(value: str | None, *, now: float) -> float | None:
         date = parsedate_to_datetime(value)
     except ValueError:
         return None
-    if date.tzinfo is None:  # a date without a time zone was sent as "-0000", and its time is in UTC
+    if date.tzinfo is None:  # sent as "-0000", so in UTC
         date = date.replace(tzinfo=UTC)
     return max(0.0, date.timestamp() - now)
 
 
 def _decode_message(answer: HttpAnswer) -> str:
     if answer.media_type in _PROTOBUF:
-        # Imported here, because commands import this module and only a protobuf response needs the library.
+        # only a protobuf response needs the library
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-        # Read the message as a span's status, because google.rpc.Status may not be installed. Both types have
-        # the message in field 2.
+        # google.rpc.Status may not be installed; both have the message in field 2
         try:
             return str(Status.FromString(answer.body).message)
         except DecodeError:
@@ -147,7 +137,6 @@ def _decode_message(answer: HttpAnswer) -> str:
 
 
 def _error_type(answer: HttpAnswer) -> str | None:
-    """Return `error.type` of a JSON body, or None."""
     try:
         document = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
@@ -158,7 +147,6 @@ def _error_type(answer: HttpAnswer) -> str | None:
 
 
 def _message_in_json(document: Any) -> str | None:
-    """Return the message of `{"error": {"message"}}`, `{"error": "..."}` or `{"message"}`."""
     if not isinstance(document, dict):
         return None
     error = document.get("error")

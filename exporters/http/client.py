@@ -1,8 +1,6 @@
 """
-The HTTP client of every destination. It sends one request and turns the response into a result or an error.
-
-Only this module uses the HTTP client library. It follows no redirect, because a redirect would also
-receive the key.
+The HTTP client of every destination, and the only user of its library. It follows no redirect, which would
+also receive the key.
 """
 
 from __future__ import annotations
@@ -28,32 +26,31 @@ from spool.clock import Clock
 PROTOBUF = "application/x-protobuf"
 REFUSED, NO_ANSWER, DNS, TLS = "refused", "no_answer", "dns", "tls"  # codes of `reach_problem`
 MAX_ANSWER_BYTES = 64 * 1024
-# maximum bytes of a response that may state a reason for each rejected item
+# with reasons for rejected items
 MAX_ITEMS_ANSWER_BYTES: Final = 1024**2
-REFUSAL_S: Final = 5.0  # seconds that a server may take to reject a client certificate
-# maximum bytes of a response header, because a replay of container metrics names many addresses in one header
+REFUSAL_S: Final = 5.0  # for a server to reject a client certificate
+# a replay of container metrics names many addresses in one header
 MAX_FIELD_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    proxy: str = field(default="", repr=False)  # address of the proxy; it may contain credentials
+    proxy: str = field(default="", repr=False)  # may contain credentials
     ca_file: Path | None = None
-    cert_file: Path | None = None  # client certificate with its chain; needs `key_file`
+    cert_file: Path | None = None  # with chain; needs `key_file`
     key_file: Path | None = None
     timeout_s: float = 30.0
-    compression: str = "gzip"  # "gzip" or "none"
+    compression: str = "gzip"  # or "none"
     idempotency_header: str = "Idempotency-Key"
     user_agent: str = "tollhouse"
-    # Checks each address before the connection is opened. It is not used with a proxy.
+    # before a connection, but not with a proxy
     check: Check | None = field(default=None, repr=False)
-    # True if the receiver may accept a request and still answer 5xx, and does not remember errors
-    # by idempotency key.
+    # the receiver may accept a request, answer 5xx, and not remember errors by idempotency key
     may_take_and_fail: bool = False
 
 
 class Client:
-    """An HTTP client. The first request opens connections, and `close` closes them."""
+    """Connections open at the first request."""
 
     def __init__(self, settings: ClientSettings, *, clock: Clock) -> None:
         self._settings = settings
@@ -76,16 +73,15 @@ class Client:
         is_compressed: bool = False,
     ) -> HttpAnswer:
         """
-        Send a request. Return the response if it is a 2xx, or raise an error of exporters.errors.
+        Return a 2xx, or raise exporters.errors.
 
-        With `is_compressed`, the body is already gzip, as this client would compress it. No error message
-        contains one of the `secrets`, or a part that reveals a secret. By default, `authorization` and the
-        values of `headers` are the secrets.
+        `is_compressed`: the body is gzip as this client would make it. No error reveals one of the `secrets`,
+        by default `authorization` and the values of `headers`.
         """
         settings = self._settings
         sent_headers = {"Content-Type": content_type, **(headers or {})}
         if authorization is not None:
-            sent_headers["Authorization"] = authorization  # the key itself, without a scheme
+            sent_headers["Authorization"] = authorization  # without a scheme
         if idempotency_key is not None:
             sent_headers[settings.idempotency_header] = idempotency_key
         if is_compressed:
@@ -104,10 +100,7 @@ class Client:
         )
 
     async def put_file(self, url: str, pieces: AsyncIterator[bytes], *, size: int) -> None:
-        """
-        Send `size` bytes while reading them. No key is sent, because the address itself is secret. Raises the
-        same errors as `send`.
-        """
+        """Send while reading. No key: the address itself is secret. Raises as `send` does."""
         await self._exchange("PUT", url, pieces, {"Content-Length": str(size)}, [url], MAX_ANSWER_BYTES)
 
     async def close(self) -> None:
@@ -172,7 +165,7 @@ class Client:
             message = f"no answer within {self._settings.timeout_s:g} s"
             raise Retryable(message, answered=False, ambiguous=True) from error
         except (aiohttp.ClientError, OSError) as error:
-            # The str() of a response error contains the URL, which may contain a secret.
+            # the error's text contains the URL, which may contain a secret
             reason = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
             message = f"no answer: {redact(reason or type(error).__name__, secrets)}"
             arrived = not isinstance(error, aiohttp.ClientConnectorError)
@@ -181,9 +174,9 @@ class Client:
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             settings = self._settings
-            # The session never decompresses a response, so that a few bytes cannot become gigabytes.
+            # never decompresses, so that a few bytes cannot become gigabytes
             connector = None
-            # addresses are tried one after another, so that a refused address ends the request
+            # one after another, so that a refused address ends the request
             if settings.check is not None:
                 factory = checking_socket_factory(settings.check)
                 connector = aiohttp.TCPConnector(socket_factory=factory, happy_eyeballs_delay=None)
@@ -198,10 +191,7 @@ class Client:
         return self._session
 
     def _tls_for(self, url: str) -> ssl.SSLContext | bool:
-        """
-        Return the TLS context for an address. Plain HTTP needs none, which saves 25 ms for reading
-        the system's certificates.
-        """
+        """Plain HTTP needs none, which saves 25 ms for the system's certificates."""
         settings = self._settings
         is_plain = url.startswith("http://") and not settings.proxy
         if is_plain and settings.ca_file is settings.cert_file is None:
@@ -213,12 +203,10 @@ class Client:
 
 async def _read_beginning(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     """
-    Read at most `max_bytes` bytes of the response body.
-
-    If the connection breaks during an error response, the status counts. If it breaks during a 2xx, raises
-    Retryable, because the missing part may have named rejected records.
+    If an error response breaks off, its status counts. A broken 2xx raises Retryable, because it may have
+    named rejected records.
     """
-    answer = bytearray()  # a bytearray, because bytes would be copied with every piece
+    answer = bytearray()  # bytes would be copied with every piece
     try:
         while len(answer) < max_bytes:
             chunk = await response.content.read(max_bytes - len(answer))
@@ -230,14 +218,12 @@ async def _read_beginning(response: aiohttp.ClientResponse, max_bytes: int) -> b
             message = f"{response.status}, but the response broke off"
             raise Retryable(message, status=response.status, answered=False, ambiguous=True) from error
         return b""
-    response.close()  # close the connection, because the rest of the response is not read
+    response.close()  # the rest is not read
     return bytes(answer)
 
 
 def is_refused_certificate(error: BaseException | None) -> bool:
-    """
-    Return whether a certificate was refused: the server's by this client, or the client's, as a TLS alert reports.
-    """
+    """The server's by this client, or the client's by a TLS alert."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return True
@@ -248,10 +234,7 @@ def is_refused_certificate(error: BaseException | None) -> bool:
 
 
 def reach_problem(error: SendError) -> str:
-    """
-    Return a code for the reason why a server did not accept a request. It refused it, its name (dns) or certificate
-    (tls) has a problem, or it gave no answer. Return "" if it is busy.
-    """
+    """Return the code of the reason why a server did not accept a request, or "" if the server is busy."""
     if error.status is not None:
         return REFUSED if error.status < 500 and error.status not in (408, 429) else ""
     cause = error.__cause__
@@ -266,7 +249,7 @@ async def find_refused_certificate(url: str, settings: ClientSettings) -> None:
     """
     Raise Misconfigured if the server rejects the client certificate.
 
-    A server may reject it only after the handshake, so the request itself may only see a closed connection.
+    That may come after the handshake, so the request may only see a closed connection.
     """
     parts = urlsplit(url)
     port = parts.port or 443
@@ -286,15 +269,15 @@ async def find_refused_certificate(url: str, settings: ClientSettings) -> None:
 
 
 def _build_tls_context(settings: ClientSettings) -> ssl.SSLContext:
-    """Return a TLS context. Raises Misconfigured if a certificate file cannot be used."""
+    """Raises Misconfigured for unusable files."""
     shown = f"ca_file {settings.ca_file}"
     try:
         context = ssl.create_default_context(cafile=settings.ca_file)
         if settings.cert_file is not None:
             shown = f"{settings.cert_file} and {settings.key_file}"
-            # With an empty password, OpenSSL does not prompt for a password on the terminal.
+            # otherwise OpenSSL prompts on the terminal
             context.load_cert_chain(settings.cert_file, settings.key_file, password="")
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+    except (OSError, ValueError) as error:  # or ssl.SSLError, an OSError
         reason = (isinstance(error, OSError) and error.strerror) or error
         raise Misconfigured(f"{shown} cannot be used: {reason}", answered=False) from error
     return context

@@ -1,11 +1,11 @@
-"""Compression of requests. The gzip header contains no time, so a repeated request has the same bytes."""
+"""The gzip header contains no time, so a repeated request has the same bytes."""
 
 from __future__ import annotations
 
 from isal import igzip
 
-MIN_BYTES = 1024  # bytes; smaller bodies are sent uncompressed
-# gzip level; level 1 takes a ninth of the time of level 6, and its output is a few per cent larger
+MIN_BYTES = 1024  # smaller bodies are not compressed
+# a ninth of level 6's time, and a few per cent larger
 _LEVEL = 1
 
 

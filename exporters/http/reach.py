@@ -1,9 +1,8 @@
 """
-Checks of the addresses to which requests may go, for addresses that an account chose.
+Which addresses an account may choose: none that is link-local, multicast or reserved, and no service that
+gives a machine its credentials.
 
-Link-local, multicast and reserved addresses are refused. So are services that give a machine its credentials.
-Each connection is checked after its name was resolved. This covers a name that later resolves to another
-address, and an address that is written as a number.
+Each connection is checked after its name was resolved, so a name cannot later lead elsewhere.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from urllib.parse import urlsplit
 
 from exporters.errors import Misconfigured
 
-Check = Callable[[str], None]  # a function that raises Misconfigured if the address is not allowed
+Check = Callable[[str], None]  # raises Misconfigured
 
 _THIS_NETWORK: Final = ip_network("0.0.0.0/8")
-# Metadata services that return credentials and whose addresses are not link-local.
+# metadata services with credentials that are not link-local
 _METADATA: Final = frozenset(
     map(ip_address, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"))
 )
@@ -27,9 +26,6 @@ _NAT64: Final = ip_network("64:ff9b::/96")
 
 
 def check_reach(address: str) -> None:
-    """
-    Raise Misconfigured for a link-local, multicast, reserved or unspecified address, or a metadata service.
-    """
     ip = _effective_ip(address)
     is_special = ip.is_link_local or ip.is_multicast or ip.is_unspecified or ip.is_reserved
     if (is_special and not ip.is_loopback) or ip in _METADATA or ip in _THIS_NETWORK:
@@ -39,7 +35,7 @@ def check_reach(address: str) -> None:
 
 
 def check_reach_in_clear(address: str) -> None:
-    """Like `check_reach`, for requests without TLS: only loopback addresses are allowed."""
+    """Without TLS, only loopback addresses are allowed."""
     if not _effective_ip(address).is_loopback:
         raise Misconfigured(
             f"the address leads to {address}: use https://, because http:// is accepted only for "
@@ -53,7 +49,7 @@ def reach_check_for(url: str) -> Check:
 
 
 def problems_of_reach(name: str, url: str) -> Iterator[str]:
-    """Yield the problems of an address that can be found before its name is resolved."""
+    """Before the name is resolved."""
     host = urlsplit(url).hostname or ""
     if url.startswith("http://") and host != "localhost" and not _is_loopback(host):
         yield f"{name} must begin with https://, because http:// is accepted only for loopback addresses"
@@ -61,14 +57,12 @@ def problems_of_reach(name: str, url: str) -> Iterator[str]:
     try:
         check_reach(host)
     except ValueError:
-        return  # the host is a name, which is checked at each connection
+        return  # a name is checked at each connection
     except Misconfigured as error:
         yield f"{name}: {error}"
 
 
 def checking_socket_factory(check: Check) -> Callable[[tuple[Any, ...]], socket.socket]:
-    """Return a function that makes a socket for a resolved address if the check allows it."""
-
     def make_socket(address_info: tuple[Any, ...]) -> socket.socket:
         family, type, proto, _, address = address_info
         check(address[0])
@@ -78,7 +72,7 @@ def checking_socket_factory(check: Check) -> Callable[[tuple[Any, ...]], socket.
 
 
 def connect_checked(host: str, port: int, timeout_s: float, check: Check) -> socket.socket:
-    """Connect like `socket.create_connection`, but check each address first."""
+    """As `socket.create_connection`, with a check of each address."""
     error: OSError | None = None
     for address_info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         connection = checking_socket_factory(check)(address_info)
@@ -94,7 +88,7 @@ def connect_checked(host: str, port: int, timeout_s: float, check: Check) -> soc
 
 
 def _effective_ip(address: str) -> IPv4Address | IPv6Address:
-    """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
+    """An IPv6 address may stand for an IPv4 one."""
     ip = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv4Address):
         return ip

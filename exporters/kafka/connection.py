@@ -1,8 +1,8 @@
 """
-Connections of the Kafka library: addresses, TLS, identity, reading, and translation of its errors.
+Connections of the Kafka library: addresses, TLS, identity, reading, and its errors.
 
-For `aws-msk-iam` it also gets the keys of an AWS identity and signs tokens with them. The keys come from a
-file, or from a service of the machine, the container or the pod.
+For `aws-msk-iam`, tokens are signed with keys from a file, or from a service of the machine, container or
+pod.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from exporters.settings import DestinationSettings
 from spool.clock import Clock, SystemClock
 
 REQUEST_S: Final = 30.0
-# The library also logs the errors that it raises. They are hidden here, because the route logs them.
+# the route logs these errors
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 _OF_A_CONNECTION: Final = frozenset(signature(create_conn).parameters)
-# Errors that only the operator can fix, because waiting does not help.
+# waiting does not help
 _FAULTS: Final = (
     kafka.TopicAuthorizationFailedError,
     kafka.ClusterAuthorizationFailedError,
@@ -61,25 +61,23 @@ _FAULTS: Final = (
     ssl.SSLCertVerificationError,
 )
 _POLL_S: Final = 0.5
-_MAX_WAIT_S: Final = (
-    90.0  # maximum seconds to wait for a message; longer than any abandoned transaction lasts
-)
+_MAX_WAIT_S: Final = 90.0  # longer than any abandoned transaction
 
 T = TypeVar("T")
 _TIMEOUT_S: Final = 10.0
-_RENEWAL_LEAD_S: Final = 300.0  # seconds before the expiry of the keys at which new keys are requested
+_RENEWAL_LEAD_S: Final = 300.0  # before the expiry of keys
 _MACHINE: Final = "http://169.254.169.254"
 _CONTAINER: Final = "http://169.254.170.2"
 _ROLES: Final = "/latest/meta-data/iam/security-credentials/"
 _SESSION: Final = "x-aws-ec2-metadata-token"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-TOKEN_LIFETIME_S: Final = 900  # maximum validity of a token in seconds
+TOKEN_LIFETIME_S: Final = 900  # of a token
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _SERVICE: Final = "kafka-cluster"
 
 
 def client_options(settings: DestinationSettings, secret: SecretSource | None) -> dict[str, Any]:
-    """Return the options for every client of the library: the addresses and the current identity."""
+    """Addresses and the current identity."""
     options: dict[str, Any] = {
         "bootstrap_servers": settings.url,
         "request_timeout_ms": int(REQUEST_S * 1000),
@@ -94,7 +92,7 @@ def client_options(settings: DestinationSettings, secret: SecretSource | None) -
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _FileToken(settings)}
     elif settings.sasl == AWS:
         if secret is not None:
-            # read the secret file now, so that its errors are raised before anything connects
+            # now, so that its errors come before a connection
             _secret_lines(secret, max_lines=3)
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _AwsToken(settings, secret)}
     elif settings.sasl:
@@ -108,7 +106,7 @@ def client_options(settings: DestinationSettings, secret: SecretSource | None) -
 
 
 def _secret_lines(secret: SecretSource | None, *, max_lines: int) -> list[str]:
-    """Return the lines of a secret file. Raises Misconfigured if it has fewer than two lines or too many."""
+    """Raises Misconfigured for fewer than two or too many lines."""
     lines = (secret.value() if secret else "").split("\n")
     if not 2 <= len(lines) <= max_lines:
         content = (
@@ -121,11 +119,9 @@ def _secret_lines(secret: SecretSource | None, *, max_lines: int) -> list[str]:
 
 
 async def find_fault(options: Mapping[str, Any]) -> None:
-    """
-    Connect to each broker and raise its error, because the library only logs it. Return if all brokers accept.
-    """
+    """Raise a broker's error, which the library only logs."""
     errors = list[Exception]()
-    # a producer's own options, such as `transactional_id`, do not apply to connections
+    # others, such as `transactional_id`, are a producer's
     identity = {name: value for name, value in options.items() if name in _OF_A_CONNECTION}
     for host, port, _ in collect_hosts(options["bootstrap_servers"]):
         try:
@@ -139,30 +135,28 @@ async def find_fault(options: Mapping[str, Any]) -> None:
 
 
 def _is_fault(error: Exception) -> bool:
-    """
-    Return whether the operator must fix an error. A broker reports a refused client certificate by a TLS alert.
-    """
+    """Whether the operator must fix it. A TLS alert reports a refused client certificate."""
     cause = error.__cause__
     is_alert = isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or "")
     return is_alert or isinstance(error, _FAULTS)
 
 
 async def start_client(client: Any, options: Mapping[str, Any]) -> None:
-    """Start a producer or a consumer, and raise the brokers' own errors."""
+    """Raise the brokers' own errors."""
     try:
         await client.start()
     except kafka.KafkaConnectionError:
         await find_fault(options)
         raise
     except AssertionError as error:
-        # Brokers answer a rejected token with an empty list of brokers, which the library does not expect.
+        # brokers answer a rejected token with an empty list, which the library does not expect
         if options.get("sasl_mechanism") != "OAUTHBEARER":
             raise
         raise kafka.AuthenticationFailedError("the brokers rejected the token") from error
 
 
 class _FileToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    """The present token in a file. Another program renews the file."""
+    """Another program renews the file."""
 
     def __init__(self, settings: DestinationSettings) -> None:
         self._source = SecretSource(f"destination {settings.name}", file=settings.identity_token_file)
@@ -172,10 +166,7 @@ class _FileToken(AbstractTokenProvider):  # type: ignore[misc]  # the library ha
 
 
 class _AwsToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    """
-    Tokens signed with the present keys, one token per connection. Without a file, the machine's identity
-    has the keys.
-    """
+    """One per connection. Without a file, the machine's identity has the keys."""
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._region = settings.region
@@ -198,7 +189,7 @@ def _build_tls_context(settings: DestinationSettings) -> ssl.SSLContext:
             context.load_verify_locations(settings.ca_file)
     with _translate_file_errors(settings.tls_cert_file, settings.tls_key_file):
         if settings.tls_cert_file is not None:
-            # With an empty password, OpenSSL does not prompt for a password on the terminal.
+            # otherwise OpenSSL prompts on the terminal
             context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file, password="")
     return context
 
@@ -207,7 +198,7 @@ def _build_tls_context(settings: DestinationSettings) -> ssl.SSLContext:
 def _translate_file_errors(*files: Path | None) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+    except (OSError, ValueError) as error:  # or ssl.SSLError, an OSError
         names = " and ".join(str(file) for file in files if file is not None)
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
         raise Misconfigured(f"{names} cannot be used: {reason}", answered=False) from error
@@ -216,9 +207,9 @@ def _translate_file_errors(*files: Path | None) -> Iterator[None]:
 @contextmanager
 def translate_errors(settings: DestinationSettings, secret: SecretSource | None) -> Iterator[None]:
     """
-    Translate errors of the library: to Misconfigured if the operator must fix them, and otherwise to Retryable.
+    To Misconfigured if the operator must fix them, else to Retryable.
 
-    Secrets are removed from the brokers' messages.
+    Secrets are removed.
     """
     try:
         yield
@@ -231,13 +222,13 @@ def translate_errors(settings: DestinationSettings, secret: SecretSource | None)
 
 
 def _secrets_to_hide(settings: DestinationSettings, secret: SecretSource | None) -> list[str]:
-    """Return the passwords, keys and tokens, without the user name in the first line."""
+    """Not the user name in the first line."""
     token = SecretSource(f"destination {settings.name}", file=settings.identity_token_file)
     return [*secret_lines(secret)[1:], *(secret_lines(token) if settings.identity_token_file else ())]
 
 
 def _error_message(error: BaseException, secrets: Iterable[str]) -> str:
-    """Return the type, the text and the cause of an error. They name topics and addresses, but no records."""
+    """They name topics and addresses, but no records."""
     name = type(error).__name__
     text = str(error)
     message = text if name in text else f"{name.removesuffix('Error')}: {text}"
@@ -247,7 +238,7 @@ def _error_message(error: BaseException, secrets: Iterable[str]) -> str:
 
 @asynccontextmanager
 async def open_reader(options: Mapping[str, Any]) -> AsyncIterator[Any]:
-    """Yield a consumer without a consumer group, which leaves no traces on the brokers."""
+    """Without a consumer group, it leaves no traces."""
     reader = AIOKafkaConsumer(**options, isolation_level="read_committed", enable_auto_commit=False)
     try:
         await start_client(reader, options)
@@ -257,14 +248,14 @@ async def open_reader(options: Mapping[str, Any]) -> AsyncIterator[Any]:
 
 
 async def fetch_partitions(reader: Any, topic: str) -> list[int]:
-    """Return the partitions of a topic, or [] if it does not exist."""
-    # The reader's own metadata covers only topics that it reads.
+    """[] if it does not exist."""
+    # the reader's metadata covers only topics that it reads
     cluster = await reader._client.fetch_all_metadata()
     return sorted(cluster.partitions_for_topic(topic) or ())
 
 
 async def seek_to_beginning(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
-    """Seek to the beginning of partitions. Return the partitions whose first messages have been deleted."""
+    """Return partitions whose first messages are deleted."""
     places = [TopicPartition(topic, partition) for partition in partitions]
     reader.assign(places)
     begins = await reader.beginning_offsets(places)
@@ -274,10 +265,7 @@ async def seek_to_beginning(reader: Any, topic: str, partitions: Sequence[int]) 
 
 
 async def read_to_end(reader: Any) -> AsyncIterator[Any]:
-    """
-    Yield the messages up to the present end, in order per partition. Raises TimeoutError if no message
-    arrives for _MOST_S.
-    """
+    """Up to the present end. Raises TimeoutError after _MAX_WAIT_S without a message."""
     ends = await reader.end_offsets(reader.assignment())
     waited = 0.0
     while [partition for partition, end in ends.items() if await reader.position(partition) < end]:
@@ -293,7 +281,6 @@ async def read_to_end(reader: Any) -> AsyncIterator[Any]:
 async def read_progresses(
     reader: Any, topic: str, is_wanted: Callable[[bytes], bool]
 ) -> Mapping[bytes, TopicProgress]:
-    """Return the newest progress of each wanted key."""
     await seek_to_beginning(reader, topic, [0])
     return {
         message.key: decode_progress(message.value)
@@ -306,12 +293,10 @@ class AwsKeys(NamedTuple):
     key_id: str
     secret: str
     session: str = ""
-    expires_at: float = 0.0  # epoch seconds; 0 if the keys do not expire
+    expires_at: float = 0.0  # epoch seconds, 0 without expiry
 
 
 class _ServiceKeys(msgspec.Struct, frozen=True, rename="pascal"):
-    """The response of AWS's credential services."""
-
     access_key_id: str
     secret_access_key: str
     token: str
@@ -320,9 +305,8 @@ class _ServiceKeys(msgspec.Struct, frozen=True, rename="pascal"):
 
 class AwsIdentity:
     """
-    An AWS identity. Its sources are tried in the order of AWS's own tools.
-
-    The order is: environment variables, a role with a token, the container or the pod, the machine.
+    In the order of AWS's tools: environment variables, a role with a token, the container or pod, the
+    machine.
     """
 
     def __init__(
@@ -341,9 +325,7 @@ class AwsIdentity:
         self._cached_keys: AwsKeys | None = None
 
     async def current_keys(self) -> AwsKeys:
-        """
-        Return the keys. Raises Misconfigured if no source has keys, and Retryable if a source does not respond.
-        """
+        """Raises Misconfigured without keys, Retryable without a response."""
         cached = self._cached_keys
         if cached is None or (cached.expires_at and cached.expires_at - _RENEWAL_LEAD_S < self._clock.now()):
             settings = ClientSettings(compression="none", timeout_s=_TIMEOUT_S)
@@ -374,7 +356,6 @@ class AwsIdentity:
             raise Misconfigured(message, answered=False) from error
 
     async def _fetch_role_keys(self, client: Client, file: Path) -> AwsKeys:
-        """Exchange a pod's token for a session of its role."""
         token = _read_text(file)
         parameters = {
             "Action": "AssumeRoleWithWebIdentity",
@@ -444,9 +425,9 @@ def _is_encrypted_or_loopback(url: str) -> bool:
 
 def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float) -> str:
     """
-    Return a token for an Amazon MSK cluster: a signed address of its service, in base64.
+    A signed address in base64, for Amazon MSK.
 
-    The signature is Signature Version 4 in the query. `session` is the session token of temporary keys, or "".
+    Signature Version 4 in the query. `session`: token of temporary keys, or "".
     """
     at = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     host, scope = f"kafka.{region}.amazonaws.com", f"{at[:8]}/{region}/{_SERVICE}/aws4_request"

@@ -1,5 +1,3 @@
-"""The destination type kafka, and the checks of its settings."""
-
 from __future__ import annotations
 
 import re
@@ -36,9 +34,7 @@ def build(
 
 
 def build_brokers(settings: DestinationSettings, secret: SecretSource | None, topic: str) -> Brokers:
-    """
-    Return the brokers of a destination, for one topic. Raises ValueError if the optional library is missing.
-    """
+    """Raises ValueError without the library."""
     try:
         from exporters.kafka.exporter import Brokers
     except ImportError as error:
@@ -49,9 +45,7 @@ def build_brokers(settings: DestinationSettings, secret: SecretSource | None, to
 def watch_task(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """
-    Return a task that checks the route's progress periodically. Return None if the results would not be used.
-    """
+    """None if the results would not be used."""
     route = route_name(settings)
 
     async def count_numbers(below: int) -> CountedNumbers:
@@ -70,9 +64,7 @@ def watch_task(
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """
-    Begin and abort a transaction under a separate id, and read the progress of routes. No message is sent.
-    """
+    """Under a separate id. No message is sent."""
     from exporters.errors import SendError
     from exporters.probe import REFUSED, Probe, probe_of_error
 
@@ -114,7 +106,6 @@ async def _probe_topics(settings: DestinationSettings, secret: SecretSource | No
 
 
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
-    """Yield the problems of the settings that can be found without a connection."""
     if find_spec("aiokafka") is None:
         yield f"{shown}: type 'kafka' needs aiokafka: pip install 'tollhouse[kafka]'"
     brokers = settings.url.split(",")
@@ -160,5 +151,5 @@ TYPE = DestinationType(
     beside=watch_task,
     probe=probe,
     problems=problems,
-    secret_lines=3,  # maximum lines of the secret file, which `aws-msk-iam` needs
+    secret_lines=3,  # `aws-msk-iam` needs them
 )

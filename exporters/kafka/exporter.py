@@ -1,9 +1,9 @@
 """
 Sends the deliveries of a route to a topic, each exactly once for consumers that read only committed messages.
 
-A delivery is one transaction, which also contains a message with the route's progress. So after a crash or a
-lost response, or in another process, that message shows whether a delivery is in the topic. The brokers allow
-only one sender per transactional id, and abort the open transaction of the previous sender.
+A delivery is one transaction with a message of the route's progress, which shows after a crash or a lost
+response whether it is in the topic. The brokers allow only one sender per transactional id, and abort the
+open transaction of the previous sender.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 
-TRANSACTION_S: Final = 60.0  # seconds after which a broker aborts an abandoned transaction
+TRANSACTION_S: Final = 60.0  # then a broker aborts an abandoned transaction
 CLOSE_S: Final = 5.0
-# maximum bytes per request; higher than the brokers' own limit, so that their limit applies
+# above the brokers' limit, which then applies
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _POLICY, _LEAST = "cleanup.policy", "min.insync.replicas"
 _NOT_ALLOWED: Final = 29
@@ -54,13 +54,11 @@ _NOT_ALLOWED: Final = 29
 
 class Brokers:
     """
-    One route's connection to the brokers, which sends one transaction at a time.
+    One route's connection, with one transaction at a time.
 
-    After any failure, the outcome of the open transaction is unknown. `open` then aborts it, locks out other
-    senders with the same `id`, and reads the progress that was committed.
-
-    On brokers without transactions, progress is sent after the messages were accepted, so a crash may repeat
-    messages. Raises Misconfigured if the operator must fix an error, and Retryable for any other error.
+    After a failure, its outcome is unknown. `open` then aborts it, locks out other senders with the `id`, and
+    reads the committed progress. Without transactions, progress follows the messages, so a crash may repeat
+    some. Raises Misconfigured or Retryable.
     """
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None, *, topic: str) -> None:
@@ -73,10 +71,7 @@ class Brokers:
         self._partitions: list[int] = []
 
     async def open(self, id: str, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
-        """
-        Begin to send under an id. Return the newest progress of each key. From now on, only this sender can
-        change the progress.
-        """
+        """Return the newest progress by key, which only this sender can change from now on."""
         with translate_errors(self._settings, self._secret):
             options = client_options(self._settings, self._secret)
             if self._settings.transactions:
@@ -101,13 +96,11 @@ class Brokers:
     async def send(
         self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
     ) -> None:
-        """
-        Send the messages and the progress as one transaction. Either all of them are committed, or none.
-        """
+        """All are committed, or none."""
         producer = self._producer
         has_transactions = self._settings.transactions
         with translate_errors(self._settings, self._secret):
-            # a limit is needed, because the library waits forever for a commit if its broker disappears
+            # the library waits forever for a commit if its broker disappears
             async with asyncio.timeout(TRANSACTION_S):
                 if has_transactions:
                     await producer.begin_transaction()
@@ -121,7 +114,7 @@ class Brokers:
                     await producer.commit_transaction()
 
     async def try_transaction(self) -> None:
-        """Begin and abort a transaction without a message. Do nothing if transactions are switched off."""
+        """If transactions are on."""
         if not self._settings.transactions:
             return
         with translate_errors(self._settings, self._secret):
@@ -161,9 +154,8 @@ class Brokers:
 
 
 async def _stop_producer(producer: Any) -> None:
-    """Stop a producer and its tasks. Uncommitted messages are dropped, because their delivery is repeated."""
-    # Otherwise `stop` waits for the brokers. If the wait timed out, the producer's sender and connections
-    # would never end.
+    """Uncommitted messages are dropped: their delivery is repeated."""
+    # `stop` would wait for the brokers, and after a timeout the sender and connections would never end
     producer._message_accumulator.fail_all(kafka.ProducerClosed())
     try:
         async with asyncio.timeout(CLOSE_S):
@@ -173,19 +165,19 @@ async def _stop_producer(producer: Any) -> None:
 
 
 class KafkaExporter:
-    in_flight = 1  # one delivery at a time, because the progress is stored as a single number
+    in_flight = 1  # the progress is a single number
 
     def __init__(self, brokers: Brokers, landings: Landings, *, max_records: int) -> None:
         self.max_records = max_records
         self._brokers = brokers
         self._landings = landings
-        self._edition = ""  # edition in the transactional id; "" while no connection is open
-        self._newest_committed: TopicProgress | None = None  # the newest committed delivery
+        self._edition = ""  # in the transactional id; "" without a connection
+        self._newest_committed: TopicProgress | None = None
 
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Store the delivery's mark. Then send the delivery, unless it is already in the topic."""
+        """Store the mark, then send unless the topic has it."""
         editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
         messages = await _encode_messages(entries, delivery.route, editions[0])
         progress = TopicProgress(delivery.first, delivery.last, ids_digest(messages))
@@ -196,7 +188,7 @@ class KafkaExporter:
             if self._is_missing(progress):
                 await self._brokers.send(messages, progress, edition=editions[0], route=delivery.route)
                 self._newest_committed = progress
-        except BaseException:  # the outcome of the open transaction is unknown
+        except BaseException:  # the transaction's outcome is unknown
             await self.close()
             raise
         sent = len(messages)
@@ -207,7 +199,7 @@ class KafkaExporter:
         await self._brokers.close()
 
     async def _open_connection(self, route: str, editions: Sequence[str]) -> None:
-        """Open the connection and read the progress, including the progress of editions before a restore."""
+        """Include editions before a restore."""
         await self._brokers.close()
         keys = [progress_key(edition, route) for edition in editions]
         progresses = await self._brokers.open(f"tollhouse.{editions[0]}.{route}", keys)
@@ -218,9 +210,7 @@ class KafkaExporter:
         self._edition = editions[0]
 
     def _is_missing(self, expected: TopicProgress) -> bool:
-        """
-        Return whether a delivery is missing in the topic. Raises Misconfigured if other records have its numbers.
-        """
+        """Raises Misconfigured if other records have its numbers."""
         committed = self._newest_committed
         if committed is None or committed.last < expected.first:
             return True
@@ -234,7 +224,6 @@ class KafkaExporter:
 
 
 async def _encode_messages(entries: AsyncIterator[Entry], route: str, edition: str) -> list[TopicMessage]:
-    """Encode entries in short steps of the event loop."""
     messages: list[TopicMessage] = []
     async for entry in entries:
         for part in entry.split(TURN):
@@ -245,10 +234,7 @@ async def _encode_messages(entries: AsyncIterator[Entry], route: str, edition: s
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSetup:
-    """
-    The settings of a topic. `policy` and `least_in_sync` are empty if the Kafka user lacks
-    the right DescribeConfigs.
-    """
+    """`policy` and `least_in_sync` are empty without the right DescribeConfigs."""
 
     partitions: int
     replicas: int
@@ -263,7 +249,6 @@ class TopicSetup:
 async def fetch_topic_setups(
     settings: DestinationSettings, secret: SecretSource | None, topics: Sequence[str]
 ) -> Mapping[str, TopicSetup]:
-    """Return the settings of existing topics by name."""
     with translate_errors(settings, secret):
         options = client_options(settings, secret)
         admin = AIOKafkaAdminClient(**options)
@@ -299,7 +284,7 @@ async def _fetch_topic_settings(admin: AIOKafkaAdminClient, topic: str) -> Mappi
 
 
 def topic_problems(topic: str, setup: TopicSetup, *, is_progress: bool) -> Iterator[str]:
-    """Yield problems of settings that would delete the progress of routes, or retain messages forever."""
+    """They would delete the progress of routes, or retain messages forever."""
     policy = {policy_name.strip() for policy_name in setup.policy.split(",") if policy_name.strip()}
     if is_progress and "delete" in policy:
         yield f"{topic}: {_POLICY} is {setup.policy}, which deletes the progress of routes: set compact"

@@ -1,5 +1,3 @@
-"""Records as Kafka messages, and a route's progress as a message. Pure."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -12,18 +10,17 @@ import orjson
 from spool.log.values import Entry
 from spool.record import Correction, Record, record_to_json
 
-# maximum records per transaction, because all its records stay in memory while it is open
+# per transaction, all in memory
 MOST_RECORDS: Final = 10_000
-AWS: Final = "aws-msk-iam"  # value of `sasl` for tokens signed with AWS keys
-SCHEMA = b"1"  # version of the message format; later versions only add fields
+AWS: Final = "aws-msk-iam"  # `sasl` for tokens signed with AWS keys
+SCHEMA = b"1"  # of the format; later versions only add fields
 
 
 class TopicMessage(NamedTuple):
     """
-    A record as a message: `value` is its canonical JSON, and `key` its id.
+    `value` is canonical JSON, `key` the id.
 
-    `partition_key` selects the partition. A correction has the same one as the record that it corrects, so it
-    follows that record.
+    A correction has the `partition_key` of the record that it corrects, so it follows it.
     """
 
     key: bytes
@@ -34,15 +31,13 @@ class TopicMessage(NamedTuple):
 
 
 class TopicProgress(msgspec.Struct, frozen=True):
-    """The newest delivery of a route that was committed by a transaction."""
-
     first: int
     last: int
     digest: str
 
 
 def encode_entry(entry: Entry, *, route: str, edition: str) -> list[TopicMessage]:
-    """Return a message for each readable record of an entry, in the order of their numbers."""
+    """Readable records, in order."""
     shared = [
         ("tollhouse-route", route.encode()),
         ("tollhouse-edition", edition.encode()),
@@ -56,7 +51,7 @@ def encode_entry(entry: Entry, *, route: str, edition: str) -> list[TopicMessage
 
 
 def ids_digest(messages: Iterable[TopicMessage]) -> str:
-    """Return a digest of a delivery's records: SHA-256 over their ids in order."""
+    """SHA-256 over the ids in order."""
     proof = sha256()
     for message in messages:
         proof.update(message.key)
@@ -64,18 +59,18 @@ def ids_digest(messages: Iterable[TopicMessage]) -> str:
 
 
 def progress_key(edition: str, route: str) -> bytes:
-    """Return the key of a route's progress. Each edition has its own progress."""
+    """Each edition has its own."""
     return f"{edition} {route}".encode()
 
 
 def edition_in_key(key: bytes, route: str) -> str | None:
-    """Return the edition in a progress key. Return None if the key belongs to another route."""
+    """None for another route's key."""
     edition, _, its_route = key.decode("utf-8", "replace").partition(" ")
     return edition if its_route == route else None
 
 
 def decode_progress(value: bytes) -> TopicProgress:
-    """Parse progress. Raises ValueError if it is malformed."""
+    """Raises ValueError."""
     return msgspec.json.decode(value, type=TopicProgress)
 
 

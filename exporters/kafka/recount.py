@@ -1,8 +1,8 @@
 """
-Checks a route's progress in its topic, and every message in the topic. Changes nothing.
+Checks a route's progress, and every message.
 
-Each record number takes one bit of memory. Messages that the topic's retention deleted are not differences.
-Numbers are checked only from the first number after which no partition has lost messages.
+Each number takes one bit. Retention is no difference: numbers are checked from the first after which no
+partition has lost messages.
 """
 
 from __future__ import annotations
@@ -27,17 +27,14 @@ from exporters.lake.verification import CONTENT, FOREIGN, HOLE, MISSING, OVERLAP
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 
-_SHOWN: Final = 100  # maximum number of gaps that the result names
+_SHOWN: Final = 100  # gaps in the result
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedTopic:
     """
-    The result of a check.
-
-    `progress` is the newest delivery of each edition. The other fields are None if no message was read. Of
-    the settled record numbers, `settled` are in the topic (None if the topic has deleted old messages) and
-    `absent` are missing.
+    `progress`: newest delivery by edition. Other fields are None if no message was read. Of the settled
+    numbers, `settled` are there (None after retention) and `absent` are missing.
     """
 
     progress: Mapping[str, TopicProgress]
@@ -56,10 +53,9 @@ async def recount_topic(
     reads_all: bool = False,
 ) -> VerifiedTopic:
     """
-    Compare the progress of a route, and with `reads_all` every message, with the settled numbers.
+    `reads_all` compares every message.
 
-    Numbers lower than `below` are settled. If `below` is None, the progress decides which are settled. Raises
-    the brokers' errors.
+    Numbers below `below` are settled, without it those of the progress. Raises the brokers' errors.
     """
     topic = settings.topic.replace("{topic}", route.partition("/")[2])
     options = client_options(settings, secret)
@@ -90,16 +86,14 @@ async def recount_topic(
 
 @dataclass
 class TopicContents:
-    """The record numbers in a topic, one bit each, and the ids of the newest deliveries."""
+    """One bit per number, and ids of the newest deliveries."""
 
     bits: bytearray = field(default_factory=bytearray)
     messages: int = 0
     repeated_numbers: int = 0
     foreign_messages: int = 0
-    first_number_by_partition: dict[int, int] = field(
-        default_factory=dict
-    )  # first record number of each partition
-    cut_partitions: set[int] = field(default_factory=set)  # partitions whose first messages have been deleted
+    first_number_by_partition: dict[int, int] = field(default_factory=dict)  # by partition
+    cut_partitions: set[int] = field(default_factory=set)  # their first messages are deleted
     ids: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
     @property
@@ -124,10 +118,7 @@ class TopicContents:
         return sum(self.has(number) for number in range(end))
 
     def missing_ranges(self, end: int) -> Iterator[tuple[int, int]]:
-        """
-        Yield the ranges of missing numbers below `end`. Each range is its first number and the number
-        after its last.
-        """
+        """First number, and the one after the last."""
         if self.is_cut:
             first = max(
                 self.first_number_by_partition.get(partition, end) for partition in self.cut_partitions
@@ -166,7 +157,7 @@ async def _read_topic(
 
 
 def _progress_differences(topic: str, last: int, below: int | None) -> Iterator[LakeDifference]:
-    """Compare the last number in the progress with the settled numbers. One delivery may be in progress."""
+    """One delivery may be in progress."""
     if below is not None and last < below - 1:
         description = f"its progress ends at {last}, but the route has sent the numbers up to {below - 1}"
         yield LakeDifference(MISSING, topic, description)

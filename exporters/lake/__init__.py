@@ -1,3 +1,1 @@
-"""
-Data lakes: destinations of type s3, gcs, azure and file, which write each record exactly once into files.
-"""
+"""Data lakes (s3, gcs, azure, file): each record exactly once in files."""

@@ -1,9 +1,8 @@
 """
-FOCUS files of a data lake: the hourly charges of one delivery, one file per day of usage. Pure.
+FOCUS files of a data lake: a delivery's hourly charges, one file per day. Pure.
 
-The charges add up over files, like the lines of a `focus` destination. The column `x_Records` has the
-delivery's record numbers. Digest and numbers in the manifest come from the records, so a repeated delivery is
-recognized as usual.
+Charges add up over files. `x_Records` has the record numbers. Digest and numbers come from the records, so a
+repeated delivery is recognized.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from spool.ledger import money
 from spool.log.values import Entry
 from spool.record import CURRENCY
 
-_MOST_MONEY: Final = 10**11 * money.UNIT  # upper limit of an amount, as for other columns of money
+_MOST_MONEY: Final = 10**11 * money.UNIT  # as for other money
 _COSTS: Final = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 _TIMES: Final = ("BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart")
 _COUNTS: Final = (
@@ -50,7 +49,7 @@ _MODELS: Final = frozenset({"request_model", "response_model", "model"})
 
 
 class FocusFiles(DeliveryFiles):
-    """Like DeliveryFiles, but the rows of the files are charges."""
+    """The rows are charges."""
 
     focus = focus.VERSION
 
@@ -66,14 +65,14 @@ class FocusFiles(DeliveryFiles):
     ) -> None:
         super().__init__(directory, series, route=route, format=format, leave_out=leave_out, **others)
         self._charges = ChargeSums(_field_remover(leave_out) if leave_out else None)
-        self._has_types = format.name == "focus-parquet"  # in the other formats, all values are texts
+        self._has_types = format.name == "focus-parquet"  # otherwise all values are texts
 
     def add(self, entry: Entry) -> None:
         super().add(entry)
         self._charges.add(entry, range(len(entry.records)))
 
     def _collect_rows(self, rows: Sequence[LakeRow]) -> None:
-        """Count records without writing them, because the files contain charges."""
+        """The files contain charges, so records are only counted."""
         if rows:
             self._sums.add([row.values for row in rows])
 
@@ -102,7 +101,7 @@ class FocusFiles(DeliveryFiles):
 
 
 def _parse_value(type: str, text: str) -> Any:
-    """Parse a column's CSV text into its typed value. "" is null."""
+    """ "" is null."""
     if not text:
         return None
     if type == MONEY:
@@ -116,7 +115,7 @@ def _parse_value(type: str, text: str) -> Any:
 
 
 def _sum_charges(charges: Iterable[Charge]) -> FileSums:
-    """Return the sums of a file's charges. `spend` includes only charges in dollars."""
+    """`spend` only in dollars."""
     sums = FileSums()
     for charge in charges:
         at = int(charge.start.timestamp()) * 1_000_000
@@ -131,7 +130,7 @@ def _sum_charges(charges: Iterable[Charge]) -> FileSums:
 
 
 def _field_remover(left_out: Collection[str]) -> Callable[[Charge], Charge]:
-    """Return a function that removes the fields from charges that `leave_out` removes from rows."""
+    """As `leave_out` does for rows."""
     nothing: dict[str, Any] = {
         name: None for name in ("provider", "team", "region", "cost_source") if name in left_out
     }

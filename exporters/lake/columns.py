@@ -1,8 +1,8 @@
 """
-The columns of the AI telemetry table, version 1, and the row of a record. Pure.
+The AI telemetry table, version 1, with fields of `spool.record.record_to_json`. Pure.
 
-New columns are only appended, and are null in older files. The type and the meaning of a column never change.
-Any other change needs a new version under another path. The fields come from `spool.record.record_to_json`.
+New columns are only appended, and are null in older files. A column's type and meaning never change; other
+changes need a new version under another path.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from spool.record import CALL_UNIT, TOKEN_UNIT, Correction, Inference, Record, U
 VERSION: Final = 1
 TABLE: Final = "ai_telemetry"
 
-# Column types.
 TEXT = "text"
-WORD = "word"  # a text with few different values
-COUNT = "count"  # an integer of 64 bits
+WORD = "word"  # few different values
+COUNT = "count"  # 64 bits
 TRUTH = "truth"
 TIME = "time"  # microseconds since 1970, UTC
-MONEY = "money"  # an amount in units of spool.ledger.money: 38 digits, 27 of them decimals
-TAGS = "tags"  # a map of names to texts
-METERS = "meters"  # a map of names to millionths
+MONEY = "money"  # units of spool.ledger.money: 38 digits, 27 decimals
+TAGS = "tags"  # names to texts
+METERS = "meters"  # names to millionths
 
-# Every table begins with these columns.
+# they begin every table
 FIRST: Final[Mapping[str, str]] = {
     "edition": WORD,
     "number": COUNT,
@@ -52,7 +51,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "corrects": TEXT, "reason": WORD, "known_at": TIME,
 }  # fmt: skip
 
-# Sums and digests need these columns, so they cannot be left out.
+# sums and digests need them
 KEPT: Final = frozenset(
     {
         *FIRST,
@@ -62,7 +61,7 @@ KEPT: Final = frozenset(
 )
 
 _MOST_COUNT: Final = 2**63 - 1
-# upper limit of an amount in money units, because the column has 38 digits
+# the column has 38 digits
 _MOST_MONEY: Final = 10**11 * money.UNIT
 _MICROSECOND_NS: Final = 1000
 _DAY_US: Final = 24 * 3600 * 1_000_000
@@ -70,7 +69,7 @@ _ID: Final = list(FIRST).index("id")
 
 
 class LakeRow(NamedTuple):
-    """The values of a table's columns in order, and the day of its file as days since 1970."""
+    """Columns in order, and the file's day since 1970."""
 
     day: int
     values: tuple[Any, ...]
@@ -80,7 +79,7 @@ class LakeRow(NamedTuple):
         return str(self.values[_ID])
 
     def with_verdict(self, **verdict: Any) -> LakeRow:
-        """Return the row with new values of `counted`, `calls` or `spend`."""
+        """Of `counted`, `calls` or `spend`."""
         values = dict(zip(COLUMNS, self.values, strict=True)) | verdict
         return LakeRow(self.day, tuple(values.values()))
 
@@ -93,16 +92,14 @@ class RowBuilder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LakeTable:
-    """
-    The table of a topic: its columns, which begin with FIRST, and the function that turns a record into a row.
-    """
+    """`columns` begin with FIRST."""
 
     name: str
     columns: Mapping[str, str]
     row_of: RowBuilder
 
     def position_of(self, column: str) -> int | None:
-        """Return the position of a column, or None if the table lacks it."""
+        """None if the table lacks it."""
         return list(self.columns).index(column) if column in self.columns else None
 
 
@@ -114,7 +111,7 @@ _OF_CALL: Final = (
 
 
 def row_of(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
-    """Return the row of a record of AI telemetry. An imported record has neither number nor edition."""
+    """An imported record has no number and edition."""
     verdict = verdict_of(record)
     at = counted_time_us(record, committed_at)
     committed = int(committed_at * 1_000_000)
@@ -154,14 +151,14 @@ def _call_values(
     call: Inference, verdict: Verdict, number: int | None, at: int, committed: int, edition: str | None
 ) -> tuple[Any, ...]:
     """
-    Return the values of a call in the order of COLUMNS. They are written in one step, because most records
-    are calls and setting the values by name took twice the time.
+    In the order of COLUMNS. One step, because most records are calls and setting values by name took twice
+    the time.
     """
     counted, calls, spend, tokens = verdict
     input_tokens, output_tokens, cache_read, cache_write, reasoning, cache_write_1h = tokens
     start = call.start_time
     end = call.end_time
-    # the column whose amount is in `spend`
+    # whose amount is in `spend`
     spent_from = "" if spend is None or call.status == "cached" else call.cost_source
     meters = call.meters
     return (
@@ -211,11 +208,11 @@ def _call_values(
         None,
         None,
         None,
-        None,  # a call has no values in the columns of counters
+        None,  # columns of counters
         [(name, quantity_in_millionths(quantity)) for name, quantity in meters.items()] if meters else None,
         None,
         None,
-        None,  # a call has no values in the columns of corrections
+        None,  # columns of corrections
     )
 
 
@@ -223,7 +220,7 @@ AI_TABLE: Final = LakeTable(name=TABLE, columns=COLUMNS, row_of=row_of)
 
 
 def _add_call(row: dict[str, Any], call: Inference) -> None:
-    """Add the fields of its call that a correction repeats."""
+    """That a correction repeats."""
     for name in _OF_CALL:
         row[name] = getattr(call, name)
     row["end_time"] = _microseconds(call.end_time)
@@ -253,9 +250,7 @@ def _add_metric(row: dict[str, Any], metric: UsageMetric) -> None:
 
 
 def _add_correction(row: dict[str, Any], record: Correction) -> None:
-    """
-    Add the fields of a correction. Amounts and tokens are differences: the new value minus the old value.
-    """
+    """Amounts and tokens are new minus old."""
     before = dict(record.before.meters)
     differences = {
         name: quantity_in_millionths(record.after.meters.get(name, 0))
@@ -277,7 +272,7 @@ def _money_difference(after: str | None, before: str | None) -> int | None:
 
 
 def _fitting_units(text: str | None) -> int | None:
-    """Return the units of an amount, or None if it does not fit into the column."""
+    """None if it does not fit."""
     if text is None:
         return None
     units = money.units(text)

@@ -1,5 +1,3 @@
-"""The destination types s3, gcs, azure and file, which are data lakes, and the checks of their settings."""
-
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -23,9 +21,9 @@ if TYPE_CHECKING:
 
 LINGER_S: Final = 15 * 60.0
 USUAL_RECORDS: Final = 250_000
-MOST_RECORDS: Final = 1_000_000  # maximum records per delivery, because a file is in memory while it is sent
+MOST_RECORDS: Final = 1_000_000  # a file is in memory while it is sent
 SCHEMES: Final = {"s3": "s3", "gcs": "gs", "azure": "az"}
-WITH_FILES: Final = (*SCHEMES, "file")  # types of destinations that write files
+WITH_FILES: Final = (*SCHEMES, "file")  # they write files
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -65,9 +63,7 @@ def build(
 def watch_task(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """
-    Return a task that checks the files of a data lake periodically, or None if the results would not be used.
-    """
+    """None if the results would not be used."""
 
     async def seen() -> LakeCheckResult:
         from exporters.lake.watch import check_files
@@ -83,13 +79,13 @@ def periodic_check(
     context: LakeContext,
     check: Callable[[], Awaitable[LakeCheckResult]],
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Return a task that calls `check` periodically and stores the result, or None if checks are off."""
+    """Store the results. None if checks are off."""
     verdicts = context.verdicts
     if not settings.verify or verdicts is None:
         return None
 
     async def run() -> None:
-        from exporters.lake.watch import LakeWatch  # imported late, because only the running task needs it
+        from exporters.lake.watch import LakeWatch  # only for the running task
 
         lake_watch = LakeWatch(
             check=check, verdicts=verdicts, route=route_name(settings), every_s=settings.verify, clock=clock
@@ -102,10 +98,7 @@ def periodic_check(
 def with_landing_times(
     exporter: LandingExporter, settings: DestinationSettings, clock: Clock, context: LakeContext
 ) -> LandingExporter:
-    """
-    Return an exporter that records when a delivery landed. Return the given exporter if the times would
-    not be used.
-    """
+    """Record when a delivery landed, if the times are used."""
     if context.verdicts is None:
         return exporter
     from exporters.lake.exporter import LandingRecorder
@@ -114,12 +107,12 @@ def with_landing_times(
 
 
 def route_name(settings: DestinationSettings) -> str:
-    """Return the name of the route of a destination that has one topic."""
+    """It has one topic."""
     return f"{settings.name}/{settings.topics[0]}"
 
 
 def open_store(settings: DestinationSettings, secret: SecretSource | None) -> Store:
-    """Return the store of a destination. Raises ValueError if the optional library is missing."""
+    """Raises ValueError without the library."""
     if settings.type not in SCHEMES:
         from exporters.lake.stores import FolderStore
 
@@ -134,7 +127,7 @@ def open_store(settings: DestinationSettings, secret: SecretSource | None) -> St
 async def probe(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, installation: str | None = None
 ) -> Probe:
-    """Test whether files can be written, read and listed. One small object remains in the store."""
+    """One small object remains."""
     from exporters.errors import SendError
     from exporters.lake.exporter import probe_store
     from exporters.probe import REFUSED, Probe, probe_of_error
@@ -148,12 +141,11 @@ async def probe(
 
 
 def is_focus(settings: DestinationSettings) -> bool:
-    """Return whether the files contain hourly charges instead of records."""
+    """Charges instead of records."""
     return settings.format.startswith("focus")
 
 
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
-    """Yield the problems of the settings that can be found without a connection."""
     needed = {"parquet": "pyarrow"} if settings.format.endswith("parquet") else {}
     if is_focus(settings) and settings.topics != (AI_TELEMETRY,):
         yield f"{shown}.topics: format {settings.format!r} accepts only {AI_TELEMETRY}"

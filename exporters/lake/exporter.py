@@ -1,9 +1,9 @@
 """
-Writes the deliveries of a route into a data lake, each exactly once.
+Writes deliveries into a data lake, each exactly once.
 
-A delivery is a range of record numbers, which is stored before any record is read. All file names contain
-this range. So a repeated delivery, after a crash or in another process, finds its files or writes the same
-rows under the same names. A file with other rows pauses the route, because nothing is ever overwritten.
+A delivery's range of numbers is stored before any record is read, and in all file names. So a repeat, after a
+crash or elsewhere, finds its files or writes the same. A file with other rows pauses the route: nothing is
+overwritten.
 """
 
 from __future__ import annotations
@@ -42,11 +42,10 @@ from spool.log.values import Books, Entry
 from spool.record import moment
 from spool.statements import Statements
 
-FOOTER_BYTES: Final = 1 << 20  # bytes to read from the end of a file; a footer has about 5 KiB per row group
+FOOTER_BYTES: Final = 1 << 20  # to read from a file's end; about 5 KiB per row group
 OWNER_NAME: Final = "_tollhouse.json"
-_TRY_NAME: Final = "_check.json"  # name of the test object if the installation has no data yet, and so no id
-# Minimum seconds between two times at which the newest landing is stored, because deliveries may land several
-# times a second.
+_TRY_NAME: Final = "_check.json"  # without data there is no id
+# Between stores of the newest landing; deliveries may land several times a second.
 NOTED_EVERY_S: Final = 60.0
 
 _log = logging.getLogger(__name__)
@@ -54,12 +53,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class LakeContext:
-    """
-    Additional inputs of the routes to a data lake.
-
-    Files are made in folders of `directory`. If `verdicts` is None, the data lake is not checked.
-    `installation` is this installation's public id.
-    """
+    """Files are made in `directory`. Without `verdicts`, nothing is checked."""
 
     directory: Path
     landings: Landings
@@ -70,7 +64,7 @@ class LakeContext:
 
 
 class LakeExporter:
-    in_flight = 1  # one delivery at a time, because each manifest contains the hash of the previous one
+    in_flight = 1  # a manifest has the hash of the previous one
 
     def __init__(
         self,
@@ -92,16 +86,13 @@ class LakeExporter:
         self._table = table
         self._clock = clock
         self._leave_out = leave_out
-        # Deliveries that were in the data lake when this process started.
+        # there when this process started
         self._foreign_ranges: list[tuple[str, int, int]] | None = None
 
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """
-        Write the files of a delivery and store its mark. Then copy the files to the data lake, and
-        the manifest last.
-        """
+        """Write files and store the mark. Then copy them, the manifest last."""
         await asyncio.to_thread(make_directory, self._context.directory, 0o700)
         editions = await self._context.landings.find_or_begin_editions(delivery.route, delivery.first)
         series = names.DeliveryRange(self._destination, editions[0], delivery.first, delivery.last)
@@ -138,13 +129,10 @@ class LakeExporter:
         )
 
     async def close(self) -> None:
-        """Do nothing, because no connection stays open between requests."""
+        """Do nothing: no connection stays open."""
 
     async def _is_of_route(self, numbers: tuple[str, int, int], route: str) -> bool:
-        """
-        Return whether a manifest belongs to this route, because its delivery landed before the process ended
-        and was not settled.
-        """
+        """It landed before the process ended and was not settled."""
         with tempfile.TemporaryDirectory(dir=self._context.directory) as directory:
             local_copy = Path(directory) / "there.json"
             await self._store.fetch(names.manifest_name(*numbers, table=self._table.name), local_copy)
@@ -155,10 +143,8 @@ class LakeExporter:
 
     async def _check_foreign_numbers(self, delivery: Delivery, editions: Sequence[str]) -> None:
         """
-        Raise Misconfigured if the prefix belongs to another installation, or if it already has numbers
-        of the delivery.
-
-        Such numbers were written under other names, by the original of this copy or by an earlier route.
+        Raise Misconfigured if the prefix is another installation's, or has numbers of the delivery under
+        other names, from the original of this copy or an earlier route.
         """
         if self._foreign_ranges is None:
             await claim_prefix(self._store, self._context.installation)
@@ -185,10 +171,7 @@ class LakeExporter:
 async def store_file(
     store: Store, format: FileFormat, file: manifest.LakeFile, path: Path, digest: str, directory: Path
 ) -> manifest.LakeFile:
-    """
-    Copy a file to the data lake, and return its description there. If a file with the same rows exists
-    already, it stays.
-    """
+    """A file with the same rows stays."""
     created = await store.create(file.key, path)
     size = await store.size(file.key)
     if size is None:
@@ -208,10 +191,7 @@ async def store_file(
 async def store_manifest(
     store: Store, landings: Landings, clock: Clock, contents: manifest.LakeManifest, directory: Path
 ) -> bytes:
-    """
-    Store the manifest of a delivery, linked to the previous manifest of its route. Return the bytes of
-    the stored manifest.
-    """
+    """Link it to the route's previous one. Return the stored bytes."""
     before = await landings.landing_before(contents.route, contents.first)
     body = manifest.encode_manifest(
         replace(
@@ -238,7 +218,7 @@ async def store_manifest(
 
 
 async def build_files(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:
-    """Make the files of entries, in short steps on the event loop and on a thread. Return their manifest."""
+    """In short steps, and on a thread."""
     async for entry in entries:
         for part in entry.split(TURN):
             files.add(part)
@@ -249,7 +229,7 @@ async def build_files(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> ma
 
 
 def _foreign_numbers(listed: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return the record numbers in manifests, without the numbers that an adoption has handled."""
+    """Without those that an adoption has handled."""
     adopted = {
         adoption[::2]: adoption[1]
         for adoption in map(names.adoption_range_in, listed)
@@ -264,13 +244,12 @@ def _foreign_numbers(listed: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def _recreate_directory(directory: Path) -> None:
-    """Create an empty directory. Delete what a killed process left there."""
+    """Delete what a killed process left."""
     shutil.rmtree(directory, ignore_errors=True)
     make_directory(directory, 0o700)
 
 
 def _footer_digest(format: FileFormat, end: bytes) -> str | None:
-    """Return the digest in a file's footer, or None if it has none."""
     try:
         return format.read_footer(end).get("tollhouse.digest")
     except ValueError:
@@ -291,10 +270,10 @@ def _foreign_object_error(name: str) -> Misconfigured:
 
 class _LakeOwner(msgspec.Struct, frozen=True, kw_only=True):
     """
-    The owner of a prefix: a small object that names the installation that writes below the prefix.
+    A small object that names the installation below a prefix.
 
-    The first installation writes the object, and it never changes. A copy restored from a backup has the same
-    id as its original. Tollhouse up to 1.0 named no installation, so any installation may use such a prefix.
+    The first one writes it, and it never changes. A copy from a backup has the original's id. Tollhouse up to
+    1.0 named none, so any may use such a prefix.
     """
 
     lake: int = 1
@@ -306,7 +285,7 @@ _owner_decoder: Final = msgspec.json.Decoder(_LakeOwner)
 
 
 async def claim_prefix(store: Store, installation: str) -> None:
-    """Claim the prefix for an installation. Raises Misconfigured if it belongs to another one."""
+    """Raises Misconfigured if it is another's."""
     own_owner = _LakeOwner(installation=installation, release=version("tollhouse"))
     if await store.create(OWNER_NAME, _encode_owner(own_owner)):
         return
@@ -320,7 +299,7 @@ async def claim_prefix(store: Store, installation: str) -> None:
 
 
 async def probe_store(store: Store, installation: str | None) -> Probe:
-    """Write a small object, read it, write it again, and list the prefix. The object remains."""
+    """The object remains."""
     if installation is None:
         name, owner = _TRY_NAME, await _read_owner(store)
         await store.create(name, _encode_owner(_LakeOwner()))
@@ -344,7 +323,7 @@ async def probe_store(store: Store, installation: str | None) -> Probe:
 
 
 async def _read_owner(store: Store) -> str | None:
-    """Return the installation that owns the prefix, or None if none is named."""
+    """None if none is named."""
     body = await _read_whole(store, OWNER_NAME)
     if body is None:
         return None
@@ -355,7 +334,7 @@ async def _read_owner(store: Store) -> str | None:
 
 
 async def _read_whole(store: Store, name: str) -> bytes | None:
-    """Return the bytes of an object, or None if it does not exist."""
+    """None if it does not exist."""
     size = await store.size(name)
     return None if size is None else await store.end(name, size, size)
 
@@ -365,10 +344,7 @@ def _encode_owner(owner: _LakeOwner) -> bytes:
 
 
 class LandingRecorder:
-    """
-    An exporter that wraps another exporter and records when a delivery landed. Topics and tables need it,
-    because they have no manifests with the time.
-    """
+    """For topics and tables, which have no manifests with the time."""
 
     def __init__(self, exporter: LandingExporter, verdicts: Statements, route: str, clock: Clock) -> None:
         self.in_flight, self.max_records = exporter.in_flight, exporter.max_records
@@ -376,7 +352,7 @@ class LandingRecorder:
         self._verdicts = verdicts
         self._route = route
         self._clock = clock
-        self._noted_at: float | None = None  # monotonic time at which the newest landing was last stored
+        self._noted_at: float | None = None  # monotonic
 
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
@@ -394,6 +370,6 @@ class LandingRecorder:
     async def _store_landing_time(self) -> None:
         try:
             await keep_landed(self._verdicts, self._route, self._clock.now())
-        except SpoolError as error:  # only a warning, because the delivery has landed
+        except SpoolError as error:  # the delivery has landed
             extra = {"action": "landing_not_noted", "route": self._route}
             _log.warning("cannot store when %s last landed: %s", self._route, error, extra=extra)

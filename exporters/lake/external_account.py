@@ -1,9 +1,8 @@
 """
-The identity of a pod or a machine outside Google. Google's token service exchanges the platform's token for a
-token that the store accepts.
+An identity outside Google: the platform's token is exchanged for one that the store accepts.
 
-The file is the file that Google creates for workload identity federation (`type` is `external_account`). The
-store library itself reads only files of service accounts and users.
+The file is Google's for workload identity federation (`external_account`). The store library reads only those
+of service accounts and users.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ T = TypeVar("T")
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ACCESS: Final = "urn:ietf:params:oauth:token-type:access_token"
 _STORE: Final = "https://www.googleapis.com/auth/devstorage.read_write"
-_ACCOUNTS: Final = "https://www.googleapis.com/auth/iam"  # scope for acting as a service account
+_ACCOUNTS: Final = "https://www.googleapis.com/auth/iam"  # to act as a service account
 _LIFETIME_S: Final = 3600
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -39,7 +38,7 @@ class CredentialPlace(msgspec.Struct, frozen=True):
 
 
 class AccountFile(msgspec.Struct, frozen=True):
-    """The fields of the file that Tollhouse uses."""
+    """Those in use."""
 
     type: str
     audience: str
@@ -60,16 +59,14 @@ class AccountAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExternalAccount:
-    """
-    A callable that returns a token. `error` is the last failure, because the calling library hides failures.
-    """
+    """`error` is the last failure, which the calling library hides."""
 
     def __init__(self, file: Path, settings: ClientSettings, clock: Clock | None = None) -> None:
         self._file = file
         self._settings = settings
         self._clock = clock or SystemClock()
         self.error: SendError | None = None
-        self.token = ""  # the newest token
+        self.token = ""  # newest
 
     async def __call__(self) -> dict[str, Any]:
         try:
@@ -125,7 +122,7 @@ class ExternalAccount:
         return _decode_answer(answer.body, TokenAnswer)
 
     def _read_subject_token(self, source: CredentialPlace) -> str:
-        """Return the platform's token. The platform rewrites the file before the token expires."""
+        """The platform rewrites the file before it expires."""
         text = self._read_file(Path(source.file))
         if source.format.type != "json":
             return text.strip()
@@ -149,7 +146,6 @@ class ExternalAccount:
 
 
 async def _fetch_service_account_token(client: Client, account: AccountFile, token: str) -> dict[str, Any]:
-    """Return a token of the service account that the identity may act as."""
     request = {"scope": [_STORE], "lifetime": f"{_LIFETIME_S}s"}
     answer = await client.send(
         account.service_account_impersonation_url,

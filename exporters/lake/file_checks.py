@@ -1,4 +1,4 @@
-"""Comparison of a data lake file with its manifest: only its end, or every byte. Pure, and slow."""
+"""A file against its manifest: its end, or every byte. Pure, and slow."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ _TOKENS: Final = ("input_tokens", "output_tokens")
 
 
 def format_of(name: str) -> FileFormat | None:
-    """Return the format of a file by the ending of its name, or None if it is unknown."""
+    """By its ending."""
     return next(
         (file_format for file_format in FORMATS.values() if name.endswith(f".{file_format.ending}")), None
     )
 
 
 def footer_difference(format: FileFormat, end: bytes, contents: LakeManifest, file: LakeFile) -> str | None:
-    """Return how the end of a file differs from its manifest, or None."""
     try:
         metadata = format.read_footer(end)
     except ValueError as error:
@@ -42,7 +41,7 @@ def footer_difference(format: FileFormat, end: bytes, contents: LakeManifest, fi
     for name, value in expected.items():
         if metadata.get(f"tollhouse.{name}") != value:
             return f"the {name} in its footer differs from its manifest"
-    # Formats that count their rows have the count in the metadata.
+    # if the format counts rows
     if int(metadata.get("rows", file.rows)) != file.rows:
         return f"it has {metadata['rows']} rows, but its manifest says {file.rows}"
     least = int(metadata.get("least", contents.first))
@@ -57,11 +56,7 @@ def footer_difference(format: FileFormat, end: bytes, contents: LakeManifest, fi
 def data_difference(
     format: FileFormat, path: Path, contents: LakeManifest, file: LakeFile, days: LakeDays | None = None
 ) -> str | None:
-    """
-    Compare a file's bytes, and all sums of its rows, with its manifest. Return how they differ, or None.
-
-    The rows are also added to `days`.
-    """
+    """Add rows to `days`."""
     with path.open("rb") as opened:
         if file_digest(opened, "sha256").hexdigest() != file.sha256:
             return "its SHA-256 differs from its manifest"
@@ -81,7 +76,7 @@ def data_difference(
 
 
 def _read_counted_values(format: FileFormat, path: Path, contents: LakeManifest) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of each row that are summed. Tokens are None if the table has no column for them."""
+    """Tokens are None without a column."""
     if "input_tokens" in table_of(contents.route).columns:
         yield from format.read_rows(path, (*_COUNTED, *_TOKENS))
     else:
@@ -92,10 +87,7 @@ def _read_counted_values(format: FileFormat, path: Path, contents: LakeManifest)
 def _sum_rows(
     rows: Iterator[tuple[Any, ...]], contents: LakeManifest, days: LakeDays | None
 ) -> Mapping[str, object]:
-    """
-    Return the sums of rows, as in a manifest. Raises ValueError for a repeated number, or for a number
-    of another delivery.
-    """
+    """As in a manifest. Raises ValueError for a repeated number or another delivery's."""
     numbers: set[int] = set()
     count = calls = spend = given_tokens = made_tokens = 0
     for number, at, counted, its_calls, its_spend, input_tokens, output in rows:
@@ -124,7 +116,7 @@ def _sum_rows(
 
 
 def _sum_charges(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
-    """Return the sums of charges, as in a manifest. `spend` includes only charges in dollars."""
+    """As in a manifest. `spend` only in dollars."""
     count = calls = spend = given_tokens = made_tokens = 0
     for cost, currency, its_calls, input_tokens, output in rows:
         count += 1
@@ -142,7 +134,7 @@ def _sum_charges(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
 
 
 def _money_units(spend: Any) -> int:
-    """Return an amount in money units. It is None, decimal text or a Decimal."""
+    """None, text or Decimal."""
     if spend is None:
         return 0
     return money.units(spend if isinstance(spend, str) else f"{spend:f}")

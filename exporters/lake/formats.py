@@ -1,4 +1,4 @@
-"""The file formats by their names in [[destinations]]. Their libraries are imported when needed."""
+"""File formats of [[destinations]], with libraries imported when needed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ FOCUS_PARQUET: Final = FileFormat(
     read_footer=_parquet_footer,
     read_rows=_parquet_rows,
 )
-# If the name of a file matches two endings, the longer ending must come first.
+# a longer ending comes first
 FORMATS: Final[Mapping[str, FileFormat]] = {
     format.name: format for format in (FOCUS_PARQUET, FOCUS, PARQUET, NDJSON)
 }
@@ -109,7 +109,6 @@ def new_delivery_files(
     leave_out: Sequence[str],
     table: LakeTable,
 ) -> DeliveryFiles:
-    """Return the builder of a delivery's files, of records or of charges."""
     if not format.is_focus:
         return DeliveryFiles(directory, series, route=route, format=format, leave_out=leave_out, table=table)
     from exporters.lake.charges import FocusFiles

@@ -1,8 +1,8 @@
 """
-Manifests: the files and rows that one delivery wrote into a data lake, so that anybody can count them again. Pure.
+Manifests: what one delivery wrote, so that anybody can count again. Pure.
 
-Each manifest contains the hash of the previous manifest of its route. So a removed or changed manifest is
-detected, even by a reader who has only the store.
+Each has the hash of its route's previous one, so even a reader of only the store detects a removed or changed
+manifest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VERSION: Final = 1
 
 
 class DeliveryNumbers(msgspec.Struct, frozen=True, kw_only=True):
-    """The results for a delivery's record numbers. Damaged numbers have no row."""
+    """Damaged numbers have no row."""
 
     rows: int
     shadow: int
@@ -25,7 +25,7 @@ class DeliveryNumbers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountedRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums of the rows that count in the totals. `spend` is decimal text with all digits."""
+    """Only rows in the totals. `spend` is decimal text."""
 
     calls: int
     spend: str
@@ -34,7 +34,7 @@ class CountedRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file: the rows of a delivery for one date."""
+    """A delivery's rows of a date."""
 
     key: str
     date: str
@@ -50,12 +50,9 @@ class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """
-    A part of an imported file. `known` counts ids that were already in the data lake. `left_out` counts
-    corrections, and records without a time.
-    """
+    """`known` ids were there. `left_out`: corrections, and records without a time."""
 
-    source: str  # name of the imported file
+    source: str  # imported file
     sha256: str
     part: int
     known: int
@@ -63,10 +60,7 @@ class ImportedPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """
-    The manifest of a delivery. With `imported`, it is the manifest of an import, which has no record numbers:
-    `first` > `last`.
-    """
+    """`imported`: of an import, without numbers: `first` > `last`."""
 
     manifest: int = VERSION
     route: str
@@ -83,16 +77,16 @@ class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
     files: list[LakeFile]
     before: str | None = None
     imported: ImportedPart | None = None
-    # The FOCUS version if the files contain charges. `numbers` counts records in this case as well.
+    # FOCUS version of charges; `numbers` still counts records
     focus: str | None = None
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     """
-    The results for records that are in the data lake, but never were in this restored copy of the data.
+    Records in the data lake that this restored copy never had.
 
-    The records have the numbers `first` to `last` of an edition. `brought` records were added to the log
-    again, `known` records were already in the log, and `left` records are only in the data lake.
+    Numbers `first` to `last` of an edition: `brought` into the log again, `known` there, or `left` only in
+    the lake.
     """
 
     adoption: int = VERSION
@@ -100,7 +94,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     edition: str
     first: int
     last: int
-    manifest: str  # name of the delivery's own manifest
+    manifest: str  # of the delivery
     adopted_at: str
     brought: int
     known: int
@@ -109,7 +103,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uncounted_records(self) -> int:
-        """Return the number of rows and damaged numbers that no delivery of this copy counts."""
+        """In no delivery of this copy."""
         return self.known + self.left + self.damaged
 
 
@@ -122,7 +116,7 @@ def encode_manifest(manifest: LakeManifest | Adoption) -> bytes:
 
 
 def decode_adoption(body: bytes) -> Adoption:
-    """Parse an adoption. Raises ValueError if it is malformed or of another version."""
+    """Raises ValueError."""
     try:
         adoption = _adoptions.decode(body)
     except msgspec.DecodeError as error:
@@ -135,7 +129,7 @@ def decode_adoption(body: bytes) -> Adoption:
 
 
 def decode_manifest(body: bytes) -> LakeManifest:
-    """Parse a manifest. Raises ValueError if it is malformed or of another version."""
+    """Raises ValueError."""
     try:
         decoded = _decoder.decode(body)
     except msgspec.DecodeError as error:

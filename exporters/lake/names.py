@@ -1,8 +1,8 @@
 """
-Names of the objects in a data lake. Pure.
+Names of objects. Pure.
 
-A name contains the edition and the record numbers of a delivery, which are stored before any record is read.
-So a repeated delivery writes under the same names, and no two deliveries share a name.
+They have the edition and numbers of a delivery, stored before any record is read. So a repeat writes the same
+names, and no two deliveries share one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from exporters.lake.columns import TABLE, VERSION
 
 _DAY_S: Final = 24 * 3600
 DATA: Final = f"{TABLE}/v{VERSION}/"
-MANIFESTS: Final = f"_manifest/{TABLE}/"  # the `_` hides the folder from Hive, Spark and Athena
+MANIFESTS: Final = f"_manifest/{TABLE}/"  # `_` hides the folder from Hive, Spark and Athena
 _MANIFEST: Final = re.compile(r"_manifest/[a-z_]+/([0-9a-f]{8})/([0-9]{12})-([0-9]{12})(?:-r([0-9]+))?\.json")
 _IMPORT: Final = re.compile(r"_manifest/[a-z_]+/import/([0-9a-f]{64})-([0-9]{6})\.json")
 _ADOPTED: Final = re.compile(r"_manifest/[a-z_]+/adopted/([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.json")
@@ -24,7 +24,7 @@ _DATA_NUMBERS: Final = re.compile(r".*-([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.[a
 
 
 class DeliveryRange(NamedTuple):
-    """The record numbers of a route's delivery. `destination` is the first part of the route's name."""
+    """`destination` is the first part of the route's name."""
 
     destination: str
     edition: str
@@ -33,27 +33,23 @@ class DeliveryRange(NamedTuple):
 
 
 def date_of(day: int) -> str:
-    """Return the date of a day, given as days since 1970."""
+    """Days since 1970."""
     return datetime.fromtimestamp(day * _DAY_S, UTC).strftime("%Y-%m-%d")
 
 
 def file_stem(series: DeliveryRange) -> str:
-    """Return the beginning of a delivery's file names."""
     return f"{series.destination}-{series.edition}-{series.first:012d}-{series.last:012d}"
 
 
 def import_stem(sha256: str, part: int) -> str:
-    """Return the beginning of the file names for a part of an imported file."""
     return f"import-{sha256}-{part:06d}"
 
 
 def data_prefix(table: str) -> str:
-    """Return the prefix of a table's files."""
     return f"{table}/v{VERSION}/"
 
 
 def manifests_prefix(table: str) -> str:
-    """Return the prefix of a table's manifests."""
     return f"_manifest/{table}/"
 
 
@@ -66,52 +62,44 @@ def import_manifest_name(sha256: str, part: int, *, table: str = TABLE) -> str:
 
 
 def import_part_in(name: str) -> tuple[str, int] | None:
-    """Return the SHA-256 and the part number of an imported file from its manifest's name, or None."""
+    """SHA-256 and part, from a manifest's name."""
     match = _IMPORT.fullmatch(name)
     return None if match is None else (match[1], int(match[2]))
 
 
 def adoption_name(edition: str, first: int, last: int, *, table: str = TABLE) -> str:
-    """Return the name of an adoption. `first` is the first number that the restored copy never had."""
+    """`first`: first number that the copy never had."""
     return f"{manifests_prefix(table)}adopted/{edition}-{first:012d}-{last:012d}.json"
 
 
 def adoption_range_in(name: str) -> tuple[str, int, int] | None:
-    """Return the edition and the numbers of an adoption from its name, or None."""
     match = _ADOPTED.fullmatch(name)
     return None if match is None else (match[1], int(match[2]), int(match[3]))
 
 
 def manifest_name(edition: str, first: int, last: int, *, repair: int = 0, table: str = TABLE) -> str:
-    """
-    Return the name of a manifest. For a delivery whose files were repaired, `repair` is the number of
-    the additional manifest.
-    """
+    """`repair`: number of a repair's further manifest."""
     repair_suffix = f"-r{repair}" if repair else ""
     return f"{manifests_prefix(table)}{edition}/{first:012d}-{last:012d}{repair_suffix}.json"
 
 
 def without_repair_number(name: str) -> str:
-    """Return the name of the delivery's own manifest from the name of a repair."""
     return re.sub(r"-r[0-9]+\.json$", ".json", name)
 
 
 def repair_number_in(name: str) -> int:
-    """
-    Return the number of a repair from its manifest's name. The number of the delivery's own manifest is 0.
-    """
+    """0 for the delivery's own."""
     match = _MANIFEST.fullmatch(name)
     return int(match[4] or 0) if match else 0
 
 
 def record_range_in(name: str) -> tuple[str, int, int] | None:
-    """Return the edition and the numbers in the name of a manifest or a file, or None."""
+    """Of a manifest or file."""
     pattern = _MANIFEST if name.startswith("_manifest/") else _DATA_NUMBERS
     match = pattern.fullmatch(name)
     return None if match is None else (match[1], int(match[2]), int(match[3]))
 
 
 def date_in(name: str) -> str | None:
-    """Return the date in the name of a file, or None."""
     match = _DATE.match(name)
     return None if match is None else match[1]

@@ -1,8 +1,7 @@
 """
-Rows as lines of JSON or CSV, compressed with zstd. A frame contains FRAME_ROWS rows. The last frame has the
-metadata, and readers skip it.
+JSON or CSV lines with zstd, FRAME_ROWS a frame. Readers skip the last frame, which has metadata.
 
-A line has the non-null columns by name. Money is decimal text, and times are RFC 3339.
+A line has non-null columns by name, money as decimal text, times in RFC 3339.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ else:
 
 FRAME_ROWS: Final = 4096
 _LEVEL: Final = 3
-_SKIPPED: Final = (0x184D2A50).to_bytes(4, "little")  # magic number of a frame that readers skip
-_END: Final = b"TOLLLAKE"  # the last bytes of a file, after the metadata and its length
+_SKIPPED: Final = (0x184D2A50).to_bytes(4, "little")  # magic number that readers skip
+_END: Final = b"TOLLLAKE"  # last bytes, after metadata and its length
 _US: Final = NS // 1_000_000
 
 
 class NdjsonFile:
-    """A file that is written frame by frame. `close` adds the metadata."""
+    """`close` adds the metadata."""
 
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
         self._columns = columns
@@ -46,7 +45,7 @@ class NdjsonFile:
             self._write_frame(self._encode_rows(rows[start : start + FRAME_ROWS]))
 
     def write_group(self) -> None:
-        """Do nothing, because every frame is already written."""
+        """Do nothing: every frame is written."""
 
     def _encode_rows(self, rows: Sequence[tuple[Any, ...]]) -> bytes:
         return b"".join([encode_line(row, self._columns) for row in rows])
@@ -62,7 +61,7 @@ class NdjsonFile:
 
 
 class CsvFile(NdjsonFile):
-    """A file of CSV lines. The first line names the columns, and all values are texts."""
+    """All values are texts."""
 
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
         super().__init__(path, columns)
@@ -73,7 +72,7 @@ class CsvFile(NdjsonFile):
 
 
 def read_metadata(end: bytes) -> dict[str, str]:
-    """Return the metadata at the end of a file. Raises ValueError if the file has none."""
+    """Raises ValueError."""
     tail = len(_END) + 4
     if not end.endswith(_END) or len(end) < tail:
         raise ValueError("it has no metadata at its end")
@@ -83,7 +82,7 @@ def read_metadata(end: bytes) -> dict[str, str]:
 
 
 def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
-    """Yield rows as ReadRows does. The values have JSON types."""
+    """As ReadRows, with JSON types."""
     try:
         with zstd.open(path, "rb") as file:
             for line in islice(file, skip, None):
@@ -94,7 +93,7 @@ def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[
 
 
 def read_csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of CSV lines as ReadRows does. All values are texts."""
+    """As ReadRows, with texts."""
     try:
         with zstd.open(path, "rt", encoding="utf-8", newline="") as file:
             for row in islice(csv.DictReader(file), skip, None):
@@ -104,7 +103,7 @@ def read_csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Itera
 
 
 def encode_line(values: tuple[Any, ...], columns: Mapping[str, str] = COLUMNS) -> bytes:
-    """Encode the columns that are not null as one line."""
+    """Without nulls."""
     row = {
         name: _json_value(type, value)
         for (name, type), value in zip(columns.items(), values, strict=True)

@@ -1,11 +1,10 @@
 """
-A data lake in an object store. Only this module uses obstore, from the optional extra `lake`.
+A data lake in an object store, and the only user of obstore (extra `lake`).
 
-All options are set here, so that environment variables provide only credentials and cannot send files elsewhere.
-
-obstore's own retries are off, because a repeated put whose first response was lost would look like another
-writer's file. Requests that fail quickly are repeated here; a put only after a check whether its object
-exists. Without these repeats, a single failure would restart a delivery of many files.
+All options are set here, so that environment variables give only credentials and cannot send files elsewhere.
+obstore's retries are off: a repeated put after a lost response would look like another writer's file.
+Requests that fail quickly are repeated here, a put only after a check for its object, so that one failure
+does not restart a delivery of many files.
 """
 
 from __future__ import annotations
@@ -36,17 +35,15 @@ _CONNECT: Final = timedelta(seconds=10)
 _NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 _STATUS: Final = re.compile(r"status(?: code)?:? ?\"?(\d{3})", re.IGNORECASE)
 _REGION: Final = "us-east-1"
-_PAUSES: Final = (0.1, 0.5, 2.0)  # seconds before each repetition of a request
-_SOON: Final = 5.0  # seconds; a request that failed after this time is not repeated
+_PAUSES: Final = (0.1, 0.5, 2.0)  # before repetitions
+_SOON: Final = 5.0  # a later failure is not repeated
 _SECRET_LINES: Final = 3
 
 Build = Callable[[DestinationSettings, "SecretSource | None", str, str], Any]
 
 
 class ObjectStore:
-    """
-    An object store, as the protocol Store requires. If the secret file changes, a new client is created.
-    """
+    """A changed secret file makes a new client."""
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._settings = settings
@@ -59,11 +56,11 @@ class ObjectStore:
         return await _retry(lambda: self._create(name, body))
 
     async def _create(self, name: str, body: bytes) -> bool:
-        # Checking the size also covers stores that ignore conditions, and uploads whose response was lost.
+        # also for stores that ignore conditions, and lost responses
         return await self._size(name) is None and await self._put(name, body)
 
     async def _put(self, name: str, body: bytes) -> bool:
-        """Put an object. Return False if the store says that it exists."""
+        """False if it exists."""
         try:
             await self._request_once(
                 lambda store: obstore.put_async(store, name, body, mode="create", use_multipart=False)
@@ -77,7 +74,7 @@ class ObjectStore:
     async def probe_overwrite_refusal(self, name: str, content: bytes) -> bool:
         try:
             return not await _retry(lambda: self._put(name, content))
-        except Misconfigured:  # the key may create objects but not overwrite them, as is possible with Google
+        except Misconfigured:  # a key may create but not overwrite, as with Google
             return True
 
     async def size(self, name: str) -> int | None:
@@ -116,7 +113,7 @@ class ObjectStore:
         except FileNotFoundError as error:
             raise self._no_bucket_error() from error
         for stored_object in sorted(objects):
-            # objects up to `after` are skipped here, because some stores ignore the offset
+            # some stores ignore the offset
             if stored_object.name > after:
                 yield stored_object
 
@@ -127,10 +124,7 @@ class ObjectStore:
         return await _retry(lambda: self._request_once(send))
 
     async def _request_once(self, send: Callable[[Any], Awaitable[T]]) -> T:
-        """
-        Send one request. Raises the errors of exporters.errors and FileNotFoundError. Raises the library's
-        errors for existing objects.
-        """
+        """Raises exporters.errors, FileNotFoundError, and the library's for existing objects."""
         store = self._current_client()
         try:
             return await send(store)
@@ -150,10 +144,7 @@ class ObjectStore:
         return self._store
 
     def _translate_error(self, error: Exception) -> SendError:
-        """
-        Translate an error of the library. Misconfigured pauses the route, because the key, the address or the
-        store is at fault. After any other error, the route retries.
-        """
+        """Misconfigured if key, address or store is at fault; otherwise the route retries."""
         credential_error: SendError | None = getattr(self._store.credential_provider, "error", None)
         if credential_error is not None:
             return credential_error
@@ -165,14 +156,11 @@ class ObjectStore:
         is_final = status is not None and (300 <= status < 500 or status == 501)
         if is_final and status not in (408, 409, 425, 429):
             return Misconfigured(message)
-        # If no status arrived, the request may have succeeded. Then the repetition finds the object under
-        # the same name.
+        # Without a status, it may have succeeded. Then the repetition finds the object.
         return Retryable(message, answered=status is not None)
 
     def _error_message(self, error: BaseException) -> str:
-        """
-        Return the library's message in one line, without secrets and without the library's internal details.
-        """
+        """In one line, without secrets and internals."""
         provider = getattr(self._store, "credential_provider", None)
         token = getattr(provider, "token", "")
         text = redact(str(error).split("Debug source:")[0], [*secret_lines(self._secret), token])
@@ -180,7 +168,7 @@ class ObjectStore:
 
 
 async def _retry(request: Callable[[], Awaitable[T]]) -> T:
-    """Send a request, and repeat it if it failed quickly with Retryable."""
+    """Repeat what failed quickly with Retryable."""
     for pause in _PAUSES:
         began = monotonic()
         try:
