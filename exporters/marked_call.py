@@ -22,12 +22,11 @@ from spool.clock import Clock
 from spool.identity import CHECK_ID
 from spool.record import NS, Inference
 
-_NAME: Final = "tollhouse-check"  # name that receivers show as provider, model and source of the test call
+_NAME: Final = "tollhouse-check"  # name that receivers show as provider, model and source
 _RECEIPT_ID: Final = re.compile(r"\bid=([\w.~+/=-]{1,128});")
 
 
 def encode_test_call(now: float) -> bytes:
-    """Encode the test call as an OTLP export of one span."""
     at = int(now * NS)
     call = Inference(
         id=CHECK_ID,

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from exporters.lake.columns import COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
 
 GROUP_ROWS: Final = 32 * 1024
-_BATCH_ROWS: Final = 4096  # rows that are converted into Python objects at once
+_BATCH_ROWS: Final = 4096  # rows converted into Python objects at once
 _MONEY: Final = pa.decimal128(38, 27)
 _METER: Final = pa.decimal128(38, 6)
 _TYPES: Final[Mapping[str, Any]] = {
@@ -36,8 +36,6 @@ _WITH_STATISTICS: Final = (COUNT, TIME, MONEY, TRUTH)
 
 
 class ParquetFile:
-    """A file that is written group by group. `close` adds the metadata."""
-
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
         self._types = list(columns.values())
         self._schema = pa.schema([(name, _TYPES[type]) for name, type in columns.items()])
@@ -60,7 +58,6 @@ class ParquetFile:
         self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def write_group(self) -> None:
-        """Write the rows that were added since the last group as one group."""
         table = pa.Table.from_batches(self._parts, schema=self._schema)
         self._parts = []
         self._writer.write_table(table, row_group_size=GROUP_ROWS)
@@ -85,7 +82,6 @@ def read_metadata(file: Any) -> dict[str, str]:
 
 
 def _number_range(metadata: Any) -> dict[str, str]:
-    """Return the lowest and the highest number from the statistics, or {} if rows have no numbers."""
     if "number" not in metadata.schema.names:
         return {}
     index = metadata.schema.names.index("number")
@@ -125,7 +121,7 @@ def _build_array(type: str, values: Sequence[Any]) -> Any:
 
 
 def _decimal_array(values: Sequence[int | None], type: Any) -> Any:
-    """Convert integers to decimals of a type's scale, without creating a decimal object for each."""
+    """Convert integers to decimals without creating a decimal object for each."""
     data = b"".join([(value or 0).to_bytes(16, "little", signed=True) for value in values])
     not_null = pa.array([value is not None for value in values], pa.bool_())
     validity = not_null.buffers()[1]
@@ -133,7 +129,7 @@ def _decimal_array(values: Sequence[int | None], type: Any) -> Any:
 
 
 def _map_array(values: Sequence[Sequence[tuple[str, Any]] | None], items_of: Any) -> Any:
-    """Convert pairs to maps. An empty map is null."""
+    """An empty map becomes null."""
     sizes = [len(value) if value else 0 for value in values]
     ends = list(accumulate(sizes, initial=0))
     offsets = [end if size else None for end, size in zip(ends, sizes, strict=False)] + [ends[-1]]

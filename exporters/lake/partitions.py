@@ -34,8 +34,6 @@ _AT, _COUNTED, _CALLS, _SPEND, _GIVEN, _MADE, _KIND = (
 
 
 class OpenFile(Protocol):
-    """A file that is being written. `add` adds rows, and `write_group` writes the added rows."""
-
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None: ...
 
     def write_group(self) -> None: ...
@@ -80,7 +78,6 @@ class FileSums:
     last_at: int = 0
 
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Add one or more rows."""
         times = [row[_AT] for row in rows]
         first = min(times)
         self.first_at = first if self.first_at is None else min(first, self.first_at)
@@ -110,7 +107,7 @@ class FileSums:
 
 @dataclass(eq=False)
 class _Partition:
-    """The waiting rows of a date, the number of rows added to its file but not yet written, and its sums."""
+    """`added` rows are in the file, but not yet written."""
 
     path: Path
     rows: list[tuple[Any, ...]] = field(default_factory=list)
@@ -137,9 +134,7 @@ class DeliveryFiles:
         stem: str = "",
         table: LakeTable = AI_TABLE,
     ) -> None:
-        """
-        Prepare the files. `stem` is the beginning of their names; by default it is the stem of the series.
-        """
+        """`stem` begins the file names; the default is that of the series."""
         self._directory = directory
         self._series = series
         self._stem = stem or file_stem(series)
@@ -150,7 +145,7 @@ class DeliveryFiles:
         self._shadow = list(table.columns).index("shadow")
         self._partitions: dict[int, _Partition] = {}
         self._digest = RowDigest(table)
-        self._sums = FileSums()  # sums of rows that are in no date's file
+        self._sums = FileSums()  # sums over all dates' files
         self._kinds: Counter[str] = Counter()
         self._shadows = 0
         self._next_number = series.first
@@ -199,7 +194,6 @@ class DeliveryFiles:
 
     @property
     def has_part(self) -> bool:
-        """Return whether enough rows wait for a `write_part`."""
         return self._waiting_rows >= PART_ROWS
 
     def write_part(self) -> None:
@@ -258,7 +252,6 @@ class DeliveryFiles:
         )
 
     def _finish_files(self, digest: str) -> list[manifest.LakeFile]:
-        """Finish the file of each date."""
         return [self._finish_file(day, self._partitions[day], digest) for day in sorted(self._partitions)]
 
     def _finish_file(self, day: int, partition: _Partition, digest: str) -> manifest.LakeFile:
@@ -296,7 +289,6 @@ class DeliveryFiles:
 
 
 def footer_metadata(series: DeliveryRange, *, route: str, digest: str) -> dict[str, str]:
-    """Return the metadata of each file of a delivery."""
     return {
         "tollhouse.route": route,
         "tollhouse.edition": series.edition,

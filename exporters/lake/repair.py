@@ -40,8 +40,6 @@ _READ_AT_ONCE: Final = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class LakeRepair:
-    """A repair. Files are made in folders of `directory`."""
-
     store: Store
     landings: Landings
     log: ReadableLog
@@ -56,7 +54,7 @@ class LakeRepair:
         return TABLES[self.topic]
 
     async def run(self, *, dry_run: bool) -> LakeRepairs:
-        """Check every delivery that landed and restore its missing files. With `dry_run`, write nothing."""
+        """With `dry_run`, write nothing."""
         uploaded = list[str]()
         lost = dict[str, str]()
         listed = {
@@ -93,7 +91,6 @@ class LakeRepair:
         *,
         dry_run: bool,
     ) -> None:
-        """Make the files of a delivery again, and store the missing ones."""
         await asyncio.to_thread(make_directory, self.directory, 0o700)
         directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self.directory, prefix="repair-"))
         try:
@@ -141,7 +138,7 @@ class LakeRepair:
     async def _store_repair_manifest(
         self, contents: LakeManifest, body: bytes, new: Mapping[str, LakeFile], directory: Path
     ) -> None:
-        """Store an additional manifest of the delivery, which names the bytes of the restored files."""
+        """The additional manifest names the bytes of the restored files."""
         created, repair = False, 0
         while not created:
             repair += 1

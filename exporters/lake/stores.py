@@ -44,21 +44,17 @@ class Store(Protocol):
         ...
 
     async def size(self, name: str) -> int | None:
-        """Return the size of an object, or None if it does not exist."""
+        """Return None if the object does not exist."""
         ...
 
-    async def end(self, name: str, size: int, count: int) -> bytes:
-        """Return the last `count` bytes of an object of `size` bytes."""
-        ...
+    async def end(self, name: str, size: int, count: int) -> bytes: ...
 
     async def fetch(self, name: str, path: Path) -> None:
         """Copy an object into a local file. Raises FileNotFoundError if it does not exist."""
         ...
 
     def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
-        """
-        Yield the objects whose name begins with `prefix` and sorts after `after`, in order of their names.
-        """
+        """Yield objects in order of their names, which sort after `after`."""
         ...
 
 

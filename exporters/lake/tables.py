@@ -74,7 +74,7 @@ _BILLING: Final[Mapping[str, str]] = {
     "body": TEXT,
     "upstream_id": TEXT,
 }
-TAG_PREFIX: Final = "tags."  # prefix of a tag in `leave_out`
+TAG_PREFIX: Final = "tags."
 _TAGS_COLUMN: Final = "tags"
 
 RowValues = tuple[Any, ...]
@@ -156,7 +156,7 @@ OPTIONAL: Final = tuple(
 
 
 def table_of(route: str) -> LakeTable:
-    """Return the table of a route, whose topic is the second part of its name."""
+    """The topic is the second part of a route's name."""
     return TABLES[route.partition("/")[2]]
 
 
@@ -208,7 +208,6 @@ class LeftOutColumns:
         self._tags = {name.removeprefix(TAG_PREFIX) for name in names if name.startswith(TAG_PREFIX)}
 
     def blank_values(self, rows: Sequence[RowValues]) -> Sequence[RowValues]:
-        """Return the rows without the left-out values."""
         if self._places or self._tags:
             return [self._blank_row(row) for row in rows]
         return rows
@@ -225,7 +224,6 @@ class LeftOutColumns:
 
 
 def left_out_problems(shown: str, names: Sequence[str], columns: tuple[str, ...]) -> Iterator[str]:
-    """Yield the problems of `leave_out`: columns that sums or digests need, and unknown names."""
     for name in names:
         if name in KEPT:
             yield f"{shown}.leave_out: {name!r} cannot be left out, because sums and digests need it"

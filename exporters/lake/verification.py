@@ -26,7 +26,6 @@ from exporters.lake.tables import LakeDays
 from spool.ledger import money
 
 LISTING, FOOTERS, DATA = "listing", "footers", "data"
-# Kinds of differences.
 MISSING, SIZE, CONTENT, FOREIGN, HOLE, OVERLAP = "missing", "size", "content", "foreign", "hole", "overlap"
 EXPIRED: Final = "expired_by_rule"  # the file is missing because of a deletion rule of the store
 EDITION: Final = "edition"  # the deliveries belong to another edition of the log, or to another log
@@ -35,20 +34,18 @@ _TOGETHER: Final = 16  # number of manifests, or of file ends, that are read at 
 
 class LakeDifference(NamedTuple):
     kind: str
-    name: str  # name of the object
+    name: str
     words: str
 
 
 class DateRange(NamedTuple):
-    """A range of file dates. "" means no limit."""
+    """ "" means no limit."""
 
     first: str = ""
     last: str = ""
 
     def contains(self, date: str | None) -> bool:
-        """
-        Return whether a date is in the range. A file without a date belongs only to the unlimited range.
-        """
+        """A file without a date belongs only to the unlimited range."""
         if self == ALL_DATES:
             return True
         return date is not None and self.first <= date and (not self.last or date <= self.last)
@@ -69,7 +66,7 @@ class VerifiedLake:
 
     deliveries: int
     files: int
-    read: int = 0  # number of files that were read completely
+    read: int = 0  # files that were read completely
     bytes: int
     rows: int
     records: int
@@ -129,7 +126,6 @@ async def read_manifest(store: Store, name: str, local_copy: Path) -> ManifestRe
 
 
 def _has_matching_name(name: str, contents: LakeManifest) -> bool:
-    """Return True if the name of a manifest matches its content."""
     if contents.imported is not None:
         return names.import_part_in(name) == (contents.imported.sha256, contents.imported.part)
     return names.record_range_in(name) == (contents.edition, contents.first, contents.last)
@@ -165,7 +161,7 @@ async def verify_files(
     sums = _LakeSums()
     waiting: list[_ListedFile] = []
     file_checks = _FileChecker(store, level, scratch, is_sampled, days)
-    repairs: dict[str, ReadManifest] = {}  # repairs by the name of the delivery's own manifest
+    repairs: dict[str, ReadManifest] = {}  # by the name of the delivery's own manifest
     async for result in manifests:
         if isinstance(result, LakeDifference):
             differences.append(result)
@@ -214,7 +210,7 @@ async def verify_files(
 
 
 def _add_repair(repairs: dict[str, ReadManifest], repair: ReadManifest) -> None:
-    """Remember the newest repair of a delivery."""
+    """Keep only the newest."""
     own = names.without_repair_number(repair.name)
     newest = repairs.get(own)
     if newest is None or names.repair_number_in(newest.name) < names.repair_number_in(repair.name):
@@ -287,8 +283,6 @@ def _settled_count(terms: Mapping[str, int]) -> int:
 
 
 class _ManifestLink(NamedTuple):
-    """The fields of a manifest that are compared with other manifests."""
-
     edition: str
     first: int
     last: int
@@ -345,7 +339,7 @@ class _LakeSums:
 
 
 def _broken_links(links: Sequence[_ManifestLink]) -> Iterator[LakeDifference]:
-    """Yield broken links. Every manifest except the first must name an existing manifest."""
+    """Every manifest except the first must name an existing manifest."""
     hashes = {link.hash for link in links}
     first = min((link.first for link in links), default=0)
     for link in links:
@@ -356,7 +350,7 @@ def _broken_links(links: Sequence[_ManifestLink]) -> Iterator[LakeDifference]:
 
 
 def _gaps_and_overlaps(links: Sequence[_ManifestLink]) -> Iterator[LakeDifference]:
-    """Yield the gaps and overlaps of record numbers within an edition."""
+    """Within an edition."""
     for earlier, later in pairwise(sorted(links)):
         if earlier.edition != later.edition or later.first == earlier.last + 1:
             continue
@@ -372,8 +366,6 @@ class _ListedFile(NamedTuple):
 
 
 class _FileChecker:
-    """Checks files at a level. For DATA, some files are read completely."""
-
     def __init__(
         self,
         store: Store,
@@ -387,12 +379,10 @@ class _FileChecker:
         self._scratch = scratch
         self._is_sampled = is_sampled
         self._days = days
-        self.read = 0  # number of files that were read completely
+        self.read = 0  # files that were read completely
 
     async def compare_files(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:
-        """
-        Return the first difference of each file. Ends are read concurrently, and complete files one by one.
-        """
+        """Ends are read concurrently, complete files one by one."""
         if self._level == DATA:
             differences = [await self._compare_file(*file_facts) for file_facts in files]
         else:
@@ -404,10 +394,7 @@ class _FileChecker:
     async def _compare_file(
         self, contents: LakeManifest, file: LakeFile, listed: int | None
     ) -> LakeDifference | None:
-        """
-        Return the first difference of a file, or None. A file that is not listed may have been written after
-        the list was made.
-        """
+        """A file that is not listed may have been written after the list was made."""
         size = await self._store.size(file.key) if listed is None else listed
         if size is None:
             return LakeDifference(MISSING, file.key, f"{file.rows} records, ${file.spend}")

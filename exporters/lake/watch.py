@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 
 class LakeCheckResult(NamedTuple):
-    """The result of a check. `rows` is 0 if rows were not counted."""
+    """`rows` is 0 if rows were not counted."""
 
     differences: Sequence[LakeDifference]
     files: int = 0
@@ -66,10 +66,7 @@ class LakeCheckResult(NamedTuple):
 
 
 class CountedNumbers(NamedTuple):
-    """
-    The content of a topic or a table. Of the settled record numbers, `settled` exist there (None if unknown)
-    and `absent` do not.
-    """
+    """Of the settled record numbers, `settled` exist there (None if unknown) and `absent` do not."""
 
     differences: Sequence[LakeDifference]
     settled: int | None
@@ -80,7 +77,7 @@ class CountedNumbers(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class LakeWatch:
     """
-    The periodic check of a route. `check` runs one check, and raises SendError.
+    `check` runs one check, and raises SendError.
 
     `every_s` is the time since the last check by any gateway.
     """
@@ -92,14 +89,13 @@ class LakeWatch:
     clock: Clock
 
     async def run(self) -> None:
-        """Check when it is time, until cancelled."""
         wait_s = FIRST_S
         while True:
             await asyncio.sleep(wait_s)
             wait_s = await self.check_if_due()
 
     async def check_if_due(self) -> float:
-        """Check if it is time. Return the seconds until the next call."""
+        """Return the seconds until the next call."""
         try:
             newest = await kept_verdict(self.verdicts, self.route)
             wait_s = 0.0 if newest is None else self._wait_s(newest)
@@ -123,11 +119,11 @@ class LakeWatch:
     def _wait_s(self, newest: LakeVerdict) -> float:
         every_s = min(self.every_s, AGAIN_S) if newest.differences else self.every_s
         passed_s = self.clock.now() - newest.at
-        # `passed_s` is negative if the clock was set back meanwhile
+        # negative if the clock was set back meanwhile
         return every_s - passed_s if passed_s >= 0 else 0.0
 
     async def check_and_log(self) -> LakeVerdict:
-        """Check the data lake. If there are differences, log the first one."""
+        """Log only the first difference."""
         result = await self.check()
         for difference in result.differences:
             extra = {"action": "lake_differs", "route": self.route}
@@ -150,7 +146,6 @@ class LakeWatch:
 
 
 async def check_files(store: Store, context: LakeContext, route: str) -> LakeCheckResult:
-    """Compare the stored manifests with the list of the store and with the accounting."""
     verified = await compare_with_store(store, context, route)
     return LakeCheckResult(verified.differences, files=verified.files, rows=verified.rows)
 
@@ -177,14 +172,13 @@ async def check_numbers(
 
 
 async def _settled_below(context: LakeContext, route: str, terms: Mapping[str, int]) -> int:
-    """Return the number below which all records are settled, or 1 if the route has not delivered anything."""
+    """Return 1 if the route has not delivered anything."""
     if context.routes is None or not terms.get("delivered", 0) + terms.get("damaged", 0):
         return 1
     return next((state.progress for state in await context.routes() if state.name == route), 1)
 
 
 async def compare_with_store(store: Store, context: LakeContext, route: str) -> VerifiedLake:
-    """Compare the stored deliveries of a route with the list of a store and the accounting."""
     table = table_of(route).name
     listed = {
         stored_object.name: stored_object.size
@@ -215,8 +209,6 @@ async def _accounting_terms(context: LakeContext, route: str) -> Mapping[str, in
 
 
 class _StoredManifests:
-    """The stored manifests, compared with the list of manifests in the store."""
-
     def __init__(self, store: Store, landings: Landings, route: str, listed: dict[str, int]) -> None:
         self._store = store
         self._landings = landings
@@ -254,10 +246,7 @@ class _StoredManifests:
         return await read_manifest(self._store, name, scratch / "manifest")
 
     async def _compare_landing(self, landing: Landing) -> LakeDifference | None:
-        """
-        Return how the manifest in the store differs from the stored one, or None. A manifest that is not
-        listed may have been written after the list was made.
-        """
+        """A manifest that is not listed may have been written after the list was made."""
         name = _manifest_name(landing)
         size = self._listed.pop(name, None)
         if size is None:
@@ -270,11 +259,9 @@ class _StoredManifests:
         return None
 
     async def find_unsettled_edition(self) -> str:
-        """Return the edition of the record numbers that are not settled yet."""
         return (await self._landings.find_or_begin_editions(self._route, self._last + 1))[0]
 
     async def find_unknown(self) -> list[LakeDifference]:
-        """Return the manifests in the store that belong to no delivery of the route."""
         description = "no delivery of this installation wrote it"
         editions = await self._landings.find_or_begin_editions(self._route, _ANY)
         differences = []

@@ -46,8 +46,7 @@ _ADDRESSES = re.compile(r":(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """
-    One or more notifications that are sent together. `reached` are the recipients that an earlier
-    attempt has reached.
+    `reached` are the recipients that an earlier attempt has reached.
 
     Every attempt has the same `id`, so that receivers can recognize a repeat.
     """
@@ -64,7 +63,7 @@ class Message:
 
     @property
     def people(self) -> tuple[str, ...]:
-        """Return the people who are the only recipients. Empty if the message names no people."""
+        """Return the only recipients; empty if the message names no people."""
         return tuple(dict.fromkeys(notice.to for notice in self.notices if notice.to))
 
 
@@ -106,8 +105,8 @@ class Channel(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class ChannelType:
     """
-    A type of channel. With `groups`, one message may contain several notifications. `takes_reports`: the
-    channel accepts reports as well as alerts.
+    With `groups`, one message may contain several notifications. `takes_reports`: the channel accepts reports
+    as well as alerts.
     """
 
     name: str
@@ -120,8 +119,9 @@ class ChannelType:
 @dataclass(frozen=True, kw_only=True)
 class StoredChannelSettings(NotifySettings):
     """
-    Settings of a channel that a person created in the console. `secret` is the secret itself, because it is
-    not in a file; "" means no secret.
+    Settings of a channel that a person created in the console.
+
+    `secret` is the secret itself; "" means none.
     """
 
     secret: str = field(default="", repr=False)
@@ -129,8 +129,6 @@ class StoredChannelSettings(NotifySettings):
 
 @dataclass(frozen=True)
 class FixedSecret:
-    """A secret that does not change during the life of its channel."""
-
     _value: str = field(repr=False)
 
     def value(self) -> str:
@@ -141,7 +139,7 @@ class FixedSecret:
 
 
 def secret_of(settings: NotifySettings) -> SecretSource | FixedSecret | None:
-    """Return the secret of a channel whose address is not secret. Return None if it has no secret."""
+    """For a channel whose address is not secret."""
     if isinstance(settings, StoredChannelSettings):
         return FixedSecret(settings.secret) if settings.secret else None
     return (
@@ -197,7 +195,6 @@ class SecretAddress:
 
 
 def address_problems(name: str, address: str) -> Iterator[str]:
-    """Yield the problems of an address that an account chose."""
     url_problems = list(problems_of_url(name, address))
     yield from url_problems or (problems_of_reach(name, address) if address else ())
 
@@ -238,7 +235,6 @@ def subject(notices: Sequence[Notice]) -> str:
 
 
 def plain_text(notice: Notice) -> str:
-    """Return the text, the fields on one line each, and the link of a notification, without its title."""
     # the text of a report already contains its fields
     shown_fields = {} if notice.kind == REPORT else notice.fields
     fields = "\n".join(_field_line(name, value) for name, value in shown_fields.items() if value)
@@ -252,11 +248,7 @@ def _field_line(name: str, value: str) -> str:
 
 
 def escape_for_header(text: str) -> str:
-    """
-    Make a text safe for a mail header: one printable line without encoded words.
-
-    A line break in an encoded word could begin another header.
-    """
+    """A line break in an encoded word could begin another header."""
     return replace_unprintable(text).replace("=?", "=\u200b?")
 
 

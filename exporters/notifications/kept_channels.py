@@ -1,8 +1,8 @@
 """
-Channels that people created in the console, as settings. Their secrets are encrypted in the registry
-and decrypted here.
+Channels that people created in the console, as settings.
 
-Secrets are encrypted with AES-256 and a secret of the installation, so the registry's rows do not reveal them.
+Their secrets are encrypted with AES-256 and a secret of the installation, so the registry's rows do not
+reveal them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,11 @@ _NONCE = 12
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelSeal:
-    """Encrypts and decrypts the secrets of channels with the installation's `secret`."""
-
     secret: bytes
     clock: Clock
 
     def __call__(self, draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
-        """
-        Return the encrypted secret of a channel, or "" if it has none. Raises Invalid if the channel could
-        not send with its secret.
-        """
+        """Raises Invalid if the channel could not send with its secret."""
         if secret and (len(secret) > MAX_SECRET or not secret.isprintable() or " " in secret):
             raise Invalid(f"secret must be one line of at most {MAX_SECRET} characters, without spaces")
         if before is not None and not secret:

@@ -21,7 +21,7 @@ _FAINT = "opacity:0.7"  # no grey has enough contrast on both a white and a dark
 
 
 def mail_html(notices: Sequence[Notice]) -> str | None:
-    """Return the notices as an HTML document, or None if it would be too long."""
+    """Return None if the document would be too long."""
     parts = '<hr style="border:0;border-top:1px solid #d0d5dd;margin:24px 0">'.join(
         map(_notice_html, notices)
     )

@@ -94,7 +94,6 @@ class LakeSettler:
         return await self.deliveries.take_due(self.route, now=now, max_records=max_records, below=below)
 
     async def _wait_until_closed(self, last: int) -> None:
-        """Wait until a record number is closed, which is `spool.hold` after its commit."""
         async for below in self.log.changes(self.route.partition("/")[2]):
             if below > last:
                 return
@@ -127,7 +126,6 @@ class LakeSettler:
         return held
 
     async def _settle_without_files(self, delivery: Delivery) -> None:
-        """Settle a delivery with a manifest that has no files."""
         edition = (await self.landings.find_or_begin_editions(self.route, delivery.first))[0]
         contents = LakeManifest(
             route=self.route,
@@ -194,9 +192,9 @@ class _AdoptionCounts:
 @dataclass(eq=False)
 class _RestoredRecords:
     """
-    Records of the data lake that are in the log again: their new numbers as ranges, and their ids.
+    Records that are in the log again, by their new numbers and their ids.
 
-    `ids` are the ids that an interrupted adoption added. `seen` are the ids that this adoption counts as brought.
+    `ids` were added by an interrupted adoption, `seen` by this one.
     """
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
@@ -283,10 +281,7 @@ class LakeAdoption:
             )
 
     async def _read_unknown_manifests(self, scratch: Path) -> tuple[list[ReadManifest], set[str]]:
-        """
-        Return the manifests of earlier editions that the copy does not know, in order, and the names of the
-        manifests that were adopted.
-        """
+        """Return the manifests that the copy does not know, and the names of those that were adopted."""
         state = next(
             (
                 route_state
@@ -366,7 +361,6 @@ class LakeAdoption:
                     yield values
 
     async def _load_restored(self) -> _RestoredRecords:
-        """Return the records that an interrupted adoption has added."""
         report = next(
             (
                 stored_report
@@ -381,7 +375,6 @@ class LakeAdoption:
         return restored
 
     async def _read_log_records(self, first: int, last: int) -> AsyncIterator[tuple[int, Record]]:
-        """Yield records of the log with their numbers."""
         for start in range(first, last + 1, _AT_ONCE):
             end = min(last, start + _AT_ONCE - 1)
             for entry in await self.log.read(self._topic, start, end, with_open=True):
@@ -404,7 +397,6 @@ class LakeAdoption:
         leave: bool,
         dry_run: bool,
     ) -> None:
-        """Add the records of a delivery to the log, if the copy never had them."""
         waiting: list[Record] = []
         async for values in self._read_rows(lake_manifest.body, self.records.read_columns, scratch):
             row = dict(zip(self.records.read_columns, values, strict=True))
@@ -537,7 +529,6 @@ def _restorable_record(row: dict[str, Any], records: TopicRecords) -> Record | N
 
 
 def _join_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sort ranges of numbers and join those that touch."""
     joined: list[tuple[int, int]] = []
     for first, last in ranges:
         if joined and joined[-1][1] + 1 == first:

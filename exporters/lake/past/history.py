@@ -34,7 +34,7 @@ from spool.ledger.sums import AHEAD_S
 
 READ_S: Final = 30.0  # maximum seconds per query
 STEP: Final = 512  # rows that are read before the event loop runs other tasks
-_PAGE: Final = 500  # manifests that are read at once
+_PAGE: Final = 500
 _PREFIX: Final = "read-"
 _TAG: Final = "tag:"  # prefix of a tag name in dimensions
 _NO_COLUMN: Final = frozenset({"sender"})
@@ -88,7 +88,7 @@ class LakeHistory:
         return None
 
     async def _find_files(self, dates: PastDates, below: int) -> list[LakeFile]:
-        """Return the files of some days, in the order of their deliveries."""
+        """In the order of their deliveries."""
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
         after, files = await self._find_landed_before(since, below), list[LakeFile]()
         while page := await self.landings.landings_after(self.route, after=after, most=_PAGE):
@@ -99,10 +99,7 @@ class LakeHistory:
         return files
 
     async def _find_landed_before(self, since: float, below: int) -> int:
-        """
-        Return the first record number of the last delivery that landed before `since`, or 0. Records of later
-        deliveries landed after `since`.
-        """
+        """Return the first number of the last delivery that landed before `since`, or 0."""
         low, high = 0, below
         while low < high:
             middle = (low + high + 1) // 2
@@ -126,10 +123,7 @@ class LakeHistory:
 
     @asynccontextmanager
     async def _local_copy(self, file: LakeFile, until: float) -> AsyncIterator[tuple[FileFormat, Path]]:
-        """
-        Fetch a file and yield its local copy. Errors become SpoolUnavailable, including errors of
-        the caller's block.
-        """
+        """Errors become SpoolUnavailable, including errors of the caller's block."""
         format = format_of(file.key)
         if format is None:
             raise SpoolUnavailable(f"the format of {file.key} is unknown")
@@ -154,7 +148,7 @@ def _landing_time(landing: Landing) -> float:
 
 
 def _new_directory(parent: Path) -> Path:
-    """Create a directory for one file. Delete the directories of killed processes."""
+    """Also delete the directories of killed processes."""
     make_directory(parent, 0o700)
     for old in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):

@@ -40,7 +40,7 @@ PART_ROWS: Final = (
     65_536
 )
 _ID_DIGITS: Final = 32
-_NO_DELIVERY: Final = "import"  # used instead of an edition, because imported files come from no delivery
+_NO_DELIVERY: Final = "import"  # imported files come from no delivery, so they have no edition
 _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 
 
@@ -117,7 +117,7 @@ class LakeImport:
             raise Misconfigured(f"{name}: {error}", answered=False) from error
 
     async def _drop_known(self, rows: Sequence[LakeRow], stem: str, scratch: Path) -> list[LakeRow]:
-        """Return the rows whose id the data lake lacks for their date, each id once."""
+        """Keep the rows that the data lake lacks for their date, each id once."""
         rows_by_date: dict[str, dict[str, LakeRow]] = defaultdict(dict)
         for row in rows:
             rows_by_date[names.date_of(row.day)].setdefault(row.id, row)

@@ -61,7 +61,7 @@ class LogRecount:
             if not await self._has_numbers(contents):
                 continue
             rows, digest = await self._recount_delivery(contents)
-            if rows < contents.numbers.rows:  # the log no longer has all records of the delivery
+            if rows < contents.numbers.rows:  # the log lacks some of the records
                 continue
             compared += 1
             if digest != contents.digest:
@@ -80,7 +80,6 @@ class LogRecount:
         return bool(contents.files) and editions[0] == contents.edition
 
     async def _recount_delivery(self, contents: LakeManifest) -> tuple[int, str]:
-        """Return the number of rows that the log has for a delivery, and their digest."""
         digest = RowDigest(self._table)
         rows = 0
         for start in range(contents.first, contents.last + 1, _READ_AT_ONCE):
@@ -111,7 +110,7 @@ class LogRecount:
 def ledger_differences(
     lake: Mapping[str, LakeDay], ledger: Mapping[str, LakeDay], *, began_later: bool
 ) -> Iterator[LakeDifference]:
-    """Yield the days that differ. `began_later`: the totals count calls from before the route was created."""
+    """`began_later`: the totals count calls from before the route was created."""
     for day in sorted({*lake, *ledger}):
         lake_sums = lake.get(day, _NONE)
         ledger_sums = ledger.get(day, _NONE)

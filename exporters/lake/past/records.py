@@ -68,7 +68,7 @@ Fields = Mapping[str, Any]
 
 
 def past_record(values: tuple[Any, ...]) -> PastRecord | None:
-    """Return the record of a row with the columns READ. Return None if it is neither a call nor a counter."""
+    """Return None for a row that is neither a call nor a counter."""
     row = dict(zip(READ, values, strict=True))
     record = None if row["number"] is None else record_of(row)
     if record is None:
@@ -77,7 +77,7 @@ def past_record(values: tuple[Any, ...]) -> PastRecord | None:
 
 
 def record_of(row: Mapping[str, Any]) -> Record | None:
-    """Return the record of a row by column. Return None if it is neither a call nor a counter."""
+    """Return None for a row that is neither a call nor a counter."""
     build = _MADE.get(row["kind"])
     return None if build is None else build(row)
 
@@ -89,7 +89,7 @@ def _restore_call(row: Mapping[str, Any]) -> Inference:
         end_time=time_ns(row["end_time"]),
         cost=_money_text(row["cost"]),
         estimated_cost=_money_text(row["estimated_cost"]),
-        # Each of the columns below may be missing, because a data lake may leave it out.
+        # A data lake may leave out each of the columns below.
         cost_source=row["cost_source"] or "none",
         status=row["status"] or "ok",
         tags=dict(row["tags"] or ()),
@@ -122,7 +122,6 @@ _MADE: Final[Mapping[str, Callable[[Mapping[str, Any]], Record]]] = {
 
 
 def time_ns(value: datetime | str | None) -> int | None:
-    """Return a time or its text in nanoseconds."""
     if value is None:
         return None
     at = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -154,9 +153,7 @@ class TopicRecords:
     record_of: Callable[[Fields], Record | None]
 
     def restore_record(self, row: Fields) -> Record | None:
-        """
-        Return the record of a row. Raises ValueError, TypeError or a similar error if a value has a wrong type.
-        """
+        """Raises ValueError, TypeError or a similar error if a value has a wrong type."""
         record = self.record_of(row)
         if record is not None:
             msgspec.convert(msgspec.to_builtins(record), type(record))
@@ -164,7 +161,7 @@ class TopicRecords:
 
 
 def _restore_event(row: Fields) -> Record | None:
-    if row["event_type"] is None:  # the data lake left this column out
+    if row["event_type"] is None:
         return None
     return UsageEvent(
         id=bytes.fromhex(row["id"]),
@@ -217,9 +214,7 @@ def _restore_drop(row: Fields) -> Record | None:
 
 
 def _decode_object(value: Any) -> dict[str, Any]:
-    """
-    Return a value that is an object. A record file has it as a JSON object, and a row has it as JSON text.
-    """
+    """A record file has a JSON object, a row JSON text."""
     if isinstance(value, str):
         return msgspec.json.decode(value, type=dict[str, Any])
     return dict(value or ())

@@ -82,7 +82,6 @@ def _call_column(name: str, quoted: str) -> str:
 
 
 def check_readable(dialect: Dialect, settings: DestinationSettings) -> None:
-    """Raise ValueError if the engine cannot read the files."""
     if settings.type not in dialect.stores:
         raise ValueError(
             f"{dialect.name} cannot read stores of type {settings.type}; it reads {', '.join(dialect.stores)}"
@@ -94,7 +93,6 @@ def check_readable(dialect: Dialect, settings: DestinationSettings) -> None:
 
 
 def placeholder_values(dialect: Dialect, settings: DestinationSettings) -> Mapping[str, str]:
-    """Return the values of the placeholders in the SQL of an engine, or in the SQL of charges."""
     columns = (
         dialect.column.format(name=name, quoted=dialect.quote(name), type=dialect.types[type])
         for name, type in COLUMNS.items()
@@ -104,7 +102,7 @@ def placeholder_values(dialect: Dialect, settings: DestinationSettings) -> Mappi
 
 
 def _files_address(dialect: Dialect, settings: DestinationSettings) -> str:
-    """Return the address of the files for an engine, quoted for SQL."""
+    """Quoted for SQL."""
     scheme = dialect.stores[settings.type]
     path = str(settings.path) if settings.type == "file" else settings.url.partition("://")[2]
     start = f"{scheme}://" if scheme else ""
@@ -112,7 +110,7 @@ def _files_address(dialect: Dialect, settings: DestinationSettings) -> str:
 
 
 def _rows_sql(dialect: Dialect, settings: DestinationSettings, address: str) -> str:
-    """Return the SQL function that reads files by name, or "" if the engine uses external tables instead."""
+    """Return "" for an engine that uses external tables."""
     if dialect.name == "clickhouse":
         return _clickhouse_rows(dialect, settings, address)
     if dialect.name != "duckdb":

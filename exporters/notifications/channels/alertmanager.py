@@ -31,7 +31,7 @@ from spool.record import moment
 from spool.registry.notices import Notice
 
 LASTS_S = 4 * 3600.0
-_NO_NAME = re.compile(r"\W", re.ASCII)  # characters that an annotation's name cannot have
+_NO_NAME = re.compile(r"\W", re.ASCII)
 ALERTS, STATUS = "/api/v2/alerts", "/api/v2/status"
 
 
@@ -81,7 +81,7 @@ class AlertmanagerChannel:
 
 
 def encode_alert(notice: Notice, *, now: float) -> dict[str, object]:
-    """Return an alert that ends after `now`, because Alertmanager drops alerts that have already ended."""
+    """The alert ends after `now`, because Alertmanager drops ended alerts."""
     fields = {_annotation_name(name): escape_for_chat(value) for name, value in notice.fields.items()}
     alert_name = "".join(word.capitalize() for word in notice.kind.replace(".", "_").split("_"))
     known_by = {"thread": notice.thread} if notice.thread else {"notice": notice.id}
@@ -104,7 +104,7 @@ def encode_alert(notice: Notice, *, now: float) -> dict[str, object]:
 
 
 def _annotation_name(name: str) -> str:
-    """Return the annotation name of a field. It must not begin with a digit."""
+    """The name must not begin with a digit."""
     cleaned = _NO_NAME.sub("_", name)
     return f"_{cleaned}" if cleaned[:1].isdigit() else cleaned or "_"
 

@@ -45,7 +45,7 @@ NO_TLS = "none"
 _ADDRESS = re.compile(r"(?!.*=\?)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+")
 _SERVER = re.compile(r"[^\s/@]+:\d{1,5}")
 
-Refused = Mapping[str, tuple[int, bytes]]  # the server's refusal of each recipient
+Refused = Mapping[str, tuple[int, bytes]]
 
 
 class EmailChannel:
@@ -103,8 +103,9 @@ class EmailChannel:
 
     async def _run_session(self, command: Callable[[smtplib.SMTP], Refused | object]) -> Refused:
         """
-        Connect, sign in, call `command` and quit. This runs in a thread, because the library blocks. A
-        cancellation interrupts it.
+        Connect, sign in, call `command` and quit.
+
+        It runs in a thread, which a cancellation interrupts.
         """
         password = self._password.value() if self._password else ""
         connections: list[smtplib.SMTP] = []
@@ -203,7 +204,7 @@ def _deliver(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: li
 
 
 def _send_error(error: OSError, secrets: Sequence[str]) -> SendError:
-    """Return the error of exporters.errors for a failure. Every SMTPException is an OSError."""
+    """Every SMTPException is an OSError."""
     if not isinstance(error, smtplib.SMTPException):
         return Retryable(redact(f"no answer: {error}", secrets), answered=False, ambiguous=True)
     if not isinstance(error, smtplib.SMTPResponseException):

@@ -36,7 +36,7 @@ from spool.record import moment
 from spool.registry.notices import Notice
 
 PREFIX = "whsec_"
-LEAST_BYTES, MOST_BYTES = 24, 64  # minimum and maximum length of a secret in bytes
+LEAST_BYTES, MOST_BYTES = 24, 64  # in bytes
 
 
 class WebhookChannel:
@@ -104,13 +104,13 @@ def event_document(notice: Notice) -> dict[str, object]:
 
 
 def sign(secret: bytes, id: str, at: str, body: bytes) -> str:
-    """Compute the signature. Receivers should compare it in constant time."""
+    """Receivers should compare it in constant time."""
     digest = hmac.new(secret, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
     return "v1," + base64.b64encode(digest).decode()
 
 
 def secret_bytes(secret: str) -> bytes:
-    """Decode a signing secret in the form of the specification. Raises Misconfigured for any other form."""
+    """Raises Misconfigured for any other form than the specification's."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except binascii.Error:
@@ -124,9 +124,7 @@ def secret_bytes(secret: str) -> bytes:
 
 
 def client_settings(settings: NotifySettings) -> ClientSettings:
-    """
-    Return the HTTP settings of a channel. If an account created the channel, its connections are checked.
-    """
+    """The connections of a channel that an account created are checked."""
     check = (
         reach_check_for(settings.url or settings.secret)
         if isinstance(settings, StoredChannelSettings)
