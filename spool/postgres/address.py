@@ -34,9 +34,7 @@ LONGEST_NAME = 63  # maximum length of a PostgreSQL name in bytes; PostgreSQL cu
 
 
 def open_database(settings: StorageSettings, clock: Clock | None = None) -> Database:
-    """
-    Return the database of a configuration, without connecting. Raises SpoolError if its address cannot be read.
-    """
+    """Raises SpoolError if its address cannot be read."""
     return Database(
         read_dsn(settings),
         schema=settings.schema,
@@ -48,7 +46,7 @@ def open_database(settings: StorageSettings, clock: Clock | None = None) -> Data
 
 
 def read_dsn(settings: StorageSettings) -> str:
-    """Read the connection address in libpq's format."""
+    """In libpq's format."""
     if settings.dsn_file is None:
         dsn = os.environ.get(settings.dsn_env, "")
         name = f"storage.dsn_env: the environment variable {settings.dsn_env}"
@@ -78,7 +76,7 @@ def read_secret(settings: StorageSettings) -> bytes:
 
 
 def make_secret_file(settings: StorageSettings) -> bool:
-    """Create the secret file and return True, or return False if it exists."""
+    """Return False if the file exists."""
     path = settings.secret_file
     if path is None or path.exists():
         return False
@@ -87,7 +85,6 @@ def make_secret_file(settings: StorageSettings) -> bool:
 
 
 def problems(settings: StorageSettings) -> Iterator[str]:
-    """Yield every reason why the configured PostgreSQL cannot be used."""
     if not settings.schema or len(settings.schema.encode()) > LONGEST_NAME or "\0" in settings.schema:
         yield f"storage.schema must be a name of at most {LONGEST_NAME} bytes"
     if settings.secret_file is None:
@@ -109,8 +106,9 @@ def problems(settings: StorageSettings) -> Iterator[str]:
 
 def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
     """
-    Yield the certificate files that the address names, or libpq's environment variables. An address that cannot be
-    read has none.
+    Yield the certificate files that the address or libpq's environment variables name.
+
+    An address that cannot be read has none.
     """
     try:
         parameters = parse_address(read_dsn(settings))
@@ -124,7 +122,7 @@ def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
 
 
 def _value_used_by_libpq(parameters: dict[str, str], name: str) -> str:
-    """Return the value with which libpq connects: that of the address, otherwise that of the variable."""
+    """The address has precedence over the variable."""
     return parameters.get(name, os.environ.get(_variable_name(name), ""))
 
 
@@ -155,9 +153,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class InstallationFacts:
-    """
-    Facts of the installation. `settings` are this node's settings, with the shared settings in place of its own.
-    """
+    """`settings` are this node's, with the shared ones in place of its own."""
 
     incarnation: str
     settings: SpoolSettings
@@ -167,9 +163,10 @@ async def read_or_store_facts(
     database: Database, secret: bytes, settings: SpoolSettings
 ) -> InstallationFacts:
     """
-    Read the installation's facts. If this node is the first one, store its facts.
+    The first node stores its facts.
 
-    Raises SpoolError if the installation has another secret. Logs each setting that differs from the shared one.
+    Raises SpoolError if the installation has another secret. Logs each setting that differs from the shared
+    one.
     """
     check = derive_secret(secret, "storage")
     own = {
@@ -206,7 +203,7 @@ async def read_or_store_facts(
 
 
 async def read_settings(database: Database) -> dict[str, float]:
-    """Return the settings that all nodes share. Empty before the first start."""
+    """Empty before the first start."""
 
     def read(connection: Connection) -> bytes:
         return _read_facts(database, connection).get("settings", b"{}")
@@ -216,13 +213,13 @@ async def read_settings(database: Database) -> dict[str, float]:
 
 
 async def read_incarnation(database: Database) -> str:
-    """Return the incarnation of the log. Empty before the first start."""
+    """Empty before the first start."""
     found = await database.read(lambda connection: _read_facts(database, connection))
     return found.get("incarnation", b"").decode()
 
 
 async def change_settings(database: Database, changes: Mapping[str, float]) -> dict[str, float]:
-    """Change settings of all nodes. Each node applies them at its next start."""
+    """Each node applies the changes at its next start."""
 
     def change(connection: Connection) -> dict[str, float]:
         database.check_standby(connection)

@@ -45,9 +45,7 @@ LOOK = """
 
 
 async def create_storage(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str, object]:
-    """
-    Create the secret, the schema and its facts, as far as they are missing. Return the names of what was created.
-    """
+    """Create what is missing of the secret, the schema and its facts."""
     secret_made = make_secret_file(storage)
     secret = read_secret(storage)
     async with _open_database(storage) as database:
@@ -65,10 +63,7 @@ async def create_storage(storage: StorageSettings, settings: SpoolSettings) -> M
 
 
 async def bring_up_to_date(storage: StorageSettings) -> Mapping[str, object]:
-    """
-    Upgrade the schema to the version of this Tollhouse. If this raises Unconfirmed, a standby may not have
-    the upgrade, so run it again.
-    """
+    """If this raises Unconfirmed, a standby may not have the upgrade, so run it again."""
     async with _open_database(storage) as database:
         before = await found_version(database)
         if not before:
@@ -79,7 +74,6 @@ async def bring_up_to_date(storage: StorageSettings) -> Mapping[str, object]:
 
 
 async def describe_database(storage: StorageSettings) -> Mapping[str, object]:
-    """Describe the database and its standbys, and report whether records can be stored."""
     async with _open_database(storage) as database:
         began = time.perf_counter()
         server, standbys, connected, size = await database.read(
@@ -122,7 +116,6 @@ async def describe_database(storage: StorageSettings) -> Mapping[str, object]:
 
 
 def _other_schema(found: FoundSchema) -> str:
-    """Return why this build cannot use the schema, or an empty text."""
     try:
         found.check()
     except OtherSchema as error:
@@ -131,7 +124,6 @@ def _other_schema(found: FoundSchema) -> str:
 
 
 async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapping[str, float]:
-    """Change settings that all nodes share. Each node applies them at its next start."""
     unknown = sorted(set(changes) - set(SHARED))
     if unknown:
         raise NotAllowed(
@@ -149,10 +141,7 @@ async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapp
 
 
 async def describe_losses(storage: StorageSettings, directory: Path) -> Sequence[str]:
-    """
-    Return one sentence for each loss. A loss means that the database no longer has commits that it confirmed
-    to this node.
-    """
+    """A loss means that the database no longer has commits that it confirmed to this node."""
     async with _open_database(storage) as database:
         found = await usable_schema(database)
         if not found.version:
@@ -173,9 +162,7 @@ async def _open_database(storage: StorageSettings) -> AsyncIterator[Database]:
 
 
 def _read_server_state(database: Database, connection: Connection) -> tuple[str, str, int | None, int]:
-    """
-    Read the state of the server. The number of connected standbys is None if the role is not allowed to see them.
-    """
+    """The number of connected standbys is None if the role is not allowed to see them."""
     row = connection.execute(LOOK, (database.name,)).fetchone()
     assert row is not None
     return row[0], row[1], row[2], row[3]

@@ -149,7 +149,7 @@ class PostgresContents:
             await self._database.transaction(remove_drafts)
 
     async def stored_heads(self) -> Mapping[str, bytes]:
-        """Return the first line of each file. Delete old drafts that killed processes left."""
+        """Also delete old drafts that killed processes left."""
         database = self._database
 
         def read_heads(connection: Connection) -> dict[str, bytes]:
@@ -179,7 +179,6 @@ class PostgresDraft:
             await self._add(len(self._waiting))
 
     async def store_draft(self) -> None:
-        """Replace the content that is stored under this id by the draft."""
         database = self._database
         values = {"id": self._id, "draft": self._draft, "now": database.now_parameter()}
 

@@ -43,7 +43,7 @@ __all__ = [
     "UniqueViolation",
 ]
 
-# number of connections for ordinary work; appends and urgent work have one further connection each
+# for ordinary work; appends and urgent work have one further connection each
 POOL = 4
 STATEMENT_S = 35.0  # time limit in seconds for ordinary statements; the server's own limit is shorter
 NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
@@ -51,10 +51,11 @@ NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
 
 class Database:
     """
-    One schema of a PostgreSQL database. The methods of this class use `pool`, the connections for ordinary work.
+    One schema of a PostgreSQL database, with connections for three purposes.
 
-    Records are committed only on the connection `append`. `control` is for work that must not wait, such as
-    this process's session and its leases. `needs_standby` means that acknowledged changes must be on a standby.
+    The methods use `pool`, for ordinary work. Records are committed only on `append`. `control` is for work
+    that must not wait, such as this process's session and its leases. `needs_standby`: acknowledged changes
+    must be on a standby.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Database:
         self._target = target = DatabaseTarget(dsn=dsn, pooled=pooled, commit_timeout_s=commit_timeout_s)
         self._reachability = Reachability()
         self.name = schema
-        self.schema = quote_name(schema)  # schema name, quoted for SQL
+        self.schema = quote_name(schema)  # quoted for SQL
         self._clock = clock
         self._texts: dict[str, bytes] = {}
         lane = partial(Lane, reachability=self._reachability)
@@ -84,13 +85,11 @@ class Database:
 
     @property
     def failed_connections(self) -> int:
-        """Return the number of failed connection attempts since the start."""
+        """since the start"""
         return self._reachability.pause.failures
 
     def fill_in_names(self, text: str) -> bytes:
-        """
-        Fill in `{schema}` and `{now}` in an SQL statement, and cache the result. `{now}` uses the parameter `now`.
-        """
+        """Cached. `{now}` uses the parameter `now`."""
         statement = self._texts.get(text)
         if statement is None:
             statement = self._texts[text] = (
@@ -99,12 +98,10 @@ class Database:
         return statement
 
     def check_standby(self, connection: Connection) -> None:
-        """Raise SpoolUnavailable if a standby is required but none is configured."""
         if not self.has_standby(connection):
             raise no_standby_error()
 
     def has_standby(self, connection: Connection) -> bool:
-        """Return False if a standby is required but none is configured."""
         return not (self.needs_standby and are_empty(connection.execute(STANDBY_NAMES)))
 
     async def wait_until_confirmed(self) -> None:
@@ -127,9 +124,7 @@ class Database:
         return long_snapshot(self._target)
 
     def now_parameter(self) -> float | None:
-        """
-        Return the parameter `now` for SQL. None means the database's clock; a test clock returns its own time.
-        """
+        """None means the database's clock."""
         return (
             None
             if self._clock is None or isinstance(self._clock, SystemClock | SteadyClock)
@@ -137,7 +132,7 @@ class Database:
         )
 
     async def close(self) -> None:
-        """Finish running work and disconnect. May be called more than once."""
+        """May be called more than once."""
         for lane in (self.append, self.pool, self.control):
             await lane.close()
 
@@ -173,7 +168,7 @@ class PostgresConnection:
         return self._execute(statement, values).fetchone()
 
     def send_query(self, statement: str, /, **values: object) -> Iterable[tuple[Any, ...]]:
-        """Send a query in a pipeline. Its rows may be read after the pipeline ends."""
+        """The rows may be read after the pipeline ends."""
         return self._execute(statement, values)
 
     def folded_expression(self, text: str) -> tuple[str, Mapping[str, object]]:
@@ -202,7 +197,7 @@ class PostgresTransactions:
 
 @cache
 def _case_letters() -> Mapping[str, object]:
-    """Return the capital letters that lower() leaves unchanged in collation C, with their small letters."""
+    """Those that lower() leaves unchanged in collation C."""
     letters = {letter: small for letter, small in small_letters().items() if not letter.isascii()}
     capitals = "".join(letters)
     return {"any_capital": f"[{capitals}]", "capitals": capitals, "small": "".join(letters.values())}
@@ -210,7 +205,6 @@ def _case_letters() -> Mapping[str, object]:
 
 @cache
 def _translate_statement(statement: str) -> str:
-    """Translate a statement of `spool/sql` for psycopg."""
     translated_text = statement.replace("%", "%%").replace("{for_update}", "FOR UPDATE")
     translated_text = _NOT_IN.sub(r"<> ALL(\1)", translated_text)
     return _PARAMETER.sub(r"%(\1)s", _IN.sub(r"= ANY(\1)", translated_text))

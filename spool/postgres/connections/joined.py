@@ -28,8 +28,6 @@ READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 
 class WatchedConnection(Connection):
     """
-    A connection that another thread can watch.
-
     `awaits_since` is the time since which it has waited for the server, or None. `commits_since` is the time
     since which it has waited for a commit; from then on only the standby may end the wait. `is_spoiled` means
     that the connection must not be reused.
@@ -40,12 +38,11 @@ class WatchedConnection(Connection):
     is_spoiled = False
 
     def begin(self, statement: bytes) -> None:
-        """Begin a transaction for the statements that follow."""
         self.execute(statement)
 
     @contextmanager
     def begin_with_statements(self) -> Iterator[psycopg.Pipeline]:
-        """Begin a transaction together with the statements of the block."""
+        """Begin a transaction in the same round trip as the statements of the block."""
         with self.pipeline() as pipeline:
             self.begin(READ_COMMITTED)
             yield pipeline
@@ -100,11 +97,11 @@ Answer = psycopg.Cursor[tuple[Any, ...]]
 
 class JoinedTransaction:
     """
-    A transaction in two round trips: one for the block of `begun`, one for the block of `committed`.
+    A transaction in two round trips, one for each block.
 
-    A statement between the blocks costs a further round trip. If a standby is needed, its state is queried
-    within the two round trips. After a commit, `doubt` is None if a standby certainly has the commit.
-    Otherwise it is the state of the standbys. `sees_standbys` is True if the role may see standbys.
+    A statement between the blocks costs a further round trip; the query of the standbys' state does not.
+    After a commit, `doubt` is None if a standby certainly has it, otherwise the state of the standbys.
+    `sees_standbys`: the role may see standbys.
     """
 
     def __init__(self, connection: WatchedConnection) -> None:
@@ -120,10 +117,7 @@ class JoinedTransaction:
 
     @contextmanager
     def begin_with_statements(self, *, needs_standby: bool = False) -> Iterator[None]:
-        """
-        Begin the transaction. Use it exactly once, before any other statement. `needs_standby` is the same
-        as in `committed`.
-        """
+        """Use it exactly once, before any other statement, with the same `needs_standby` as the commit."""
         with self.connection.begin_with_statements():
             cursor = self.connection.execute(STANDBY_STATE) if needs_standby else None
             yield
@@ -134,15 +128,15 @@ class JoinedTransaction:
         self, *, in_two_steps: bool = False, needs_standby: bool = False
     ) -> Iterator[None]:
         """
-        Commit the transaction. Use it exactly once, as the last block. Without it, nothing is stored. Raises
-        the same errors as `Lane.transaction`.
+        Use it exactly once, as the last block; without it, nothing is stored. Raises the errors of
+        `Lane.transaction`.
 
-        With `needs_standby`, which `begun` must have as well, `doubt` is set unless a standby certainly has
-        the commit, regardless of the server's settings.
+        With `needs_standby`, `doubt` is set unless a standby certainly has the commit, whatever the server's
+        settings.
 
         With `in_two_steps`, the first transaction does not wait for a standby, so its locks are released and
-        other sessions see the changes early. Then an empty second transaction waits for the standby, which
-        applies everything in order.
+        other sessions see the changes early. An empty second transaction waits for the standby, which applies
+        everything in order.
         """
         cursor = self.connection.cursor()
         barrier = behind = None
@@ -160,10 +154,7 @@ class JoinedTransaction:
             self._set_doubt(self._before, behind, barrier)
 
     def run_alone(self, statement: bytes, values: Params, *, needs_standby: bool) -> Answer:
-        """
-        Run a statement as a transaction of its own in one round trip. If a standby is needed, it commits
-        in two steps.
-        """
+        """Run a statement as a transaction of its own in one round trip."""
         cursor = self.connection.cursor()
         self._is_committing = True
         if not needs_standby:
@@ -189,14 +180,14 @@ class JoinedTransaction:
         self._set_doubt(standby_state(before), behind, barrier)
 
     def check_standby(self) -> None:
-        """Raise SpoolUnavailable if a standby is required but none is configured. Call it after `begun`."""
+        """Call it after `begin_with_statements`."""
         if self._before is not None and not self._before.names:
             raise no_standby_error()
 
     def _send_barrier(self) -> Answer:
         """
-        Send a barrier as a transaction of its own before the same Sync message. So no pooler gives the
-        session to another client in between.
+        The barrier goes before the same Sync message, so no pooler gives the session to another client in
+        between.
         """
         self.connection.execute(READ_COMMITTED)
         barrier = self.connection.execute(BARRIER)
@@ -216,8 +207,9 @@ class JoinedTransaction:
     @contextmanager
     def _note_commit(self, done: Answer | None = None) -> Iterator[None]:
         """
-        Note that COMMIT is being sent, and translate its errors. `done` is the cursor of the COMMIT, or
-        None in autocommit.
+        Translate the errors of COMMIT.
+
+        `done` is its cursor, or None in autocommit.
         """
         self.connection.commits_since = time.monotonic()
         try:

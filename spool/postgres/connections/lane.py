@@ -30,7 +30,7 @@ SILENT_S = 60.0
 
 
 class Reachability:
-    """Reachability of the database, shared by all connections of a process. Used from several threads."""
+    """Shared by all connections and threads of a process."""
 
     def __init__(self) -> None:
         self.pause = Pause()
@@ -40,22 +40,18 @@ class Reachability:
 
     @property
     def is_silent(self) -> bool:
-        """Return True if the server recently did not respond in time."""
         return time.monotonic() < self._silent_until
 
     def noticed_silence(self) -> None:
         self._silent_until = time.monotonic() + SILENT_S
 
     def noticed_answer(self) -> None:
-        """
-        Note a response of the server. It is reachable, so work that takes long gets its full time again.
-        """
+        """Work that takes long gets its full time again."""
         self._silent_until = -math.inf
 
     def is_old(self, timeline: int | None) -> bool:
         """
-        Return True if a primary with a higher timeline was seen before. Then this server is an old primary
-        that was replaced.
+        Then this server is an old primary that was replaced.
 
         PostgreSQL increases the timeline with each promotion. None means unknown.
         """
@@ -64,8 +60,6 @@ class Reachability:
 
 
 class Pause:
-    """Pause between attempts to connect to an unreachable database."""
-
     def __init__(self) -> None:
         self._length_s = 0.0
         self._until = 0.0
@@ -73,7 +67,6 @@ class Pause:
         self.failures = 0
 
     def check(self) -> None:
-        """Raise SpoolUnavailable if the pause has not passed yet."""
         if time.monotonic() < self._until:
             raise SpoolUnavailable(self._why)
 
@@ -173,11 +166,11 @@ class Lane:
         await self._run_in_thread(lambda session: session.wait_until_confirmed(needs_standby=needs_standby))
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, which only reads. Each statement sees every earlier commit."""
+        """Each statement sees every earlier commit."""
         return await self._run_in_thread(lambda session: work(session.connection), repeatable=True)
 
     async def snapshot(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, which only reads. All its statements see one consistent snapshot."""
+        """Run `work`, which only reads, on one consistent snapshot."""
         return await self._run_in_thread(lambda session: session.snapshot(work), repeatable=True)
 
     async def close(self) -> None:
@@ -274,7 +267,6 @@ class Lane:
                 session.close()
 
     def _take_session(self, sessions: list[ServerSession]) -> ServerSession:
-        """Return an idle or a new session, and append it to `sessions`."""
         while self._idle:
             session = self._idle.pop()
             if session.is_usable() and not self._reachability.is_old(session.timeline):

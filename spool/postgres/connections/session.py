@@ -108,8 +108,6 @@ class _TextDumper(StrDumperUnknown):
 
 
 class ServerSession:
-    """One connection, with the notices that the server sent on it."""
-
     def __init__(self, target: DatabaseTarget, address: str, task: str) -> None:
         self._is_pooled = target.pooled
         parameters = dict(CONNECTING, application_name=f"tollhouse {task}", autocommit=True)
@@ -129,10 +127,7 @@ class ServerSession:
         self.timeline: int | None = None
 
     def is_usable(self) -> bool:
-        """
-        Return True if the connection can be reused. It must be open, outside a transaction, and without
-        unread messages, such as a shutdown notice.
-        """
+        """It must be open, outside a transaction, and without unread messages, such as a shutdown notice."""
         connection = self.connection.pgconn
         if connection.status != ConnStatus.OK or connection.transaction_status != TransactionStatus.IDLE:
             return False
@@ -147,7 +142,7 @@ class ServerSession:
         return self.connection.pgconn.status != ConnStatus.OK
 
     def read_timeline(self) -> None:
-        """Read the server's timeline. Impossible behind a pooler, and on databases without timelines."""
+        """Impossible behind a pooler, and on databases without timelines."""
         if not self._is_pooled:
             try:
                 row = self.connection.execute(TIMELINE).fetchone()
@@ -235,7 +230,7 @@ class ServerSession:
             self._socket.close()
 
     def cancel(self) -> None:
-        """Cancel the running statement. Called from another thread."""
+        """Called from another thread."""
         self.connection.cancel_safe(timeout=3.0)
 
     def break_off(self) -> None:
@@ -253,10 +248,7 @@ class ServerSession:
             self.connection.execute("ROLLBACK")
 
     def _check_confirmed(self, transaction: JoinedTransaction | None = None) -> None:
-        """
-        Raise Unconfirmed if the server reported that a commit did not wait for a standby. If the transaction
-        has `doubt`, check with a barrier first.
-        """
+        """A transaction with `doubt` is checked with a barrier first."""
         ended_waits = WAIT_ENDED.intersection(self._notices)
         self._notices.clear()
         if ended_waits:
@@ -266,9 +258,10 @@ class ServerSession:
 
     def _wait_for_standby(self) -> None:
         """
-        Wait until a standby has every earlier commit. Raises Unconfirmed if that cannot be proven.
+        Raises Unconfirmed if that cannot be proven.
 
-        If the role may not see standbys, wait until all server processes use the configuration that was just read.
+        If the role may not see standbys, wait until all server processes use the configuration that was just
+        read.
         """
         self._notices.clear()
         if self.connection.commits_since is None:
@@ -290,7 +283,6 @@ class ServerSession:
 
 @contextmanager
 def long_snapshot(target: DatabaseTarget) -> Iterator[Connection]:
-    """Open a connection on this thread for one long consistent snapshot."""
     try:
         session = ServerSession(target, target.dsn, "copy")
         try:

@@ -1,11 +1,11 @@
 """
-Proof that a standby has a certain commit. A setting that is read at another time would not be a proof.
+Proof that a standby has a certain commit.
 
-If an operator empties synchronous_standby_names, waiting commits return as if a standby had confirmed
-them. If the setting is restored later, it does not show this. So a role that may see standbys
-(pg_monitor) reads how far they have flushed. Other roles must rely on the configuration: it must name
-standbys, and must not have been reloaded since shortly before the commit, because another server process
-may still have used the earlier configuration.
+If an operator empties synchronous_standby_names, waiting commits return as if a standby had confirmed them.
+If the setting is restored later, it does not show this. So a role that may see standbys (pg_monitor) reads
+how far they have flushed. Other roles must rely on the configuration: it must name standbys, and must not
+have been reloaded since shortly before the commit, because another server process may still have used the
+earlier configuration.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from spool.postgres.connections.target import Unconfirmed
 SETTLED_S = 1.0  # seconds after a reload until all server processes use the new configuration
 
 STANDBY_NAMES = b"SELECT current_setting('synchronous_standby_names')"
-# Query that returns one row for StandbyState. It is sent after a commit with the same Sync message, so that a
-# pooler cannot switch servers in between.
+# Returns one row for StandbyState. It is sent after a commit with the same Sync message, so that a pooler
+# cannot switch servers in between.
 STANDBY_STATE = f"""
     SELECT current_setting('synchronous_standby_names'), extract(epoch FROM pg_conf_load_time())::float8,
            pg_conf_load_time() < clock_timestamp() - interval '{SETTLED_S} seconds',
@@ -43,19 +43,17 @@ _COUNT = re.compile(r"\s*(?:(?:any|first)\s+)?(\d+)\s*\(", re.IGNORECASE)
 
 
 class StandbyState(NamedTuple):
-    """The server's state at one moment. Positions are bytes in the write-ahead log."""
+    """Positions are bytes in the write-ahead log."""
 
     names: str
-    loaded_at: float  # time at which the server process of this session read the configuration
+    loaded_at: float  # when the server process of this session read the configuration
     is_settled: bool
-    position: int  # position up to which the server itself has flushed
-    # position of each synchronous standby, or None if the role may not see them
+    position: int  # up to which the server itself has flushed
+    # of each synchronous standby, or None if the role may not see them
     confirmed: Sequence[int] | None
 
     def has_flushed(self, position: int) -> bool:
-        """
-        Return True if enough standbys have flushed up to the position: as many as the server must wait for.
-        """
+        """Return True if as many standbys as the server must wait for have flushed up to the position."""
         confirmed_by = sum(flushed >= position for flushed in self.confirmed or ())
         return bool(self.names) and confirmed_by >= _needed_standbys(self.names)
 
@@ -75,7 +73,7 @@ class StandbyState(NamedTuple):
 
 @lru_cache(maxsize=8)
 def _needed_standbys(names: str) -> int:
-    """Return the number of standbys that the server must wait for. It is 1 for a plain list of names."""
+    """A plain list of names needs 1."""
     match = _COUNT.match(names)
     return int(match[1]) if match else 1
 
@@ -91,10 +89,9 @@ def are_empty(names: psycopg.Cursor[tuple[Any, ...]]) -> bool:
 
 
 def no_standby_error() -> SpoolUnavailable:
-    """Return the error for a write that was refused because no standby is configured."""
     return SpoolUnavailable(f"{NO_STANDBY}. Restore it, or change storage.durability")
 
 
 def one_machine_error() -> Unconfirmed:
-    """Return the error for a commit that may have run while no standby names were set."""
+    """For a commit that may have run while no standby names were set."""
     return Unconfirmed(f"{NO_STANDBY}, so the commit may be on only one machine")

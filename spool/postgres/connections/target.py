@@ -35,12 +35,12 @@ CONNECTING: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseTarget:
-    """A database address. `pooled` means that a pooler shares sessions between clients."""
+    """`pooled`: a pooler shares sessions between clients."""
 
     dsn: str
     pooled: bool
     commit_timeout_s: float
-    # settings of each session
+    # of each session
     settings: Mapping[str, str] = field(default_factory=lambda: {**PROMISES, **LIMITS})
 
     def addresses(self) -> Iterator[str]:
@@ -53,9 +53,7 @@ class DatabaseTarget:
 
 
 def parse_address(dsn: str) -> dict[str, str]:
-    """
-    Parse an address in libpq's format. Raises ValueError with a message that does not contain the address.
-    """
+    """The message of its ValueError does not contain the address."""
     try:
         return {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
     except psycopg.ProgrammingError as error:
@@ -63,22 +61,16 @@ def parse_address(dsn: str) -> dict[str, str]:
 
 
 def quote_name(name: str) -> str:
-    """Quote a name for SQL."""
     return sql.Identifier(name).as_string(None)
 
 
 def session_options(settings: Mapping[str, str]) -> str:
-    """Format the connection options that apply these settings to a whole session."""
     escaped = {name: value.replace(" ", r"\ ") for name, value in settings.items()}
     return " ".join(f"-c {name}={value}" for name, value in escaped.items())
 
 
 def local_settings(settings: Mapping[str, str]) -> bytes:
-    """
-    Return the statement that applies these settings to the current transaction.
-
-    It is a single statement, because a pipeline cannot send several at once.
-    """
+    """One statement, because a pipeline cannot send several at once."""
     settings_sql = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
     return f"SELECT {settings_sql}".encode()
 
@@ -116,9 +108,7 @@ class DiskIsFull(SpoolFull, SpoolUnavailable):
 
 
 def translate_error(error: psycopg.Error) -> Exception:
-    """
-    Translate an error of psycopg. A constraint violation is returned unchanged, so that the caller can handle it.
-    """
+    """A constraint violation is returned unchanged, so that the caller can handle it."""
     if isinstance(error, errors.DiskFull):
         return DiskIsFull(
             "the disk of the database is full: free some space there", retry_after_s=FULL_RETRY_S
@@ -133,11 +123,7 @@ def translate_error(error: psycopg.Error) -> Exception:
 
 
 def error_line(error: psycopg.Error) -> str:
-    """
-    Return the error of the server or of libpq in one line. The statement and its values are left out.
-
-    If several hosts cannot be reached, the line has the error of each host.
-    """
+    """Leave out the statement and its values, and join the errors of several hosts."""
     lines = str(error).splitlines() or [""]
     hosts = [line.removeprefix("- ") for line in lines if line.startswith("- host: ")]
     return error.diag.message_primary or " ".join("; ".join(hosts or lines[:1]).split())

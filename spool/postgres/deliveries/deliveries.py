@@ -1,13 +1,12 @@
 """
-The deliveries on PostgreSQL: numbered requests, stored before they are first sent. Any node may send them.
+The deliveries on PostgreSQL. Any node may send them.
 
 A method reads rows and applies the rules. Then one statement writes the change, on the condition that the
-rows have not changed since. If they have, the method starts again. So no lock is held while rules run. Each
-row names the session that sends it.
+rows have not changed since. If they have, the method starts again. So no lock is held while rules run.
 
 Before a delivery is sent, a standby must have its row, with its range, key and mark. Changes by operators are
-confirmed in the same way. Results of sending are not. If such a result is lost, the delivery is only sent
-again under the same key and mark, as after any lost response.
+confirmed in the same way. Results of sending are not: if one is lost, the delivery is only sent again under
+the same key and mark.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class PostgresDeliveries(SentDeliveries):
         # closed. Such records count as open, so a commit is requested from time to time.
         self._behind: defaultdict[str, bool] = defaultdict(bool)
         self._closes_at = clock.monotonic()
-        self._named: frozenset[str] = frozenset()  # routes of this node's configuration
+        self._named: frozenset[str] = frozenset()  # of this node's configuration
 
     # -- choosing what to send -------------------------------------------------------------------------------
 
@@ -241,9 +240,6 @@ class PostgresDeliveries(SentDeliveries):
         ]
 
     def _waiting_reason(self, state: RouteState, *, has_standby: bool) -> str | None:
-        """
-        Return why a route waits: no standby, a recent problem of its sender on this node, or commits that fail.
-        """
         if state.state == ORPHANED:
             return state.reason
         if not has_standby:
@@ -371,8 +367,6 @@ class PostgresDeliveries(SentDeliveries):
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
     ) -> tuple[StoredDelivery | None, int]:
         """
-        Choose a delivery. Return it with the watermark of the newest commit.
-
         If a standby does not have the row, raises SpoolUnavailable, and the route waits. Otherwise, after the
         loss of this machine, the same records would be put in another delivery and sent under a second key.
         """
@@ -443,9 +437,7 @@ class PostgresDeliveries(SentDeliveries):
                 del in_hand[delivery.id]
 
     async def _change(self, id: int, state: str, transition: Transition) -> StoredDelivery | None:
-        """
-        Change a delivery, and return it as it was before. Return None if no delivery with this id is in that state.
-        """
+        """Return the delivery as it was before, or None if none with this id is in that state."""
 
         def write_transition(transaction: JoinedTransaction) -> StoredDelivery | None:
             connection, session = transaction.connection, self._delivery_rows(transaction)
@@ -468,7 +460,7 @@ class PostgresDeliveries(SentDeliveries):
     async def _change_dead(
         self, ids: Sequence[int], change: Callable[[StoredDeadLetter, StoredRoute | None], RouteChange]
     ) -> int:
-        """Change those rejected records that exist, in one transaction. Return their number."""
+        """Change those rejected records that exist, in one transaction."""
         session = self._delivery_rows()
 
         def change_letters(connection: Connection) -> list[RouteChange]:
@@ -489,7 +481,8 @@ class PostgresDeliveries(SentDeliveries):
 
     async def _run_until_unmoved(self, work: Callable[[Connection], T], *, is_answered: bool = False) -> T:
         """
-        Run `work` in one transaction. Run it again if the rows on which it is based have changed.
+        Repeat the transaction while the rows on which it is based change.
+
         `is_answered`: a caller waits for confirmation.
         """
 

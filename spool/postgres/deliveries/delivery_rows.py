@@ -41,7 +41,7 @@ _NOT_ASKED: Values = {}
 
 
 class ReadDelivery(NamedTuple):
-    """A delivery, and the session that sends it or sent it last."""
+    """`owner` is the session that sends it or sent it last."""
 
     delivery: StoredDelivery
     owner: UUID | None
@@ -61,7 +61,7 @@ class DeliveryRows(NamedTuple):
         return connection.execute(self.database.fill_in_names(statement), self._add_session_values(values))
 
     def execute_alone(self, connection: Connection, statement: str, values: Values) -> Any:
-        """Run a statement that writes. With a `transaction`, it runs as a transaction of its own."""
+        """With a `transaction`, the statement runs as a transaction of its own."""
         if self.transaction is None:
             return self.execute(connection, statement, values)
         needs_standby = self.database.needs_standby
@@ -77,20 +77,17 @@ class DeliveryRows(NamedTuple):
     def read_deliveries(
         self, connection: Connection, statement: str, values: Values = _NOT_ASKED
     ) -> list[ReadDelivery]:
-        """Read deliveries with a statement that selects the columns of `queries.ONE`."""
+        """`statement` selects the columns of `queries.ONE`."""
         return [_read_delivery_row(row) for row in self.execute(connection, statement, values)]
 
     def read_delivery(self, connection: Connection, statement: str, values: Values) -> ReadDelivery | None:
         return next(iter(self.read_deliveries(connection, statement, values)), None)
 
     def read_route(self, connection: Connection, name: str) -> StoredRoute:
-        """Return a route. Raises NotThere if it was never declared."""
         return routes.require_route(self.find_route(connection, name), name)
 
     def route_to_send(self, connection: Connection, name: str) -> StoredRoute:
-        """
-        Return a route before sending. Raises SpoolUnavailable if a standby is required but none is configured.
-        """
+        """Raises SpoolUnavailable if a standby is required but none is configured."""
         *row, standbys = self.execute(connection, queries.ROUTE_TO_SEND, {"route": name}).fetchone() or (
             None,
         )
@@ -229,14 +226,12 @@ NOBODY = UUID(int=0)
 
 
 class PostgresRoutes:
-    """The state of routes, as far as the log needs it. Deliveries are not sent here."""
-
     def __init__(self, database: Database) -> None:
         self._session = DeliveryRows(database, NOBODY)
         self._database = database
 
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
-        """Return the terms of every route, including `queued`. Replays are not part of them."""
+        """Replays are not part of the terms."""
         return {
             route.name: routes.route_terms(
                 route, backlog, accepted=highest_accepted(self._database, connection, route.topic)
@@ -259,11 +254,7 @@ class PostgresRoutes:
         ]
 
     def lowest_needed(self, connection: Connection, topic: str) -> int | None:
-        """
-        Return the lowest number that a required route still has to read, or None if the topic has no route.
-
-        Return NOBODY_NEEDS if all routes of the topic are optional.
-        """
+        """Return NOBODY_NEEDS if all routes of the topic are optional."""
         on_topic, uncut, cut = self._session.execute(connection, queries.NEEDED, {"topic": topic}).fetchone()
         if not on_topic:
             return None
@@ -272,10 +263,9 @@ class PostgresRoutes:
 
     def skip_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:
         """
-        Skip the undelivered records of optional routes below a number of their topic.
+        Return the number of skipped records by topic.
 
-        Return the number of skipped records by topic, summed over the routes. If a route changed meanwhile,
-        raises SpoolUnavailable, which must end the transaction.
+        If a route changed meanwhile, raises SpoolUnavailable, which must end the transaction.
         """
         where = {"topics": list(numbers), "numbers": list(numbers.values())}
         locked = {id for (id,) in self._session.execute(connection, queries.GIVEN_UP, where)}
@@ -311,9 +301,8 @@ class PostgresRoutes:
 @dataclass
 class DeliveryChoice:
     """
-    The choice of a delivery for one route. `where` names the route and the deliveries that this session is sending.
-
-    `unsent` are deliveries that this session took but did not send, because no standby had them: id -> fence.
+    `where` names the route and the deliveries that this session is sending. `unsent` (id -> fence) were taken
+    but not sent, because no standby had them.
     """
 
     session: DeliveryRows
@@ -331,12 +320,10 @@ class DeliveryChoice:
 
     @cached_property
     def closed_below(self) -> int:
-        """Return the watermark of the newest commit."""
         row = self.session.execute(self.connection, log_queries.NEWEST).fetchone()
         return numbers_by_topic(row[2])[self.route.topic] if row else 1
 
     def take_delivery(self, found: ReadDelivery | None) -> StoredDelivery | None:
-        """Take a delivery for this session."""
         if found is None:
             return None
         delivery = found.delivery
@@ -361,7 +348,7 @@ class DeliveryChoice:
         return written[0] if written else None
 
     def split_off(self, batch: StoredDelivery) -> StoredDelivery | None:
-        """Split off the last record of a batch as a delivery of its own, and take it."""
+        """Split off the last record of a batch, and take it."""
         change = transitions.split(batch, batch.last, reason=batch.last_error)
         rest, single = change.added
         added = [rest, replace(single, sending=True, fence=1)]
@@ -378,10 +365,7 @@ class DeliveryChoice:
 def take_due(
     choice: DeliveryChoice, *, at: float, max_records: int, below: int | None = None
 ) -> StoredDelivery | None:
-    """
-    Take the oldest waiting delivery that may be sent now. If there is none, make a new one. Otherwise take
-    one of a replay.
-    """
+    """The oldest waiting delivery comes first, then a new one, then one of a replay."""
     candidate = choice.find_delivery(queries.DUE, at=at)
     if candidate is not None and not candidate.delivery.replay:
         return choice.take_delivery(candidate)
@@ -390,10 +374,7 @@ def take_due(
 
 
 def fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
-    """
-    Take a single record that was never rejected alone. If necessary, split it off from a batch or make
-    a new delivery.
-    """
+    """Take a single record that was never rejected alone, if necessary from a batch or a new delivery."""
     single = choice.find_delivery(queries.FRESH_SINGLE, at=at)
     if single is not None:
         return choice.take_delivery(single)
@@ -404,7 +385,4 @@ def fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
 
 
 def take_suspect(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
-    """
-    Take the oldest single record that may be tried again, or a delivery that must be sent again as a whole.
-    """
     return None if choice.has_moved else choice.take_delivery(choice.find_delivery(queries.SUSPECT, at=at))

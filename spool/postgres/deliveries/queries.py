@@ -19,7 +19,7 @@ from spool.sql.deliveries import (
 )
 from spool.sql.lake import LANDING
 
-# Columns that a transition changes, and columns of a new delivery. Each has its type.
+# with their types
 CHANGED: Mapping[str, str] = {
     "owner": "uuid",
     "fence": "bigint",
@@ -53,7 +53,6 @@ DELIVERY_COLUMNS = ("id", *INSERTED)
 
 # -- deliveries ----------------------------------------------------------------------------------------------
 
-# Select a delivery, the topic of its route, and the number of deliveries that the route had accepted.
 _DELIVERY = f"""
     SELECT {qualified_columns("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
       FROM {{schema}}.deliveries d JOIN {{schema}}.routes r ON r.shard = 0 AND r.name = d.route
@@ -70,7 +69,7 @@ _FREE_BY_LEASE = f"""({_FREE} OR (d.owner <> %(me)s
             AND EXISTS (SELECT 1 FROM {{schema}}.leases l WHERE l.name = %(lease)s AND l.node = %(me)s)))"""
 _FREE_OF_ROUTE = f"{_DELIVERY} AND d.route = %(route)s AND d.state = 'open' AND {_FREE_BY_LEASE}"
 
-# Select the oldest delivery that may be sent now. Deliveries of the backlog come before replays.
+# Deliveries of the backlog come before replays.
 DUE = f"{_FREE_OF_ROUTE} AND d.not_before <= %(at)s ORDER BY d.replay, d.first LIMIT 1"
 
 # Count the waiting deliveries of the backlog, without those that `StoredDelivery.waits_apart` names.
@@ -79,21 +78,20 @@ WAITING = f"""
      WHERE d.shard = 0 AND d.route = %(route)s AND NOT d.replay AND d.state = 'open' AND {_FREE_BY_LEASE}
        AND NOT (d.first = d.last AND (d.refusals > 0 OR d.server_errors >= {STUCK_AFTER}))"""
 
-# Select a single record that was never rejected alone.
+# A single record that was never rejected alone.
 FRESH_SINGLE = f"""{_FREE_OF_ROUTE}
        AND d.first = d.last AND d.refusals = 0 AND d.kept IS NULL AND d.not_before <= %(at)s
   ORDER BY d.replay, d.first LIMIT 1"""
 
-# Select the oldest single record that may be tried again, whether it was rejected or not. An ambiguous
-# delivery must not be split, so it is tried again as a whole.
+# A single record, rejected or not. An ambiguous delivery must not be split, so it is tried again as a whole.
 SUSPECT = f"""{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous OR d.sending) AND d.not_before <= %(at)s
   ORDER BY d.replay, d.first LIMIT 1"""
 
-# Select the newest delivery with several records. Its last record is farthest from the rejected records.
+# The last record of the newest is farthest from the rejected records.
 NEWEST_BATCH = f"""{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous AND NOT d.sending
   ORDER BY d.replay, d.first DESC LIMIT 1"""
 
-# Select deliveries that are marked as being sent, although no session sends them any more.
+# Marked as being sent, although no session sends them any more.
 INTERRUPTED = f"{_DELIVERY} AND d.sending AND {_FREE} ORDER BY d.route, d.id"
 
 ONE = f"{_DELIVERY} AND d.id = %(id)s AND d.state = %(state)s"
@@ -102,7 +100,6 @@ EVERY_OPEN = f"{_DELIVERY} AND d.state = 'open' ORDER BY d.id FOR UPDATE OF d"
 
 UNKNOWNS = f"{_DELIVERY} AND d.state = 'unknown' ORDER BY d.id"
 
-# Lock the deliveries of optional routes below given numbers.
 GIVEN_UP = """
     SELECT d.id FROM {schema}.deliveries d JOIN {schema}.routes r ON r.shard = 0 AND r.name = d.route
       JOIN unnest(%(topics)s::text[], %(numbers)s::bigint[]) AS below (topic, number) ON r.topic = below.topic
@@ -113,11 +110,10 @@ EVERY_UNSETTLED = (
     f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM {{schema}}.deliveries WHERE shard = 0 ORDER BY id"
 )
 
-# Select open deliveries of a route that begin below a number and need entries of the log.
+# Deliveries that need entries of the log.
 BELOW = f"""{_DELIVERY}
        AND d.route = %(route)s AND d.first < %(number)s AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"""
 
-# Count the single records that were rejected alone.
 SUSPECTS = """
     SELECT count(*) FROM {schema}.deliveries
      WHERE shard = 0 AND route = %(route)s AND state = 'open' AND refusals > 0"""
@@ -126,7 +122,7 @@ NEXT_DUE_AT = f"""
     SELECT min(d.not_before) FROM {{schema}}.deliveries d
      WHERE d.shard = 0 AND d.route = %(route)s AND d.state = 'open' AND {_FREE_BY_LEASE}"""
 
-# Select the numbers of a route that a replay must skip, because they are not settled.
+# Numbers that a replay must skip, because they are not settled.
 UNSETTLED = """
     SELECT first, last FROM {schema}.deliveries WHERE shard = 0 AND route = %(route)s
      UNION ALL
@@ -140,20 +136,17 @@ _WAITED = f"""(d.not_before <> 0
        AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
                         WHERE n.id <> %(me)s AND n.{LIVE} AND d.route = ANY(n.routes)))"""
 
-# Make waiting deliveries due at once, for routes that no other gateway runs.
+# For routes that no other gateway runs.
 TRY_AT_ONCE = f"""
     UPDATE {{schema}}.deliveries d SET not_before = 0
      WHERE d.shard = 0 AND d.id = ANY(%(ids)s::bigint[]) AND {_WAITED}"""
 
-# Lock all deliveries that a start changes.
 CHANGED_AT_START = f"""
     SELECT d.id FROM {{schema}}.deliveries d
      WHERE d.shard = 0 AND ((d.sending AND {_FREE}) OR {_WAITED}) ORDER BY d.id FOR UPDATE"""
 
 # -- routes --------------------------------------------------------------------------------------------------
 
-# Select one route. The next statements select the route with the configured standbys, every route, and the
-# optional routes of a topic.
 ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM {{schema}}.routes WHERE shard = 0 AND name = %(route)s"
 ROUTE_TO_SEND = ROUTE.replace(" FROM", ", current_setting('synchronous_standby_names') FROM", 1)
 EVERY_ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM {{schema}}.routes WHERE shard = 0 ORDER BY name"
@@ -161,7 +154,7 @@ OPTIONAL = f"""
     SELECT {", ".join(ROUTE_COLUMNS)} FROM {{schema}}.routes
      WHERE shard = 0 AND topic = %(topic)s AND NOT required ORDER BY name"""
 
-# Select every route with its `Backlog`. Replays do not count in its progress and terms.
+# Replays do not count in progress and terms.
 ROUTES = f"""
     SELECT {qualified_columns("r", ROUTE_COLUMNS)}, d.records, d.oldest, d.kept_at, d.stuck, d.unknown
       FROM {{schema}}.routes r,
@@ -174,15 +167,14 @@ ROUTES = f"""
                    AS d (records, oldest, kept_at, stuck, unknown)
      WHERE r.shard = 0 ORDER BY r.name"""
 
-# Select the lowest number that routes of a topic still have to read. A retried rejected record is stored in
-# its delivery, so it needs no entry.
+# A retried rejected record is stored in its delivery, so it needs no entry.
 NEEDED = """
     SELECT count(*), min(r.next) FILTER (WHERE r.required),
            (SELECT min(d.first) FROM {schema}.deliveries d JOIN {schema}.routes q ON q.shard = 0 AND q.name = d.route
              WHERE d.shard = 0 AND q.topic = %(topic)s AND q.required AND d.kept IS NULL)
       FROM {schema}.routes r WHERE r.shard = 0 AND r.topic = %(topic)s"""
 
-# Insert a route of the configuration. An existing route keeps its position.
+# An existing route keeps its position.
 DECLARE = f"""
     INSERT INTO {{schema}}.routes (name, topic, required, named_at, {", ".join(COUNTS)})
     VALUES (%(name)s, %(topic)s, %(required)s, {{now}}, {", ".join(f"%({name})s" for name in COUNTS)})
@@ -198,7 +190,7 @@ ORPHAN = f"""
        AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
                         WHERE n.id <> %(me)s AND n.seen_at > {{now}} - {NAMED_S} AND r.name = ANY(n.routes))"""
 
-# Lock every route. A transaction that changes several routes locks its deliveries first, and then all routes.
+# A transaction that changes several routes locks its deliveries first, and then all routes.
 LOCK_ROUTES = "SELECT name FROM {schema}.routes WHERE shard = 0 ORDER BY name FOR UPDATE"
 SET_STATE = f"""
     UPDATE {{schema}}.routes
@@ -230,7 +222,6 @@ REFUSALS = f"""
     SELECT {", ".join(REFUSAL_COLUMNS)} FROM {{schema}}.refusals
      WHERE shard = 0 AND route = coalesce(%(route)s, route) ORDER BY id DESC"""
 
-# Delete all partial rejections of a route except the newest ones.
 PRUNE_REFUSALS = """
     WITH old AS MATERIALIZED (
         SELECT id FROM {schema}.refusals
@@ -242,7 +233,6 @@ PRUNE_REFUSALS = """
 
 # -- the log -------------------------------------------------------------------------------------------------
 
-# Select the numbers that were committed in a time range.
 COMMITTED = """
     SELECT first, first + count - 1 FROM {schema}.entries
      WHERE shard = 0 AND topic = %(topic)s::smallint AND at >= %(since)s AND at < %(until)s
