@@ -27,9 +27,9 @@ _IDS = ("user", "api_key", "session", "team", "run", "parent_run")
 
 class Attribution:
     """
-    Fills in empty user, team and tag fields of records, in place. The intake calls it once per record.
+    Fills in empty user, team and tag fields of records, in place.
 
-    `secret` is the installation's secret. Gateways with the same secret compute the same hash for a person.
+    Gateways with the same `secret` of the installation compute the same hash for a person.
     """
 
     def __init__(self, config: Config, *, secret: bytes = b"", persons: Persons | None = None) -> None:
@@ -39,7 +39,7 @@ class Attribution:
         self._persons.watch(lambda: self.configure(self._config))
 
     def configure(self, config: Config) -> None:
-        """Use these settings from the next record on."""
+        """From the next record on."""
         self._config = config
         self._people = People.for_installation(self._secret, config.privacy.emails, self._persons)
         self._rules = [_Rule(rule, self._people) for rule in config.attribution]
@@ -62,7 +62,7 @@ class Attribution:
         self.protect(record)
 
     def protect(self, record: AiRecord) -> None:
-        """Apply `privacy.emails` and `work.branch` to a record. Applying them again changes nothing."""
+        """Applying the settings again changes nothing."""
         if not NAMED.isdisjoint(record.tags):
             record.tags = one_name_each(record.tags)
         if isinstance(record, Inference) and (record.run is not None or record.parent_run is not None):
@@ -74,7 +74,7 @@ class Attribution:
             rename_person(record, self._people.pseudonym, unknown=NEVER)
 
     def steps_of(self, steps: list[SpanStep]) -> list[SpanStep]:
-        """Return spans with the values that they give as records have them, without the labels of keys and devices."""
+        """The labels of keys and devices are not applied."""
         attributed = {
             given: self._attributed(given) for given in {step[4] for step in steps} if given is not None
         }
@@ -96,14 +96,11 @@ class Attribution:
 
     @property
     def has_rules(self) -> bool:
-        """Return whether attribution rules are configured. They may fill fields that labels leave empty."""
+        """Rules may fill fields that labels leave empty."""
         return bool(self._rules)
 
     def default_user(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> str | None:
-        """
-        Return the user for reports of this sender that name no user. Return None if neither labels nor rules
-        set a user.
-        """
+        """Return the user for reports of this sender that name no user."""
         if not (labels or device_labels or self._rules):
             return None
         rules = (rule.set["user"] for rule in self._rules if "user" in rule.set and rule.matches(record))
@@ -111,7 +108,7 @@ class Attribution:
         return None if user is None else self._people.recorded_form(user, _start_time_ns(record))
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
-        """Add labels as tags that the event lacks, and apply `privacy.emails` and `work.branch` to its texts."""
+        """Labels become tags that the event lacks."""
         for name, value in labels.items():
             if name not in event.tags:
                 put_label(event.tags, name, value)
@@ -132,7 +129,6 @@ class Attribution:
             rename_person(event, self._people.pseudonym, unknown=NEVER)
 
     def _protected_branch(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """Return tags with the name of the branch as `work.branch` says."""
         protected = dict(tags)
         branch = protected.pop(BRANCH, None)
         carried = None if branch is None else self._people.carried_branch(branch, self._branches)
@@ -167,8 +163,6 @@ class Attribution:
 
 
 class _Rule:
-    """One [[attribution]] entry, with its patterns compiled to tests."""
-
     def __init__(self, rule: AttributionRule, people: People) -> None:
         match = rule.match
         patterns = {"api_key": match.api_key, "device": match.device}
@@ -195,10 +189,7 @@ class _Rule:
 
 
 def _fill(record: AiRecord, labels: Mapping[str, str]) -> None:
-    """
-    Fill in `team` and `user` from labels if they are null. Other labels become tags unless the record already
-    has such a tag.
-    """
+    """Labels other than `team` and `user` become tags unless the record already has such a tag."""
     missing = {}
     for name, value in labels.items():
         if name == "team":
@@ -216,8 +207,8 @@ def _fill(record: AiRecord, labels: Mapping[str, str]) -> None:
 
 def _test(pattern: str, people: People, linked: Collection[str] = ()) -> Callable[[str], bool]:
     """
-    Return the test of a pattern. Any form of an address matches any other, unless the pattern ends with `*`. If the
-    pattern is one of several `linked` names of a person, each of them matches.
+    Any form of an address matches any other, unless the pattern ends with `*`. If the pattern is one of
+    several `linked` names of a person, each of them matches.
     """
     if pattern.endswith("*"):
         beginning = pattern[:-1]
@@ -236,12 +227,11 @@ def _passes(test: Callable[[str], bool], value: str | None) -> bool:
 
 
 def _start_time_ns(record: AiRecord | UsageEvent) -> int:
-    """Return the time of a call for erasures, in nanoseconds."""
     return NEVER if record.start_time is None else record.start_time
 
 
 def _one_word(name: str | None) -> str | None:
-    """Return the name of a run. A text of several words may be content."""
+    """A text of several words may be content."""
     return name if name is not None and len(name.split()) == 1 else None
 
 

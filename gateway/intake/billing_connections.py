@@ -37,20 +37,19 @@ RETRY_S: Final = 300
 _CREATE = "Use an existing connection id, or let the operator create it: tollhouse connections create --id."
 _ENABLE = "Let the operator enable it: tollhouse connections enable."
 
-# Returns the problems that the upstream finds in a file, or None if the upstream does not answer.
+# None if the upstream does not answer
 Validate = Callable[[bytes], Awaitable["list[str] | None"]]
 
 _log = logging.getLogger(__name__)
 
 
 def configured_draft(id: str) -> ConnectionDraft:
-    """Return the draft of the connection that `upstream.connection_id` names."""
     return ConnectionDraft(name=f"upstream.connection_id {id}"[:MAX_NAME], cloud_provider="Tollhouse")
 
 
 @dataclass(frozen=True, slots=True)
 class ShownConnection:
-    """A connection with its state, which is derived from its files."""
+    """The state is derived from the files."""
 
     connection: BillingConnection
     state: str
@@ -59,9 +58,7 @@ class ShownConnection:
 
 
 class BillingConnections:
-    """
-    The connections of a registry and the hourly files that they accepted. `configured` is `upstream.connection_id`.
-    """
+    """`configured` is `upstream.connection_id`."""
 
     def __init__(
         self,
@@ -86,9 +83,7 @@ class BillingConnections:
         self.validate = validate
 
     async def establish(self) -> None:
-        """
-        Create the connection that the configuration names, and delete rows whose connection no longer exists.
-        """
+        """Also delete rows whose connection no longer exists."""
         if self._registry is None:
             return
         if self._configured:
@@ -97,7 +92,6 @@ class BillingConnections:
         await self.forget_deleted()
 
     async def forget_deleted(self) -> None:
-        """Delete the rows of connections that no longer exist."""
         with_rows = await self.drops.last_drop_by_connection()
         existing_ids = await self.table.current_ids()
         for id in with_rows:
@@ -106,7 +100,6 @@ class BillingConnections:
                     await self.drops.delete_connection(id)
 
     def of(self, registry: Registry) -> BillingConnections:
-        """Return the connections of a draft of the registry."""
         drafted = copy(self)
         drafted._registry = registry
         return drafted
@@ -119,17 +112,12 @@ class BillingConnections:
         return self._registry.connections
 
     def id_upstream(self, drop: BillingDrop) -> str:
-        """
-        Return the upstream's connection id for an hourly file. If the connection was deleted, return the id
-        from the time when the file arrived.
-        """
+        """Of a deleted connection, return the id from the time when the file arrived."""
         connection = None if self._registry is None else self._registry.connections.find(drop.connection_id)
         return connection.id_upstream if connection else drop.upstream_id or drop.connection_id
 
     def is_open(self, id: str) -> bool:
-        """
-        Return whether files of a connection may be sent upstream. Files of an unknown connection may be sent.
-        """
+        """Files of an unknown connection may be sent."""
         connection = None if self._registry is None else self._registry.connections.find(id)
         return connection is None or connection.is_enabled
 
@@ -141,17 +129,12 @@ class BillingConnections:
         ]
 
     def is_in_costs(self, id: str) -> bool:
-        """
-        Return whether rows of a connection count as billed cost. Always False for the connection that
-        receives hourly AI cost.
-        """
+        """Always False for the connection that receives hourly AI cost."""
         registry = self._registry
         return registry is not None and id != self._configured and id in registry.connections_in_costs.all()
 
     async def put_in_costs(self, id: str, wanted: bool, *, actor: Actor) -> None:
         """
-        Store whether rows of a connection count as billed cost.
-
         Raises NotAllowed for the connection that receives hourly AI cost, because its rows are the cost of
         calls that are already counted.
         """
@@ -181,7 +164,7 @@ class BillingConnections:
             await self.drops.delete_connection(id)
 
     async def leave(self, id: str, *, actor: Actor) -> None:
-        """Delete a connection, but not its rows."""
+        """Delete a connection without its rows."""
         self.table.get(id)
         if id == self._configured:
             raise NotAllowed("upstream.connection_id names this connection; change the configuration first")
@@ -195,18 +178,13 @@ class BillingConnections:
 
     @asynccontextmanager
     async def taking(self, id: str) -> AsyncIterator[BillingConnection]:
-        """
-        Hold the lock of a connection for one file. Raises Refusal 404 or 409 if the connection accepts no files.
-        """
+        """Raises Refusal 404 or 409 if the connection accepts no files."""
         self._open(id)
         async with self._turn(id):
             yield self._open(id)
 
     async def check_room(self, drop: BillingDrop) -> None:
-        """
-        Raise Refusal 409 if the file would exceed the limits of its month, or 429 if it would exceed the
-        limit of all months together.
-        """
+        """Raises Refusal 409 for a limit of the month, 429 for that of all months together."""
         settings = self._settings
         month = drop.month or ""
         replaces_all = (drop.operation or REPLACE_DROP) == REPLACE_DROP
@@ -233,9 +211,7 @@ class BillingConnections:
         raise Refusal(409, "month_full", message)
 
     async def trim(self) -> None:
-        """
-        Delete months that are older than the retention. A disk error is logged, and the next call tries again.
-        """
+        """A disk error is logged, and the next call tries again."""
         oldest_kept = datetime.fromtimestamp(self._clock.now() - self._settings.retention, UTC)
         try:
             deleted_months = await self.drops.delete_old_months(f"{oldest_kept:%Y-%m}")
@@ -273,7 +249,7 @@ class BillingConnections:
 
     @asynccontextmanager
     async def _turn(self, id: str) -> AsyncIterator[None]:
-        """Hold the lock of a connection. The lock is deleted when no caller holds it or waits for it."""
+        """The lock is deleted when no caller holds it or waits for it."""
         self._waiting[id] += 1
         try:
             async with self._turns.setdefault(id, asyncio.Lock()):

@@ -1,12 +1,11 @@
 """
-The table of callers. It has the kinds of calls that each key reported of a session, a user, a trace or a service, and
-the time of the last calls of each kind.
+The table of callers.
 
 A key has its own entry for each caller. So no key can change or push out what another key reported. An entry
 holds up to `MOST_KINDS` kinds of calls. The facts of further kinds have entries of their own.
 
-If the table is full, the key that takes up most of it loses an entry: the one without calls for the longest time, to
-within `PLACED_S`.
+If the table is full, the key that takes up most of it loses an entry: the one without calls for the longest
+time, to within `PLACED_S`.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ import msgspec
 from spool.shares import Shared
 
 WINDOW_S = 3600.0  # a counter repeats calls that were reported in this time before it
-KNOWN_S = WINDOW_S + 60.0  # how long calls are remembered; longer, because counters wait
+KNOWN_S = WINDOW_S + 60.0  # longer, because counters wait
 # A caller is stored at most once in this interval. So after a start, a caller may be forgotten up to this
 # much too early.
 KEEP_EVERY_S = 600.0
 PLACED_S = 60.0  # minimum time between two moves of an entry to the end of its key's queue
-# maximum number of entries that are moved before one is removed, because they had calls since their last move
+# number of entries, with calls since their last move, that are moved before one is removed
 SECOND_CHANCES = 8
 NAME_BYTES = 16  # length of a fact's digest in memory
-MOST_KINDS = 256  # maximum number of kinds per entry, because a search reads all of them
+MOST_KINDS = 256  # because a search reads all of them
 KINDS_PER_PLACE = 5  # number of kinds of an entry that count as one sender towards the limit
 
 
-# A kind of calls, such as all calls of a source, a service and a model. It consists of the digests by which counters
-# find the calls, which are its facts. Bytes know their hash, and unlike tuples the garbage collector never visits them.
+# It consists of the digests by which counters find the calls, which are its facts. Bytes know their hash, and
+# unlike tuples the garbage collector never visits them.
 Kind: TypeAlias = bytes
 
 
@@ -81,11 +80,10 @@ class Callers:
 
     def __init__(self, most: int) -> None:
         self.entries: dict[str, ReportedCalls] = {}
-        self.pushed_out = 0  # number of entries that were removed early because of the limit
+        self.pushed_out = 0  # entries that were removed early because of the limit
         self._queue: Shared[str] = Shared(most)
 
     def __len__(self) -> int:
-        """Return the places that all entries take up."""
         return len(self._queue)
 
     @property
@@ -94,7 +92,7 @@ class Callers:
         return self._queue.held
 
     def last(self, caller: str, fact: bytes) -> float:
-        """Return when any key last reported calls with a fact, or -inf if none did."""
+        """Any key may have reported them. -inf if none did."""
         newest = -inf
         for name in (caller, _own_name(caller, fact)):
             entry = self.entries.get(name)
@@ -106,8 +104,7 @@ class Callers:
 
     def hear(self, caller: str, reported: Mapping[Kind, float], key: str) -> Collection[Kind]:
         """
-        Remember that a key reported calls of a caller, at one time for all kinds. Return the kinds that are due for
-        storage, because they were not queued in the last `KEEP_EVERY_S`.
+        Return the kinds that are due for storage, because they were not queued in the last `KEEP_EVERY_S`.
         """
         when = next(iter(reported.values()))
         entry = self.entries.get(caller)
@@ -132,7 +129,6 @@ class Callers:
         return entry
 
     def _begin(self, entry: ReportedCalls, when: float) -> None:
-        """Move an entry in its key's queue, and let all kinds be due for storage, if the time for it has come."""
         self._renew(entry, when)
         if when - entry.kept_at >= KEEP_EVERY_S:
             entry.kept_at = when
@@ -179,9 +175,7 @@ class Callers:
         return due
 
     def _hear_facts(self, caller: str, kind: Kind, when: float, key: str) -> bool:
-        """
-        Remember calls by their facts, each under a name of its own. Return whether one is due for storage.
-        """
+        """Each fact has a name of its own. Return whether one is due for storage."""
         is_due = False
         for fact in facts_of(kind):
             name = _own_name(caller, fact)
@@ -229,7 +223,6 @@ class Callers:
                 self.pushed_out += 1
 
     def forget(self, before: float, most: int) -> int:
-        """Remove at most `most` entries without calls since `before`. Return their number."""
         forgotten = 0
         for key in list(self._queue.held):
             while forgotten < most and (name := self._queue.oldest_name(key)) is not None:
@@ -257,5 +250,5 @@ class Callers:
 
 
 def _own_name(caller: str, fact: bytes) -> str:
-    """Return the name of the entry for one fact of a caller's calls. No caller has such a name."""
+    """No caller has such a name."""
     return f"\0{fact.hex()}{caller}"

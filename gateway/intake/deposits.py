@@ -1,9 +1,8 @@
 """
-The single entry point for all records except AI telemetry: usage events, unit-cost operations and
-hourly billing files.
+The single entry point for all records except AI telemetry: usage events, unit-cost operations and hourly
+billing files.
 
-Every receiver of these topics passes its records and rejects to this module. Nothing is priced. Operations
-and files are stored unchanged, because they are forwarded as received.
+Nothing is priced. Operations and files are stored unchanged, because they are forwarded as received.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Deposits:
         self._amount_of = amount_of
 
     def has(self, request: RequestNames) -> bool:
-        """Return whether the request was stored, as far as this process knows."""
+        """As far as this process knows."""
         return self._log.knows_request(request)
 
     async def events(self, events: Events, bearer: Bearer, *, request: RequestNames | None = None) -> Receipt:

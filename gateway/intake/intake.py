@@ -1,5 +1,5 @@
 """
-The intake. Every receiver of AI telemetry (HTTP, gRPC, file or agent) ends in one call of `Intake.take`.
+Every receiver of AI telemetry (HTTP, gRPC, file or agent) ends in one call of `Intake.take`.
 
 Only the intake attributes, prices, appends and counts records and writes the receipt. It knows no protocol.
 """
@@ -32,8 +32,8 @@ from spool.turns.fair_turns import current_work, pause_when_due
 SHARED_PART = 128
 # like SHARED_PART, for payloads with counters, because a counter takes several times as long as a record
 SHARED_POINTS = 32
-NOTED_AT_ONCE = 256  # number of calls whose senders are remembered together
-TURN = 25  # number of records between two checks of the time
+NOTED_AT_ONCE = 256  # calls whose senders are remembered together
+TURN = 25  # records between two checks of the time
 
 
 class Intake:
@@ -118,7 +118,7 @@ class Intake:
     async def _keep(
         self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None, earlier_receipts: Sequence[str]
     ) -> Receipt:
-        """Process the records of one part and append them. The order of the steps matters."""
+        """The order of the steps matters."""
         arrived_at = self._arrival(outcome)
         if self._devices is not None:
             await self._devices.assign(outcome, bearer)
@@ -148,9 +148,7 @@ class Intake:
         return receipt
 
     def _arrival(self, outcome: Outcome) -> float:
-        """
-        Return the arrival time, which is read once per payload. Report to the clock when the newest call began.
-        """
+        """The time is read once per payload. The clock learns when the newest call began."""
         if self._clock is None:
             return self._shadows.now()
         began = outcome.records[-1].start_time if outcome.records else None
@@ -184,7 +182,7 @@ class Intake:
         return default_users
 
     async def _price(self, outcome: Outcome) -> None:
-        """Price the calls, except those that another Tollhouse has priced."""
+        """Another Tollhouse has already priced what it forwarded."""
         price, forwarded = self.prices.price, outcome.forwarded
         for position, record in enumerate(outcome.records):
             if position % TURN == TURN - 1:
@@ -231,7 +229,7 @@ class Intake:
     async def _look_up_reporters(
         self, outcome: Outcome, repeaters: Mapping[int, AiRecord], bearer: Bearer
     ) -> None:
-        """Load the stored senders that reported the same calls before a restart or to another gateway."""
+        """Another gateway, or this one before a restart, may have stored them."""
         records = (*repeaters.values(), *(point.template for point in outcome.points))
         reporters = (reporter for record in records for reporter in reporters_of(record))
         await self._shadows.look_up(reporters, key=bearer.name)
@@ -245,10 +243,7 @@ class Intake:
         unkept: Unkept,
         repeaters: Mapping[int, AiRecord],
     ) -> Coroutine[Any, Any, Receipt]:
-        """
-        Append the part to the log. If a record may repeat calls, it waits until reports of these calls had
-        time to arrive.
-        """
+        """A record that may repeat calls waits until reports of these calls had time to arrive."""
         change = change or PendingChange()
         submission = Submission(
             topic=outcome.topic,

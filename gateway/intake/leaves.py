@@ -26,14 +26,14 @@ NO_PRICE: Final = "no_price"
 COUNT_UNKNOWN: Final = "count_unknown"
 CONTRADICTION: Final = "contradiction"
 
-# Precision in dollars of a price per second, which is computed from the price per hour.
+# in dollars; it is computed from the price per hour
 _SECOND_PRICE_STEP: Final = Decimal("1e-18")
 
 Dimensions = frozenset[tuple[str, str]]
 
 
 class Unit(NamedTuple):
-    """The unit of a quantity, and the number of units that a listed price covers."""
+    """`per` units have the listed price."""
 
     words: str
     dimensions: Dimensions
@@ -114,7 +114,7 @@ AMOUNTS: Final = {
     "reasoning_tokens": "reasoning",
 }
 
-Quantities = Mapping[str, int | None]  # quantity in millionths by unit, or None if the quantity is unknown
+Quantities = Mapping[str, int | None]  # in millionths; None if unknown
 
 
 class PartRate(NamedTuple):
@@ -144,18 +144,17 @@ class Leaf(NamedTuple):
 
     unit: str
     quantity: int
-    amount: int  # amount in 10 ** -(digits + DECIMALS) dollars
+    amount: int  # in 10 ** -(digits + DECIMALS) dollars
 
 
 class Unpriced(NamedTuple):
-    """The reason why a call has no estimate, and the unit that causes it."""
+    """`unit` causes it."""
 
     cause: str
     unit: str = ""
 
 
 def rate_of(amounts: Amounts, *, apart: tuple[str, ...], charges_writes: bool) -> PartRate:
-    """Return the prices in a row of the price list."""
     stated: dict[str, Decimal | None] = {
         unit: amount for unit, field in AMOUNTS.items() if (amount := getattr(amounts, field)) is not None
     }
@@ -202,9 +201,7 @@ def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
 
 
 def leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unpriced:
-    """
-    List the charged quantities in the order of UNITS. If the price is unknown, return the reason instead.
-    """
+    """List the charged quantities in the order of UNITS, or the reason why the price is unknown."""
     quantities = _with_wholes(reported)
     problem = _missing(rate, quantities, reported)
     if problem is not None:
@@ -240,7 +237,7 @@ def leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unpriced:
 
 
 def amount_of(rate: PartRate, charged: list[Leaf], *, calls: int = 1) -> str:
-    """Return the total of the charged quantities, in dollars."""
+    """In dollars."""
     total = sum(leaf.amount for leaf in charged) + rate.per_request * calls * 10**DECIMALS
     return _text(total, rate.digits + DECIMALS)
 
@@ -254,7 +251,6 @@ def shown_quantity(leaf: Leaf) -> int | str:
 
 
 def words_of(problem: Unpriced) -> str:
-    """Describe for people why a call has no estimate."""
     unit = UNITS[problem.unit].words if problem.unit in UNITS else problem.unit
     reasons = {
         OVERLAP_UNKNOWN: (
@@ -269,7 +265,6 @@ def words_of(problem: Unpriced) -> str:
 
 
 def _missing(rate: PartRate, quantities: Quantities, reported: Quantities) -> Unpriced | None:
-    """Return the missing count or price, or None if the call can be priced."""
     for side in ("input_tokens", "output_tokens"):
         if quantities.get(side) is None and rate.prices.get(side) is not None:
             return Unpriced(COUNT_UNKNOWN, side)
@@ -292,10 +287,7 @@ def _missing(rate: PartRate, quantities: Quantities, reported: Quantities) -> Un
 
 
 def _charges_other_units(rate: PartRate, reported: Quantities) -> bool:
-    """
-    Return whether the model charges for units other than tokens. If it does, the tokens measure the same
-    input or output a second time.
-    """
+    """Such units replace tokens, which measure the same input or output a second time."""
     if rate.is_by_tokens:
         return False
     return any(
@@ -318,17 +310,14 @@ def _is_priced(rate: PartRate, name: str) -> bool:
 
 
 def _is_in_parts(reported: Quantities, name: str, quantity: int) -> bool:
-    """
-    Return whether reported parts add up to the whole, such as images of one size. If they do, each part
-    needs a price.
-    """
+    """Then each part, such as images of one size, needs a price."""
     return quantity <= sum(
         reported[part] or 0 for part in reported if part in METERS and name in METERS[part].wholes
     )
 
 
 def _with_wholes(reported: Quantities) -> Quantities:
-    """Add missing totals of non-token units. A total is the sum of the reported parts."""
+    """Add missing totals of non-token units."""
     quantities = dict(reported)
     for name in reported:
         for whole in METERS[name].wholes if name in METERS else ():
@@ -338,9 +327,7 @@ def _with_wholes(reported: Quantities) -> Quantities:
 
 
 def _may_overlap(rate: PartRate, quantities: Quantities, first_unit: str, second_unit: str) -> bool:
-    """
-    Return whether some tokens may belong to both units, while neither a price nor a count shows how many do.
-    """
+    """Return whether some tokens may belong to both units, and neither a price nor a count shows how many."""
     first = UNITS[first_unit]
     second = UNITS[second_unit]
     if not (first.is_tokens and second.is_tokens) or first.dimensions <= second.dimensions:

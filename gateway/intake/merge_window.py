@@ -2,8 +2,7 @@
 The merge window before the intake. It merges partial reports of one call, and stores reports that still wait
 on disk before the sender gets a 2xx.
 
-Receivers call `MergeWindow.take` instead of `Intake.take`. If a report has waited for the whole window, it
-becomes a record without further merging.
+Receivers call `MergeWindow.take` instead of `Intake.take`.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from spool.turns.fair_turns import pause
 
 LOOK_S = 5.0
 
-_Turn = asyncio.Future[None]  # the future is done when the turn is over
+_Turn = asyncio.Future[None]  # done when the turn is over
 
 _log = logging.getLogger(__name__)
 
@@ -73,16 +72,13 @@ class MergeWindow:
 
     @property
     def waiting(self) -> int:
-        """Return the number of partial reports that wait for the rest of their call."""
         return len(self._merger)
 
     @property
     def held(self) -> HeldByKey:
-        """Return the waiting reports by key."""
         return self._merger.held
 
     async def start(self) -> None:
-        """Load the reports that waited when the previous process ended."""
         stored = list(reports_of_kind(await self._stored.load(), PARTS))
         damaged = self._merger.load(stored)
         if damaged:
@@ -116,7 +112,6 @@ class MergeWindow:
         return receipt
 
     async def release(self) -> int:
-        """Turn reports that waited long enough into records. Return the number of these reports."""
         count = 0
         while released := self._merger.release(now=self._clock.now(), busy=self._turns.taken):
             async with self._turns.of({key for call in released for key in call.reports}):
@@ -135,7 +130,6 @@ class MergeWindow:
                 raise
 
     async def run(self) -> None:
-        """Release waiting reports forever, as a background task."""
         while True:
             await asyncio.sleep(LOOK_S)
             await self._try_to_release()
@@ -160,7 +154,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._last: dict[bytes, _Turn] = {}  # the last turn in the queue of each key
+        self._last: dict[bytes, _Turn] = {}  # the last in the queue of each key
 
     @property
     def taken(self) -> Set[bytes]:
@@ -194,8 +188,8 @@ class Turns:
         turn.set_result(None)
 
 
-ATTEMPTS = 8  # number of attempts to store a batch before the sender must repeat the request
-AT_ONCE = 500  # number of reports that are released together
+ATTEMPTS = 8  # to store a batch, before the sender must repeat the request
+AT_ONCE = 500  # reports that are released together
 
 
 _Found = Mapping[bytes, PartialReport]
@@ -233,16 +227,11 @@ class SharedMergeWindow:
         )
         # turns that merge the reports of one call in order of arrival, within this process
         self._turns = Turns()
-        self.waiting = 0  # number of reports at the last count
-        self.held = HeldByKey()  # reports by key at the last count, filled only if the window was nearly full
+        self.waiting = 0  # at the last count
+        self.held = HeldByKey()  # at the last count, filled only if the window was nearly full
 
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
-        """
-        Merge reports and store them. Return when everything is durable.
-
-        After an error, the sender repeats the payload. With PostgreSQL, a commit that was not confirmed in
-        time may have been stored. Its repetition counts once.
-        """
+        """As `MergeWindow.take`."""
         if not reports:
             return await self._intake.take(outcome, bearer)
         sender, reports = _sender_of(bearer), protect_reports(reports, self._intake.protect)
@@ -277,10 +266,7 @@ class SharedMergeWindow:
         return await self._intake.take(outcome, bearer, merge.pending)
 
     async def release(self) -> int:
-        """
-        Turn reports into records if they waited long enough or exceed the limit. Return the
-        number of these reports.
-        """
+        """Release reports that waited long enough or exceed the limit, and return their number."""
         count = 0
         now = self._clock.now()
         while due_reports := await self._stored.oldest(PARTS, before=now - self._window_s, most=AT_ONCE):
@@ -348,7 +334,7 @@ class SharedMergeWindow:
         return due_reports
 
     async def run(self) -> None:
-        """Release waiting reports forever. Only one process runs this task at a time."""
+        """Only one process runs this task at a time."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -390,7 +376,8 @@ class SharedMergeWindow:
 
     async def _forget(self, before: float) -> None:
         """
-        Delete the marks of recorded generations if no further report is expected, or if there are too many marks.
+        Delete the marks of generations for which no further report is expected, and the oldest if there are
+        too many.
         """
         for kind in (TOLD, TOLD_OF):
             while old := await self._stored.oldest(kind, before=before, most=AT_ONCE):
@@ -415,7 +402,7 @@ def _sender_of(bearer: Bearer) -> Sender:
 
 
 def _bearer_of(sender: Sender) -> Bearer:
-    """Return a bearer with the rights that the sender of a released report had when it sent the report."""
+    """The sender keeps the rights that it had when it sent the report."""
     return Bearer(
         sender.name,
         frozenset(),
@@ -432,5 +419,5 @@ def _size(report: PartialReport) -> int:
 
 
 def _load(merger: Merger, stored_reports: _Found) -> int:
-    """Load reports in order of age, oldest first. Return the number of unreadable reports."""
+    """Oldest first. Return the number of unreadable reports."""
     return merger.load(sorted(stored_reports.values(), key=lambda report: report.at))

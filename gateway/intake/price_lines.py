@@ -20,10 +20,7 @@ from spool.record import Inference, decimal_text
 
 
 class PriceLine(NamedTuple):
-    """
-    One line of an estimate: a unit of the call or the call itself, its quantity, the price for `per` units,
-    and the dollars.
-    """
+    """`per` units have this price."""
 
     of: str
     quantity: int | str
@@ -33,7 +30,6 @@ class PriceLine(NamedTuple):
 
 
 def itemise(book: PriceBook, record: Inference) -> list[PriceLine] | None:
-    """List the lines of an estimate, or return None if the price list gives no cost."""
     if book.estimate(record) is None:
         return None
     quote = book.quote(record)
@@ -45,7 +41,6 @@ def itemise(book: PriceBook, record: Inference) -> list[PriceLine] | None:
 
 
 def problem(book: PriceBook, record: Inference) -> str | None:
-    """Return the reason why a call has no estimate, or None if no reason is known."""
     rate = rate_for(book.quote(record).parts, record.input_tokens or 0)
     if rate is None:
         return None
@@ -54,7 +49,7 @@ def problem(book: PriceBook, record: Inference) -> str | None:
 
 
 def lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
-    """List the charges of calls that the ledger has summed. The list is empty if the charges are unknown."""
+    """An empty list means that the charges are unknown."""
     rate = book.part_rate(total)
     if rate is None:
         return []

@@ -61,11 +61,9 @@ class PriceTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.tier in ("", mode or STANDARD_TIER)
 
     def covers(self, model: str, mode: str) -> bool:
-        """Return whether the term covers the calls of a model and mode of its provider."""
         return self.is_of_tier(mode) and self.is_of(model)
 
     def overlaps(self, other: PriceTerm) -> bool:
-        """Return whether a call of one name may be covered by both terms."""
         return (
             (self.kind, self.provider) == (other.kind, other.provider)
             and max(self.low, other.low) < min(self.high, other.high)
@@ -75,13 +73,12 @@ class PriceTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def is_alike(pattern: str, name: str) -> bool:
-    """Return whether a name fits a pattern, whose trailing `*` matches any ending, regardless of case."""
+    """A trailing `*` matches any ending, regardless of case."""
     pattern, name = pattern.lower(), name.lower()
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
 def _have_common(models: Sequence[str], others: Sequence[str]) -> bool:
-    """Return whether a name fits a pattern of both lists."""
     return any(
         is_alike(one, other.rstrip("*")) or is_alike(other, one.rstrip("*"))
         for one in models
@@ -90,7 +87,7 @@ def _have_common(models: Sequence[str], others: Sequence[str]) -> bool:
 
 
 class CallTerms(NamedTuple):
-    """The terms that apply to a call, at most one of each kind."""
+    """At most one of each kind."""
 
     discount: PriceTerm | None = None
     tier_price: PriceTerm | None = None
@@ -99,12 +96,11 @@ class CallTerms(NamedTuple):
 
     @property
     def prepaid(self) -> PriceTerm | None:
-        """Return the term whose fee pays the tokens of the call, or None."""
+        """The term whose fee pays the tokens of the call."""
         return self.capacity or self.priority
 
     @property
     def contract(self) -> str:
-        """Return the names of the contracts, or ""."""
         used = (self.prepaid,) if self.prepaid else (self.tier_price, self.discount)
         return ", ".join(dict.fromkeys(term.contract for term in used if term is not None))
 
@@ -126,7 +122,6 @@ def covering(
 
 
 def in_force(terms: Sequence[PriceTerm], time: int) -> CallTerms:
-    """Return those of `terms` that apply at a time (ns)."""
     return CallTerms(**{term.kind: term for term in terms if term.low <= time < term.high})
 
 
@@ -155,7 +150,6 @@ def _of_tier(term: PriceTerm, standard: Price | None) -> Price | None:
 
 
 def scaled(row: Price, factor: Decimal | None) -> Price:
-    """Return a row with a share of each price."""
     if factor is None:
         return row
     tiers = tuple(replace(tier, **_scaled(tier, factor)) for tier in row.tiers)

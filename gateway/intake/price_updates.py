@@ -1,9 +1,8 @@
 """
-A newer price list, merged into the one in use, the differences between two lists, and the checks of a newer list.
 Pure.
 
-The newer list may state only names and today's prices, as LiteLLM's list does. The merged list keeps everything
-else: the history of prices, patterns of names, and models that the newer list lacks.
+The newer list may state only names and today's prices, as LiteLLM's list does. The merged list keeps
+everything else: the history of prices, patterns of names, and models that the newer list lacks.
 """
 
 from __future__ import annotations
@@ -34,12 +33,11 @@ from gateway.intake.rates import row_in_force
 from spool.processing import STANDARD
 from spool.record import NS, decimal_text
 
-# What becomes of a model's prices.
 NEWER: Final = "newer"  # the newer list's prices apply from a day on
 REPLACE: Final = "replace"  # the newer list's prices apply to all days
 FILL: Final = "fill"  # the newer list fills in prices that are missing, as if they had always been known
 KEEP: Final = "keep"
-_ROUNDING: Final = 1000  # a difference of less than one part in this number is rounding of a list
+_ROUNDING: Final = 1000  # a smaller difference than one part in this number is rounding
 _NOON_NS: Final = 12 * 3600 * NS
 
 
@@ -67,7 +65,7 @@ Decide = Callable[[Listed], MergeDecision]
 
 
 class Change(NamedTuple):
-    """A price at one moment in two lists. `above` is the size of input from which it applies."""
+    """`above` is the size of input from which the price applies."""
 
     provider: str
     model: str
@@ -79,7 +77,7 @@ class Change(NamedTuple):
 
 
 def merged(card: Card, newer: Card, decide: Decide) -> Card:
-    """Return `card` with the prices of `newer`. The name and the source of `card` stay."""
+    """The name and the source of `card` stay."""
     book = PriceBook(card)
     sellers = dict(card.providers)
     for name, seller in newer.providers.items():
@@ -90,10 +88,7 @@ def merged(card: Card, newer: Card, decide: Decide) -> Card:
 
 @dataclass(frozen=True, kw_only=True)
 class _Named:
-    """
-    One name of the newer list, with its merged rows, or None if they stay. With `is_newer`, the rows change prices
-    and do not only add some.
-    """
+    """`rows` is None if they stay. With `is_newer`, they change prices and do not only add some."""
 
     name: str
     rows: tuple[Price, ...] | None
@@ -128,8 +123,8 @@ def _merged_seller(seller: str, own: Seller, newer: Seller, book: PriceBook, dec
 
 def _split(model: Model, named: Sequence[_Named]) -> Iterator[Model]:
     """
-    Yield the model with the new prices of its own name. Names with other prices become models of their own, before
-    the model. Names that the newer list lacks keep the old prices.
+    Names with other prices become models of their own, before the model. Names that the newer list lacks keep
+    the old prices.
     """
     patterns = replace(model.match, equals=())
     # patterns that do not match the model's own name are further models with the same price until now
@@ -150,7 +145,7 @@ def _split(model: Model, named: Sequence[_Named]) -> Iterator[Model]:
 
 
 def _rows(found: Model | None, newer: Model, decision: MergeDecision) -> tuple[Price, ...] | None:
-    """Return the merged rows of a model, or None if nothing changes."""
+    """Return None if nothing changes."""
     what, since = decision
     if what == KEEP:
         return None
@@ -179,8 +174,7 @@ def _rows(found: Model | None, newer: Model, decision: MergeDecision) -> tuple[P
 
 def _new_mode(found: Model, standard: Price, row: Price) -> Iterator[Price]:
     """
-    Yield the rows of a mode that had none. It begins and ends with the standard price of today, because its own
-    price before and after is unknown.
+    It begins and ends with the standard price of today, because its own price before and after is unknown.
     """
     rows = [each for each in found.prices if each.mode == STANDARD]
     is_first = not rows or rows[0] is standard
@@ -190,19 +184,19 @@ def _new_mode(found: Model, standard: Price, row: Price) -> Iterator[Price]:
 
 
 def _position(rows: Sequence[Price], mode: str, time: int) -> int:
-    """Return where a row goes so that it is the last of its mode that applies at a time."""
+    """The row becomes the last of its mode that applies at the time."""
     later = (place for place, row in enumerate(rows) if row.mode == mode and row.since_ns > time)
     return next(later, len(rows))
 
 
 def has_hours(model: Model) -> bool:
-    """Return whether prices depend on the hour today. A list without hours has only one of these prices."""
+    """A list without hours has only one of these prices."""
     standard = [row for row in model.prices if row.mode == STANDARD]
     return bool(standard) and standard[-1].hours is not None
 
 
 def _overlaid(before: Price, row: Price) -> Price:
-    """Return a row with the prices and the mode of `row`. Prices that `row` lacks are those of `before`."""
+    """Prices that `row` lacks are those of `before`."""
     amounts = _both(before, row, _newer)
     if row.tiers:
         tiers = tuple(_overlaid_tier(before, tier) for tier in row.tiers)
@@ -220,14 +214,14 @@ def _overlaid_tier(before: Price, tier: Tier) -> Tier:
 
 
 def _size(tier: Tier) -> int:
-    """Return the size of a tier. Some lists write 199,999 for 200,000."""
+    """Some lists write 199,999 for 200,000."""
     return tier.above + 1 if tier.above % 1000 == 999 else tier.above
 
 
 def _stated(row: Price, standard: Price) -> Price:
     """
-    Return a row without the prices that its list only repeats: from the standard row in another mode, and from the
-    row in its tiers.
+    Leave out what the list only repeats: from the standard row in another mode, and from the row in its
+    tiers.
     """
     tiers = tuple(Tier(above=tier.above, **_kept(_without(tier, row))) for tier in row.tiers)
     own = row if row.mode == STANDARD else _without(row, standard)
@@ -235,7 +229,7 @@ def _stated(row: Price, standard: Price) -> Price:
 
 
 def _without(amounts: Amounts, repeated: Amounts) -> Amounts:
-    """Return the prices that differ from `repeated`. The prices of input and output always stay."""
+    """The prices of input and output always stay."""
     kept = {
         name: None if name not in _COMPARED and price == getattr(repeated, name) else price
         for name in TOKEN_PRICES
@@ -276,14 +270,14 @@ def _known(under: Decimal | None, over: Decimal | None) -> Decimal | None:
 
 
 def _newer(under: Decimal | None, over: Decimal | None) -> Decimal | None:
-    """Return the price that is on top, unless it is unknown or differs only by rounding."""
+    """Keep the price below if the other is unknown or differs only by rounding."""
     if over is None or (under is not None and abs(over - under) * _ROUNDING <= under):
         return under
     return over
 
 
 def differences(before: Card, after: Card, *, time: int) -> list[Change]:
-    """List the prices at a time (ns) that differ between two lists, by the models of both lists."""
+    """At a time (ns)."""
     old, new = PriceBook(before), PriceBook(after)
     changes: list[Change] = []
     for seller in sorted({*before.providers, *after.providers}):
@@ -325,8 +319,8 @@ def updated(card: Card, newer: Card, *, since: str) -> Card:
 
 
 # Limits beyond which a list is refused. A source that changes so much has another unit, another currency or a fault.
-LEAST_SHARE: Final = Decimal("0.8")  # models of the newer list, as a share of those of the list before
-LEAST_MODELS: Final = 1000  # models of LiteLLM's list, if no list of LiteLLM is in use
+LEAST_SHARE: Final = Decimal("0.8")  # of the list before
+LEAST_MODELS: Final = 1000  # of LiteLLM, if no list of LiteLLM is in use
 LARGEST_JUMP: Final = 100  # factor between two prices of a unit
 WIDE_JUMP: Final = 2  # factor that may apply only to a share of the models
 WIDE_SHARE: Final = Decimal("0.2")
@@ -336,7 +330,7 @@ _COMPARED: Final = ("input", "output")
 def refusals(
     before: Card, newer: Card, after: Card, changes: Sequence[Change], *, today: str
 ) -> Iterator[str]:
-    """Yield the reasons to refuse a newer list. `after` is the list that would be in use, with its changes."""
+    """`after` is the list that would be in use, with its changes."""
     yield from _of_size(before, newer)
     if newer.source["date"] > today:
         yield f"the list is dated {newer.source['date']}, which is in the future"
@@ -359,7 +353,7 @@ def refusals(
 
 
 def _jumps(before: Card, changes: Sequence[Change]) -> dict[tuple[str, str], tuple[Change, Decimal]]:
-    """Return the largest change of each model's standard prices, with its factor, where the seller listed the model."""
+    """Only where the seller listed the model, and only for standard prices."""
     jumps: dict[tuple[str, str], tuple[Change, Decimal]] = {}
     book = PriceBook(before)
     for change in changes:
@@ -381,7 +375,7 @@ def _of_size(before: Card, newer: Card) -> Iterator[str]:
 
 
 def _factor(change: Change) -> Decimal | None:
-    """Return the factor by which a price rises or falls, or None if it was or becomes unknown."""
+    """Return None if the price was or becomes unknown."""
     before, after = change.before, change.after
     if before is None or after is None or not before:
         return None

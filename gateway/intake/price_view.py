@@ -24,14 +24,14 @@ from spool.processing import MODES, PROVISIONED, STANDARD
 from spool.record import NS, decimal_text
 
 _SUGGESTIONS: Final = 5
-_MOST_SPANS: Final = 20  # price changes that are shown
+_MOST_SPANS: Final = 20
 _STANDARD_NAME: Final = "standard"
 
 
 class PriceRow(NamedTuple):
     """
-    One price. `above` is the number of input tokens above which it applies to the whole call. `per` is the quantity
-    of the price. `since` and `until` are empty if the price has no beginning or no end.
+    `above` is the number of input tokens above which the price applies to the whole call. `since` and `until`
+    may be empty.
     """
 
     tier: str
@@ -45,10 +45,7 @@ class PriceRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPrices:
-    """
-    The prices of a model at one provider. `listed_by` is the provider whose prices apply. `names` are the exact
-    names of the model, and `patterns` the conditions for others. `at_standard` are tiers without a price.
-    """
+    """`at_standard` are tiers without a price, `patterns` the conditions for names other than `names`."""
 
     provider: str
     model: str
@@ -61,16 +58,12 @@ class ModelPrices:
 
 
 def prices_of_model(book: PriceBook, model: str, provider: str | None, time: int) -> list[ModelPrices]:
-    """
-    List the prices of a model at a time (ns), and their changes after it. Without a provider, the list has every
-    provider that lists the model, the model's maker first.
-    """
+    """Without a provider, the list has every provider that lists the model, the model's maker first."""
     sellers = [providers.card_name(provider)] if provider else _sellers(book, model)
     return [found for seller in sellers if (found := _at(book, model, seller, time)) is not None]
 
 
 def similar(book: PriceBook, model: str) -> list[str]:
-    """Return names of the price list that resemble an unknown name."""
     known = {
         name.rpartition("/")[2]
         for seller in book.card.providers.values()
@@ -121,9 +114,7 @@ def _at(book: PriceBook, model: str, seller: str, time: int) -> ModelPrices | No
 
 
 def _spans(book: PriceBook, model: str, seller: str, tier: str, time: int) -> Iterator[Quote]:
-    """
-    Yield the quote of a time and those after it. Prices that depend on the hour are shown for one day.
-    """
+    """Prices that depend on the hour are shown for one day."""
     listed = book.listed(seller or None, model)
     end = time + DAY_NS if _is_by_hour(listed) else NO_TIME
     for _ in range(_MOST_SPANS):
@@ -152,14 +143,13 @@ def _rows(tier: str, quote: Quote) -> Iterator[PriceRow]:
 
 
 def _shown(rate: PartRate) -> Iterator[tuple[str, str]]:
-    """Yield the price of each unit as the list states it."""
     yield from ((unit, rate.shown[unit]) for unit in UNITS if unit in rate.shown)
     if rate.per_request:
         yield "request", decimal_text(Decimal(rate.per_request).scaleb(-rate.digits))
 
 
 def _moment(time: int) -> str:
-    """Return a day, or a time if it is not midnight. Return "" before all and after all times."""
+    """Return "" before all and after all times."""
     if not 0 < time < NO_TIME:
         return ""
     moment = datetime.fromtimestamp(time // NS, UTC)
@@ -167,7 +157,6 @@ def _moment(time: int) -> str:
 
 
 def _patterns(clause: Clause) -> Iterator[str]:
-    """Yield the conditions on names other than exact ones, in words."""
     yield from (f"{text}*" for text in clause.starts_with)
     yield from (f"*{text}" for text in clause.ends_with)
     yield from (f"*{text}*" for text in clause.contains)

@@ -69,12 +69,12 @@ from spool.ledger.repricing import TokenSum
 from spool.processing import MARKS, PROVISIONED, STANDARD, STANDARD_TIER, processing_mode
 from spool.record import Inference
 
-# Endings of the name of a price list that lacks a price of the call: `+batch-at-standard`.
+# in the name of a price list that lacks a price of the call: `+batch-at-standard`
 _AT_STANDARD = "-at-standard"
-# The last ending of the name: the contract that decided the price.
+# last ending of the name, before the contract that decided the price
 _CONTRACT = "+contract:"
 _1H = "cache_write_1h"
-_MEMO = 10_000  # limit of entries in the memo, because senders choose the names
+_MEMO = 10_000  # because senders choose the names
 
 _Names = tuple[str | None, str | None, str | None, str]  # provider, response model, request model, mode
 _PACKAGED = PriceSettings()
@@ -82,7 +82,7 @@ _NOTHING_MISSING = Missing("", is_1h=False, regional=None)
 
 
 class _OnTop(msgspec.Struct, frozen=True):
-    """The prices on top of a price list, as recalculations store them."""
+    """As recalculations store them."""
 
     overrides: Sequence[PriceOverride] = ()
     terms: Sequence[PriceTerm] = ()
@@ -117,21 +117,19 @@ class PriceBook:
         terms: Sequence[PriceTerm] = (),
     ) -> PriceBook:
         """
-        Load the price list of [prices] and of a data directory, or else the packaged list. `own` are the prices that
-        operators set without a file, and `terms` those of contracts. Raises CardUnreadable with the problem.
+        `own` are the prices that operators set without a file, and `terms` those of contracts. Raises
+        CardUnreadable with the problem.
         """
         return cls(lists.in_use(section, data_dir), (*section.override, *own), terms)
 
     def with_own(self, override: PriceOverride) -> PriceBook:
-        """Return a book with one more price of the operator."""
         return PriceBook(self.card, (*self._overrides, override), self._terms)
 
     def without_contracts(self) -> PriceBook:
-        """Return a book with the prices that calls have without a contract."""
         return PriceBook(self.card, self._overrides) if self._terms else self
 
     def price(self, record: Inference) -> None:
-        """Set estimated_cost, price_book and cost_source. A reported cost never changes."""
+        """A reported cost never changes."""
         estimate, quote = self._estimated(record)
         if record.charges and UNSCALED_CREDITS in record.charges:
             scale_credits(record, estimate)
@@ -147,7 +145,7 @@ class PriceBook:
             record.cost_source = "none" if estimate is None else "estimated"
 
     def _named_for(self, record: Inference, quote: Quote) -> str:
-        """Return the name of the price list, with the prices of the call that the list lacks, and the contract."""
+        """The name states the prices of the call that the list lacks, and the contract."""
         name, region = self.version, record.region
         missing = quote.missing or _NOTHING_MISSING
         if missing.mode:
@@ -160,13 +158,14 @@ class PriceBook:
 
     def estimate(self, record: Inference) -> str | None:
         """
-        Return the cost of a call as plain decimal text. Return None if any part of it is unknown, or if the call
-        succeeded and reports no quantity with a price.
+        As plain decimal text.
+
+        Return None if any part of the cost is unknown, or if the call succeeded and reports no quantity with
+        a price.
         """
         return self._estimated(record)[0]
 
     def _estimated(self, record: Inference) -> tuple[str | None, Quote]:
-        """Return the cost of a call, with the prices for calls of its model and mode."""
         tags = record.tags
         mode = STANDARD if not tags or MARKS.isdisjoint(tags) else processing_mode(tags)
         key = (record.provider, record.response_model, record.request_model, mode)
@@ -199,21 +198,20 @@ class PriceBook:
         return text_of(amount, rate.digits), quote
 
     def quote(self, record: Inference) -> Quote:
-        """Return the prices that apply to a call."""
         time = NO_TIME if record.start_time is None else record.start_time
         mode = processing_mode(record.tags)
         return self._quoted((record.provider, record.response_model, record.request_model, mode), time)
 
     def quote_of(self, provider: str | None, model: str, mode: str, time: int) -> Quote:
-        """Return the prices that apply to a model's calls of a mode at a time (ns)."""
+        """At a time (ns)."""
         return self._quoted((provider, model, None, mode), time)
 
     def has_own_prices(self, provider: str | None, model: str) -> bool:
-        """Return whether [[prices.override]] has a price for a model, at any time."""
+        """At any time."""
         return bool(self._overriding(provider, model))
 
     def texts(self) -> tuple[bytes, bytes]:
-        """Return the price list and the prices on top of it, from which `of_texts` makes the book again."""
+        """`of_texts` makes the book again from these texts."""
         on_top = _OnTop(self._overrides, self._terms)
         return cards.write(self.card), msgspec.json.encode(on_top)
 
@@ -223,10 +221,7 @@ class PriceBook:
         return cls(_stored_card(card), stored.overrides, stored.terms)
 
     def estimate_sum(self, total: TokenSum) -> str | None:
-        """
-        Return the cost of calls that the ledger has summed. The cost equals the sum of the costs of the
-        single calls. Implements `Pricer`.
-        """
+        """The cost equals the sum of the costs of the single calls."""
         if not self.is_constant(total):
             return None
         if total.meters:
@@ -235,7 +230,7 @@ class PriceBook:
         return None if rate is None else text_of(amount_of_sum(rate, total), rate.digits)
 
     def is_constant(self, total: TokenSum) -> bool:
-        """Return whether no price of summed calls changes before `until`."""
+        """Before `until`."""
         first = quote = self._quote_of_sum(total)
         while quote.high < total.until:
             quote = self._quote_of_sum(replace(total, time=quote.high))
@@ -244,28 +239,22 @@ class PriceBook:
         return True
 
     def is_at_standard(self, total: TokenSum) -> bool:
-        """Return whether summed calls have standard prices, because the list lacks those of their mode."""
+        """Return whether the list lacks the prices of the calls' mode."""
         missing = self._quote_of_sum(total).missing
         return missing is not None and bool(missing.mode)
 
     def contract_that_prices(self, total: TokenSum) -> str:
-        """Return the name of the contract that decides the price of summed calls, or ""."""
         return self._quote_of_sum(total).contract
 
     def rate_of_sum(self, total: TokenSum) -> Rate | None:
-        """
-        Return the token prices of text calls that the ledger has summed. Return None if the calls
-        have different prices.
-        """
+        """Return None if the calls have different prices."""
         quote = self._quote_of_sum(total)
         if quote.rate is None or not all(is_size(above) for above, _ in quote.tiers):
             return None
         return next((dearer for above, dearer in quote.tiers if total.beyond >= above), quote.rate)
 
     def part_rate(self, total: TokenSum) -> PartRate | None:
-        """
-        Return the unit prices of calls that the ledger has summed. Return None if the calls have different prices.
-        """
+        """Return None if the calls have different prices."""
         if not self.is_constant(total):
             return None
         return _rate_of_sum(self._quote_of_sum(total).parts, total)
@@ -280,16 +269,14 @@ class PriceBook:
 
     def rates(self, provider: str | None, model: str | None, time: int) -> Sequence[tuple[int, Rate]]:
         """
-        Return the rates of a model's text calls at a time (ns). The list is empty if the rates are unknown.
-
-        Each rate has the number of input tokens above which it applies. The largest number is first, and
-        -1 is last.
+        At a time (ns). Each rate has the number of input tokens above which it applies, the largest first and
+        -1 last.
         """
         quote = self._quoted((provider, model, None, STANDARD), time)
         return () if quote.rate is None else (*quote.tiers, (-1, quote.rate))
 
     def followers(self, model: str) -> list[str]:
-        """Return newer models of the same maker, family and rank, the newest first."""
+        """Newer models of the same maker, family and rank, the newest first."""
         for spelling in names.spellings(model):
             position = names.place_of(spelling)
             maker = self._providers.get(names.maker(spelling) or "")
@@ -331,8 +318,7 @@ class PriceBook:
 
     def _quote(self, key: _Names, time: int) -> Quote:
         """
-        Return the operator's own price if one fits. Otherwise return the price in the price list. The
-        response model takes precedence over the request model.
+        An operator's own price has precedence over the list, and the response model over the request model.
         """
         provider, response, request, mode = key
         models = [model for model in dict.fromkeys((response, request)) if model]
@@ -375,7 +361,7 @@ class PriceBook:
         return Quote(low, high, rate, tiers, parts, missing if any(missing) else None, contract)
 
     def _overriding(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
-        """Return the operator's prices for this model, each with its position in the configuration."""
+        """With the position in the configuration."""
         seller = providers.card_name(provider) if provider else None
         overrides = []
         for position, override in enumerate(self._overrides):
@@ -385,14 +371,10 @@ class PriceBook:
         return overrides
 
     def listed(self, provider: str | None, name: str) -> Model | None:
-        """
-        Return the model from the first seller that lists it. Return None if no seller lists it, or if that
-        seller has no price.
-        """
+        """Return None if the first seller that lists the model has no price."""
         return self.listed_by(provider, name)[1]
 
     def listed_by(self, provider: str | None, name: str) -> tuple[str | None, Model | None]:
-        """Return the first seller that lists a model, and its model, like `listed`."""
         spellings = list(dict.fromkeys(names.spellings(name)))
         for seller in self._sellers(provider, spellings):
             catalogue = self._catalogues[seller]
@@ -405,8 +387,7 @@ class PriceBook:
 
     def _sellers(self, provider: str | None, spellings: Iterable[str]) -> Iterator[str]:
         """
-        Yield the sellers in search order: the record's provider, the providers whose prices that provider
-        uses, the model's maker.
+        The record's provider comes first, then the providers whose prices it uses, then the model's maker.
         """
         if provider and providers.is_self_hosted(provider):
             return
@@ -425,8 +406,8 @@ def _in_force(
     overriding: Sequence[tuple[int, PriceOverride]], mode: str, time: int, *, is_unlisted: bool
 ) -> PriceOverride | None:
     """
-    Return the operator's price that applies to a mode at a time. Prices of the tier take precedence. Prices without a
-    tier apply to the standard tier, and to a mode without a list price.
+    Prices of the tier take precedence. Prices without a tier apply to the standard tier, and to a mode
+    without a list price.
     """
     has_general = mode == STANDARD or is_unlisted
     fitting = [
@@ -439,7 +420,7 @@ def _in_force(
 
 
 def missing_prices(price_book: str | None) -> list[str]:
-    """Return the modes and regions, and `cache_write_1h`, whose price the list of a record lacked, by its name."""
+    """Return the modes and regions, and `cache_write_1h`, for which a record's list lacked a price."""
     name, _, _ = (price_book or "").partition(_CONTRACT)
     endings = name.split("+")[1:]
     return [ending.removesuffix(_AT_STANDARD) for ending in endings if ending.endswith(_AT_STANDARD)]
@@ -447,12 +428,12 @@ def missing_prices(price_book: str | None) -> list[str]:
 
 @lru_cache(maxsize=4)
 def _stored_card(content: bytes) -> Card:
-    """Decode the price list of recalculations. Books with one list share it, because decoding takes 60 ms."""
+    """Books with one list share it, because decoding takes 60 ms."""
     return cards.decoded(content)
 
 
 def amount_of_sum(rate: Rate, total: TokenSum) -> int | None:
-    """Return the cost of summed calls, in units of 10 ** -digits of the rate."""
+    """In units of 10 ** -digits of the rate."""
     return amount_of_tokens(
         rate,
         total.input_tokens,
@@ -478,7 +459,7 @@ def _sum_of_parts(parts: tuple[tuple[int, PartRate], ...], record: Inference) ->
 
 
 def _sum_of_sums(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
-    """Price calls of one price tier together. Return None if the ledger does not separate the tiers."""
+    """Return None if the ledger does not separate the price tiers."""
     rate = _rate_of_sum(parts, total)
     if rate is None:
         return None
@@ -493,9 +474,6 @@ def _rate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> Pa
 
 
 def _written(override: PriceOverride) -> tuple[Any, ...]:
-    """
-    Return the fields from which the name of a price list is computed. A list without tiers and prices of meters keeps
-    the name that it had before these existed.
-    """
+    """A list without tiers and prices of meters keeps the name that it had before these existed."""
     values = {field.name: getattr(override, field.name) for field in fields(override)}
     return tuple(value for name, value in values.items() if value or name not in ("tier", "meters"))

@@ -37,7 +37,7 @@ from spool.streams import (
 )
 
 PUBLISH_EVERY_S = 60.0
-# How far back values are published again, because late data may change values of this time.
+# Values of this time are published again, because late data may change them.
 BACK = {"HOURLY": timedelta(days=7), "DAILY": timedelta(days=35)}
 UNKNOWN = "(unknown)"
 _EXACT = Context(prec=60)
@@ -46,8 +46,6 @@ _log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """A background task that publishes until it is cancelled."""
-
     def __init__(
         self,
         rules: Sequence[Publication],
@@ -66,7 +64,7 @@ class Publisher:
         self._clock = clock
 
     def configure(self, rules: Sequence[Publication]) -> None:
-        """Use these rules from the next run on."""
+        """From the next run on."""
         self._rules = rules
 
     async def run(self) -> None:
@@ -80,7 +78,7 @@ class Publisher:
             await asyncio.sleep(PUBLISH_EVERY_S)
 
     async def publish(self, rule: Publication) -> int:
-        """Update a stream from the ledger. Return the number of stored operations."""
+        """Return the number of stored operations."""
         if not await self._ledger.is_complete():
             return 0
         complete_since = await self._ledger.whole_since()
@@ -116,9 +114,7 @@ class Publisher:
         return await self._ledger.costs(query)
 
     def _operations(self, rule: Publication, rows: Sequence[CostRow]) -> Iterator[UnitCostOperation]:
-        """
-        Yield an operation for each sum that differs. If a sum is empty, the operation deletes its published value.
-        """
+        """An empty sum deletes its published value."""
         names = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         for row in rows:
             values = dict(zip(names, row.group, strict=True))
@@ -154,7 +150,7 @@ class Publisher:
 
 
 def _value(rule: Publication, row: CostRow) -> str | None:
-    """Return the value of a row, or None if it is empty or the divisor of the ratio is missing."""
+    """None if the row is empty or the divisor of the ratio is missing."""
     measures = _measures(row)
     with localcontext(_EXACT):
         value = measures[rule.measure]

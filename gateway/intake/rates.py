@@ -1,5 +1,5 @@
 """
-Token rates and their sums. The rates are made from rows of the price list and from the operator's own prices.
+Token rates and their sums.
 
 `gateway.intake.prices` describes the rules.
 """
@@ -20,11 +20,11 @@ from spool.ledger.sums import SIZES
 from spool.meters import FEES
 from spool.processing import STANDARD
 
-NO_TIME = 2**62  # a time later than any record, so that a call without a time gets the newest price
+NO_TIME = 2**62  # later than any record, so that a call without a time gets the newest price
 
 
 class Rate(NamedTuple):
-    """Prices per token, in units of 10 ** -digits dollars."""
+    """In units of 10 ** -digits dollars."""
 
     input: int | None
     output: int | None
@@ -37,29 +37,24 @@ class Rate(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """
-    The prices of a model that the list lacks, so that standard prices apply. Each concerns only some of its calls.
-    """
+    """Each concerns only some of its calls."""
 
-    mode: str  # the mode of the quote, or ""
-    is_1h: bool  # whether cache writes for an hour have the price of others
-    regional: Model | None  # the model, if its price differs in some regions
+    mode: str  # of the quote, or ""
+    is_1h: bool  # cache writes for an hour have the price of others
+    regional: Model | None  # if its price differs in some regions
 
 
 class Quote(NamedTuple):
-    """
-    The rates that apply from `low` until `high` (ns). `tiers` are the rates of larger inputs, the largest
-    input first. None means that the rate is unknown.
-    """
+    """`low` and `high` are in ns. `tiers` are the rates of larger inputs, the largest first."""
 
     low: int
     high: int
-    rate: Rate | None  # rate of calls that report only text
+    rate: Rate | None  # of calls that report only text
     tiers: tuple[tuple[int, Rate], ...] = ()
-    # Rates of all calls, each with the minimum input from which it applies. The largest minimum is first.
+    # by the minimum input, the largest first
     parts: tuple[tuple[int, PartRate], ...] = ()
     missing: Missing | None = None
-    contract: str = ""  # the contract that decides the prices
+    contract: str = ""  # that decides the prices
 
 
 NEVER = Quote(1, 0, None)
@@ -157,9 +152,7 @@ def tiers_of(row: Price, model: str) -> tuple[tuple[int, Rate], ...]:
 
 
 def parts_of(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int, PartRate], ...]:
-    """
-    Return the rates of a row by minimum input. The largest minimum is first, and the row's own rate is last.
-    """
+    """By minimum input, the largest first, and the row's own rate last."""
 
     def made(amounts: Amounts) -> PartRate:
         return rate_of(amounts, apart=apart, charges_writes="claude" in model)
@@ -168,17 +161,12 @@ def parts_of(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int,
 
 
 def is_1h_missing(amounts: Amounts, model: str) -> bool:
-    """
-    Return whether the price of cache writes for an hour is missing. Only Claude has a separate price for them.
-    """
+    """Only Claude has a separate price for them."""
     return "claude" in model and amounts.cache_write is not None and amounts.cache_write_1h is None
 
 
 def overridden(override: PriceOverride, row: Price | None) -> Price:
-    """
-    Return the operator's prices, which ignore price tiers. If the operator does not set a price, it is read
-    from the price list.
-    """
+    """The operator's prices ignore price tiers."""
     base = row or Price()
     return Price(
         input=base.input if override.input is None else override.input,
@@ -193,7 +181,7 @@ def overridden(override: PriceOverride, row: Price | None) -> Price:
 
 
 def row_in_force(model: Model | None, time: int, mode: str) -> Price | None:
-    """Return the row that applies. If several rows match, the last one in the price list applies."""
+    """If several rows match, the last one applies."""
     if model is None:
         return None
     rows = [row for row in model.prices if row.mode == mode]
@@ -204,7 +192,7 @@ def row_in_force(model: Model | None, time: int, mode: str) -> Price | None:
 
 
 def fees_of(row: Price) -> Price:
-    """Return a copy of a row for prepaid tokens, in which only additional fees cost money."""
+    """Only additional fees cost money."""
     nothing = dict.fromkeys(AMOUNTS.values(), Decimal(0))
     fees = {name: amount for name, amount in row.meters.items() if name in FEES}
     return replace(row, **nothing, tiers=(), meters=fees)
@@ -224,7 +212,7 @@ def _open_at(row: Price, time: int) -> bool:
 def validity(
     model: Model | None, overriding: list[tuple[int, PriceOverride]], time: int, of_terms: Collection[int]
 ) -> tuple[int, int]:
-    """Return the time span around `time` in which no price changes. The times `of_terms` are those of contracts."""
+    """Return the span around `time` in which no price changes. `of_terms` are the times of contracts."""
     edges = {-NO_TIME, 2 * NO_TIME, *of_terms, *(since_ns(row) for row in overriding)}
     midnight = time - time % DAY_NS
     for row in model.prices if model else ():
@@ -241,7 +229,5 @@ def since_ns(overriding: tuple[int, PriceOverride]) -> int:
 
 
 def is_size(above: int) -> bool:
-    """
-    Return whether the ledger separates calls above this input size. Some price lists write 199,999 for 200,000.
-    """
+    """Some price lists write 199,999 for 200,000."""
     return above in SIZES or above + 1 in SIZES

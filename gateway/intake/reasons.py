@@ -21,7 +21,7 @@ _COUNTS = {
 
 
 def reasons(record: Record, book: PriceBook) -> dict[str, str]:
-    """Return the rule behind each field. `book` is today's price list."""
+    """`book` is today's price list."""
     if isinstance(record, Inference):
         why = {"id": identity.describe_rule(record), **_of_cost(record, book)}
         if record.status == "cached":
@@ -40,7 +40,6 @@ def reasons(record: Record, book: PriceBook) -> dict[str, str]:
 
 
 def not_counted(counted_by: bytes) -> str:
-    """Say why a call does not count, although it was a record of its own."""
     return (
         f"a later report showed that this record and record {counted_by.hex()} are the same call; only the other "
         "record counts"
@@ -48,11 +47,7 @@ def not_counted(counted_by: bytes) -> str:
 
 
 def price_lines(record: Record, book: PriceBook) -> list[dict[str, Any]]:
-    """
-    List the lines of an estimate: unit, quantity, price per `per`, and dollars.
-
-    The list is empty if the record was estimated with prices that differ from the prices in `book`.
-    """
+    """The list is empty if the record was estimated with prices that differ from the prices in `book`."""
     if not isinstance(record, Inference) or book.estimate(record) != record.estimated_cost:
         return []
     return [line._asdict() for line in itemise(book, record) or ()]
@@ -112,7 +107,6 @@ def _of_sum(call: Inference) -> str:
 
 
 def _of_reporter(metric: UsageMetric) -> str:
-    """Describe the rule in `shadows` by which a counter is a duplicate."""
     counted = "tokens" if metric.unit == TOKEN_UNIT else "cost"
     name = f"source {metric.source}"
     service = metric.tags.get("service")

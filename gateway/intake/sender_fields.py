@@ -24,20 +24,20 @@ from spool.registry.tables.sender_fields import (
     SenderFieldTable,
 )
 
-MAX_SEEN = 1024  # kinds of calls that are counted before they are added to the counts of their senders
-MAX_SENDERS = 2 * MAX_SOURCES * MAX_VERSIONS  # sources and versions of a day in memory
+MAX_SEEN = 1024  # kinds of calls, before they are added to the counts of their senders
+MAX_SENDERS = 2 * MAX_SOURCES * MAX_VERSIONS  # of a day in memory
 
 _Seen = tuple[int, float, float]  # number of calls, first and last arrival
 
 
 def sender_of(outcome: Outcome, bearer: Bearer) -> str:
-    """Return the device, or the key, that sent a payload. Of several devices, the first represents all."""
+    """The first of several devices represents all."""
     device = bearer.device or bearer.named or next(iter(outcome.named.values()), None)
     return device or bearer.sender or ""
 
 
 class SenderFieldCounter:
-    """The counts of this process since the last `take`."""
+    """Since the last `take`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,7 +52,6 @@ class SenderFieldCounter:
         return _day_of(self._clock.now())
 
     def add(self, outcome: Outcome, bearer: Bearer) -> None:
-        """Add the calls of a payload that is stored."""
         now = self._clock.now()
         if _day_of(now) != self._day or len(self._seen) >= MAX_SEEN:
             self._fold()
@@ -64,13 +63,12 @@ class SenderFieldCounter:
             self._seen[key] = (before + n, first, now)
 
     def take(self) -> Mapping[int, SenderDay]:
-        """Return the counts by day and reset them."""
+        """By day."""
         self._fold()
         days, self._days = self._days, {}
         return days
 
     def put_back(self, days: Mapping[int, SenderDay]) -> None:
-        """Add counts back that could not be stored."""
         for day, senders in days.items():
             for (source, version), counts in senders.items():
                 self._add(day, source, version, counts)
@@ -126,7 +124,7 @@ class KeptSenderFields(KeptCounts[SenderDay]):
         self._table = table
 
     async def recent(self) -> Mapping[int, SenderDay]:
-        """Return the counts of the stored days from all processes."""
+        """From all processes."""
         await self.keep()
         return await self._table.days_since(self.counter.today - DAYS + 1)
 

@@ -57,22 +57,22 @@ from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
 from spool.turns.fair_turns import pause
 
 MOST_BYTES = MOST_FACTS * FACT_BYTES
-NOTED_S = 1.0  # precision of the report times, in seconds
+NOTED_S = 1.0  # of report times, in seconds
 AGE_EVERY_S = 60.0
-AGED_AT_ONCE = 256  # number of callers to forget between two turns of the event loop
-STEP = 1024  # number of records to read at a time; unpacked, a record takes about 2 KiB
-MOST_READ = 200_000  # maximum number of records to read if no callers are stored
-KINDS_OF_CALLS = 16_384  # cache size: number of combinations of source, service and models
+AGED_AT_ONCE = 256  # callers to forget between two turns of the event loop
+STEP = 1024  # records to read at a time; unpacked, a record takes about 2 KiB
+MOST_READ = 200_000  # records, if no callers are stored
+KINDS_OF_CALLS = 16_384  # combinations of source, service and models in the cache
 
 # Source of the counters by source of the spans. Some libraries mark only their spans, so their counters
 # have another source.
 _COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
 # Source of the summed calls by source and operation of the agent's span. The Claude Agent SDK runs Claude Code.
 _SUMMED_UP = {(source, "invoke_agent"): "claude_code" for source in ("openinference", "pydantic_ai")}
-SUMMING = frozenset([operation for _, operation in _SUMMED_UP])  # operations of agent spans that sum up calls
+SUMMING = frozenset([operation for _, operation in _SUMMED_UP])
 _RUN_SOURCES = frozenset(_SUMMED_UP.values())
 
-# Prefix of the counters in the OpenTelemetry conventions. Any library may write such counters.
+# Any library may write such counters.
 _CONVENTIONS = "gen_ai."
 _TOKEN_COUNTERS = (TOKEN_USAGE, USAGE, f"{DRAFT}tokens")
 _ANYBODY = ("", "")
@@ -83,20 +83,20 @@ _log = logging.getLogger(__name__)
 
 class Reporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
-    A name under which calls are remembered. The counters that counted are stored with it as well (`take_backs`).
+    A name under which calls are remembered; the counters that counted are stored with it (`take_backs`).
 
-    Tens of thousands exist while counters wait. When they were tuples, the garbage collector delayed a commit
-    for 50 ms.
+    Tens of thousands exist while counters wait. As tuples, they made the garbage collector delay a commit for
+    50 ms.
     """
 
     source: str
     service: str | None
-    kind: str  # states what `name` is, such as a session, a user or a model
+    kind: str  # of `name`, such as a session, a user or a model
     name: str
 
 
 class Reporters(msgspec.Struct, frozen=True, gc=False):
-    """Up to three reporters. If calls of one of them are known, the record may repeat these calls."""
+    """Known calls of one of them may be repeated by the record."""
 
     first: Reporter | None = None
     second: Reporter | None = None
@@ -129,14 +129,12 @@ def _reporters_of_counter(metric: UsageMetric) -> Reporters:
 
 
 def _counted_in(metric: UsageMetric) -> str:
-    """Return the token type and the model of a metric. Histograms repeat the counters with the same ones."""
+    """Histograms repeat the counters with the same token type and model."""
     return f"{metric.token_type}\0{makers_name(metric.model or '')}"
 
 
 def _by_any_model(source: str, service: str) -> Reporter:
-    """
-    Return the reporter for calls that name no model. Any counter of the same source may repeat such calls.
-    """
+    """Any counter of the same source may repeat calls that name no model."""
     return Reporter(source, service, "model", "")
 
 
@@ -145,33 +143,31 @@ def _by_model(service: str, model: str, kind: str, name: str) -> Reporter:
 
 
 def sums_up(call: Inference) -> bool:
-    """Return whether a record is an agent's span that sums up calls which another program may report."""
+    """The other program may report the calls itself."""
     return (call.source, call.operation) in _SUMMED_UP
 
 
 def source_of_summed_calls(agent: Inference) -> str:
-    """Return the source that reports the calls which an agent's span sums up."""
     return _SUMMED_UP[agent.source, agent.operation or ""]
 
 
 def reporters_of(record: AiRecord) -> Reporters:
-    """Return the reporters of the calls that a counter or an agent's sum may repeat."""
     if isinstance(record, UsageMetric):
         return _reporters_of_counter(record)
     return _runs(source_of_summed_calls(record), record.session, record.trace_id)
 
 
 def _runs(source: str, *ids: str | None) -> Reporters:
-    """Return the reporters of a run by its session and its trace. They match any service."""
+    """By session and trace, with any service."""
     return Reporters(*(Reporter(source, None, "run", id) for id in ids if id is not None))
 
 
 # source, service, request model and response model of a call, and whether it counts for any model
 _Sender: TypeAlias = tuple[str, str | None, str | None, str | None, bool]
-Unkept: TypeAlias = Mapping[str, Collection[Kind]]  # kinds of calls by caller
+Unkept: TypeAlias = Mapping[str, Collection[Kind]]  # by caller
 
-# Prefixes of callers. The caller of a run is its session or its trace. Without a name, the prefix of services
-# is the caller of all calls without a service.
+# The caller of a run is its session or its trace. Without a name, the prefix of services is the caller of all
+# calls without a service.
 _SESSION, _USER, _SERVICE = "session ", "user ", "service"
 _OF_SOURCE, _OF_MODEL, _OF_ANY_MODEL, _OF_RUN = "source", "model", "any model", "run"
 
@@ -183,9 +179,7 @@ def _kind_of(
     response_model: str | None,
     counts_for_any: bool,
 ) -> Kind:
-    """
-    Return the kind of a call, with the facts by which counters that repeat the call find it.
-    """
+    """Its facts are those by which counters that repeat the call find it."""
     facts = {_fact(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:
         facts[_fact(_OF_SOURCE, _COUNTERS[source], service)] = None
@@ -202,10 +196,7 @@ def _kind_of(
 
 @lru_cache(KINDS_OF_CALLS)
 def _fact(of: str, name: str, service: str | None) -> bytes:
-    """
-    Return the digest of a fact: calls of a source, calls of a model, calls of a source with any model, or
-    calls of a run. Its first `FACT_BYTES` are stored.
-    """
+    """The first `FACT_BYTES` of the digest are stored."""
     names = of, name, service
     more = blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES - FACT_BYTES)
     return fact_digest(*names) + more.digest()
@@ -220,7 +211,6 @@ def _of_service(service: str | None) -> str:
 
 
 def _looked_up(reporter: Reporter) -> tuple[str, bytes]:
-    """Return the caller and the fact of calls for which a reporter is searched."""
     source, service, kind, name = reporter.source, reporter.service, reporter.kind, reporter.name
     if kind == "run":
         return _SESSION + name, _run_of(source)
@@ -243,20 +233,19 @@ def _digest(caller: str) -> bytes:
 
 @lru_cache(KINDS_OF_CALLS)
 def _stored(kind: Kind) -> tuple[bytes, bytes]:
-    """Return the first fact of a kind and its other facts, as they are stored. Copying them takes longer."""
+    """Cached, because copying the facts takes longer."""
     first, *others = facts_of(kind)
     return first[:FACT_BYTES], b"".join(fact[:FACT_BYTES] for fact in others)
 
 
 def senders_to_keep(unkept: Unkept) -> list[bytes]:
-    """Encode callers and the kinds of their calls for storage."""
     senders = list[bytes]()
     for caller, kinds in unkept.items():
         if len(kinds) == 1:
             data = b"".join(_stored(*kinds))
         else:
             facts = [_stored(kind) for kind in kinds]
-            # The first fact is the source and the service, which most kinds of a caller have in common.
+            # Most kinds of a caller have the source and the service in common.
             data = b"".join([*dict.fromkeys([first for first, _ in facts]), *[others for _, others in facts]])
         digest = _digest(caller)
         if len(data) <= MOST_BYTES:
@@ -270,10 +259,10 @@ def senders_to_keep(unkept: Unkept) -> list[bytes]:
 
 class Shadows:
     """
-    The callers that reported calls, and the callers whose calls the next commit must store.
+    The callers that reported calls, and those that the next commit must store.
 
-    `default_user` returns the user for records that are read from the log after a start. For new records,
-    callers of `note` pass the user. Without `heard`, nothing is stored, which is enough to explain files.
+    `default_user` serves records that are read from the log after a start. Without `heard`, nothing is
+    stored, which is enough to explain files.
     """
 
     def __init__(
@@ -290,7 +279,7 @@ class Shadows:
         self._heard = heard
         self._second = 0.0
         self._known: dict[_Sender, Kind] = {}
-        # Callers to store with the next submission of a key, by key.
+        # to store with the next submission of a key, by key
         self._unkept: dict[str, dict[str, Collection[Kind]]] = {}
 
     def __len__(self) -> int:
@@ -298,28 +287,23 @@ class Shadows:
 
     @property
     def held(self) -> Mapping[str, int]:
-        """Return the number of known callers by key."""
         return self._callers.held
 
     @property
     def pushed_out(self) -> int:
-        """Return the number of callers that were removed early because of the limit."""
         return self._callers.pushed_out
 
     def note(
         self, record: Inference, at: float | None = None, *, default_user: str | None = None, key: str = ""
     ) -> None:
-        """Remember the sender of a call (see `note_records`)."""
         self.note_records([record], [default_user], self._now(at), key=key)
 
     def note_records(
         self, records: Sequence[AiRecord], default_users: Sequence[str | None], at: float, *, key: str
     ) -> None:
         """
-        Remember the senders of calls and counters that arrived at `at` (epoch seconds).
-
-        `default_users` has for each record the user for reports of the same sender that name no user. `key` is the
-        name of the sender's key, or "" if the key is no longer known.
+        `at` is in epoch seconds. `default_users` has for each record the user for reports that name no user.
+        `key` is "" if the sender's key is no longer known.
         """
         # One time object for all calls of a second saves memory.
         if 0 <= at - self._second < NOTED_S:
@@ -327,7 +311,7 @@ class Shadows:
         else:
             self._second = at
         known, entries = self._known, self._callers.entries
-        # kinds of calls by session and service
+        # by session and service
         groups: dict[tuple[str | None, str | None], dict[Kind, float]] = {}
         group: tuple[str | None, str | None] | None = None
         reported: dict[Kind, float] = {}
@@ -384,8 +368,8 @@ class Shadows:
 
     def note_counter(self, metric: UsageMetric, at: float | None = None, *, key: str = "") -> None:
         """
-        Remember a counter that arrived, because an agent's span of the same session or trace sums up
-        the same usage, and a histogram of the same tokens repeats it.
+        An agent's span of the same session or trace sums up the same usage, and a histogram of the same
+        tokens repeats it.
         """
         if metric.token_type is not None and metric.name.startswith(_TOKEN_COUNTERS):
             service, counted = metric.tags.get("service"), f"{metric.source}\0{_counted_in(metric)}"
@@ -401,9 +385,6 @@ class Shadows:
         self._hear(_SESSION + session, {_fact(_OF_SOURCE, source, service): self._now(at)}, key)
 
     def shade(self, record: AiRecord, at: float | None = None) -> None:
-        """
-        Mark a record as a shadow if its calls were reported in the hour before `at` (default now) or after `at`.
-        """
         if self.have_heard(reporters_of(record), self._now(at)):
             record.shadow = True
 
@@ -413,7 +394,7 @@ class Shadows:
         return any(at - last(*_looked_up(reporter)) <= WINDOW_S for reporter in reporters)
 
     async def look_up(self, reporters: Iterable[Reporter], *, key: str = "") -> None:
-        """Load stored callers that memory does not know. `key` is the key of the request that needs them."""
+        """`key` is that of the request that needs the callers."""
         if self._heard is None or not self._heard.knows_any:
             return
         now = self._clock.now()
@@ -431,15 +412,10 @@ class Shadows:
                     self._callers.hear(caller, {fact: at}, key)
 
     def take_unkept(self, key: str) -> Unkept:
-        """
-        Return the callers that the next submission of a key must store (`senders_to_keep`).
-
-        If the submission fails, pass them to `put_back`.
-        """
+        """If the submission fails, pass them to `put_back`."""
         return self._unkept.pop(key, {})
 
     def put_back(self, unkept: Unkept, key: str) -> None:
-        """Queue callers for storage again, because the submission that should have stored them failed."""
         for caller, kinds in unkept.items():
             self._keep(caller, kinds, key)
 
@@ -447,7 +423,6 @@ class Shadows:
         return self._clock.now() if at is None else at
 
     async def run(self) -> None:
-        """Delete stored callers that are too old to matter. Runs until it is cancelled."""
         while self._heard is not None:
             try:
                 await self._heard.delete_old(self._clock.now() - KEPT_S)
@@ -460,7 +435,6 @@ class Shadows:
             await asyncio.sleep(KEEP_EVERY_S)
 
     async def age(self) -> None:
-        """Remove callers from memory that are too old to matter. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(AGE_EVERY_S)
             await self.forget_old()
@@ -471,14 +445,10 @@ class Shadows:
             await pause()
 
     def now(self) -> float:
-        """Return the time for all calls of one payload."""
         return self._clock.now()
 
     async def remember(self, log: Log) -> None:
-        """
-        If no callers are stored, find and store the callers of the last hour's records. They may be missing
-        because the file was salvaged after damage.
-        """
+        """They may be missing because the file was salvaged after damage."""
         if self._heard is None or self._heard.knows_any:
             return
         since = self._clock.now() - WINDOW_S
@@ -507,7 +477,6 @@ class Shadows:
                 )
 
     def _hear(self, caller: str, reported: Mapping[Kind, float], key: str) -> None:
-        """Remember that a caller reported calls, and queue for storage the kinds that are due."""
         due = self._callers.hear(caller, reported, key)
         if due and self._heard is not None:
             self._keep(caller, due, key)

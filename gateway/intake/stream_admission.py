@@ -21,14 +21,13 @@ from spool.streams import (
     operation_key,
 )
 
-FRESH_S: Final = 1.0  # seconds before the sizes are read again
-# Seconds after which a refused sender should retry. By then, a background task, which runs every minute, may
-# have deleted totals that the upstream has acknowledged.
+FRESH_S: Final = 1.0  # until the sizes are read again
+# By then, the minutely background task may have deleted totals that the upstream has acknowledged.
 RETRY_S: Final = 300
 
 
 class StreamAdmission:
-    """Refuses streams and totals above the limits. Only the key that exceeds its part is refused."""
+    """Only the key that exceeds its part is refused."""
 
     def __init__(self, reader: StreamReader, book: StreamBook, clock: Clock, settings: SpoolSettings) -> None:
         self._reader = reader
@@ -41,9 +40,7 @@ class StreamAdmission:
     async def check(
         self, key: str, operations: Sequence[UnitCostOperation], after: Mapping[str, Stream]
     ) -> list[str]:
-        """
-        Return the streams that the operations create. Raises Refusal 429 if a key has too many streams or totals.
-        """
+        """Return the streams that the operations create. Raises Refusal 429."""
         sizes = await self._fresh()
         new = [name for name in after if self._book.find(name) is None]
         if new and not may_create(list(sizes.values()), key, len(new), self._settings.max_streams):
@@ -63,11 +60,10 @@ class StreamAdmission:
         return new
 
     def read_again(self) -> None:
-        """Read the sizes before the next check, because another gateway created streams."""
+        """Another gateway created streams."""
         self._good_until = float("-inf")
 
     async def created(self, names: Iterable[str], key: str) -> None:
-        """Store which key created the streams."""
         for name in names:
             await self._reader.set_owner(name, key)
 

@@ -29,10 +29,10 @@ from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
 from spool.shares import Holdings, fullest_first
 from spool.turns.fair_turns import pause
 
-STEP = 1024  # number of records to read at a time
-TURN = 64  # number of groups to read between two turns of the event loop
-LOOKED_AT = 1024  # number of reporters to check between two turns of the event loop
-MOST_BEHIND = 200_000  # maximum number of records to search for a group from before a restart
+STEP = 1024  # records to read at a time
+TURN = 64  # groups to read between two turns of the event loop
+LOOKED_AT = 1024  # reporters to check between two turns of the event loop
+MOST_BEHIND = 200_000  # records to search for a group from before a restart
 # nanoseconds; the ledger accepts a call's own time only if it is at most this long after the arrival
 _BELIEVED_NS = 2 * 3600 * NS
 
@@ -46,20 +46,20 @@ class Counted(msgspec.Struct, array_like=True):
     This is also the stored format, so new fields may only be added at the end.
     """
 
-    after: int  # lowest possible record number of these counters
+    after: int  # lowest possible record number
     reporters: set[Reporter] = set()
     ids: set[bytes] = set()
-    # (series, time) of cumulative counters, which are needed because the log creates the ids of these counters.
+    # (series, time) of cumulative counters, whose ids the log creates
     points: set[tuple[bytes, int]] = set()
-    last: int = 0  # highest possible record number of these counters, or 0 if it is unknown
-    key: str = ""  # name of the sender's key
+    last: int = 0  # highest possible record number, or 0 if unknown
+    key: str = ""  # of the sender
 
     @property
     def count(self) -> int:
         return len(self.ids) + len(self.points)
 
     def add(self, reporters: Reporters, records: Iterable[AiRecord], points: Iterable[CounterPoint]) -> None:
-        """Add the counters of one combination of reporters. Agents' spans are left out: they are never reversed."""
+        """Agents' spans are left out: they are never reversed."""
         ids = [record.id for record in records if isinstance(record, UsageMetric)]
         names = [(point.series, point.time) for point in points]
         if ids or names:
@@ -69,7 +69,7 @@ class Counted(msgspec.Struct, array_like=True):
 
 
 class _Members:
-    """Finds the records of a group among other records. The ids of points are computed once per time span."""
+    """The ids of points are computed once per time span."""
 
     def __init__(self, counted: Counted) -> None:
         self._ids = counted.ids
@@ -93,9 +93,9 @@ class _Members:
 class _Kept(NamedTuple):
     at: float
     counted: Counted
-    # version of the entry when it was read, because other processes may reverse it as well
+    # when it was read, because other processes may reverse it as well
     version: int = NOTHING
-    receipt: str = ""  # id of the receipt that has the record numbers, until they are known
+    receipt: str = ""  # of the receipt that has the record numbers, until they are known
 
 
 class TakeBacks:
@@ -119,18 +119,16 @@ class TakeBacks:
         self._shadows = shadows
         self._clock = clock
         self.max_items = max_items
-        self._one_commit_at_a_time = one_commit_at_a_time  # held while entries are removed or changed
+        self._one_commit_at_a_time = one_commit_at_a_time  # while entries are removed or changed
         self._kept: dict[bytes, _Kept] = {}
-        self._of_key: dict[str, dict[bytes, None]] = {}  # keys of the entries, by name of the sender's key
-        self._held = Holdings[str]()  # number of items by key
+        self._of_key: dict[str, dict[bytes, None]] = {}  # by the sender's key
+        self._held = Holdings[str]()  # items by key
         self._is_shared = False
         self._items = 0
         self._open_s = self._not_before = 0.0
 
     async def load(self, stored: Iterable[PartialReport], *, hold_s: float) -> int:
-        """
-        Load the counters that were known when the previous process ended. Return the number of unreadable reports.
-        """
+        """Return the number of unreadable reports."""
         damaged = 0
         self._open_s, self._not_before = hold_s, self._clock.now() + hold_s
         for count, report in enumerate(sorted(stored), start=1):
@@ -143,10 +141,7 @@ class TakeBacks:
         return damaged
 
     def forget_all(self) -> None:
-        """
-        Clear the memory. From now on, read the stored counters each time, because other processes change
-        them as well.
-        """
+        """Other processes change the stored counters as well, so they are read each time from now on."""
         self._is_shared = True
         self._kept.clear()
         self._of_key.clear()
@@ -155,14 +150,12 @@ class TakeBacks:
 
     @property
     def held(self) -> Mapping[str, int]:
-        """Return the number of counters that may be reversed, by key."""
         return self._held
 
     def reporters(self) -> set[Reporter]:
         return {reporter for entry in self._kept.values() for reporter in entry.counted.reporters}
 
     def counted(self, key: str) -> Counted:
-        """Return an empty group for counters of a key that are about to be recorded."""
         return Counted(after=self._log.closed_below(AI_TELEMETRY), key=key)
 
     def stored(self, key: bytes, counted: Counted, at: float) -> PartialReport:
@@ -172,7 +165,6 @@ class TakeBacks:
         self._add(stored.key, _Kept(stored.at, counted, version_of(stored), receipt.id))
 
     def old(self) -> list[bytes]:
-        """Return keys of counters that can no longer be reversed."""
         now = self._clock.now()
         items = self._items
         old_keys = []
@@ -183,7 +175,7 @@ class TakeBacks:
             items -= entry.counted.count
             old_keys.append(key)
             old_keys_of.setdefault(entry.counted.key, set()).add(key)
-        # remove counters of the key that has the most, so that no key removes counters of another key
+        # of the key that has the most, so that no key removes counters of another key
         if items > self.max_items:
             for key in fullest_first(
                 self._held,
@@ -207,9 +199,7 @@ class TakeBacks:
                 del self._of_key[counted.key]
 
     async def take_back(self) -> int:
-        """
-        Reverse counters whose reporters have reported calls since. Return the number of reversed records.
-        """
+        """Return the number of reversed records."""
         corrected = 0
         looked_at = 0
         for key, entry in list(self._kept.items()):
@@ -263,9 +253,7 @@ class TakeBacks:
         return len(corrections)
 
     async def _learn_numbers(self, counted: Counted, receipt: str) -> None:
-        """
-        Read the numbers of counted records from their receipt. This is done only for counters that must be reversed.
-        """
+        """Only for counters that must be reversed."""
         try:
             view = await self._log.receipt(receipt)
         except (NotThere, EntryUnreadable):  # then the records are searched for, as after a restart
@@ -296,9 +284,9 @@ class TakeBacks:
 
 def correction(record: UsageMetric, number: int, committed_at: float) -> UsageMetric:
     """
-    Return the record that reverses the record with a number. The same arguments always give the same record.
+    The same arguments always give the same record.
 
-    If the ledger put the record into the hour of its arrival, it puts the reversal there as well.
+    The reversal is in the same hour as the record, even if the ledger used that of its arrival.
     """
     arrived = int(committed_at * NS)
     start = record.start_time
@@ -310,7 +298,6 @@ def correction(record: UsageMetric, number: int, committed_at: float) -> UsageMe
 
 
 def _metrics(entry: Entry) -> Iterator[tuple[int, UsageMetric]]:
-    """Yield the counters of an entry that count, with their numbers."""
     for number, record in enumerate(entry.records, entry.first):
         if isinstance(record, UsageMetric) and not record.shadow:
             yield number, record

@@ -1,6 +1,5 @@
 """
-Counters that wait for calls of the same program before they are counted. They wait on disk, and the
-accounting includes them.
+Counters that wait for calls of the same program before they are counted.
 
 A coding assistant reports the same tokens as events and as counters, in any order. If a program has not
 reported calls yet, its counters wait. If a call arrives before the waiting time ends, they become shadows.
@@ -49,7 +48,7 @@ class CounterGroup(msgspec.Struct, array_like=True):
     records: list[AiRecord] = []
     identities: list[Identity] = []
     points: list[CounterPoint] = []
-    key: str = ""  # name of the sender's key
+    key: str = ""  # of the sender
 
     @property
     def count(self) -> int:
@@ -68,20 +67,20 @@ class CounterGroup(msgspec.Struct, array_like=True):
 
 class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
     """
-    A group in memory. It stays packed, because its content is needed only when it is released.
+    Packed, because the content is needed only when the group is released.
 
-    Tens of thousands may exist. If they were tuples, each round of the garbage collector would take about 25 ms.
+    Tens of thousands may exist. If they were tuples, each round of the garbage collector would take about 25
+    ms.
     """
 
     reporters: Reporters
     at: float
     items: int
     body: bytes
-    key: str = ""  # name of the sender's key
-    # If True, the group must stay in order, because a point that arrives after a later point of its
-    # series is lost.
+    key: str = ""  # of the sender
+    # the group must stay in order, because a point after a later point of its series is lost
     has_points: bool = False
-    version: int = 0  # version of the group when it was read, because other processes may release it as well
+    version: int = 0  # when the group was read, because other processes may release it as well
 
     @classmethod
     def of(
@@ -91,21 +90,21 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Waits(msgspec.Struct, gc=False):
-    """The waiting groups of one combination of reporters."""
+    """Of one combination of reporters."""
 
     groups: int = 0
-    queue: str | None = None  # name of the key whose queue holds their points; None if no points waited yet
+    queue: str | None = None  # key whose queue holds their points; None if no points waited yet
 
 
 class WaitingGroups(dict[bytes, WaitingGroup]):
-    """Groups by key, in order of arrival. Change the dict only with `add` and `remove`."""
+    """In order of arrival. Change the dict only with `add` and `remove`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.items_held = 0  # number of counters in all groups
+        self.items_held = 0  # counters in all groups
         self.bytes_held = 0
-        # Keys of the same groups by the name of a sender's key. The counters of a group count for the limit of that
-        # key. The first key of a dict is found slowly if many before it were removed, so these are OrderedDicts.
+        # Keys of the same groups by the sender's key, whose limit they count for. OrderedDicts, because a
+        # dict finds its first key slowly after many removals.
         self._queues: dict[str, OrderedDict[bytes, None]] = {}
         self._queue_items = Holdings[str]()
         self._queue_bytes = Holdings[str]()
@@ -116,13 +115,11 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         return HeldByKey(self._queue_items, self._queue_bytes)
 
     def has_of(self, reporters: Reporters) -> bool:
-        """Return whether counters of these reporters wait."""
         return reporters in self._of_reporters
 
     def fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
         """
-        Yield the groups to release when the limit is exceeded. The groups belong to the key that has the most
-        counters, so counters of one key never displace counters of another key.
+        Only the key with the most counters loses groups, so that it never displaces counters of another key.
         """
         if by_bytes:
             return fullest_first(self._queue_bytes, self._queues.__getitem__, lambda key: len(self[key].body))
@@ -167,11 +164,10 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
 
 LOOK_S = 5.0
-# maximum number of counters per commit; such a commit takes a few milliseconds, and half as many counters write 1.4
-# times the bytes each
+# counters per commit, which takes a few milliseconds; half as many write 1.4 times the bytes each
 MOST_AT_ONCE = 256
-TURN = 32  # number of counters to decode between two turns of the event loop
-LOOKED_AT = 32  # number of groups to check between two turns of the event loop
+TURN = 32  # counters to decode between two turns of the event loop
+LOOKED_AT = 32  # groups to check between two turns of the event loop
 
 _log = logging.getLogger(__name__)
 
@@ -180,8 +176,7 @@ class WaitingCounters:
     """
     The waiting counters, in order of arrival. Counters of one reporter never overtake each other.
 
-    At most `max_items` counters and `max_bytes` bytes wait. Above these limits, the oldest counters of the
-    key with the most counters are decided early.
+    Above these limits, the oldest counters of the key with the most counters are decided early.
     """
 
     def __init__(
@@ -203,14 +198,14 @@ class WaitingCounters:
         self._waiting = WaitingGroups()
         self._last_key = 0
         self._one_pass_at_a_time = asyncio.Lock()
-        # held while waiting counters are recorded or counted ones are reversed
+        # while waiting counters are recorded or counted ones are reversed
         self._one_commit_at_a_time = asyncio.Lock()
         self._take_backs = TakeBacks(
             log, shadows, clock, max_items=max_items, one_commit_at_a_time=self._one_commit_at_a_time
         )
         self._shared: PartialReports | None = None
         self._hold_s = 0.0
-        # Waiting counters by key at the last read, if several processes share the storage.
+        # at the last read, if several processes share the storage
         self._counted: Mapping[str, int] = {}
 
     def __len__(self) -> int:
@@ -218,24 +213,19 @@ class WaitingCounters:
 
     @property
     def held(self) -> HeldByKey:
-        """Return the waiting counters by key. The result is empty if several processes share the storage."""
+        """Empty if several processes share the storage."""
         return HeldByKey() if self._shared is not None else self._waiting.held
 
     @property
     def counted(self) -> HeldByKey:
-        """
-        Return the counters of the last hour by key. If several processes share the storage, only the process
-        that releases counters knows them.
-        """
+        """If several processes share the storage, only the one that releases counters knows them."""
         return HeldByKey(self._take_backs.held if self._shared is None else self._counted)
 
     async def start(self, stored: PartialReports, *, hold_s: float) -> None:
         """
-        Load the counters that waited when the previous process ended. Their records may stay open for
-        `hold_s` from now on.
+        Their records may stay open for `hold_s` from now on.
 
-        If other processes share the storage, nothing is loaded, because the process that releases counters
-        reads them from the storage.
+        From a shared storage nothing is loaded, because the process that releases counters reads it.
         """
         if stored.is_shared:
             self._shared, self._hold_s = stored, hold_s
@@ -253,7 +243,7 @@ class WaitingCounters:
         self, stored: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float
     ) -> None:
         damaged = await self._take_backs.load(counted, hold_s=hold_s)
-        for report in sorted(stored):  # the keys of reports sort by arrival, so the oldest report comes first
+        for report in sorted(stored):  # the keys sort by arrival
             try:
                 group = _groups.decode(report.body)
                 reporters = reporters_of(next(iter(group.members())))
@@ -290,7 +280,7 @@ class WaitingCounters:
                 *(PartialReport(key, counter.at, counter.body) for key, counter in waiting.items()),
             ],
         )
-        # A cancelled request may still be committed. If it is, its counters wait like all other counters.
+        # The counters of a cancelled request that was committed wait like all others.
         appending = asyncio.ensure_future(self._log.append(rest))
         appending.add_done_callback(lambda task: self._appended(task, waiting))
         receipt = await asyncio.shield(appending)
@@ -300,10 +290,10 @@ class WaitingCounters:
 
     async def release(self, *, everything: bool = False) -> int:
         """
-        Record the counters that waited long enough or need not wait. Return the number of these counters.
+        Record the counters that waited long enough or need not wait, and reverse those whose reporter has
+        reported calls since.
 
-        Counters that already count are reversed if their reporter has reported calls since. Requests do not wait
-        until this ends if they exceed the limit.
+        Requests that exceed the limit do not wait until this ends.
         """
         released = 0
         async with self._one_pass_at_a_time:
@@ -319,7 +309,7 @@ class WaitingCounters:
         return released
 
     async def _make_room(self) -> int:
-        """Record the oldest counters above the limit, and no others. Return their number."""
+        """Record the oldest counters above the limit, and no others."""
         released = 0
         async with self._one_commit_at_a_time:
             while self._is_over_full:
@@ -328,7 +318,8 @@ class WaitingCounters:
 
     async def _read_what_waits(self) -> bool:
         """
-        If several processes share the storage, read the counters that waited longest and the known reporters.
+        From a shared storage, read the counters that waited longest and the known reporters.
+
         Return whether more counters wait.
         """
         if self._shared is None:
@@ -344,21 +335,17 @@ class WaitingCounters:
         return len(stored) == MOST_AT_ONCE
 
     async def _look_up_reporters(self) -> None:
-        """
-        Load the reporters of stored counters, because their calls may have arrived before the start or
-        at another process.
-        """
+        """Calls of the reporters may have arrived before the start or at another process."""
         reporters = (reporter for group in self._waiting.values() for reporter in group.reporters)
         await self._shadows.look_up((*reporters, *self._take_backs.reporters()))
 
     async def run(self) -> None:
-        """Release waiting counters forever, as a background task."""
         try:
             while True:
                 await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
                 await self._tried(self.release())
         finally:
-            self._counted = {}  # these counts are outdated, because another process releases from now on
+            self._counted = {}  # outdated, because another process releases from now on
 
     @property
     def _is_over_full(self) -> bool:
@@ -367,8 +354,8 @@ class WaitingCounters:
 
     async def _tried(self, releasing: Awaitable[int]) -> None:
         """
-        Release counters. If the storage fails, they keep waiting. The request of the sender that exceeded the
-        limit is not refused.
+        If the storage fails, the counters keep waiting, and the request that exceeded the limit is not
+        refused.
         """
         try:
             await releasing
@@ -378,7 +365,6 @@ class WaitingCounters:
     def _sorted_out(
         self, submission: Submission, undecided: Mapping[int, AiRecord]
     ) -> tuple[dict[Reporters, CounterGroup], Submission]:
-        """Split a submission into groups that must wait, by reporter, and the remaining records."""
         groups: dict[Reporters, CounterGroup] = {}
         waits: set[int] = set()
         for position, record in undecided.items():
@@ -404,9 +390,8 @@ class WaitingCounters:
 
     def _is_shadow(self, record: AiRecord, reporters: Reporters) -> bool:
         """
-        Return whether the counter is a shadow, so that it does not have to wait.
-
-        While counters of the same reporter wait, the counter is not checked, so that it is recorded after them.
+        While counters of the same reporter wait, the counter is not checked, so that it is recorded after
+        them.
         """
         if not record.shadow and not self._waiting.has_of(reporters):
             record.shadow = self._shadows.have_heard(reporters, self._clock.now())
@@ -418,7 +403,6 @@ class WaitingCounters:
                 self._waiting.add(key, group)
 
     def _above_limit(self) -> list[bytes]:
-        """Return the keys of some groups above the limit, oldest first."""
         items = self._waiting.items_held - self._max_items
         byte_count = self._waiting.bytes_held - self._max_bytes
         due_keys: list[bytes] = []
@@ -431,15 +415,14 @@ class WaitingCounters:
             count += group.items
             items -= group.items
             byte_count -= len(group.body)
-        return sorted(due_keys)  # the keys of groups sort by arrival, so the oldest group comes first
+        return sorted(due_keys)  # the keys sort by arrival
 
     async def _decidable(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
-        """Return the groups that waited long enough or do not have to wait, oldest first."""
         now = self._clock.now()
         due_groups: dict[bytes, WaitingGroup] = {}
-        held_back: set[Reporters] = set()  # each of them has an older group that must wait longer
+        held_back: set[Reporters] = set()  # with an older group that must wait longer
         for count, (key, group) in enumerate(list(self._waiting.items()), start=1):
-            # give other tasks a turn: they may add groups in the meantime, and record the oldest ones
+            # other tasks may add groups in the meantime, and record the oldest ones
             if count % LOOKED_AT == 0:
                 await pause()
             has_waited = everything or elapsed_s(group.at, now) >= self._wait_s
@@ -453,8 +436,9 @@ class WaitingCounters:
 
     async def _put_on_record(self, keys: Iterable[bytes]) -> int:
         """
-        Record groups, unless they were recorded before. Return the number of their counters. The caller holds
-        the lock for commits.
+        Skip groups that were recorded before.
+
+        The caller holds the lock for commits.
         """
         due_groups = {key: self._waiting[key] for key in keys if key in self._waiting}
         if not due_groups:
@@ -507,10 +491,7 @@ class WaitingCounters:
         return everything.count
 
     def _next_key(self) -> bytes:
-        """
-        Return a key that sorts after all previous keys. If several processes share the storage, the key is
-        unique and sorts by time.
-        """
+        """The key sorts after all previous ones. In a shared storage, it is unique and sorts by time."""
         self._last_key += 1
         if self._shared is None:
             return self._last_key.to_bytes(8)
@@ -519,7 +500,7 @@ class WaitingCounters:
 
 
 def _parts(groups: Mapping[bytes, WaitingGroup]) -> Iterator[list[bytes]]:
-    """Yield the keys of groups in parts for one commit each."""
+    """One part per commit."""
     part: list[bytes] = []
     items = 0
     for key, group in groups.items():

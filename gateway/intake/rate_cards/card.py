@@ -32,11 +32,10 @@ ANY_REGION = "*"
 FORMAT = 1
 
 
-# Parts of the names of models that speak or listen. Most tokens of such a model are audio, and a source may lack
-# the price of audio.
+# Most tokens of such a model are audio, and a source may lack the price of audio.
 _SOUND = ("transcribe", "-audio", "realtime")
-_DIGITS, _DECIMALS = 10, 30  # maximum digits of a price before and after the point
-_LONGEST_VERSION = 100  # characters; each record names the version
+_DIGITS, _DECIMALS = 10, 30  # of a price, before and after the point
+_LONGEST_VERSION = 100  # because each record names the version
 _HOUR = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 
@@ -46,10 +45,8 @@ class CardUnreadable(Exception):
 
 class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
-    Prices by kind of token.
-
-    `reasoning` is set only if it differs from the output price. `cache_write_1h` is set only if it differs
-    from the price of other writes.
+    `reasoning` and `cache_write_1h` are set only if they differ from the prices of output and of other
+    writes.
     """
 
     input: Decimal | None = None
@@ -59,11 +56,10 @@ class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     cache_write_1h: Decimal | None = None
     reasoning: Decimal | None = None
     per_request: Decimal | None = None
-    # Prices of other units, by meter. None means that the unit has its own price, but the price is unknown.
+    # by meter; None means an own, but unknown price
     meters: dict[str, Decimal | None] = {}
 
 
-# Names of the prices in a row, without those of meters.
 TOKEN_PRICES = tuple(name for name in Amounts.__struct_fields__ if name != "meters")
 
 
@@ -75,11 +71,10 @@ class Tier(Amounts, kw_only=True, omit_defaults=True, frozen=True):
 
 class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
     """
-    One row of a model's price history. `hours` is a daily window in UTC, `mode` a service tier such as batch.
-    A row of a mode without prices ends the mode.
+    `hours` is a daily window in UTC, `mode` a service tier such as batch. A row of a mode without prices ends
+    the mode.
 
-    `since` is the day on which the price changed. In the first row of a mode, it is the day on which
-    the mode began.
+    `since` is the day on which the price changed, or on which the mode began.
     """
 
     mode: str = ""
@@ -89,7 +84,6 @@ class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
 
     @property
     def has_prices(self) -> bool:
-        """Return False for a row that only ends the prices of a mode."""
         return self.input is not None or self.per_request is not None or bool(self.meters)
 
     @property
@@ -101,9 +95,7 @@ class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """
-    A rule that matches a name if one of its lists matches. `all` is a list of clauses that must all match.
-    """
+    """One matching list is enough; `all` are clauses that must all match."""
 
     equals: tuple[str, ...] = ()
     starts_with: tuple[str, ...] = ()
@@ -129,11 +121,12 @@ class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
-    A model as one provider sells it. If several rows of its prices apply, the last of them is used.
+    If several rows of its prices apply, the last of them is used.
 
     `apart` lists directions (`input`, `output`) in which most tokens are not text and have other prices. A
-    call of such a model has a price only if it reports its parts. `regional` are regions in which the seller charges
-    more, with the factor; ANY_REGION stands for each region. Estimates have the price without a region, and say so.
+    call of such a model has a price only if it reports its parts. `regional` has the factors of regions in
+    which the seller charges more; ANY_REGION stands for each region. Estimates have the price without a
+    region, and say so.
     """
 
     id: str
@@ -147,9 +140,7 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Seller(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """
-    A provider with its models, in search order. `resells` lists providers whose prices also apply to this provider.
-    """
+    """The models are in search order. `resells` lists providers whose prices also apply to this provider."""
 
     models: tuple[Model, ...]
     resells: tuple[str, ...] = ()
@@ -167,7 +158,7 @@ prepare_types(Card)
 
 class Catalogue:
     """
-    An index of a provider's models. Exact names are looked up. Patterns are tried in the order of the list.
+    Exact names are looked up, patterns tried in the order of the list.
 
     The index is built on first use, because most providers of a list are never needed.
     """
@@ -198,7 +189,7 @@ class Catalogue:
 
 
 def read(path: Path) -> Card:
-    """Read a price list. Raises CardUnreadable if the file is missing, invalid or of a newer format."""
+    """Raises CardUnreadable if the file is missing, invalid or of a newer format."""
     try:
         return decoded(path.read_bytes())
     except OSError as error:
@@ -208,7 +199,7 @@ def read(path: Path) -> Card:
 
 
 def decoded(content: bytes) -> Card:
-    """Decode a price list. Raises CardUnreadable if it is invalid or of a newer format."""
+    """Raises CardUnreadable for an invalid list or a newer format."""
     try:
         card = msgspec.json.decode(content, type=Card)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -222,7 +213,7 @@ def decoded(content: bytes) -> Card:
 
 
 def _problems(card: Card) -> Iterator[str]:
-    """Yield what the types of a list do not exclude. An error here would otherwise appear at each call."""
+    """An error here would otherwise appear at each call."""
     if not (card.version.isprintable() and 0 < len(card.version) <= _LONGEST_VERSION):
         yield f"version must be a text of at most {_LONGEST_VERSION} printable characters"
     if not _is_day(card.source.get("date", "")):
@@ -265,7 +256,7 @@ def _problems_of_prices(prices: Sequence[Price]) -> Iterator[str]:
 
 
 def _is_price(price: Decimal) -> bool:
-    """Return True if an amount has few digits. An amount such as 1E+999999999 is short, and too long to compute."""
+    """An amount such as 1E+999999999 is short, but too long to compute."""
     if not price.is_finite() or price.is_signed():
         return False
     return price.adjusted() < _DIGITS and int(price.as_tuple().exponent) >= -_DECIMALS
@@ -279,7 +270,6 @@ def _is_day(text: str) -> bool:
 
 
 def prices_of(amounts: Amounts) -> Iterator[tuple[str, Decimal]]:
-    """Yield each known price of a row, with the name of its unit."""
     for name in TOKEN_PRICES:
         price = getattr(amounts, name)
         if price is not None:
@@ -288,7 +278,7 @@ def prices_of(amounts: Amounts) -> Iterator[tuple[str, Decimal]]:
 
 
 def write(card: Card) -> bytes:
-    """Encode a price list with one model per line and the providers sorted by name."""
+    """One model per line, the providers sorted by name."""
 
     def lines() -> Iterator[str]:
         yield "{"
@@ -313,10 +303,10 @@ def is_sound(model: str) -> bool:
 
 
 def directions_apart(model: str, meters: Collection[str]) -> tuple[str, ...]:
-    """Return the directions in which most tokens of a model are not text, by the meters that have a price."""
+    """`meters` are those that have a price."""
     puts_out = any(f"output_{kind}_tokens" in meters for kind in MODALITIES)
     takes_in = any(f"input_{kind}_tokens" in meters for kind in MODALITIES)
-    # the source does not state which tokens of the model are audio
+    # the source does not state which tokens are audio
     is_dark = is_sound(model) and not (puts_out or takes_in)
     directions = {
         "input": is_dark or (takes_in and (puts_out or is_sound(model))),
@@ -326,21 +316,17 @@ def directions_apart(model: str, meters: Collection[str]) -> tuple[str, ...]:
 
 
 def newest() -> Path:
-    """Return the file of the packaged price list."""
     return max(Path(__file__).parent.glob("20*.json"))
 
 
 @cache
 def packaged() -> Card:
-    """
-    Return the packaged price list. A process reads the file only once, without the checks, which take longer than
-    the rest.
-    """
+    """Read only once, without the checks, which take longer than the rest."""
     return msgspec.json.decode(newest().read_bytes(), type=Card)
 
 
 def day_ns(day: str) -> int:
-    """Return the first nanosecond of a UTC day, written as 2026-11-20."""
+    """The day is in UTC."""
     return int(datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * NS
 
 

@@ -26,11 +26,11 @@ from gateway.intake.rate_cards.card import Card, CardUnreadable
 from spool.disks import flush_directory
 
 DIRECTORY: Final = "prices"
-_KEPT: Final = 5  # lists in the data directory; older ones are deleted
+_KEPT: Final = 5  # older ones are deleted
 
 
 def in_use(section: PriceSettings, data_dir: Path | None) -> Card:
-    """Return the price list of an installation. Raises CardUnreadable with the file and the problem."""
+    """Raises CardUnreadable with the file and the problem."""
     if section.file is not None:
         try:
             return read(section.file, max_bytes=section.max_file_bytes)
@@ -48,7 +48,7 @@ def in_use(section: PriceSettings, data_dir: Path | None) -> Card:
 
 
 def read(path: Path, *, max_bytes: int) -> Card:
-    """Read a price list of either format. Raises CardUnreadable with the problem."""
+    """Read either format. Raises CardUnreadable with the problem."""
     try:
         with path.open("rb") as file:
             content = file.read(max_bytes + 1)
@@ -62,7 +62,7 @@ def read(path: Path, *, max_bytes: int) -> Card:
 
 
 def decoded(content: bytes, *, day: str, max_bytes: int) -> Card:
-    """Decode a price list of either format. `day` is the day of a list that does not state it."""
+    """`day` is the day of a list that does not state it."""
     if len(content) > max_bytes:
         raise CardUnreadable(f"the list is larger than prices.max_file_bytes ({max_bytes} bytes)")
     document = litellm.parsed(content)
@@ -77,22 +77,22 @@ def decoded(content: bytes, *, day: str, max_bytes: int) -> Card:
 
 
 def named(card: Card, newer: Card) -> Card:
-    """Return a merged list with the name and the source of the newer list. The source keeps the other's name."""
+    """The merged list has the newer name and source; the source keeps the other's name."""
     source: Mapping[str, Any] = {**newer.source, "merged_with": card.version}
     return replace(card, version=newer.version, source=source)
 
 
 def stored_lists(data_dir: Path) -> list[Path]:
-    """Return the files of the stored lists, the newest last."""
+    """The newest last."""
     files = (data_dir / DIRECTORY).glob("*.json")
     return sorted(file for file in files if file.stem.isdigit())
 
 
 def store(data_dir: Path, card: Card) -> Path:
     """
-    Store a list as the newest one, and delete the oldest ones. Raises OSError.
+    Also delete the oldest lists.
 
-    The file is flushed to disk before it gets its name. A crash leaves the list before, or this one.
+    The file is flushed to disk before it gets its name, so a crash leaves the list before, or this one.
     """
     directory = data_dir / DIRECTORY
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def store(data_dir: Path, card: Card) -> Path:
 
 
 def undo(data_dir: Path) -> Path | None:
-    """Delete the newest list and return its file, or None if there is none. Raises OSError."""
+    """Return the deleted file, or None if there is no list."""
     existing = stored_lists(data_dir)
     if not existing:
         return None

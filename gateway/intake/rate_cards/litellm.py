@@ -1,9 +1,8 @@
 """
-Reader of LiteLLM's public price list (`model_prices_and_context_window.json`). The result is a price list in
-Tollhouse's format.
+Reader of LiteLLM's public price list (`model_prices_and_context_window.json`).
 
-The list states dollars per single unit. It has no days, no hours and no patterns of names. A price of 0 is left
-out, because the list writes 0 for unknown and for included usage. Prices by region are left out as well.
+The list states dollars per single unit. It has no days, no hours and no patterns of names. A price of 0 is
+left out, because the list writes 0 for unknown and for included usage. Prices by region are left out as well.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ URL: Final = "https://github.com/BerriAI/litellm"
 _SAMPLE: Final = "sample_spec"  # an entry that only explains the fields
 # Prices have at most nine decimals. Further digits are rounding errors of binary floats in the source.
 _DECIMALS: Final = Decimal("1e-9")
-# Dollars for the quantity of one listed price, such as a million tokens or an hour. Larger prices are mistakes.
+# Larger prices are mistakes.
 _HIGHEST: Final = Decimal(10_000)
 
 _MILLION: Final = 10**6
@@ -67,7 +66,6 @@ _METERS: Final[Mapping[str, tuple[str, int]]] = {
     "ocr_cost_per_page": ("input_document_pages", _THOUSAND),
     "annotation_cost_per_page": ("input_annotated_document_pages", _THOUSAND),
 }
-# Prices whose meaning depends on the kind of model.
 _OF_KINDS: Final[Mapping[tuple[str, str], tuple[str, int]]] = {
     ("audio_transcription", "input_cost_per_second"): ("audio_seconds", _HOUR),
     ("video_generation", "output_cost_per_second"): ("output_video_seconds", _HOUR),
@@ -77,7 +75,7 @@ _MODES: Final = {"": "", "_batches": "batch", "_flex": "flex", "_priority": "pri
 _FIELD: Final = re.compile(
     r"(?P<name>.*?)(?:_above_(?P<above>\d+)k_tokens)?(?P<mode>_batches|_flex|_priority)?"
 )
-# Factors of prices by region. The list's regions of Vertex AI are all but the global endpoint.
+# Vertex AI's regions in the list are all but the global endpoint.
 _REGIONAL: Final = {
     "regional_processing_uplift_multiplier_eu": "eu",
     "regional_processing_uplift_multiplier_us": "us",
@@ -89,7 +87,6 @@ _PLAIN_NAMES: Final = frozenset({"openai", "azure", "aws", "anthropic"})
 
 
 def is_litellm(document: object) -> bool:
-    """Return whether a JSON document has the form of this list: entries by the name of the model."""
     return isinstance(document, dict) and any(
         isinstance(entry, dict) and "litellm_provider" in entry for entry in document.values()
     )
@@ -97,8 +94,8 @@ def is_litellm(document: object) -> bool:
 
 def card_of(document: Mapping[str, Any], *, day: str, version: str) -> Card:
     """
-    Convert the list. `day` is the day of the list, which it does not state. Raises CardUnreadable with the
-    model and the field if an entry is damaged.
+    `day` is the day of the list, which it does not state. Raises CardUnreadable with the model and the field
+    if an entry is damaged.
     """
     sellers: dict[str, dict[str, Model]] = {}
     for key in sorted(document, key=lambda key: _is_later(key, document[key])):
@@ -143,7 +140,7 @@ def card_of(document: Mapping[str, Any], *, day: str, version: str) -> Card:
 
 
 def parsed(content: bytes) -> Any:
-    """Decode JSON with exact numbers. Raises CardUnreadable if it is invalid."""
+    """Numbers are exact."""
     try:
         return json.loads(content, parse_float=Decimal, parse_int=Decimal, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
@@ -155,10 +152,7 @@ def _refused(constant: str) -> Decimal:
 
 
 def _is_later(key: str, entry: object) -> bool:
-    """
-    Return whether another service of the same seller has the price that applies. That is Gemini's API for Vertex AI,
-    and for Azure the service that was made for the model.
-    """
+    """Gemini's API has precedence over Vertex AI; for Azure, the service that was made for the model."""
     provider = entry.get("litellm_provider") if isinstance(entry, dict) else None
     if provider in ("azure", "azure_ai"):
         service = "azure" if names.maker(key.rpartition("/")[2].lower()) == "openai" else "azure_ai"
@@ -171,7 +165,7 @@ def _seller(provider: str) -> str:
 
 
 def _name(key: str, provider: str, seller: str) -> str | None:
-    """Return the model's name without the seller. Return None if the name has a region or another condition."""
+    """Return None if the name has a region or another condition."""
     head, slash, rest = key.lower().partition("/")
     name = rest if slash and (_seller(head) == seller or head == provider) else key.lower()
     if name.startswith("ft:") or ("/" in name and seller in _PLAIN_NAMES):
@@ -180,7 +174,7 @@ def _name(key: str, provider: str, seller: str) -> str | None:
 
 
 def _prices(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Price]:
-    """Yield a row for each service tier. The standard row is first, and no other row exists without it."""
+    """The standard row is first, and no other row exists without it."""
     if entry.get("currency", "USD") != "USD":
         raise CardUnreadable(f"{key}: the currency is {entry['currency']}, but must be USD")
     amounts: dict[str, dict[int, dict[str, Any]]] = {}
@@ -214,7 +208,7 @@ def _prices(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Price]:
 
 
 def _is_storage(key: str, seller: str) -> bool:
-    """Return whether the price of cache writes is that of an hour of storage, as for Gemini."""
+    """For Gemini, the price of cache writes is that of an hour of storage."""
     return seller == "google" and "gemini" in key
 
 
@@ -225,7 +219,7 @@ def _of(name: str, entry: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def _amount(key: str, field: str, value: object, per: int) -> Decimal | None:
-    """Return the price of `per` units, or None if the price is unknown."""
+    """None if the price is unknown."""
     if value is None:
         return None
     if not isinstance(value, Decimal):
@@ -237,7 +231,7 @@ def _amount(key: str, field: str, value: object, per: int) -> Decimal | None:
 
 
 def _searches(key: str, entry: Mapping[str, Any]) -> Decimal | None:
-    """Return the price of a thousand searches, or None if it depends on the size of the search."""
+    """The price depends on the size of the search if this is None."""
     sizes = entry.get("search_context_cost_per_query")
     if not isinstance(sizes, dict):
         return None
@@ -246,7 +240,7 @@ def _searches(key: str, entry: Mapping[str, Any]) -> Decimal | None:
 
 
 def _regional(key: str, entry: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return by how much all prices are multiplied in some regions."""
+    """The factors multiply all prices."""
     specific = entry.get("provider_specific_entry")
     us = specific.get("us") if isinstance(specific, dict) else None
     factors = {region: entry.get(field) for field, region in _REGIONAL.items()}
@@ -258,7 +252,7 @@ def _regional(key: str, entry: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def _fast(key: str, entry: Mapping[str, Any]) -> Decimal | None:
-    """Return by how much all prices are multiplied in fast mode."""
+    """The factor multiplies all prices."""
     specific = entry.get("provider_specific_entry")
     factor = specific.get("fast") if isinstance(specific, dict) else None
     if factor is None:

@@ -1,8 +1,7 @@
 """
 Names of models and makers, in the form of the price list and in the form for people.
 
-The module also has the lines of models: the models of one family and rank, in order of release. The functions
-depend only on their arguments.
+The module also has the lines of models: the models of one family and rank, in order of release.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from gateway.normalise.reading import models
 from spool import providers
 from spool.ledger.queries import BUILT_IN_DIMENSIONS, MODEL_FAMILY, PROVIDER_FAMILY, Derived
 
-# Makers of closed models. A closed model has the same price everywhere. The price of an open model applies
-# only to the provider that lists it.
+# A closed model has the same price everywhere. The price of an open model applies only to the provider that
+# lists it.
 CLOSED = frozenset({"anthropic", "openai", "google", "x-ai", "cohere", "perplexity"})
 
 _BEDROCK_VERSION = re.compile(r"-v\d+(?::\d+)?(?::\w+)?$")
@@ -32,7 +31,7 @@ _LATEST = re.compile(r"(?:-latest|@latest|@default|:latest)$")
 
 
 def maker(model: str) -> str | None:
-    """Return the maker of a model as the price list names it. `model` is in lower case."""
+    """`model` is in lower case."""
     if model.startswith("gpt-oss"):  # gpt-oss is an open model, so each provider sets its own price
         return None
     provider = models.maker(model)
@@ -40,9 +39,6 @@ def maker(model: str) -> str | None:
 
 
 def named_in(model: str) -> str | None:
-    """
-    Return the provider that a model's name states: the part before the first `/`, or AWS for a Bedrock id.
-    """
     head, slash, _ = model.partition("/")
     if slash:
         return providers.card_name(head)
@@ -50,7 +46,7 @@ def named_in(model: str) -> str | None:
 
 
 def family(model: str) -> str:
-    """Return the name that all variants of a model share, without date, alias and seller."""
+    """Without date, alias and seller."""
     last = model.lower()
     for spelling in spellings(model):
         last = spelling
@@ -68,7 +64,7 @@ def _seller_of(values: tuple[str, ...]) -> str:
     return providers.company_name(provider) if provider else ""
 
 
-# Functions by dimension. They map all variants of a model or of a provider to one name, so that costs are grouped.
+# to group costs of all variants of a model or of a provider
 _VALUES: Mapping[str, Callable[[tuple[str, ...]], str]] = {
     MODEL_FAMILY: _family_of,
     PROVIDER_FAMILY: _seller_of,
@@ -82,9 +78,10 @@ BUILT_IN = tuple(
 @lru_cache(maxsize=4096)
 def makers_name(model: str) -> str:
     """
-    Return the maker's name of a model in lower case, without a seller's prefix or a Bedrock id's other parts.
+    Lower case, without a seller's prefix or a Bedrock id's other parts.
 
-    Some libraries remove only region and maker from a Bedrock id, so the version is also removed without them.
+    Some libraries remove only region and maker from a Bedrock id, so the version is also removed without
+    them.
     """
     name = model.rpartition("/")[2].lower()
     bedrock = models.BEDROCK_ID.fullmatch(name)
@@ -96,15 +93,12 @@ def makers_name(model: str) -> str:
 
 
 def letters(model: str) -> str:
-    """
-    Return only the letters and digits of the family, because bills and calls separate the words
-    of a name differently.
-    """
+    """Bills and calls separate the words of a name differently."""
     return _MARKS.sub("", family(model))
 
 
 def spellings(model: str) -> Iterator[str]:
-    """Yield the names under which a price list may have a model. The most exact name is first."""
+    """The most exact name is first."""
     name = model.lower()
     yield name
     if name.startswith("arn:") or "models/" in name:
@@ -131,8 +125,6 @@ def spellings(model: str) -> Iterator[str]:
 
 
 class Place(NamedTuple):
-    """The position of a model in its line."""
-
     line: str
     version: tuple[int, ...]
 
@@ -147,16 +139,14 @@ _GEMINI = re.compile(r"gemini-(?P<version>\d+(?:\.\d+)?)-(?P<rank>pro|flash|flas
 
 def place_of(model: str) -> Place | None:
     """
-    Return the position of a model by its maker's name, without a date. Return None if the model belongs
-    to no line.
-
-    Only makers whose model names state family, rank and version are supported.
+    `model` is the maker's name without a date. Only makers whose names state family, rank and version are
+    supported.
     """
     for maker, pattern in (("claude", _CLAUDE), ("claude", _OLD_CLAUDE), ("gpt", _GPT), ("gemini", _GEMINI)):
         match = pattern.fullmatch(model)
         if match is not None:
             major, minor = [*map(int, re.findall(r"\d+", match["version"])), 0][:2]
-            # gpt-4o ("omni") was released after gpt-4 and before gpt-4.1, so it sorts between them.
+            # gpt-4o ("omni") was released after gpt-4 and before gpt-4.1.
             omni = int(bool(match.groupdict().get("omni")))
             return Place(line=f"{maker}-{match['rank'] or 'base'}", version=(major, minor, omni))
     return None
