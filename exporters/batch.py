@@ -70,12 +70,12 @@ class Batch:
 
 
 def without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
-    """For a destination that sums records, leave out duplicates kept for reference (shadows)."""
+    """Leave out duplicates kept for reference (shadows), for a destination that sums records."""
     return _build_batch(delivery, entries, shadows=False)
 
 
 def with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
-    """For a destination that stores records, mark duplicates kept for reference (shadows)."""
+    """Mark duplicates kept for reference (shadows), for a destination that stores records."""
     return _build_batch(delivery, entries, shadows=True)
 
 

@@ -19,7 +19,7 @@ class SendError(Exception):
 
     @property
     def status_text(self) -> str | None:
-        """To compare with other responses. None without one."""
+        """Return a text that can be compared with other responses, or None without a response."""
         return str(self.status or "refused") if self.answered else None
 
 

@@ -82,7 +82,7 @@ class BillingDrops(Protocol):
     async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]: ...
 
     async def month_hours(self, connection: str, month: str) -> Sequence[HourRows]:
-        """By hour, then in order of arrival."""
+        """Return the rows by hour, then in order of arrival."""
         ...
 
     async def last_drop_by_month(self, connection: str) -> Mapping[str, float]: ...
@@ -94,7 +94,7 @@ class BillingDrops(Protocol):
         ...
 
     async def stored_bytes(self) -> int:
-        """On disk, of all months."""
+        """Return the bytes on disk of all months."""
         ...
 
     async def last_drop_by_connection(self) -> Mapping[str, float]: ...
@@ -122,7 +122,7 @@ _start = msgspec.json.Decoder(_Start)
 
 
 def apply_drops(rows: DropRows, first: int, records: Iterable[Record], *, at: float) -> None:
-    """In order. `first` is the number of the first record."""
+    """Apply the drops in order. `first` is the number of the first record."""
     for number, record in enumerate(records, start=first):
         if not isinstance(record, BillingDrop) or record.month is None:
             continue
@@ -181,7 +181,7 @@ def month_text(hours: Iterable[HourRows]) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentHour:
-    """As last sent. `start` is in epoch seconds."""
+    """An hour as last sent. `start` is in epoch seconds."""
 
     start: int
     hash: bytes
@@ -206,7 +206,7 @@ class BillingHours(Protocol):
     """Hours accepted over each connection."""
 
     async def sent_hours(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
-        """In [since, until), by start."""
+        """Return the hours in [since, until), by start."""
         ...
 
     async def store_hours(self, connection_id: str, hours: Sequence[SentHour]) -> None:

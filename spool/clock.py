@@ -27,7 +27,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """For timers: never goes back."""
+        """Return a time for timers, which never goes back."""
         ...
 
 
@@ -198,7 +198,7 @@ class SteadyClock:
             self._offset = agreed_offset
 
     def accept_wall_clock(self) -> float:
-        """For an operator. Return the change of the reported time."""
+        """Accept the clock for an operator. Return the change of the reported time."""
         before = self.now()
         wall = self._source.now()
         timer = self._timer()

@@ -93,7 +93,7 @@ Rates = Callable[[str, str, int], int | None]
 
 
 def no_rates(_from: str, _to: str, _day: int) -> int | None:
-    """For queries without exchange rates."""
+    """Know no rates, for queries without exchange rates."""
     return None
 
 
@@ -121,7 +121,7 @@ class Converter:
     _known: dict[tuple[str, int], int | None] = field(default_factory=dict)
 
     def rate(self, currency: str, start: int) -> int | None:
-        """By the day of a moment (epoch seconds), times SCALE, or None."""
+        """Return the rate of the day of a moment (epoch seconds), times SCALE, or None."""
         if currency == self.currency:
             return SCALE
         currency_day = (currency, start // DAY_S * DAY_S)

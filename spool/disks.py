@@ -76,7 +76,7 @@ class Mount:
 
 
 def find_mount(path: Path) -> Mount | None:
-    """Of the path or its nearest existing parent."""
+    """Find the mount of the path or of its nearest existing parent."""
     resolved = nearest_existing_path(path).resolve()
     try:
         lines = MOUNTS.read_text("utf-8", "replace").splitlines()
@@ -176,7 +176,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def flush_file(path: Path) -> None:
-    """For other programs' writes."""
+    """Flush what other programs wrote."""
     _flush(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
 
 
@@ -190,7 +190,7 @@ def flush_directory(directory: Path) -> None:
 
 
 def replace_file(draft: Path, path: Path) -> None:
-    """On Windows, retry for REPLACE_S while a virus scanner or another reader has the file open."""
+    """Retry on Windows, for REPLACE_S, while a virus scanner or another reader has the file open."""
     if sys.platform != "win32":
         draft.replace(path)
     else:

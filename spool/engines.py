@@ -72,7 +72,7 @@ def problems(settings: StorageSettings) -> Iterator[str]:
 
 
 def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
-    """With words for messages. None if the configuration is unusable, see `problems`."""
+    """Yield the files with words for messages; none if the configuration is unusable (see `problems`)."""
     try:
         administration = load_engine(settings.engine).administration
     except SpoolError:

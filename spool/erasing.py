@@ -128,7 +128,7 @@ async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device]
 
 
 async def rename_again(storage: Storage) -> None:
-    """In records imported with the names of that time."""
+    """Rename again in records that were imported with the names of that time."""
     registry = _require_registry(storage)
     if registry.persons.erasures:
         await storage.rename_records(registry.people.pseudonym)

@@ -70,7 +70,7 @@ def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> Pseudonyms:
 
 def rename_person(record: Record, renaming: Renaming, *, unknown: int) -> bool:
     """
-    In place. Return whether it changed.
+    Rename in place. Return whether the record changed.
 
     `unknown` is the time of a call without one. Names stay in sessions and runs, which identify work, and in
     unit costs and billing files, which are sent as they arrived.
@@ -88,7 +88,7 @@ def rename_person(record: Record, renaming: Renaming, *, unknown: int) -> bool:
 
 
 def rename_fields(fields: dict[str, Any], renaming: Renaming, at: int) -> bool:
-    """In fields of a later report."""
+    """Rename in fields of a later report."""
     changed = _rename_fields(fields, lambda name: renaming(name, at))
     fields.update(changed)
     return bool(changed)
@@ -163,7 +163,7 @@ def erasure_from_json(*, below: Sequence[str], **fields: Any) -> Erasure:
 
 
 def order_for_below(erasure: Erasure, key: bytes) -> Erasure:
-    """For agents and gateways below. `key` is this installation's."""
+    """Make the order for agents and gateways below. `key` is this installation's."""
     return replace(erasure, below=(), key=erasure.key or key.hex())
 
 

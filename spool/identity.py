@@ -120,7 +120,7 @@ class Identity(NamedTuple):
 
 
 class RequestNames(NamedTuple):
-    """By the idempotency key, and with the body."""
+    """The names of a request: by the idempotency key, and with the body."""
 
     key: bytes
     body: bytes
@@ -137,7 +137,7 @@ def hash_parts(rule: int, *parts: object) -> bytes:
 
 
 def _hash_text(rule: int, text: str) -> bytes:
-    """For speed: joining parts takes half of the time, and most calls hash one text."""
+    """Hash one text. Joining parts takes half of the time, and most calls hash one text."""
     hash = _HASHES[rule].copy()
     hash.update(text.encode("utf-8", "surrogatepass"))
     return hash.digest()
@@ -160,7 +160,7 @@ def is_long(response_id: str) -> bool:
 
 
 def is_unique(id: str) -> bool:
-    """By its form, for sessions and runs."""
+    """Judge ids of sessions and runs by their form."""
     return _UNIQUE.fullmatch(id) is not None
 
 
@@ -258,7 +258,7 @@ def provider_request_names(record: Inference, request_id: str | None) -> tuple[b
 
 
 def describe_rule(record: Inference) -> str:
-    """As far as the record shows it."""
+    """Describe the rule as far as the record shows it."""
     known = record.id
     request_id = record.request_id
     if request_id:
@@ -277,7 +277,7 @@ def describe_rule(record: Inference) -> str:
 
 
 def identity_from_ids(record: Inference) -> Identity | None:
-    """None if the record's ids do not determine it."""
+    """Return None if the record's ids do not determine its identity."""
     candidates = []
     if record.request_id:
         if is_long(record.request_id):
@@ -314,7 +314,7 @@ def call_id_name(source: str, call_id: str) -> bytes:
 
 def end_report_identity(call: Identity, name: bytes) -> Identity:
     """
-    For a report of only a call's end.
+    Return the identity of a report of only a call's end.
 
     It joins a recorded call, or becomes a record that a later report finds by `name` (`joins`).
     """
@@ -363,7 +363,7 @@ def build_relay(
     sealed_id: str | None = None,
 ) -> Relay | None:
     """
-    None if a report states no end, or nothing that the other does.
+    Return None if a report states no end, or nothing that the other does.
 
     `sessions`: the assistant's, under each name. Only ids that are unique by form count. The model may
     differ: the gateway may serve another. Failures match whatever counts, which assistants lack.
@@ -431,7 +431,7 @@ def limit_to_sender(nesting: Nesting, sender_key: str | None) -> Nesting:
 
 
 def possible_inputs(record: Inference) -> list[int]:
-    """With and without the cached parts."""
+    """Return the counts with and without the cached parts."""
     whole, read, written = (
         record.input_tokens or 0,
         record.cache_read_tokens or 0,
@@ -452,7 +452,7 @@ def times_name(nesting: Nesting) -> bytes:
 
 
 def nested_times(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, int]]:
-    """In nanoseconds."""
+    """Return times in nanoseconds."""
     filed = [name for name in names if name.startswith(_TIMES[is_inner])]
     starts = [int.from_bytes(name[4:11]) * 1000 for name in filed]
     return [
@@ -461,7 +461,7 @@ def nested_times(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, i
 
 
 def _model_name(record: Inference) -> str:
-    """Without the prefix of a provider or seller."""
+    """Return the name without the prefix of a provider or seller."""
     return (record.request_model or record.response_model or "").rpartition("/")[2]
 
 
@@ -478,7 +478,7 @@ def span_call_id(trace_id: str, span_id: str) -> bytes:
 
 def link_names(trace_id: str, span_id: str, outcome: str) -> tuple[bytes, bytes]:
     """
-    For the caller's and the server's report, by the span that started the call.
+    Name the caller's and the server's report by the span that started the call.
 
     The outcome is included: a failed attempt may come from the same span.
     """
@@ -525,7 +525,7 @@ _UNCOUNTED = "0\x000"
 def _links_by_outcome(
     made_from: tuple[str, str], above: tuple[str, str] | None, outcomes: tuple[str, ...]
 ) -> tuple[tuple[bytes, bytes], ...]:
-    """Only the caller's report may have another outcome than the first."""
+    """Let only the caller's report have another outcome than the first."""
     links = [link_names(*made_from, outcomes[0])]
     if above is not None:
         for outcome in outcomes:
@@ -561,7 +561,7 @@ def derived_id(record_id: bytes, purpose: str) -> bytes:
 
 def shadow_identity(identity: Identity) -> Identity:
     """
-    For a source that does not count.
+    Return the identity for a source that does not count.
 
     It matches a recorded call or another such duplicate. Otherwise only such duplicates look it up, so the
     first report that counts becomes a record, even after it.
@@ -610,7 +610,7 @@ def with_scope(identity: Identity, scope: str) -> Identity:
 
 def span_marks(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
     """
-    For spans whose own ids identify the call. Every such record also has the scope "", or ANY_SCOPE if
+    Mark spans whose own ids identify the call. Every such record also has the scope "", or ANY_SCOPE if
     unknown.
     """
     return tuple([derived_id(record_id, f"span {scope}") for scope in scopes])
@@ -635,7 +635,7 @@ def _shared_id_identity(record: Inference, chosen: str) -> Identity:
 
 
 def _sides_of_short_id(record: Inference, chosen: str) -> tuple[list[bytes], list[bytes]]:
-    """In logs and in spans, of the step of its start and its neighbours."""
+    """Return the marks in logs and in spans, of the step of its start and its neighbours."""
     call = _call_under(record, chosen)
     logged = [hash_parts(3, f"{call}{step}") for step in _start_steps(record)]
     return logged, [_SPAN + hash_parts(3, f"{call}{step}\0span")[4:] for step in _start_steps(record)]

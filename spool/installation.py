@@ -37,7 +37,7 @@ def derive_secret(secret: bytes, use: str) -> bytes:
 
 
 def public_id(secret: bytes) -> str:
-    """In metrics and data lakes."""
+    """Return the id in metrics and data lakes."""
     # this text must not change: every public id depends on it
     return derive_secret(secret, "own telemetry").hex()[:32]
 

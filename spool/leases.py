@@ -26,13 +26,13 @@ _SHARED = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
 
 
 def lease_name(route: str) -> str:
-    """Of a route, or a table sent upstream."""
+    """Name the lease of a route, or of a table sent upstream."""
     return _SHARED.get(route, route)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """For operators. After a few seconds without renewal, it counts as stopped."""
+    """The state of a node for operators. After a few seconds without renewal, it counts as stopped."""
 
     id: str
     name: str
@@ -55,7 +55,7 @@ class NodeSettings:
 
 
 class Leases(Protocol):
-    """Of this gateway."""
+    """The leases of this gateway."""
 
     async def run(
         self,
@@ -74,7 +74,7 @@ class Leases(Protocol):
         ...
 
     async def nodes(self) -> Sequence[NodeState]:
-        """By name. Empty if there can be only one gateway."""
+        """Return the nodes by name, or none if there can be only one gateway."""
         ...
 
     def publish_settings(self, digests: Mapping[str, str]) -> None:
@@ -82,7 +82,7 @@ class Leases(Protocol):
         ...
 
     async def settings(self) -> Sequence[NodeSettings]:
-        """Of running gateways, by name. Empty if all are equal."""
+        """Return the settings of running gateways by name, or none if all are equal."""
         ...
 
     async def wake_tasks(self, name: str) -> None:

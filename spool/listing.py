@@ -75,7 +75,7 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class SortField:
     """
-    By the value, its position in `words`, or the number in its text.
+    A sort by the value, its position in `words`, or the number in its text.
 
     `is_text` ignores case.
     """
@@ -86,7 +86,7 @@ class SortField:
     is_text: bool = False
 
     def sort_value(self, row: object) -> SortValue:
-        """None if it is not in `words`."""
+        """Return None if the value is not in `words`."""
         value: Any = getattr(row, self.name)
         if self.words:
             return self.words.index(value) if value in self.words else None
@@ -118,7 +118,7 @@ class ListQuery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPage(Generic[Row]):
     """
-    With sort value and identity of each row.
+    A page of rows, each with its sort value and identity.
 
     `before`, `after`: there are more rows. `total`: on all pages. `known`: distinct values over the whole
     list, sorted, empty if too many.
@@ -133,7 +133,7 @@ class ListPage(Generic[Row]):
 
 
 def empty_page(*, total: int) -> ListPage[Any]:
-    """For a list stored elsewhere."""
+    """Stand for a list that is stored elsewhere."""
     return ListPage(rows=[], keys=[], before=False, after=False, total=total)
 
 

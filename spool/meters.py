@@ -109,7 +109,7 @@ _COVERS: Final = (*APART, "cache_write_tokens")
 
 
 def modality_meter(kind: str, modality: object) -> str | None:
-    """Of a kind (`input`, `output`, `cache_read`). None for text and unknown kinds."""
+    """Return the meter of a kind (`input`, `output`, `cache_read`), or None for text and unknown kinds."""
     if modality not in MODALITIES:
         return None
     return {

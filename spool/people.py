@@ -78,7 +78,10 @@ LATEST = sys.maxsize  # on arrival, a call without a time is after all erasures
 
 
 class Pseudonyms(NamedTuple):
-    """By digest, see spool.erasure.pseudonyms_by_digest. `keys` of digests, b"" for this installation's."""
+    """
+    The pseudonyms by digest (see spool.erasure.pseudonyms_by_digest). `keys` of digests, b"" for this
+    installation's.
+    """
 
     by_digest: Mapping[str, Sequence[tuple[int, str]]] = {}
     keys: Sequence[bytes] = ()
@@ -191,11 +194,11 @@ class People:
         return hashed
 
     def linked_form(self, name: str) -> str:
-        """As in records, or the hash if addresses are dropped."""
+        """Return the form in records, or the hash if addresses are dropped."""
         return self.recorded_form(name) or self.hash_address(name)
 
     def carried_values(self, texts: Mapping[str, str], at: int | None = None) -> dict[str, str]:
-        """With what new records contain."""
+        """Return texts with the forms that new records contain."""
         carried_texts = {name: self.recorded_form(value, at) for name, value in texts.items()}
         return {name: value for name, value in carried_texts.items() if value is not None}
 
@@ -249,7 +252,7 @@ class People:
         return self.linked_form(names[0]) if is_linked else name
 
     def expand_filter(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-        """With every form of people and branches."""
+        """Add every form of people and branches."""
         return {name: self._expand_values(name, values) for name, values in filter.items()}
 
     def _expand_values(self, dimension: str, values: Iterable[str]) -> tuple[str, ...]:
@@ -332,7 +335,7 @@ def _erasure_digest(name: str, secret: bytes) -> str:
 
 
 def _address_of(text: str) -> str | None:
-    """In lower case, None for other text."""
+    """Return the address in lower case, or None for other text."""
     return _read_address(text) if "@" in text else None
 
 

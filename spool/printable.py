@@ -25,7 +25,7 @@ def replace_unprintable(text: str) -> str:
 
 
 def json_for_people(document: Any, *, option: int = 0) -> str:
-    """For a terminal or a log. Unknown types become text."""
+    """Encode for a terminal or a log. Unknown types become text."""
     try:
         text = orjson.dumps(document, default=str, option=option).decode()
     except TypeError:  # a lone surrogate, for example from a file name that is not UTF-8

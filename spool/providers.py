@@ -99,7 +99,7 @@ _BEGINNINGS = (("google.vertex", "google-vertex"), ("openai.", "openai"), ("anth
 
 @lru_cache(maxsize=2048)
 def find(written: str) -> Provider | None:
-    """By any variant."""
+    """Find a provider by any variant of its name."""
     name = written.lower()
     provider = _BY_SPELLING.get(_fold_name(name))
     if provider is None:

@@ -262,7 +262,7 @@ def decimal_text(amount: Decimal) -> str:
 
 
 def rfc3339(time_ns: int | None) -> str | None:
-    """Up to nine decimals, without trailing zeros."""
+    """Format with up to nine decimals, without trailing zeros."""
     if time_ns is None:
         return None
     seconds, fraction = divmod(time_ns, NS)
@@ -368,7 +368,7 @@ def counted_charge(call: Inference, currency: str) -> Decimal:
 
 
 def charge_differences(record: Correction) -> dict[str, Decimal]:
-    """By currency."""
+    """Return the differences by currency."""
     with localcontext(_EXACT):
         return {
             name: counted_charge(record.after, name) - counted_charge(record.before, name)
@@ -383,7 +383,7 @@ def cost_difference(record: Correction) -> Decimal:
 
 
 def cost_differences(record: Correction) -> dict[str, Decimal]:
-    """By cost source, with the new one's even if it is 0."""
+    """Return the differences by cost source, with the new one's even if it is 0."""
     amounts: dict[str, Decimal] = {}
     with localcontext(_EXACT):
         for call, sign in ((record.after, 1), (record.before, -1)):

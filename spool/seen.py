@@ -33,7 +33,7 @@ _seen: ContextVar[Seen | None] = ContextVar("seen", default=None)
 
 @contextmanager
 def collect_seen(seen: Seen | None) -> Iterator[None]:
-    """None if nothing that the block reads is shown."""
+    """Collect into `seen`, or pass None if nothing that the block reads is shown."""
     token = _seen.set(seen)
     try:
         yield

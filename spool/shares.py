@@ -177,7 +177,7 @@ class Shared(Generic[K]):
         return self._places
 
     def add(self, name: K, owner: str, places: int) -> None:
-        """As the newest of its owner."""
+        """Add it as the newest of its owner."""
         names = self._names_of.get(owner)
         if names is None:
             names = self._names_of[owner] = OrderedDict()
@@ -204,7 +204,7 @@ class Shared(Generic[K]):
         return next(iter(names)) if names else None
 
     def name_to_remove(self) -> tuple[K, str] | None:
-        """None while there is space."""
+        """Return None while there is space."""
         if self._places <= self.most:
             return None
         owner = self.held.largest_owner()

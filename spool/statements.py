@@ -76,7 +76,7 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """
-    From `start` to `end`, nothing else was billed.
+    A statement: from `start` to `end`, nothing else was billed.
 
     `account` distinguishes customers of a source. `read_at`: when the provider returned it. `name`: its
     origin. Days after `settled_until` are open, even without rows.
@@ -109,7 +109,7 @@ class StatementInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementMonth:
-    """Of a source and account. `billed` is in dollars, `settled` days are among `days`."""
+    """A month of a source and account. `billed` is in dollars, `settled` days are among `days`."""
 
     id: str
     source: str
@@ -181,7 +181,7 @@ _rows = msgspec.json.Decoder(list[StatementRow])
 
 
 def add_amounts(amounts: Iterable[Decimal]) -> Decimal:
-    """Without rounding."""
+    """Add without rounding."""
     result = Decimal(0)
     for amount in amounts:
         result = EXACT.add(result, amount)
@@ -189,7 +189,7 @@ def add_amounts(amounts: Iterable[Decimal]) -> Decimal:
 
 
 class RowAmounts(NamedTuple):
-    """As billed, at list and negotiated prices, and with fees assigned to their usage."""
+    """The amounts as billed, at list and negotiated prices, and with fees assigned to their usage."""
 
     amount: Decimal
     amount_list: Decimal | None = None
@@ -201,7 +201,7 @@ class RowAmounts(NamedTuple):
         return cls(*(getattr(row, name) for name in cls._fields))
 
     def plus(self, other: RowAmounts) -> RowAmounts:
-        """None if one side is missing."""
+        """Add amounts; the sum is None if one side is missing."""
         return self.map_amounts(_add_two_amounts, other)
 
     def map_amounts(self, change: Callable[..., Decimal | None], *others: RowAmounts) -> RowAmounts:
@@ -214,7 +214,7 @@ def _add_two_amounts(first: Decimal | None, second: Decimal | None) -> Decimal |
 
 
 def sum_rows(rows: Iterable[StatementRow]) -> list[StatementRow]:
-    """In a fixed order, without zeros."""
+    """Return sums in a fixed order, without zeros."""
     cells: dict[tuple[Any, ...], RowAmounts] = {}
     for row in rows:
         cell = tuple(getattr(row, name) for name in _CELL)
@@ -234,7 +234,7 @@ def _plain_if_told(amount: Decimal | None) -> Decimal | None:
 
 
 def normalize_amount(amount: Decimal) -> Decimal:
-    """Without exponent or trailing zeros: equal amounts have equal texts."""
+    """Remove exponent and trailing zeros, so that equal amounts have equal texts."""
     short = EXACT.normalize(amount)
     return Decimal(format(short, "f"))
 
@@ -361,7 +361,7 @@ class Statements(Protocol):
     ) -> Sequence[StatementRow]: ...
 
     async def statements(self) -> Sequence[StatementInfo]:
-        """With days without a row."""
+        """Return the statements with days without a row."""
         ...
 
     async def months(self) -> Sequence[StatementMonth]: ...

@@ -74,7 +74,7 @@ class Standby:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseHealth:
     """
-    Of a shared database, equal on all nodes except `failed_connections`.
+    The health of a shared database, equal on all nodes except `failed_connections`.
 
     `standbys` and `oldest_transaction_s` are None if the role may not see them. `needs_standby`: commits need
     a synchronous one. Waits in progress have number and longest duration.
@@ -173,7 +173,7 @@ async def _nothing_to_recover(options: StorageOptions, file: Path) -> Recovered:
 @dataclass(frozen=True, kw_only=True)
 class Administration:
     """
-    Of a shared storage, without a running server.
+    Administration of a shared storage without a running server.
 
     `problems`: why a configuration is unusable. `certificate_files`: with words for messages, for authorities
     from DATABASE_AUTHORITIES on. `make`: creates what is missing. `bring_up_to_date`: migrates. `status`: its

@@ -71,7 +71,7 @@ class StreamSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalsPart:
-    """In [since, until), in nanoseconds, with one of the values in each dimension."""
+    """Totals in [since, until), in nanoseconds, with one of the values in each dimension."""
 
     since: int | None = None
     until: int | None = None
@@ -96,11 +96,11 @@ class StreamRows(Protocol):
     def put_stream(self, stream: Stream) -> None: ...
 
     def drop_stream(self, name: str) -> None:
-        """And its totals."""
+        """Drop a stream and its totals."""
         ...
 
     def read_ahead(self, places: Iterable[tuple[str, str]]) -> None:
-        """With few statements."""
+        """Read the totals with few statements."""
         ...
 
     def find_total(self, stream: str, key: str) -> Total | None: ...
@@ -113,20 +113,20 @@ class StreamRows(Protocol):
 
 
 class StreamReader(Protocol):
-    """For receivers and exporters."""
+    """The streams for receivers and exporters."""
 
     async def streams(self) -> Sequence[Stream]: ...
 
     async def totals(self, stream: str) -> Sequence[Total]: ...
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
-        """By (stream, key)."""
+        """Return the totals by (stream, key)."""
         ...
 
     async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]: ...
 
     async def stream_sizes(self) -> Sequence[StreamSize]:
-        """With creating keys."""
+        """Return the sizes with the creating keys."""
         ...
 
     async def set_owner(self, stream: str, key: str) -> None:
@@ -165,7 +165,7 @@ def described_stream(operation: UnitCostOperation) -> Stream:
 
 
 def operation_key(operation: UnitCostOperation) -> str:
-    """In hex, the same for records that differ only in value."""
+    """Return a key in hex, the same for records that differ only in value."""
     facts = [
         period_start(operation.start_time or 0, operation.granularity),
         operation.granularity,
@@ -193,7 +193,7 @@ def rounded_text(value: Decimal) -> str:
 
 class StreamBook:
     """
-    In memory. Of contradicting first requests, one is accepted.
+    The streams in memory. Of contradicting first requests, one is accepted.
 
     A claim holds until its operations are on disk or given up.
     """
@@ -229,7 +229,7 @@ class StreamBook:
 
     def replace_known(self, streams: Sequence[Stream]) -> None:
         """
-        By stored ones, of any process.
+        Replace streams by stored ones, of any process.
 
         One never read stays: it is being committed.
         """
@@ -325,7 +325,6 @@ NEARLY_FULL, ROOM = (
 
 
 def estimated_bytes(total: Total) -> int:
-    """On disk."""
     dimensions = json.dumps({name: list(values) for name, values in total.dimensions.items()})
     texts = len(total.element_name or "") + len(dimensions) + len(total.value)
     return OVERHEAD + 2 * len(total.stream.encode()) + texts
@@ -347,7 +346,7 @@ class TotalsInHand:
         return self._totals[place]
 
     def note_total(self, place: tuple[str, str], total: Total | None) -> None:
-        """None if not stored."""
+        """Note a total, or None if it is not stored."""
         self._totals[place] = total
         self._sizes[place] = estimated_bytes(total) if total else 0
 
@@ -393,7 +392,7 @@ def may_create(sizes: Sequence[StreamSize], key: str, n: int, max_streams: int) 
 
 
 def plan_freed_bytes(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
-    """Of keys near their share, largest streams first."""
+    """Free bytes of keys near their share, largest streams first."""
     held, total = _bytes_by_key(sizes)
     bytes_by_stream: dict[str, int] = {}
     for key, own in held.items():

@@ -47,7 +47,7 @@ async def recount_table(
     """
     With all dates, also find missing and repeated numbers.
 
-    Numbers below `below` are settled, without it all. Raises the server's errors.
+    Numbers below `below` are settled; without it, all are. Raises the server's errors.
     """
     first, last, stored = await server.fetch_bounds()
     end = last + 1 if below is None else min(below, last + 1)
@@ -105,7 +105,7 @@ def _total_sums(parts: Sequence[TableSums]) -> TableSums:
 
 
 def _repeated_numbers(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
-    """Of a number with several ids, in one edition or in two."""
+    """Find numbers with several ids, in one edition or in two."""
     for part in parts:
         if part.rows != part.numbers:
             description = (

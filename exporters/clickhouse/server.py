@@ -63,7 +63,7 @@ class ClickHouseServer:
         self._used_stamps = self._certificate_stamps()  # of the certificates in use
 
     async def fetch_row_keys(self, editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
-        """At most one row more than the range has numbers."""
+        """Return at most one row more than the range has numbers."""
         max_rows = last - first + 2
         names = ", ".join(f"'{edition}'" for edition in sorted(editions))
         query = self._format_query("rows", editions=names, first=first, last=last, most=max_rows)
@@ -99,7 +99,7 @@ class ClickHouseServer:
     async def fetch_sums(
         self, first: int, last: int, *, step: int, since: str, until: str
     ) -> list[TableSums]:
-        """By edition and `step` numbers."""
+        """Return the sums by edition and by `step` numbers."""
         query = self._format_query("sums", first=first, last=last, step=step, since=since, until=until)
         return _decode_lines(await self._request(query, {"select_sequential_consistency": "1"}), TableSums)
 
@@ -152,7 +152,11 @@ class ClickHouseServer:
         return answer.body
 
     def _identity_headers(self, user: str, password: str) -> Mapping[str, str]:
-        """For a password, or only a certificate. None without a user."""
+        """
+        Identify by password, or only by certificate.
+
+        Without a user, there are no headers.
+        """
         if not user:
             return {}
         if self._settings.cert_file is not None and not password:

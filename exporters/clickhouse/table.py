@@ -46,7 +46,7 @@ class TableSums(msgspec.Struct, frozen=True, array_like=True):
 
 
 def create_statements(table: str) -> str:
-    """For an operator: the gateway creates nothing."""
+    """Write the statements for an operator, because the gateway creates nothing."""
     columns = ",\n".join(f"  `{name}` {type}" for name, type in COLUMN_TYPES.items())
     text = files(__package__).joinpath("table.sql").read_text("utf-8")
     return text.format(table=table, columns=columns, window=WINDOW)

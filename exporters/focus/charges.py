@@ -84,7 +84,7 @@ _REQUESTS: Final = "Requests"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """Of an hour or `length`. Money is decimal text."""
+    """A charge of an hour or of `length`. Money is decimal text."""
 
     start: datetime
     cost: str
@@ -238,7 +238,7 @@ class ChargeSums:
         self._charges: dict[tuple[object, ...], Charge] = {}
 
     def add(self, entry: Entry, places: Sequence[int]) -> None:
-        """By position in the entry."""
+        """Add records by their positions in the entry."""
         for separate_key, group in groupby(
             places, lambda index: _separate_key(entry.records[index], entry.committed_at)
         ):
@@ -272,7 +272,7 @@ class ChargeSums:
             del charges[key]
 
     def sorted_charges(self) -> list[Charge]:
-        """By time, provider, model, currency and corrected record."""
+        """Sort by time, provider, model, currency and corrected record."""
         return sorted(self._charges.values(), key=_sort_key)
 
 
@@ -321,7 +321,7 @@ def _sort_key(charge: Charge) -> tuple[datetime, str, str, str, str]:
 
 
 def _add_charges(first: Charge, second: Charge) -> Charge:
-    """With the same shown dimensions."""
+    """Add charges with the same shown dimensions."""
     lists = [charge.cost if charge.list_cost is None else charge.list_cost for charge in (first, second)]
     has_list_cost = first.list_cost is not None or second.list_cost is not None
     return replace(

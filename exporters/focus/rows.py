@@ -102,7 +102,7 @@ _NOTHING: dict[str, Any] = {
 def report_charges(
     rows: Iterable[Mapping[str, object]], tags: Sequence[str] = (), *, length: timedelta = HOUR
 ) -> list[Charge]:
-    """Of the operator API, by DIMENSIONS and `tags`, in periods of `length`."""
+    """Convert rows of the operator API, by DIMENSIONS and `tags`, in periods of `length`."""
     charges = []
     for row in rows:
         estimated = str(row["estimated"])
@@ -132,7 +132,6 @@ def report_charges(
 
 
 def _priced_fields(charged: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the calls with known price lines."""
     cost = str(charged["cost"])
     lines = []
     for line in charged["lines"]:
@@ -316,7 +315,7 @@ def _seat_columns(month: datetime, seat: Mapping[str, Any], account: str) -> dic
 
 
 def _monthly_columns(charge: Charge, account: str) -> dict[str, str]:
-    """Without usage."""
+    """Return the columns of a charge without usage."""
     return {
         **charge_row(charge, account=account),
         "ChargeClass": "",
@@ -359,7 +358,7 @@ class _RowAmounts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedDay:
     """
-    By provider and further dimensions.
+    A day by provider and further dimensions.
 
     `metered`: calls by hour with price lines. `invoice_of`: number of a provider's invoice. `state_of`: state
     of its bill, "" if not exported.
@@ -414,7 +413,7 @@ def _group_values(day: ExportedDay, row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _other_usage(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]]:
-    """In millionths, by group and meter, without tokens."""
+    """Return quantities in millionths, by group and meter, without tokens."""
     usage: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for row in day.metered:
         lines = (row["price_lines"] or {}).get("lines", ())

@@ -46,7 +46,7 @@ class HttpAnswer:
 
 def delivery_error(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> SendError | None:
     """
-    None if it was accepted.
+    Return None if the request was accepted.
 
     `may_be_taken`: a 5xx other than 503 may follow an accepted request.
     """
@@ -74,7 +74,7 @@ def delivery_error(answer: HttpAnswer, *, now: float, may_be_taken: bool = False
 
 
 def _rate_limit_wait_s(headers: Mapping[str, str], *, now: float) -> float | None:
-    """From GitHub's headers."""
+    """Read GitHub's headers."""
     if headers.get("x-ratelimit-remaining", "").strip() != "0":
         return None
     reset = headers.get("x-ratelimit-reset", "").strip()
@@ -98,7 +98,7 @@ def refuse_page(answer: HttpAnswer) -> None:
 
 
 def server_message(answer: HttpAnswer) -> str:
-    """In one line."""
+    """Return one line."""
     return answer.without_secrets(_decode_message(answer))
 
 

@@ -35,7 +35,7 @@ def check_reach(address: str) -> None:
 
 
 def check_reach_in_clear(address: str) -> None:
-    """Without TLS, only loopback addresses are allowed."""
+    """Allow only loopback addresses without TLS."""
     if not _effective_ip(address).is_loopback:
         raise Misconfigured(
             f"the address leads to {address}: use https://, because http:// is accepted only for "
@@ -72,7 +72,7 @@ def checking_socket_factory(check: Check) -> Callable[[tuple[Any, ...]], socket.
 
 
 def connect_checked(host: str, port: int, timeout_s: float, check: Check) -> socket.socket:
-    """As `socket.create_connection`, with a check of each address."""
+    """Connect as `socket.create_connection` does, but check each address."""
     error: OSError | None = None
     for address_info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         connection = checking_socket_factory(check)(address_info)

@@ -207,7 +207,7 @@ def _translate_file_errors(*files: Path | None) -> Iterator[None]:
 @contextmanager
 def translate_errors(settings: DestinationSettings, secret: SecretSource | None) -> Iterator[None]:
     """
-    To Misconfigured if the operator must fix them, else to Retryable.
+    Raise Misconfigured for errors that the operator must fix, and Retryable for others.
 
     Secrets are removed.
     """
@@ -238,7 +238,7 @@ def _error_message(error: BaseException, secrets: Iterable[str]) -> str:
 
 @asynccontextmanager
 async def open_reader(options: Mapping[str, Any]) -> AsyncIterator[Any]:
-    """Without a consumer group, it leaves no traces."""
+    """Read without a consumer group, which leaves no traces."""
     reader = AIOKafkaConsumer(**options, isolation_level="read_committed", enable_auto_commit=False)
     try:
         await start_client(reader, options)
@@ -265,7 +265,7 @@ async def seek_to_beginning(reader: Any, topic: str, partitions: Sequence[int]) 
 
 
 async def read_to_end(reader: Any) -> AsyncIterator[Any]:
-    """Up to the present end. Raises TimeoutError after _MAX_WAIT_S without a message."""
+    """Read up to the present end. Raises TimeoutError after _MAX_WAIT_S without a message."""
     ends = await reader.end_offsets(reader.assignment())
     waited = 0.0
     while [partition for partition, end in ends.items() if await reader.position(partition) < end]:
@@ -305,8 +305,8 @@ class _ServiceKeys(msgspec.Struct, frozen=True, rename="pascal"):
 
 class AwsIdentity:
     """
-    In the order of AWS's tools: environment variables, a role with a token, the container or pod, the
-    machine.
+    The identity that AWS's tools would find: environment variables, a role with a token, the container or
+    pod, the machine.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ def progress_key(edition: str, route: str) -> bytes:
 
 
 def edition_in_key(key: bytes, route: str) -> str | None:
-    """None for another route's key."""
+    """Return None for another route's key."""
     edition, _, its_route = key.decode("utf-8", "replace").partition(" ")
     return edition if its_route == route else None
 

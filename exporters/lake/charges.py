@@ -130,7 +130,7 @@ def _sum_charges(charges: Iterable[Charge]) -> FileSums:
 
 
 def _field_remover(left_out: Collection[str]) -> Callable[[Charge], Charge]:
-    """As `leave_out` does for rows."""
+    """Remove fields as `leave_out` removes those of rows."""
     nothing: dict[str, Any] = {
         name: None for name in ("provider", "team", "region", "cost_source") if name in left_out
     }

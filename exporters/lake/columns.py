@@ -79,7 +79,7 @@ class LakeRow(NamedTuple):
         return str(self.values[_ID])
 
     def with_verdict(self, **verdict: Any) -> LakeRow:
-        """Of `counted`, `calls` or `spend`."""
+        """Replace `counted`, `calls` or `spend`."""
         values = dict(zip(COLUMNS, self.values, strict=True)) | verdict
         return LakeRow(self.day, tuple(values.values()))
 
@@ -151,8 +151,7 @@ def _call_values(
     call: Inference, verdict: Verdict, number: int | None, at: int, committed: int, edition: str | None
 ) -> tuple[Any, ...]:
     """
-    In the order of COLUMNS. One step, because most records are calls and setting values by name took twice
-    the time.
+    List the values in the order of COLUMNS, in one step, because setting them by name took twice the time.
     """
     counted, calls, spend, tokens = verdict
     input_tokens, output_tokens, cache_read, cache_write, reasoning, cache_write_1h = tokens
@@ -272,7 +271,7 @@ def _money_difference(after: str | None, before: str | None) -> int | None:
 
 
 def _fitting_units(text: str | None) -> int | None:
-    """None if it does not fit."""
+    """Return None if the amount does not fit."""
     if text is None:
         return None
     units = money.units(text)

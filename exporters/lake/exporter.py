@@ -218,7 +218,7 @@ async def store_manifest(
 
 
 async def build_files(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:
-    """In short steps, and on a thread."""
+    """Build the files in short steps, on a thread."""
     async for entry in entries:
         for part in entry.split(TURN):
             files.add(part)
@@ -229,7 +229,7 @@ async def build_files(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> ma
 
 
 def _foreign_numbers(listed: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Without those that an adoption has handled."""
+    """Leave out numbers that an adoption has handled."""
     adopted = {
         adoption[::2]: adoption[1]
         for adoption in map(names.adoption_range_in, listed)
@@ -344,7 +344,7 @@ def _encode_owner(owner: _LakeOwner) -> bytes:
 
 
 class LandingRecorder:
-    """For topics and tables, which have no manifests with the time."""
+    """Records the landing time of topics and tables, which have no manifests."""
 
     def __init__(self, exporter: LandingExporter, verdicts: Statements, route: str, clock: Clock) -> None:
         self.in_flight, self.max_records = exporter.in_flight, exporter.max_records

@@ -20,7 +20,6 @@ _TOKENS: Final = ("input_tokens", "output_tokens")
 
 
 def format_of(name: str) -> FileFormat | None:
-    """By its ending."""
     return next(
         (file_format for file_format in FORMATS.values() if name.endswith(f".{file_format.ending}")), None
     )
@@ -87,7 +86,7 @@ def _read_counted_values(format: FileFormat, path: Path, contents: LakeManifest)
 def _sum_rows(
     rows: Iterator[tuple[Any, ...]], contents: LakeManifest, days: LakeDays | None
 ) -> Mapping[str, object]:
-    """As in a manifest. Raises ValueError for a repeated number or another delivery's."""
+    """Sum rows as a manifest does. Raises ValueError for a repeated number or another delivery's."""
     numbers: set[int] = set()
     count = calls = spend = given_tokens = made_tokens = 0
     for number, at, counted, its_calls, its_spend, input_tokens, output in rows:
@@ -116,7 +115,7 @@ def _sum_rows(
 
 
 def _sum_charges(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
-    """As in a manifest. `spend` only in dollars."""
+    """Sum charges as a manifest does. `spend` has only dollars."""
     count = calls = spend = given_tokens = made_tokens = 0
     for cost, currency, its_calls, input_tokens, output in rows:
         count += 1
@@ -134,7 +133,7 @@ def _sum_charges(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
 
 
 def _money_units(spend: Any) -> int:
-    """None, text or Decimal."""
+    """`spend` is None, text or Decimal."""
     if spend is None:
         return 0
     return money.units(spend if isinstance(spend, str) else f"{spend:f}")

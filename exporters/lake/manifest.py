@@ -25,7 +25,7 @@ class DeliveryNumbers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountedRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Only rows in the totals. `spend` is decimal text."""
+    """Only rows in the totals are counted. `spend` is decimal text."""
 
     calls: int
     spend: str
@@ -103,7 +103,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uncounted_records(self) -> int:
-        """In no delivery of this copy."""
+        """Count the records that are in no delivery of this copy."""
         return self.known + self.left + self.damaged
 
 

@@ -94,7 +94,7 @@ def repair_number_in(name: str) -> int:
 
 
 def record_range_in(name: str) -> tuple[str, int, int] | None:
-    """Of a manifest or file."""
+    """Read the name of a manifest or a file."""
     pattern = _MANIFEST if name.startswith("_manifest/") else _DATA_NUMBERS
     match = pattern.fullmatch(name)
     return None if match is None else (match[1], int(match[2]), int(match[3]))

@@ -82,7 +82,7 @@ def read_metadata(end: bytes) -> dict[str, str]:
 
 
 def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
-    """As ReadRows, with JSON types."""
+    """Implement ReadRows with JSON types."""
     try:
         with zstd.open(path, "rb") as file:
             for line in islice(file, skip, None):
@@ -93,7 +93,7 @@ def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[
 
 
 def read_csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
-    """As ReadRows, with texts."""
+    """Implement ReadRows with texts."""
     try:
         with zstd.open(path, "rt", encoding="utf-8", newline="") as file:
             for row in islice(csv.DictReader(file), skip, None):
@@ -103,7 +103,7 @@ def read_csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Itera
 
 
 def encode_line(values: tuple[Any, ...], columns: Mapping[str, str] = COLUMNS) -> bytes:
-    """Without nulls."""
+    """Leave out nulls."""
     row = {
         name: _json_value(type, value)
         for (name, type), value in zip(columns.items(), values, strict=True)

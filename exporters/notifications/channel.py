@@ -139,7 +139,7 @@ class FixedSecret:
 
 
 def secret_of(settings: NotifySettings) -> SecretSource | FixedSecret | None:
-    """For a channel whose address is not secret."""
+    """Return the secret of a channel whose address is not secret."""
     if isinstance(settings, StoredChannelSettings):
         return FixedSecret(settings.secret) if settings.secret else None
     return (

@@ -136,7 +136,7 @@ def default_of(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def _with_example(field: msgspec.structs.FieldInfo) -> Any:
-    """Without an example of its own, the default is the example."""
+    """Show the default as the example of a field that has none."""
     default = default_of(field)
     notes = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
     if default is msgspec.NODEFAULT or any(isinstance(note, Example) for note in notes):

@@ -15,7 +15,7 @@ from gateway.core.faults import Fault, Faults, InvalidDefinition, Path
 
 
 class PlainText(str):
-    """Without quotes, YAML may read it as a number or as true or false."""
+    """A text that YAML, without quotes, could read as a number or as true or false."""
 
     __slots__ = ()
 

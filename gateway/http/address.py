@@ -107,7 +107,7 @@ def bearer_token(request: web.Request) -> str | None:
 
 
 def api_key(request: web.Request) -> str | None:
-    """Without X-Api-Key, return Authorization."""
+    """Read Authorization if there is no X-Api-Key."""
     return request.headers.get(API_KEY_HEADER) or authorization(request)
 
 
@@ -302,7 +302,7 @@ def rows_of(handler: object) -> tuple[Any, ...]:
 
 
 def collect(module: ModuleType, more: Callable[[Any], Iterable[Any]] = lambda _: ()) -> Iterator[Any]:
-    """In the module's order: ROWS, handlers, and what `more` returns for other definitions."""
+    """Yield rows in the module's order: ROWS, handlers, and what `more` returns for other definitions."""
     for name, value in vars(module).items():
         if name == "ROWS" and isinstance(value, tuple):
             yield from value

@@ -129,7 +129,7 @@ def host_name(host: str) -> str:
 
 
 def authority(origin: str) -> str | None:
-    """None if malformed."""
+    """Return None if the origin is malformed."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:

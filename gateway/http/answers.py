@@ -75,7 +75,7 @@ def respond(
 
 
 def json_response(value: Any, *, status: int = 200, receipt: Receipt | None = None) -> web.Response:
-    """For small values; others need `send_json`."""
+    """Encode a small value; others need `send_json`."""
     return respond(orjson.dumps(value), status=status, receipt=receipt)
 
 
@@ -92,7 +92,7 @@ class Pieces:
 async def send_json(
     request: web.Request, value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.StreamResponse:
-    """Up to SLICE_BYTES, send one body with its length. Otherwise, other tasks run between pieces."""
+    """Send one body with its length up to SLICE_BYTES. Otherwise, other tasks run between pieces."""
     pieces = iter(json_pieces(value))
     first: list[bytes] = []
     for piece in pieces:
@@ -113,7 +113,7 @@ async def send_pieces(
     request: web.Request, pieces: Iterable[bytes], *, content_type: str
 ) -> web.StreamResponse:
     """
-    At the return, the caller may free the memory.
+    Send the pieces; at the return, the caller may free the memory.
 
     If the reader stalls or a piece cannot be made, the connection is aborted, so the client sees a truncated
     answer.
@@ -283,7 +283,7 @@ def _varint(number: int) -> bytes:
 
 
 def json_pieces(value: object) -> Iterator[bytes]:
-    """In pieces of about SLICE_BYTES, as orjson does."""
+    """Encode as orjson does, in pieces of about SLICE_BYTES."""
     gathered = bytearray()
     for part in _parts(value):
         if gathered and len(gathered) + len(part) > _PIECE_BYTES:
@@ -321,7 +321,7 @@ def _parts(value: Any) -> Iterator[bytes]:
 
 
 def _runs(values: Iterable[Any]) -> Iterator[list[Any]]:
-    """In order, for one call each."""
+    """Group values, in order, for one call each."""
     run: list[Any] = []
     total = 0
     for member in values:

@@ -93,7 +93,7 @@ class _Deflated:
 
 def _window_bits(start: bytes) -> int:
     """
-    For zlib, or for raw deflate without its header.
+    Distinguish zlib from raw deflate, which has no header.
 
     The specification of `deflate` requires zlib, but many senders send raw deflate.
     """

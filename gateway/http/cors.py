@@ -20,7 +20,7 @@ class Cors:
         return bool(self._origins)
 
     def preflight(self, request: web.Request, methods: str) -> web.Response | None:
-        """None if the origin is not allowed."""
+        """Return None if the origin is not allowed."""
         if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
             return None
         if not self._admits(request):

@@ -122,7 +122,7 @@ def endpoint(rows: Sequence[Address], services: Served) -> Handler:
 
 
 def unguarded(row: Address, services: Served) -> Handler:
-    """For addresses without a key that also answer while Tollhouse stops, such as health."""
+    """Handle an address without a key that also answers while Tollhouse stops, such as health."""
 
     holder = services.of(named_holder(row.handler))
     receivers = services.receivers
@@ -142,7 +142,7 @@ def unguarded(row: Address, services: Served) -> Handler:
 
 
 class _Known(NamedTuple):
-    """Of a request with a known head."""
+    """What is known of a request with a known head."""
 
     row: Address
     match: web.UrlMappingMatchInfo
@@ -222,7 +222,7 @@ def _viewer(row: Address, admitted: AdmittedRequest[Any], services: Served, bear
 
 
 def _limit(row: Address, services: Served) -> tuple[int, str]:
-    """And the setting, empty if the limit is fixed."""
+    """Return the limit and its setting, which is empty if the limit is fixed."""
     if row.limit is not None:
         return row.limit.bytes(services), row.limit.setting
     if row.max_bytes is not None:

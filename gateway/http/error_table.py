@@ -70,7 +70,7 @@ _ROWS = (
 
 
 def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
-    """Only a defect becomes a 500, whose message reveals nothing of the request."""
+    """Return a 500 only for a defect; its message reveals nothing of the request."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, KeyEnded):

@@ -37,10 +37,10 @@ class Pool:
 
 
 class InflightBytes:
-    """In the general pool and in the reserve."""
+    """The bytes of bodies in progress, in the general pool and in the reserve."""
 
     def __init__(self, limit: int, *, reserve: int = 0, small: int = 0) -> None:
-        """Up to `small` bytes, a request may use the reserve."""
+        """Let requests of up to `small` bytes use the reserve."""
         self.general = Pool(limit)
         self.reserve = Pool(reserve)
         self.small = small

@@ -51,7 +51,7 @@ _SORTED, _SORTED_BEFORE = b"list cursor 2", b"list cursor"
 
 @dataclass(frozen=True, kw_only=True)
 class Sort(Generic[Row]):
-    """From a row in memory, or a stored row's field."""
+    """A sort key, from a row in memory or a stored row's field."""
 
     value: Callable[[Row], SortValue] | None = None
     field: SortField | None = None
@@ -160,7 +160,7 @@ async def envelope(
 
 
 async def _show(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, object]]:
-    """In steps, so that others get a turn. Above MAX_LIMIT rows, on a thread."""
+    """Show rows in steps, so that others get a turn, and on a thread above MAX_LIMIT rows."""
     if len(rows) > MAX_LIMIT:
         return await asyncio.to_thread(lambda: list(map(listed.show, rows)))
     objects = []
@@ -171,7 +171,7 @@ async def _show(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, obj
 
 
 def envelope_of(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[str, Any]:
-    """For a list of one page, without rows."""
+    """Describe a list of one page, without its rows."""
     key, order = listed.default_sort
     page_query = PageQuery(sort_key=key, sort_order=order, filters={}, limit=max(1, limit))
     beside = _beside(listed, page_query, page, _cursors(listed, page_query, page, b""))
@@ -283,7 +283,7 @@ def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]
 
 def chosen(listed: List[Row], query: Sequence[tuple[str, str]], people: People) -> Callable[[Row], bool]:
     """
-    By the filters in a query.
+    Apply the filters of a query.
 
     Raises Refusal 400 for other parameters.
     """
@@ -338,7 +338,7 @@ def _wanted(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) 
 def _with_people(
     listed: List[Any], filters: Mapping[str, tuple[str, ...]], people: People
 ) -> dict[str, tuple[str, ...]]:
-    """With every form of named people. Raises Invalid for a form that matches no record."""
+    """Add every form of named people. Raises Invalid for a form that matches no record."""
     people_filters = {name: values for name, values in filters.items() if listed.filters[name].names_people}
     return {**filters, **people.check_and_expand_filter(people_filters)}
 

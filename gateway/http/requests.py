@@ -37,7 +37,7 @@ class ListServices(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class AdmittedRequest(Generic[Body]):
-    """For keys and people. `body` has the row's type, or is None."""
+    """A request of a key or a person. `body` has the row's type, or is None."""
 
     http: web.Request
     body: Body

@@ -37,7 +37,7 @@ class AnswerServices(Protocol):
 
 
 class Served(Protocol):
-    """Of a started Tollhouse."""
+    """What a started Tollhouse serves."""
 
     @property
     def receivers(self) -> AdmissionServices: ...
@@ -51,4 +51,4 @@ class Served(Protocol):
     def key_request(
         self, request: web.Request, holder: object, bearer: Bearer, share: Share
     ) -> AdmittedRequest[Any]:
-        """Without a body."""
+        """Make a request without a body."""

@@ -63,7 +63,7 @@ class Together:
         self._waiting: deque[tuple[Generator[None, None, Any], asyncio.Future[Any], Party | None]] = deque()
 
     def run(self, job: Generator[None, None, T]) -> Awaitable[T]:
-        """In its party's turn while others are active."""
+        """Run a job in its party's turn while others are active."""
         work = current_work()
         if work is not None and work.turns.are_shared:
             return drive(job)

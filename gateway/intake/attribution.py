@@ -39,7 +39,6 @@ class Attribution:
         self._persons.watch(lambda: self.configure(self._config))
 
     def configure(self, config: Config) -> None:
-        """From the next record on."""
         self._config = config
         self._people = People.for_installation(self._secret, config.privacy.emails, self._persons)
         self._rules = [_Rule(rule, self._people) for rule in config.attribution]

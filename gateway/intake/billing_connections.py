@@ -83,7 +83,7 @@ class BillingConnections:
         self.validate = validate
 
     async def establish(self) -> None:
-        """Also delete rows whose connection no longer exists."""
+        """Create the configured connection, and delete rows whose connection no longer exists."""
         if self._registry is None:
             return
         if self._configured:
@@ -112,7 +112,7 @@ class BillingConnections:
         return self._registry.connections
 
     def id_upstream(self, drop: BillingDrop) -> str:
-        """Of a deleted connection, return the id from the time when the file arrived."""
+        """Return the current id, or for a deleted connection that from the time when the file arrived."""
         connection = None if self._registry is None else self._registry.connections.find(drop.connection_id)
         return connection.id_upstream if connection else drop.upstream_id or drop.connection_id
 

@@ -41,7 +41,7 @@ class Deposits:
         self._amount_of = amount_of
 
     def has(self, request: RequestNames) -> bool:
-        """As far as this process knows."""
+        """Tell what this process knows; others may have stored the request."""
         return self._log.knows_request(request)
 
     async def events(self, events: Events, bearer: Bearer, *, request: RequestNames | None = None) -> Receipt:

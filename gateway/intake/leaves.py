@@ -237,7 +237,7 @@ def leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unpriced:
 
 
 def amount_of(rate: PartRate, charged: list[Leaf], *, calls: int = 1) -> str:
-    """In dollars."""
+    """Return dollars."""
     total = sum(leaf.amount for leaf in charged) + rate.per_request * calls * 10**DECIMALS
     return _text(total, rate.digits + DECIMALS)
 

@@ -231,7 +231,6 @@ class SharedMergeWindow:
         self.held = HeldByKey()  # at the last count, filled only if the window was nearly full
 
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
-        """As `MergeWindow.take`."""
         if not reports:
             return await self._intake.take(outcome, bearer)
         sender, reports = _sender_of(bearer), protect_reports(reports, self._intake.protect)

@@ -87,7 +87,7 @@ def _have_common(models: Sequence[str], others: Sequence[str]) -> bool:
 
 
 class CallTerms(NamedTuple):
-    """At most one of each kind."""
+    """The terms of a call, at most one of each kind."""
 
     discount: PriceTerm | None = None
     tier_price: PriceTerm | None = None

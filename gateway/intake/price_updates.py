@@ -277,7 +277,7 @@ def _newer(under: Decimal | None, over: Decimal | None) -> Decimal | None:
 
 
 def differences(before: Card, after: Card, *, time: int) -> list[Change]:
-    """At a time (ns)."""
+    """Compare the prices at a time (ns)."""
     old, new = PriceBook(before), PriceBook(after)
     changes: list[Change] = []
     for seller in sorted({*before.providers, *after.providers}):
@@ -353,7 +353,7 @@ def refusals(
 
 
 def _jumps(before: Card, changes: Sequence[Change]) -> dict[tuple[str, str], tuple[Change, Decimal]]:
-    """Only where the seller listed the model, and only for standard prices."""
+    """Compare only standard prices of models that the seller itself listed."""
     jumps: dict[tuple[str, str], tuple[Change, Decimal]] = {}
     book = PriceBook(before)
     for change in changes:

@@ -82,7 +82,7 @@ _NOTHING_MISSING = Missing("", is_1h=False, regional=None)
 
 
 class _OnTop(msgspec.Struct, frozen=True):
-    """As recalculations store them."""
+    """The prices on top of a list, as recalculations store them."""
 
     overrides: Sequence[PriceOverride] = ()
     terms: Sequence[PriceTerm] = ()
@@ -158,7 +158,7 @@ class PriceBook:
 
     def estimate(self, record: Inference) -> str | None:
         """
-        As plain decimal text.
+        Return plain decimal text.
 
         Return None if any part of the cost is unknown, or if the call succeeded and reports no quantity with
         a price.
@@ -203,11 +203,10 @@ class PriceBook:
         return self._quoted((record.provider, record.response_model, record.request_model, mode), time)
 
     def quote_of(self, provider: str | None, model: str, mode: str, time: int) -> Quote:
-        """At a time (ns)."""
+        """Return the prices at a time (ns)."""
         return self._quoted((provider, model, None, mode), time)
 
     def has_own_prices(self, provider: str | None, model: str) -> bool:
-        """At any time."""
         return bool(self._overriding(provider, model))
 
     def texts(self) -> tuple[bytes, bytes]:
@@ -269,8 +268,8 @@ class PriceBook:
 
     def rates(self, provider: str | None, model: str | None, time: int) -> Sequence[tuple[int, Rate]]:
         """
-        At a time (ns). Each rate has the number of input tokens above which it applies, the largest first and
-        -1 last.
+        Return the rates at a time (ns). Each has the number of input tokens above which it applies, the
+        largest first and -1 last.
         """
         quote = self._quoted((provider, model, None, STANDARD), time)
         return () if quote.rate is None else (*quote.tiers, (-1, quote.rate))
@@ -361,7 +360,7 @@ class PriceBook:
         return Quote(low, high, rate, tiers, parts, missing if any(missing) else None, contract)
 
     def _overriding(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
-        """With the position in the configuration."""
+        """Return each price with its position in the configuration."""
         seller = providers.card_name(provider) if provider else None
         overrides = []
         for position, override in enumerate(self._overrides):
@@ -433,7 +432,7 @@ def _stored_card(content: bytes) -> Card:
 
 
 def amount_of_sum(rate: Rate, total: TokenSum) -> int | None:
-    """In units of 10 ** -digits of the rate."""
+    """Return the cost in units of 10 ** -digits of the rate."""
     return amount_of_tokens(
         rate,
         total.input_tokens,

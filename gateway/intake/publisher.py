@@ -64,7 +64,6 @@ class Publisher:
         self._clock = clock
 
     def configure(self, rules: Sequence[Publication]) -> None:
-        """From the next run on."""
         self._rules = rules
 
     async def run(self) -> None:
@@ -150,7 +149,7 @@ class Publisher:
 
 
 def _value(rule: Publication, row: CostRow) -> str | None:
-    """None if the row is empty or the divisor of the ratio is missing."""
+    """Return None if the row is empty or the divisor of the ratio is missing."""
     measures = _measures(row)
     with localcontext(_EXACT):
         value = measures[rule.measure]

@@ -24,7 +24,7 @@ NO_TIME = 2**62  # later than any record, so that a call without a time gets the
 
 
 class Rate(NamedTuple):
-    """In units of 10 ** -digits dollars."""
+    """Prices per token, in units of 10 ** -digits dollars."""
 
     input: int | None
     output: int | None
@@ -152,7 +152,7 @@ def tiers_of(row: Price, model: str) -> tuple[tuple[int, Rate], ...]:
 
 
 def parts_of(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int, PartRate], ...]:
-    """By minimum input, the largest first, and the row's own rate last."""
+    """Return the rates by minimum input, the largest first, and the row's own rate last."""
 
     def made(amounts: Amounts) -> PartRate:
         return rate_of(amounts, apart=apart, charges_writes="claude" in model)
@@ -192,7 +192,7 @@ def row_in_force(model: Model | None, time: int, mode: str) -> Price | None:
 
 
 def fees_of(row: Price) -> Price:
-    """Only additional fees cost money."""
+    """Keep only additional fees."""
     nothing = dict.fromkeys(AMOUNTS.values(), Decimal(0))
     fees = {name: amount for name, amount in row.meters.items() if name in FEES}
     return replace(row, **nothing, tiers=(), meters=fees)

@@ -63,7 +63,7 @@ class SenderFieldCounter:
             self._seen[key] = (before + n, first, now)
 
     def take(self) -> Mapping[int, SenderDay]:
-        """By day."""
+        """Return the counts by day and reset them."""
         self._fold()
         days, self._days = self._days, {}
         return days
@@ -124,7 +124,7 @@ class KeptSenderFields(KeptCounts[SenderDay]):
         self._table = table
 
     async def recent(self) -> Mapping[int, SenderDay]:
-        """From all processes."""
+        """Return the counts of all processes."""
         await self.keep()
         return await self._table.days_since(self.counter.today - DAYS + 1)
 

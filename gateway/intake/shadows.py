@@ -158,7 +158,7 @@ def reporters_of(record: AiRecord) -> Reporters:
 
 
 def _runs(source: str, *ids: str | None) -> Reporters:
-    """By session and trace, with any service."""
+    """Match a session and a trace, with any service."""
     return Reporters(*(Reporter(source, None, "run", id) for id in ids if id is not None))
 
 

@@ -253,7 +253,7 @@ class TakeBacks:
         return len(corrections)
 
     async def _learn_numbers(self, counted: Counted, receipt: str) -> None:
-        """Only for counters that must be reversed."""
+        """Read the numbers from the receipt, only for counters that must be reversed."""
         try:
             view = await self._log.receipt(receipt)
         except (NotThere, EntryUnreadable):  # then the records are searched for, as after a restart

@@ -90,14 +90,14 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Waits(msgspec.Struct, gc=False):
-    """Of one combination of reporters."""
+    """The waiting groups of one combination of reporters."""
 
     groups: int = 0
     queue: str | None = None  # key whose queue holds their points; None if no points waited yet
 
 
 class WaitingGroups(dict[bytes, WaitingGroup]):
-    """In order of arrival. Change the dict only with `add` and `remove`."""
+    """Groups in order of arrival. Change the dict only with `add` and `remove`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
     def fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
         """
-        Only the key with the most counters loses groups, so that it never displaces counters of another key.
+        Yield groups of the key with the most counters, so that it never displaces counters of another key.
         """
         if by_bytes:
             return fullest_first(self._queue_bytes, self._queues.__getitem__, lambda key: len(self[key].body))
@@ -318,7 +318,7 @@ class WaitingCounters:
 
     async def _read_what_waits(self) -> bool:
         """
-        From a shared storage, read the counters that waited longest and the known reporters.
+        Read the counters that waited longest, and the known reporters, from a shared storage.
 
         Return whether more counters wait.
         """

@@ -96,21 +96,21 @@ class ContainerRows(Protocol):
         ...
 
     async def counts_by_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """By (kind, term): the total, and the part of deleted rows."""
+        """Return the total and the part of deleted rows, by (kind, term)."""
         ...
 
     async def count(self) -> Mapping[tuple[str, str], int]:
-        """By (kind, state)."""
+        """Count the files by (kind, state)."""
         ...
 
     async def cluster_files(self) -> Sequence[ClusterFiles]: ...
 
     async def waiting_files(self) -> WaitingFiles:
-        """Of all clusters."""
+        """Return the waiting files of all clusters."""
         ...
 
     async def held_files(self) -> Sequence[HeldFiles]:
-        """By key and cluster."""
+        """Return the held files by key and cluster."""
         ...
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]: ...
@@ -134,7 +134,7 @@ class ContentDraft(Protocol):
 
 class ContainerContents(Protocol):
     """
-    By file id.
+    The contents of files by id.
 
     A file begins with one line, its `head`, from which a lost row is restored.
     """
@@ -142,13 +142,13 @@ class ContainerContents(Protocol):
     async def begin(self, id: str, head: bytes) -> ContentDraft: ...
 
     def read(self, id: str) -> AsyncIterator[bytes]:
-        """In pieces, without the head. Raises FileNotFoundError if it is deleted."""
+        """Read in pieces, without the head. Raises FileNotFoundError if the file is deleted."""
         ...
 
     async def remove(self, ids: Sequence[str]) -> None: ...
 
     async def stored_heads(self) -> Mapping[str, bytes]:
-        """By id."""
+        """Return the heads by file id."""
         ...
 
 
@@ -183,7 +183,7 @@ class ContainerUsage(Protocol):
     async def document(self, identity: ClusterIdentity, day: int) -> UsageDocument | None: ...
 
     async def days_since(self, since: int) -> Sequence[UsageDay]:
-        """By day and cluster."""
+        """Return the days by cluster."""
         ...
 
     async def store_documents(self, documents: Sequence[UsageDocument]) -> None:

@@ -118,7 +118,7 @@ class BookChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerBooks:
-    """By kind. `imbalances` has a sentence for each difference."""
+    """The books by kind. `imbalances` has a sentence for each difference."""
 
     terms: Mapping[str, Mapping[str, int]]
     imbalances: tuple[str, ...] = ()
@@ -183,7 +183,7 @@ def encode_head(file: ContainerFile) -> bytes:
 
 
 def decode_head(head: bytes) -> ContainerFile | None:
-    """Without size and checksum of the bytes. None if the head is invalid."""
+    """Return a file without size and checksum of its bytes, or None if the head is invalid."""
     try:
         facts = json.loads(head)
         at = float(facts.pop("announced_at"))

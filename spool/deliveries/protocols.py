@@ -143,23 +143,26 @@ class Deliveries(Protocol):
         ...
 
     async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
-        """For an operator, oldest first. Their entries are retained."""
+        """Return the deliveries for an operator, oldest first. Their entries are retained."""
         ...
 
     async def settle_unknown(self, id: int, *, sent: bool) -> UnknownDelivery:
-        """As received, or make it due again. Raises NotThere if it does not wait for an operator."""
+        """
+        Settle the delivery as received, or make it due again. Raises NotThere if it does not wait for an
+        operator.
+        """
         ...
 
     async def unsettled_deliveries(self) -> Sequence[UnsettledDelivery]:
-        """By id, with replays and unknown outcomes."""
+        """Return the deliveries by id, with replays and unknown outcomes."""
         ...
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
-        """For operators and the next start: one of ROUTE_STATES except ORPHANED."""
+        """Set one of ROUTE_STATES except ORPHANED, for operators and the next start."""
         ...
 
     async def routes(self) -> Sequence[RouteState]:
-        """By name."""
+        """Return the routes by name."""
         ...
 
     async def delete_route(self, route: str) -> int:
@@ -229,7 +232,7 @@ class Landings(Protocol):
         ...
 
     async def routes_with_counts(self) -> Sequence[tuple[str, int]]:
-        """By name, with the number of landed deliveries."""
+        """Return the routes by name, with the number of landed deliveries."""
         ...
 
 
@@ -295,7 +298,7 @@ class LakeVerdict:
 
 
 async def kept_verdict(table: Statements, route: str) -> LakeVerdict | None:
-    """None if it was never verified."""
+    """Return None if the lake was never verified."""
     stored = await table.pull_state(_KEPT_AS + route)
     return None if stored is None else LakeVerdict(route=route, **stored)
 
@@ -307,7 +310,7 @@ async def keep_verdict(table: Statements, verdict: LakeVerdict) -> None:
 
 
 async def stored_landing_time(table: Statements, route: str) -> float | None:
-    """To the minute."""
+    """Return the time to the minute."""
     stored = await table.pull_state(_LANDED_AS + route)
     return None if stored is None else float(stored["at"])
 
@@ -341,7 +344,7 @@ class LakeRecount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeState:
-    """None if nothing landed, or it was never verified."""
+    """The state of a data lake. A field is None if nothing landed, or if it was never verified."""
 
     route: str
     landed_at: float | None

@@ -19,7 +19,7 @@ def clip_ranges(ranges: Iterable[Range], to: Range) -> Iterator[Range]:
 
 
 def subtract_ranges(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator[Range]:
-    """In order."""
+    """Return the remaining ranges in order."""
     remaining = sorted(holes)
     for first, last in sorted(ranges):
         for hole_first, hole_last in remaining:

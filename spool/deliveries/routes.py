@@ -114,7 +114,7 @@ RECENT_S: Final = 86_400.0
 
 async def routes_with_refusals(deliveries: Deliveries, now: float) -> list[RouteState]:
     """
-    By name, with the records rejected within a day.
+    Return the routes by name, with the records rejected within a day.
 
     Beyond KEPT_REFUSALS rejections, a count is a lower bound.
     """

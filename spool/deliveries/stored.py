@@ -18,7 +18,7 @@ COUNTS = ("next", "acceptances", "replayed", "ambiguous", *TERMS)
 
 
 class StoredDelivery(Delivery, frozen=True, kw_only=True):
-    """With what only the rules use."""
+    """A delivery with what only the rules use."""
 
     id: int = NOT_STORED
     attempts: int = 0
@@ -52,7 +52,7 @@ def is_proven(proof: int | None, acceptances: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDeadLetter(DeadLetter):
-    """With what a retry needs."""
+    """A dead letter with what a retry needs."""
 
     id: int = NOT_STORED
     committed_at: float
@@ -60,7 +60,7 @@ class StoredDeadLetter(DeadLetter):
 
 
 class StoredRoute(Struct, frozen=True, kw_only=True):
-    """Without deliveries. `counts` has all of COUNTS."""
+    """A route without its deliveries. `counts` has all of COUNTS."""
 
     name: str
     topic: str

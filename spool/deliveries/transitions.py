@@ -288,7 +288,6 @@ def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
 
 
 def show_unknown(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
-    """For operators."""
     return UnknownDelivery(
         id=delivery.id,
         route=delivery.route,

@@ -79,7 +79,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSpec:
-    """As configured."""
+    """A route as it is configured."""
 
     name: str
     topic: str
@@ -89,7 +89,7 @@ class RouteSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteState:
-    """For operators."""
+    """A route as operators see it."""
 
     name: str
     topic: str
@@ -135,7 +135,7 @@ DELIVERY_STATES = (OPEN, UNKNOWN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsettledDelivery:
-    """For operators. `not_before` is 0 for at once."""
+    """A delivery as operators see it. `not_before` is 0 for at once."""
 
     id: int
     route: str
@@ -150,7 +150,7 @@ class UnsettledDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownDelivery:
-    """For operators. `kept` is as in Delivery."""
+    """A delivery as operators see it. `kept` is as in Delivery."""
 
     id: int
     route: str

@@ -140,7 +140,7 @@ class TooManyDevices(NotAllowed):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteConditions:
     """
-    For rows that other processes write.
+    Conditions on rows that other processes write.
 
     `expects` hold while the keys are valid. New rows in `bounded` need fewer than `most` devices. `tokens`:
     devices allowed per enrolment token.
@@ -222,5 +222,5 @@ class DeviceRows(Protocol):
         ...
 
     async def unenrolled_names(self) -> Sequence[Unenrolled]:
-        """Of any process."""
+        """Return the names that any process has seen."""
         ...

@@ -215,7 +215,7 @@ class DeviceTable:
         return self._by_token[token]
 
     def devices_with_hardware(self, hardware_id: str) -> list[Device]:
-        """By id. Empty for an empty id."""
+        """Return the devices by id, or none for an empty id."""
         ids = self._by_hardware.get(hardware_id, ()) if hardware_id else ()
         return [self._devices[id] for id in sorted(ids)]
 
@@ -276,7 +276,7 @@ class DeviceTable:
     def change_soon(
         self, id: str, change: Callable[[Device], Device], *, expects: Collection[Expectation] = ()
     ) -> None:
-        """For data that may be lost, such as the last contact: written within seconds."""
+        """Change data that may be lost, such as the last contact: it is written within seconds."""
         if id in self._devices:
             self._change(id, require_known(change), expects=frozenset(expects))
             self._flush_soon()
@@ -500,7 +500,7 @@ class DeviceTable:
         self._put_in_memory(id, device)
 
     def _put_in_memory(self, id: str, device: Device | None) -> None:
-        """None deletes it."""
+        """Replace the device, or delete it if None."""
         before = self._devices.get(id)
         if before is not None:
             self._by_key[before.enrolled_by] -= 1

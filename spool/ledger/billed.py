@@ -46,7 +46,7 @@ _COUNTED = {
 
 
 class BilledSum(NamedTuple):
-    """In units of `spool.ledger.money`."""
+    """A sum in units of `spool.ledger.money`."""
 
     dimensions: Dimensions
     charge: str

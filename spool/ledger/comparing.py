@@ -561,7 +561,7 @@ class PeriodRecount:
         return self._is_whole and calls == self._kept
 
     async def read_until(self, log: ReadableLog, reach: int) -> bool:
-        """Also read what the totals have counted since the comparison."""
+        """Read what the totals have counted, also since the comparison."""
         await self._add_records(log, self.reach, reach)
         self._ranges[-1] = (self._ranges[-1][0], max(self.reach, reach))
         return self._is_whole

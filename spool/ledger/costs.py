@@ -228,7 +228,7 @@ def _read_totals(
 def _group_sums(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, *, by_start: bool, by_day: bool
 ) -> Iterable[GroupSum]:
-    """With `aggregated`, the spans of a unit are one."""
+    """Group the sums; with `aggregated`, the spans of a unit are one."""
     if not query.aggregated or query.unit is None:
         return rows.totals(spans, query, by_start=by_start)
     from spool.ledger.run_trees import aggregate_sums, query_by_place

@@ -960,7 +960,7 @@ class Ledger:
         return (*self.own_dimensions(), *self._derived)
 
     async def state(self, *, counts_rows: bool = True) -> LedgerState:
-        """Without a need for the row count, pass False: counting millions of rows takes a second."""
+        """Pass False without a need for the row count: counting millions of rows takes a second."""
         state, rows = await self._read(lambda rows: (state_of(rows), rows.count_rows() if counts_rows else 0))
         return LedgerState(
             reach=state["reach"],

@@ -432,7 +432,7 @@ class HourlySums:
                 yield hour, Dimensions._make(values), row
 
     def meter_rows(self) -> Iterator[tuple[int, Dimensions, MeterSums]]:
-        """In millionths."""
+        """Yield quantities in millionths."""
         for hour, rows in self.meters.items():
             for values, meter_sums in rows.items():
                 yield hour, Dimensions._make(values), meter_sums

@@ -159,7 +159,7 @@ def check_terms(packed: object, checksum: object) -> list[Terms] | None:
 
 
 def sum_terms(submissions: Iterable[Terms]) -> Counter[tuple[str, str]]:
-    """By topic and term."""
+    """Sum the counts by topic and term."""
     sums: Counter[tuple[str, str]] = Counter()
     for terms in submissions:
         for name, n in terms.nonzero_counts():

@@ -33,7 +33,7 @@ def shape_key(names: Iterable[str]) -> str:
 
 
 def shape_row(shape: str, count: int, last_seen: float) -> dict[str, Any]:
-    """For `Log.unrecognised`."""
+    """Return the row of `Log.unrecognised`."""
     return {"names": shape.split(SEPARATOR), "count": count, "last_seen": last_seen}
 
 

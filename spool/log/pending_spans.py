@@ -289,7 +289,7 @@ class _Sender:
 
 class PendingSpans:
     """
-    At most `most` spans of all keys.
+    The pending spans, at most `most` of all keys.
 
     A plan adds spans at once, `apply` confirms them after the commit. If it failed, the next plan takes them
     back (`begin`).
@@ -464,7 +464,7 @@ class PendingSpans:
         self._forget(gone)
 
     def load(self, rows: Iterable[PartialReport]) -> int:
-        """At a start or from another process. Return the number of unreadable rows."""
+        """Load rows at a start or from another process. Return the number of unreadable rows."""
         self.begin()
         damaged = 0
         for row in rows:

@@ -84,7 +84,7 @@ class Log(ReadableLog, Protocol):
         ...
 
     def whereabouts(self, id: bytes) -> Whereabouts | None:
-        """None if the duplicate window does not know the id."""
+        """Return None if the duplicate window does not know the id."""
         ...
 
     def knows_request(self, request: RequestNames) -> bool:
@@ -102,7 +102,7 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def event_types(self) -> Sequence[EventType]:
-        """By name, at most MAX_TYPES of `spool.log.counted_names`."""
+        """Return the types by name, at most MAX_TYPES of `spool.log.counted_names`."""
         ...
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
@@ -137,7 +137,7 @@ _log = logging.getLogger(__name__)
 
 
 def notify(observer: Observer, commit: Commit) -> None:
-    """Only log its errors, because a sender that got one would send the records again."""
+    """Log errors instead of raising them, because a sender that got one would send the records again."""
     try:
         observer.committed(commit)
     except Exception:  # noqa: BLE001 - the observer's code, after the commit

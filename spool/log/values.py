@@ -124,7 +124,7 @@ class Books:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStats:
-    """For /metrics, /readyz and `tollhouse spool status`."""
+    """Figures for /metrics, /readyz and `tollhouse spool status`."""
 
     entries: int
     bytes: int
@@ -150,7 +150,7 @@ class LogStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """For metrics: {(topic, term, source or reason): n}."""
+    """The figures of a commit for metrics: {(topic, term, source or reason): n}."""
 
     seconds: float
     flush_seconds: float

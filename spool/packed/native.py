@@ -158,7 +158,7 @@ class Native:
         return self.faults < MOST_FAULTS
 
     def walk(self, packed: bytes, count: int) -> Walked | None:
-        """None if the bytes have anything else, or it is off. Python then reads them."""
+        """Return None if the bytes have anything else, or if the module is off. Python then reads them."""
         found = self._try_native(self._table.walk, packed, count)
         return None if found is None else Walked(*found)
 
@@ -209,7 +209,7 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class NativeUse:
-    """For operators: the module, or why it is not loaded."""
+    """The module for operators, or why it is not loaded."""
 
     native: Native | None = None
     reason: str = "no server runs"
@@ -267,7 +267,7 @@ def _make_table(module: ModuleType) -> Any:
 
 @cache
 def _field_kinds() -> tuple[Sequence[tuple[int, bool]], int]:
-    """And the number of leading fields that every record has."""
+    """Return the kinds, and the number of leading fields that every record has."""
     fields = msgspec.structs.fields(Inference)
     kinds = tuple((_TAGS, False) if field.name == _TEXTS else _value_kind(field.type) for field in fields)
     return kinds, 1 + max(number for number, field in enumerate(fields) if not _may_lack(field))

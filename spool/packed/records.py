@@ -54,7 +54,7 @@ class PackedRecords(Sequence[Record]):
         return PackedRecords(self.native, self.packed, self.offsets, found.start, end, self.odd)
 
     def decode_record(self, place: int) -> Record:
-        """By position in the list."""
+        """Decode a record by its position in the list."""
         known = self.odd.get(place)
         return (
             codec.decode_record(self.packed[self._starts[place] : self._starts[place + 1]])
@@ -72,9 +72,9 @@ def packed_records(
     amendments: Mapping[int, dict[str, Any]],
 ) -> PackedRecords | None:
     """
-    With added reports. `number` is the entry's first.
+    Pack an entry with added reports. `number` is that of its first record.
 
-    None if too many are odd. Raises EntryUnreadable.
+    Returns None if too many are odd. Raises EntryUnreadable.
     """
     begin, end = first - number, last - number + 1
     filled = {at - number: amendments[at] for at in amendments.keys() & range(first, last + 1)}

@@ -149,7 +149,7 @@ class PostgresContents:
             await self._database.transaction(remove_drafts)
 
     async def stored_heads(self) -> Mapping[str, bytes]:
-        """Also delete old drafts that killed processes left."""
+        """Return the heads, and delete old drafts that killed processes left."""
         database = self._database
 
         def read_heads(connection: Connection) -> dict[str, bytes]:

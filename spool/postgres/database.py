@@ -124,7 +124,7 @@ class Database:
         return long_snapshot(self._target)
 
     def now_parameter(self) -> float | None:
-        """None means the database's clock."""
+        """Return None for the database's clock."""
         return (
             None
             if self._clock is None or isinstance(self._clock, SystemClock | SteadyClock)

@@ -23,7 +23,7 @@ class ToolDecision:
 
 
 class AssistantToolTable:
-    """By tool name, all in memory. Tools without a decision are not listed."""
+    """The decisions by tool name, all in memory. Tools without a decision are not listed."""
 
     about = ((DOCUMENTS, TOOL_KIND),)
 

@@ -88,7 +88,7 @@ def forget_maker(rows: RegistryRows, limit: str, id: str) -> None:
 
 
 def maker_by_id(rows: RegistryRows, limit: str) -> Mapping[str, str]:
-    """By row id."""
+    """Return the makers by row id."""
     return {id: str(body["key"]) for id, body in rows.documents(_maker_kind(limit)).items()}
 
 
@@ -414,7 +414,7 @@ class PlainDocuments:
         self._documents = await self._changes.read(lambda rows: rows.documents(self._kind))
 
     def all(self) -> Mapping[str, Mapping[str, Any]]:
-        """By id. Every change creates a new mapping."""
+        """Return the documents by id. Every change creates a new mapping."""
         return self._documents
 
     async def add(self, id: str, body: Mapping[str, Any], *, actor: Actor, action: str) -> None:

@@ -224,7 +224,7 @@ class _Erasing:
 
 
 def pseudonym_of_name(people: People, erased: Pseudonyms, name: str) -> str:
-    """Also find an erasure that has only the hash of the address."""
+    """Find also an erasure that has only the hash of the address."""
     pseudonym = people.pseudonym(name, EVER, erased)
     if pseudonym == name and is_address(name):
         hashed = people.hash_address(name)

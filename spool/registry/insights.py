@@ -168,7 +168,7 @@ def check_effort(effort: str) -> str:
 
 
 def check_link(link: str) -> str:
-    """Only web addresses: other schemes could harm readers who open it."""
+    """Accept only web addresses: other schemes could harm readers who open one."""
     link = _check_text("link", link.strip(), MAX_LINK)
     if link != web_link(link):
         raise Invalid("link must be an address that begins with http:// or https://")

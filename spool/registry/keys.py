@@ -119,7 +119,7 @@ class Key:
         return EXPIRED if is_over and self.status == ENABLED else self.status
 
     def with_expiry(self, at: float | None) -> Key:
-        """Also limit older secrets. None removes the expiry."""
+        """Limit older secrets as well. None removes the expiry."""
         *overlapping, newest = self.secrets
         earlier = [secret if at is None else secret.with_end(at) for secret in overlapping]
         return replace(self, secrets=(*earlier, replace(newest, ends_at=at)))
@@ -149,7 +149,7 @@ def stored_file_key(state: FileKey) -> dict[str, object]:
 
 
 def restore_file_key(body: Mapping[str, object] | None) -> FileKey | None:
-    """None if no file has ever had a key."""
+    """Return None if no file has ever had a key."""
     if body is None:
         return None
     key = body.get("key")
@@ -216,7 +216,7 @@ def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[
 
 
 def round_time(at: float | None) -> float | None:
-    """To milliseconds, as shown, so that a client that sends it back changes nothing."""
+    """Round to milliseconds, as shown, so that a client that sends the time back changes nothing."""
     return None if at is None else round(at, 3)
 
 

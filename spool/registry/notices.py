@@ -214,7 +214,8 @@ def insight_notice(insight: Insight, csv: str = "") -> Notice:
 
 def insight_severity(insight: Insight) -> str:
     """
-    As stated, else critical if data do not arrive, warning for high costs and some categories, else info.
+    Return the stated severity, else critical if data do not arrive, warning for high costs and some
+    categories, else info.
     """
     if insight.severity:
         return insight.severity
@@ -273,7 +274,10 @@ def add_insight_notices(
     subscriptions: Sequence[InsightSubscription],
     csv: Mapping[str, str] = {},
 ) -> None:
-    """In the transaction that opens insights or makes them more severe. `csv` is by a finding's key."""
+    """
+    Add the notices in the transaction that opens insights or makes them more severe. `csv` is by a finding's
+    key.
+    """
     notices = [
         (insight_notice(insight, csv.get(insight.finding or "", "")), insight.category)
         for insight in insights
@@ -346,7 +350,7 @@ class NoticeTable:
         return await self._changes.change(add_test_notice)
 
     async def waiting_notifications(self) -> list[Notification]:
-        """By channel, in the order of addition."""
+        """Return the notifications by channel, in the order of addition."""
         return await self._changes.read(_notification_reader(_WAITING))
 
     async def wait_until_durable(self) -> None:

@@ -216,7 +216,7 @@ class Registry:
         return {table.limit: table.most for table in self._documents if table.most}
 
     async def row_counts_by_maker(self) -> Mapping[str, Mapping[str, int]]:
-        """By limit and key, with people under ""."""
+        """Count by limit and key, with people under ""."""
         counts = {table.limit: table.count() for table in self._documents}
 
         def count_held(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
@@ -274,7 +274,7 @@ class Registry:
         await self.note_changes([AuditedChange(actor=actor, action=action, target=target, after=after)])
 
     async def note_changes(self, changes: Sequence[AuditedChange]) -> None:
-        """In one transaction."""
+        """Add all changes in one transaction."""
         at = self._changes.now()
 
         def add_audit_entries(rows: RegistryRows) -> None:

@@ -75,9 +75,7 @@ class RegistryRows(DocumentRows, Protocol):
         """Ignore times before the stored one, and unknown ids."""
         ...
 
-    def access_times(self, since: float) -> Mapping[int, float]:
-        """From `since` on."""
-        ...
+    def access_times(self, since: float) -> Mapping[int, float]: ...
 
     def touch_session(self, digest: bytes, seen_at: float) -> None:
         """Ignore deleted sessions."""
@@ -146,7 +144,7 @@ class RegistryRows(DocumentRows, Protocol):
     def viewed_people(self, day: str, viewer: str) -> set[str]: ...
 
     def viewings_naming(self, name: str) -> Sequence[Viewing]:
-        """As viewer or person, oldest first."""
+        """Return viewings that name someone as viewer or person, oldest first."""
         ...
 
     def viewing_page(self, query: ListQuery) -> ListPage[Viewing]: ...

@@ -89,7 +89,7 @@ def unknown_dimension(name: str, known: Iterable[str]) -> Invalid:
 
 
 def known_dimensions(name: str, known: Iterable[str]) -> str:
-    """For a tag, also say which setting makes it known."""
+    """Say for a tag which setting makes it known."""
     tag = name.removeprefix(TAG)[:MAX_DIMENSION]
     return ", ".join(known) + (f', or add "{tag}" to [ledger] tags' if name.startswith(TAG) and tag else "")
 

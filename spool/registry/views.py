@@ -38,7 +38,7 @@ _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailConnection:
-    """As published, only stored and shown. E-mail goes through configured channels."""
+    """A connection as published, only stored and shown. E-mail goes through configured channels."""
 
     addresses: tuple[str, ...] = ()
     include_all_organizers: bool = False
@@ -110,7 +110,7 @@ class View(ViewDraft):
 
     @property
     def include(self) -> Wanted:
-        """As in CostQuery."""
+        """Return the filters in the form of CostQuery."""
         return {name: values for name, values in self.filter.items() if not name.startswith(EXCLUDES)}
 
     @property

@@ -42,7 +42,7 @@ def kept_sums(prefix: str, since: str, until: str) -> str:
 
 
 def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
-    """As cost sums, with the amount as reported cost."""
+    """Yield rows as cost sums, with the amount as reported cost."""
     for start, *row, high, middle, low in rows:
         measures = [0] * WIDTH
         measures[len(COUNTS)] = money.joined(int(high), int(middle), int(low))
@@ -97,7 +97,7 @@ class FilterParts:
         return cls(of_keys=of_keys, of_bills=of_bills, of_both=of_both)
 
     def columns_before_join(self, query: CostQuery, *, by_start: bool) -> Sequence[str]:
-        """By which rows are added up before dimensions are joined."""
+        """Return the columns by which rows are added up before dimensions are joined."""
         columns = needed_columns(query, (*query.group_by, *self.of_both.used_dimensions))
         return ["start", *columns] if by_start else columns
 

@@ -149,7 +149,7 @@ class SqlBillingDrops:
 
 
 def apply_commit(connection: SqlConnection, plan: Plan) -> None:
-    """In the commit's transaction."""
+    """Run in the commit's transaction."""
     records = plan.records.get(BILLING_DATA)
     if records:
         drops = [drop for drop in records if isinstance(drop, BillingDrop)]

@@ -27,7 +27,7 @@ prepare_types(Cluster)
 
 
 class SqlClusters:
-    """With one writing process. See `spool.clusters.ClusterRows`."""
+    """Implements `spool.clusters.ClusterRows` for one writing process."""
 
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions

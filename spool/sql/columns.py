@@ -28,8 +28,8 @@ _PLAIN: Mapping[str, Form] = {}
 
 class Columns(Generic[Row]):
     """
-    By fields, except those in `without`. `forms` differ when stored. Booleans are converted for engines that
-    store numbers.
+    The columns of fields, except those in `without`. `forms` differ when stored. Booleans are converted for
+    engines that store numbers.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Columns(Generic[Row]):
         return self._row(**self.read_fields(kept), **others)
 
     def read_fields(self, kept: Sequence[Any]) -> dict[str, Any]:
-        """By name. Raises RowDamaged."""
+        """Return the fields by name. Raises RowDamaged."""
         values = dict(zip(self.names, kept, strict=True))
         for name, read in self._reads:
             value = values[name]

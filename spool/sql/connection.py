@@ -29,7 +29,7 @@ class SqlConnection(Protocol):
     def first_row(self, statement: str, /, **values: object) -> Any: ...
 
     def folded_expression(self, text: str) -> tuple[str, Mapping[str, object]]:
-        """As `spool.listing.fold_case` does, with parameters."""
+        """Fold as `spool.listing.fold_case` does. The expression has parameters."""
         ...
 
 
@@ -37,11 +37,11 @@ class SqlTransactions(Protocol):
     """Maybe on another thread."""
 
     async def read(self, work: Callable[[SqlConnection], T]) -> T:
-        """Without a transaction: each statement sees every earlier commit."""
+        """Read without a transaction: each statement sees every earlier commit."""
         ...
 
     async def snapshot(self, work: Callable[[SqlConnection], T]) -> T:
-        """Only reads."""
+        """Run `work`, which only reads."""
         ...
 
     async def transaction(self, work: Callable[[SqlConnection], T]) -> T:

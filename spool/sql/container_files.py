@@ -65,7 +65,7 @@ _WHERE: Mapping[str, str] = {
 
 
 class SqlContainerRows:
-    """With one writing process. See `spool.container_files.container_rows.ContainerRows`."""
+    """Implements `spool.container_files.container_rows.ContainerRows` for one writing process."""
 
     by_reference: ClassVar = "reference IN :references"
 
@@ -166,7 +166,7 @@ def write_rows(
     gone: Iterable[ContainerFile],
     changes: Iterable[BookChange],
 ) -> None:
-    """In a fixed order, so that writers cannot deadlock."""
+    """Write in a fixed order, so that writers cannot deadlock."""
     changed = sorted((after for before, after in pairs if before is not None), key=lambda file: file.id)
     # by unique name: ids are random
     new = sorted((after for before, after in pairs if before is None), key=_name)

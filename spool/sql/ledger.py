@@ -522,7 +522,7 @@ class SqlLedgerRows(SqlWorkRows):
         return self._table(TABLES[width])
 
     def _rollup_source(self, width: int, rollup: int) -> str:
-        """And the beginning of a condition."""
+        """Return the source and the beginning of a condition."""
         if not rollup:
             return f"{self._sums_table(width)} WHERE"
         return f"{self._table(ROLLUPS)} WHERE rollup = {rollup} AND width = {width} AND"
@@ -536,7 +536,7 @@ class SqlLedgerRows(SqlWorkRows):
 
 
 def _group_meters(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:
-    """By the first value."""
+    """Group by the first value."""
     meters: dict[Any, MeterSums] = {}
     for key, meter, whole, millionths in rows:
         meters.setdefault(key, {})[meter] = int(whole) * SCALE + int(millionths)

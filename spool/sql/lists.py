@@ -98,7 +98,7 @@ def read_page(
 def _distinct_values(
     connection: SqlConnection, table: str, name: str, within: tuple[str, Mapping[str, object]]
 ) -> Sequence[str]:
-    """None if there are too many."""
+    """Return None if there are too many."""
     condition, values = within
     statement = f'SELECT DISTINCT "{name}" FROM {{schema}}.{table} WHERE {condition} LIMIT {MOST_KNOWN + 1}'
     distinct = [str(value) for (value,) in connection.all(statement, **values) if value is not None]
@@ -115,7 +115,7 @@ def _position_parameters(position: Position | None) -> dict[str, object]:
 
 def _conditions_around(position: Position | None, keys: Sequence[str], downward: bool) -> tuple[str, str]:
     """
-    For rows after and before the position. Null sorts first.
+    Return the conditions for rows after and before the position. Null sorts first.
 
     `keys` end with the value and the identity.
     """

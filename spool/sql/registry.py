@@ -66,7 +66,7 @@ _TABLES: Mapping[type[Any], _Table[Any]] = {
 
 
 class _Texts(NamedTuple):
-    """With names and texts of people. `news` is the announced kind."""
+    """A table with names and texts of people. `news` is the announced kind."""
 
     id: str
     columns: tuple[str, ...]
@@ -336,7 +336,7 @@ class SqlRegistryRows:
         return read_page(self._connection, "viewings", _VIEWING.names, query, _VIEWING.read)
 
     def _announce(self, kind: str, id: str) -> None:
-        """To processes with the row in memory. Kinds are in `spool.registry.following`."""
+        """Announce a change to processes with the row in memory. Kinds are in `spool.registry.following`."""
 
     def _announce_row(self, table: _Table[Any], id: object) -> None:
         if table.news:
@@ -349,7 +349,7 @@ class SqlRegistryRows:
         """Do nothing: the only process has checked its keys."""
 
     def _before_write(self) -> None:
-        """For shared engines, before each write."""
+        """Called before each write, for shared engines."""
 
     def _new_id(self, kind: str) -> int | None:
         """ "key" or "comment". None if the table assigns it."""

@@ -119,7 +119,7 @@ class SqlStreamRows:
         self._connection.run(statement, stream=stream, key=key)
 
     def flush(self) -> None:
-        """And sizes of streams."""
+        """Write totals and sizes of streams."""
         changed, growth = self._totals.settle()
         if changed:
             self._connection.run_each(_PUT_TOTAL, [self._stored_values(total) for total in changed])
@@ -171,7 +171,7 @@ class SqlStreams:
         return await self._transactions.read(lambda connection: connection.all(statement, **values))
 
     def _part_condition(self, stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
-        """With parameters."""
+        """Return a condition with its parameters."""
         terms = ["stream = :of_stream"]
         values: dict[str, object] = {"of_stream": stream}
         for name, term in (("since", "start_time >= :since"), ("until", "start_time < :until")):

@@ -88,7 +88,7 @@ class SqlWorkRows(ABC):
 
     @abstractmethod
     def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
-        """By the key's columns."""
+        """Add sums by the key's columns."""
 
     def add_work(
         self, sums: Iterable[WorkSum], names: Mapping[int, str], edges: Collection[Units] = ()
@@ -134,7 +134,7 @@ class SqlWorkRows(ABC):
         return {name: int(counts.get(unit.number, 0)) for name, unit in UNITS.items()}
 
     def _unlisted_parents(self, sets: Iterable[Units]) -> Mapping[tuple[int, int], int]:
-        """With each run's starter."""
+        """Return the parents with each run's starter."""
         found: dict[tuple[int, int], int] = {}
         numbers = (
             [{*column} for column in zip(*sets, strict=True)] if self.state_values().get(UNLISTS) else []
@@ -281,7 +281,7 @@ class SqlWorkRows(ABC):
         )
 
     def _sums_with_units(self, query: CostQuery | None = None, sums: str = "") -> str:
-        """As a table. A linked unit counts without an own one. `sums` replaces the table."""
+        """Return the rows as a table. A linked unit counts without an own one. `sums` replaces the table."""
         pairs, named = self._link_pairs(), UNITS if query is None else query.used_dimensions
         linked, links = work_links.join_links(pairs, self._table(work_links.LINKS), _COLUMNS, named)
         units = {name: linked.get(name, f"p.{column}") for name, column in _COLUMNS.items()}
@@ -321,7 +321,7 @@ class SqlWorkRows(ABC):
         return RunTree(parents=cut_circles(parents), sessions=sessions, forks=forks, hidden=hidden)
 
     def _linked_parents(self, unit: str) -> Mapping[int, int]:
-        """With their starters."""
+        """Return the parents with their starters."""
         if not work_links.has_parents(self._link_pairs(), unit):
             return {}
         links = f"SELECT id, linked FROM {self._table(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
@@ -410,7 +410,6 @@ class SqlWorkRows(ABC):
         return f"+units IN (SELECT p.id FROM {self._table(SETS)} p WHERE p.id IN ({used}){''.join(terms)})"
 
     def _link_pairs(self) -> int:
-        """For the functions of `work_links`."""
         return self.state_values().get(work_links.PAIRS, 0)
 
     def _linked_units_sql(self, unit: str) -> str:
@@ -490,7 +489,7 @@ class SqlWorkRows(ABC):
         return {id: tuple(units) for id, *units in self._tables.all(statement, numbers=sorted(numbers))}
 
     def _move_sums(self, sets: Mapping[int, Units]) -> None:
-        """To sets with REST for unlisted units."""
+        """Move sums to sets with REST for unlisted units."""
         unlisted = self._unlisted_parents(sets.values())
         listed = {number: _replace_unlisted(units, unlisted) for number, units in sets.items()}
         numbers = self._numbers_of_sets({*listed.values()})
@@ -524,7 +523,7 @@ class SqlWorkRows(ABC):
         return ", ".join(f"CAST(sum({of}{name}) AS {self.cast.get(name, 'bigint')})" for name in self.columns)
 
     def _add_selected(self, selected: str, **values: object) -> None:
-        """By start, set and dimensions."""
+        """Add sums by start, set and dimensions."""
         added = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in self.columns)
         self._tables.run(
             f"INSERT INTO {self._table(WORK)} AS old (start, units, key, {', '.join(self.columns)})"
@@ -588,7 +587,10 @@ class SqlWorkRows(ABC):
         return f"{self._sums_with_units(query, sums)} WHERE {''.join(f'{term} AND ' for term in terms)}"
 
     def _group_terms(self, query: CostQuery, first: int) -> list[str]:
-        """From result number `first` on. A unit of `h` groups by number, because its name is a lookup."""
+        """
+        Return the terms from result number `first` on. A unit of `h` groups by number, because its name is a
+        lookup.
+        """
         names = enumerate(query.group_by, first)
         units = {name: f"h.{column}" for name, column in _COLUMNS.items()}
         if query.aggregated and query.unit is not None:
@@ -607,7 +609,7 @@ class SqlWorkRows(ABC):
 
 
 def _days_around(query: CostQuery) -> tuple[int, int]:
-    """With a day before and after."""
+    """Add a day before and after."""
     return int(query.since.timestamp()) - DAY_S, int(query.until.timestamp()) + DAY_S
 
 
@@ -619,7 +621,7 @@ def _chosen_units(query: CostQuery) -> list[tuple[str, Sequence[int]]]:
 
 
 def _sets_with_any(sets: str, unit: str, numbers: Sequence[int]) -> str:
-    """As the index has it."""
+    """Write the condition in the form of the index."""
     column = _COLUMNS[unit]
     is_listed = "" if unit == SESSION else f" AND {column} > {REST}"
     return f"SELECT id FROM {sets} WHERE {column} IN ({_number_list(numbers)}){is_listed}"

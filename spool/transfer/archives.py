@@ -191,7 +191,7 @@ def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -
 
 
 class ArchiveTables:
-    """As `spool.transfer.tables.KeptTables`."""
+    """Implements `spool.transfer.tables.KeptTables`."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self.secret = archive.read(SECRET)

@@ -33,7 +33,7 @@ class KeptTable:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptContent:
-    """On demand. `head` is the line before the bytes."""
+    """Content that is read on demand. `head` is the line before the bytes."""
 
     id: str
     head: bytes
@@ -41,7 +41,7 @@ class KeptContent:
 
 
 def split_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """At least one row each: a log entry may have megabytes."""
+    """Yield at least one row each time: a log entry may have megabytes."""
     part = list[tuple[Any, ...]]()
     size = 0
     for row in rows:
@@ -80,7 +80,7 @@ class KeptTables(Protocol):
 
 def kept_name(file: str, table: str) -> str:
     """
-    For archives and PostgreSQL.
+    Return the name in archives and in PostgreSQL.
 
     `file` is "registry", "ledger", or "" for the log.
     """

@@ -57,7 +57,7 @@ _FAR: Final = 100.0  # sums are scaled down, long before exp() overflows
 
 
 class Party:
-    """With its processor time, recent time weighted more."""
+    """A party with its processor time, in which recent time weighs more."""
 
     __slots__ = ("in_hand", "name", "seen", "step_s", "submitted", "turns", "urgent_until", "used", "waiting")
 
@@ -79,12 +79,12 @@ class Party:
         return self.used < HEAVY_S * self.turns.weight
 
     def charge_time(self, seconds: float) -> None:
-        """From any thread."""
+        """Charge time from any thread."""
         self.used += seconds * self.turns.weight
 
 
 class FairTurns:
-    """Of one process, on the event loop, except `Party.charge_time` and `is_wanted`."""
+    """The turns of one process, on the event loop, except `Party.charge_time` and `is_wanted`."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.weight = 1.0
@@ -112,7 +112,7 @@ class FairTurns:
         self._renewed = asyncio.Event()
 
     def active_party(self, name: str) -> Party:
-        """And note that it is active now."""
+        """Return the party, and note that it is active now."""
         now = self._now()
         if now >= self._renew_at:
             self._renew(now)
@@ -137,7 +137,7 @@ class FairTurns:
         return any(party.used < used_limit and party.submitted > since for party in looked_at)
 
     def new_request(self, name: str) -> WorkInHand:
-        """Of the party `name`, unless `set_party` sets another."""
+        """Begin a request of the party `name`, unless `set_party` sets another."""
         return WorkInHand(self, name)
 
     async def wait_for_activity(self, within_s: float | None = None) -> None:
@@ -172,8 +172,8 @@ class FairTurns:
 
     async def wait_for_turn(self, party: Party) -> None:
         """
-        At once if the party is alone, little, or least of those with requests. So several small keys are as
-        fast as one with the same total.
+        Return at once if the party is alone, little, or least of those with requests. So several small keys
+        are as fast as one with the same total.
         """
         if not self.are_shared or party.is_little:
             return
@@ -271,7 +271,10 @@ class FairTurns:
             asyncio.get_running_loop().call_soon(self._let_waiting_continue)
 
     def _let_waiting_continue(self) -> None:
-        """For about STEP_S, least use first, after a pause if a far lighter party is working."""
+        """
+        Let parties continue for about STEP_S, least use first, after a pause if a far lighter party is
+        working.
+        """
         self._timer, self._is_looking = None, False
         self._left_s = STEP_S
         while self._waiting and self._left_s > 0:
@@ -407,7 +410,7 @@ class WorkInHand:
 
     @asynccontextmanager
     async def hold_thread(self) -> AsyncIterator[Party]:
-        """In turn."""
+        """Hold a thread in turn."""
         party = self.party or self.turns.active_party(self._name)
         async with self.turns.hold_thread(party):
             yield party
@@ -447,7 +450,7 @@ class WorkInHand:
 
 
 class BackgroundWork(WorkInHand):
-    """Of no request."""
+    """Work of no request."""
 
     __slots__ = ()
 

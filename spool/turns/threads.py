@@ -42,17 +42,13 @@ _log = logging.getLogger(__name__)
 
 
 def shorten_slices() -> None:
-    """
-    For this thread, and those that it starts.
-
-    Linux 6.12 and newer; otherwise nothing.
-    """
+    """Shorten the slices of this thread and those that it starts, from Linux 6.12 on."""
     _set_slice(SHORT_SLICE_NS)
 
 
 def lower_priority() -> None:
     """
-    With usual slices.
+    Lower the priority with usual slices.
 
     Only Linux has a priority per thread. Elsewhere, or if denied, responses are slower during large queries.
     """
@@ -88,7 +84,7 @@ def _set_slice(nanoseconds: int) -> None:
 
 def prepare_types(*types: Any) -> None:
     """
-    At import.
+    Prepare types at import.
 
     If two threads first use a type at once, one may read half prepared data, and the process can crash.
     """
@@ -104,7 +100,7 @@ STEP = 2048  # values per step
 
 
 def sort_in_steps(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
-    """At most STEP values a step."""
+    """Sort at most STEP values a step."""
     unsorted = list(values)
     if len(unsorted) <= STEP:
         return sorted(unsorted, key=key)

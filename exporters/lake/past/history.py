@@ -88,7 +88,7 @@ class LakeHistory:
         return None
 
     async def _find_files(self, dates: PastDates, below: int) -> list[LakeFile]:
-        """In the order of their deliveries."""
+        """Return the files in the order of their deliveries."""
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
         after, files = await self._find_landed_before(since, below), list[LakeFile]()
         while page := await self.landings.landings_after(self.route, after=after, most=_PAGE):
@@ -148,7 +148,7 @@ def _landing_time(landing: Landing) -> float:
 
 
 def _new_directory(parent: Path) -> Path:
-    """Also delete the directories of killed processes."""
+    """Create an empty directory, and delete those of killed processes."""
     make_directory(parent, 0o700)
     for old in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):

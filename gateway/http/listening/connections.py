@@ -34,7 +34,7 @@ class OpenConnection(Protocol):
 
 
 class Connections:
-    """By owner, longest idle first."""
+    """The open connections by owner, longest idle first."""
 
     def __init__(self, limit: int, setting: str = "server.max_connections") -> None:
         self.limit = limit
@@ -51,7 +51,7 @@ class Connections:
         return True
 
     def give(self, connection: OpenConnection, key: str) -> None:
-        """To the admitted key."""
+        """Count a connection for the key that was admitted."""
         owner = f"key {key}"
         if connection.place != owner and connection in self._by_place.get(connection.place, ()):
             self.remove(connection)
@@ -89,7 +89,7 @@ class Connections:
 
 
 def raise_descriptor_limit() -> None:
-    """Up to DESCRIPTORS. The usual soft limit is 1,024."""
+    """Raise the soft limit, which is usually 1,024, to DESCRIPTORS if possible."""
     if sys.platform != "win32":  # no such limit there
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         new_limit = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
@@ -98,7 +98,7 @@ def raise_descriptor_limit() -> None:
 
 
 def connection_limit(server: ServerSettings) -> int:
-    """For HTTP and for gRPC each, by `server.max_connections` and the descriptors."""
+    """Return the limit for HTTP and for gRPC each, by `server.max_connections` and the descriptors."""
     descriptors = _descriptors()
     room = max(LEAST, min(int(SHARE * descriptors), descriptors - OTHERS))
     return min(server.max_connections, room) // (2 if server.grpc_listen else 1)

@@ -27,14 +27,14 @@ _IS_REPORTED = web.RequestKey("IS_TOLD", bool)
 
 @dataclass(frozen=True)
 class Origin:
-    """As named proxies report them, or None."""
+    """The origin that named proxies report; None for what they do not."""
 
     address: str | None
     scheme: str | None
 
 
 class TrustedProxies:
-    """Of `server.trusted_proxies`."""
+    """The proxies of `server.trusted_proxies`."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self._networks = Networks(names)

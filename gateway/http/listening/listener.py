@@ -141,7 +141,7 @@ class Connection(PlainRequests):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """And errors outside an endpoint's boundary."""
+        """Also answer errors outside an endpoint's boundary."""
         name = type(exc).__name__ if exc else None
         extra = {"action": "bad_request", "status": status, "error": name, "address": request.remote}
         level = logging.ERROR if status >= 500 else logging.WARNING
@@ -171,7 +171,7 @@ class Listener:
         proxies: TrustedProxies | None = None,
         turns: FairTurns | None = None,
     ) -> None:
-        """Without `connections`, the number is unlimited. Without `turns`, requests run as they arrive."""
+        """Do not limit connections without `connections`, nor let requests wait without `turns`."""
         self._turns = turns
         self._tls = None if certificate is None else certificate.context
         self._connections = connections
@@ -195,7 +195,7 @@ class Listener:
         return f"{'https' if self._tls else 'http'}://{self.address}"
 
     async def start(self, address: str, listening: socket.socket | None = None) -> None:
-        """On `listening` if given. Raises OSError if the address is in use or not on this machine."""
+        """Listen on `listening` if given. Raises OSError if the address is in use or not on this machine."""
         host, port = split_address(address)
         await self._runner.setup()
         loop = asyncio.get_running_loop()
@@ -255,7 +255,9 @@ async def close_server(server: asyncio.Server) -> None:
 
 
 def operator_listen(server: ServerSettings) -> str | None:
-    """For /metrics, the console and the operator API. None if they share `server.listen`."""
+    """
+    Return the address of /metrics, the console and the operator API, or None if they share `server.listen`.
+    """
     if server.operator_listen:
         return server.operator_listen
     return None if is_loopback(split_address(server.listen)[0]) else OPERATOR_LISTEN
@@ -297,7 +299,7 @@ def key_party(name: str) -> str:
 
 async def begin_work(party: str = "") -> None:
     """
-    By address if the party is unknown.
+    Wait for a turn; an unknown party is known by its address.
 
     Returns at once for a begun request and a listener without turns.
     """

@@ -82,8 +82,8 @@ def _is_exact(path: str, match: web.UrlMappingMatchInfo, application: web.Applic
 
 class _Head:
     """
-    As the parser read it, split around Content-Length. While `is_valid`, `handle` handles requests with this
-    head.
+    A head as the parser read it, split around Content-Length. While `is_valid`, `handle` handles requests
+    with this head.
     """
 
     __slots__ = ("before", "behind", "handle", "is_valid", "length", "message")

@@ -65,7 +65,7 @@ class ListeningSockets:
         return None if inherited is None else inherited.dup()
 
     def named_in(self, server: ServerSettings) -> ServerSettings:
-        """With the addresses of inherited sockets."""
+        """Fill in the addresses of inherited sockets."""
         addresses: dict[str, str] = {
             _SETTINGS[name]: address_of(listening) for name, listening in self._sockets.items()
         }

@@ -90,7 +90,7 @@ def stored_lists(data_dir: Path) -> list[Path]:
 
 def store(data_dir: Path, card: Card) -> Path:
     """
-    Also delete the oldest lists.
+    Store a list as the newest one, and delete the oldest lists.
 
     The file is flushed to disk before it gets its name, so a crash leaves the list before, or this one.
     """

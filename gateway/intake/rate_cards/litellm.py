@@ -208,7 +208,7 @@ def _prices(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Price]:
 
 
 def _is_storage(key: str, seller: str) -> bool:
-    """For Gemini, the price of cache writes is that of an hour of storage."""
+    """Return True for Gemini, whose price of cache writes is that of an hour of storage."""
     return seller == "google" and "gemini" in key
 
 

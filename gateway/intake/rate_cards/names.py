@@ -46,7 +46,7 @@ def named_in(model: str) -> str | None:
 
 
 def family(model: str) -> str:
-    """Without date, alias and seller."""
+    """Return the name without date, alias and seller."""
     last = model.lower()
     for spelling in spellings(model):
         last = spelling

@@ -97,7 +97,7 @@ def _most_expensive_places(places: list[tuple[int, int]], most: int) -> list[tup
 
 
 def _most_expensive_sums(named_sums: list[_Named], most: int) -> list[_Named]:
-    """At equal cost, order by dimensions."""
+    """Order by cost, then by dimensions."""
     named_sums = sort_in_steps(named_sums, key=itemgetter(0))
     last = named_sums[most - 1][0]
     dearer = [entry for entry in named_sums if entry[0] < last]

@@ -37,7 +37,7 @@ ByTopic = tuple[int, ...]  # in the order of TOPICS
 
 
 class CommitRow(NamedTuple):
-    """For processes that follow the log. `pack_ids` encodes `ids`."""
+    """A commit for processes that follow the log. `pack_ids` encodes `ids`."""
 
     id: int
     period: int
@@ -55,7 +55,7 @@ BEGINNING = CommitRow(0, 1, 0, 0.0, (1,) * len(TOPICS), (1,) * len(TOPICS), 0, 0
 
 
 class NewIds(NamedTuple):
-    """In order of arrival."""
+    """New ids in order of arrival."""
 
     ids: Sequence[int]
     places: Sequence[int]
@@ -176,7 +176,7 @@ class Following:
             first = row.next
 
     def load_open_rows(self, rows: Iterable[CommitRow]) -> None:
-        """At a start, with the newest row."""
+        """Load the rows at a start, with the newest row."""
         for row in rows:
             self._note_row(row)
 

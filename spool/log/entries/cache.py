@@ -76,7 +76,7 @@ class CachedEntry:
 
 
 class CommittedEntry(NamedTuple):
-    """As stored, and as readers of the cache get it."""
+    """An entry as it is stored, and as readers of the cache get it."""
 
     topic: str
     first: int

@@ -29,7 +29,8 @@ MAX_RECORDS = 4096
 MAX_BYTES = 1 << 20  # approximate, before compression
 LARGEST = 64 << 20  # bytes, so that a damaged length cannot exhaust the memory
 
-# For bytes that are no record. Invalid UTF-8 raises UnicodeDecodeError, deeply nested lists RecursionError.
+# errors of bytes that are no record: UnicodeDecodeError for invalid UTF-8, RecursionError for deeply nested
+# lists
 NO_RECORD = msgspec.DecodeError, UnicodeDecodeError, RecursionError
 
 _encoder = msgspec.msgpack.Encoder()
@@ -45,7 +46,7 @@ class EntryBody(NamedTuple):
 
 
 def slice_records(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
-    """At most MAX_RECORDS and about MAX_BYTES each."""
+    """Cut slices of at most MAX_RECORDS and about MAX_BYTES."""
     step = MAX_RECORDS
     start = 0
     while start < len(records):

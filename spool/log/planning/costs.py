@@ -25,7 +25,7 @@ class Rank(IntEnum):
 
 
 def has_cost(record: Inference) -> bool:
-    """In any currency."""
+    """Count a cost in any currency."""
     return record.cost is not None or bool(record.charges)
 
 

@@ -260,7 +260,7 @@ class KnownCalls:
     def _device_reports_of(
         self, known: Inference, later: LaterReport, hours: Iterable[int]
     ) -> DeviceReports | None:
-        """None if no device reported the call."""
+        """Return None if no device reported the call."""
         devices = self._device_reports(hours)
         return devices if later.is_of_device or later.claims or devices.has_device_report(known) else None
 

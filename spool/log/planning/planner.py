@@ -210,7 +210,7 @@ class _SubmissionPlanner:
 
     @property
     def _known(self) -> KnownCalls:
-        """On first use, because most submissions repeat no call."""
+        """Build the index on first use, because most submissions repeat no call."""
         if self._known_calls is None:
             self._known_calls = KnownCalls(
                 self._index,
@@ -393,7 +393,7 @@ class _SubmissionPlanner:
         return int(since * NS) if since > self._plan.at - SERIES_AGE_S else 0
 
     def _count_by_source(self, records: Sequence[Record]) -> None:
-        """Only for metrics."""
+        """Count for metrics only."""
         topic = self._terms.topic
         observed = self._plan.observed
         observed[topic, books.RECEIVED, ""] += self._submission.received

@@ -93,5 +93,5 @@ def no_standby_error() -> SpoolUnavailable:
 
 
 def one_machine_error() -> Unconfirmed:
-    """For a commit that may have run while no standby names were set."""
+    """Return the error of a commit that may have run while no standby names were set."""
     return Unconfirmed(f"{NO_STANDBY}, so the commit may be on only one machine")

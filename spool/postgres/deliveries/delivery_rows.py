@@ -61,7 +61,7 @@ class DeliveryRows(NamedTuple):
         return connection.execute(self.database.fill_in_names(statement), self._add_session_values(values))
 
     def execute_alone(self, connection: Connection, statement: str, values: Values) -> Any:
-        """With a `transaction`, the statement runs as a transaction of its own."""
+        """Run the statement, with a `transaction` as a transaction of its own."""
         if self.transaction is None:
             return self.execute(connection, statement, values)
         needs_standby = self.database.needs_standby

@@ -28,7 +28,7 @@ class RunConfig:
 
 
 class ClusterConfigTable:
-    """By cluster id, all in memory."""
+    """The configurations by cluster id, all in memory."""
 
     about = ((DOCUMENTS, KIND),)
 

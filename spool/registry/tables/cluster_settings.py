@@ -43,7 +43,7 @@ class ConfiguredCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterChange:
-    """None leaves a field, or removes a label."""
+    """A change; None leaves a field, or removes a label."""
 
     display_name: str | None = None
     labels: Mapping[str, str | None] | None = None
@@ -69,7 +69,7 @@ def check_name(name: ClusterName) -> None:
 
 
 class ClusterSettingsTable:
-    """By cluster id, in memory. Each change is one transaction with its audit row."""
+    """The settings by cluster id, in memory. Each change is one transaction with its audit row."""
 
     about: tuple[Subject, ...] = (SETTINGS.about,)
 

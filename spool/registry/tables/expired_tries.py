@@ -37,7 +37,7 @@ class ExpiredTryTable:
         self._changes = changes
 
     async def add(self, tries: Mapping[int, ExpiredTries], *, keys: Iterable[Key]) -> None:
-        """By key id. Delete those of keys that are gone or have another expiry."""
+        """Add the tries by key id. Delete those of keys that are gone or have another expiry."""
         expiries = {key.id: key.expires_at for key in keys}
 
         def add_tries(rows: RegistryRows) -> None:

@@ -83,7 +83,10 @@ class InsightTable:
         return await self._changes.read(lambda rows: list(rows.findings()))
 
     async def open_counts(self) -> Mapping[tuple[str, str], int]:
-        """By detector ("" without one) and severity. Read again only after a change of the registry."""
+        """
+        Count by detector ("" without one) and severity. The rows are read again only after a change of the
+        registry.
+        """
         version = self._changes.version
         if version != self._counted_at:
             insights = await self._changes.read(lambda rows: rows.open_insights())

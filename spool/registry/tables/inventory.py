@@ -63,7 +63,7 @@ prepare_types(Inventory)
 
 
 class InventoryTable:
-    """In memory. A method that raises changes nothing."""
+    """The inventory in memory. A method that raises changes nothing."""
 
     about = ((DOCUMENTS, KIND),)
 

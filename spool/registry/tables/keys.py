@@ -129,7 +129,7 @@ class KeyTable:
         return self._keys.get(id)
 
     def number_expectation(self, id: int) -> tuple[Expectation, ...]:
-        """For a submission without a secret."""
+        """Return the expectation for a submission without a secret."""
         return (number_is_good(id),) if self._changes.is_shared else ()
 
     def is_over(self, secret: str) -> bool:
@@ -344,7 +344,7 @@ class KeyTable:
         await self._changes.change(delete_key, forget)
 
     async def store_accesses(self, times: Mapping[int, float]) -> None:
-        """By key id, in one transaction."""
+        """Store the times by key id, in one transaction."""
         await self._changes.change(
             lambda rows: rows.note_accesses(times), lambda _: self._note_accesses(times)
         )
@@ -447,7 +447,7 @@ def _check_free(rows: RegistryRows, key: Key) -> None:
 
 
 def _audited_fields(key: Key) -> dict[str, object]:
-    """Without hashes."""
+    """Leave out hashes."""
     return {
         "name": key.name,
         "status": key.status,

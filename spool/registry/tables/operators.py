@@ -439,7 +439,7 @@ class OperatorTable:
         return stored_session is not None and not stored_session.is_over(now)
 
     async def sign_out(self, session: Session, *, actor: Actor | None = None) -> None:
-        """Without an actor, it has expired, and nothing is audited."""
+        """Sign out; without an actor, the session has expired, and nothing is audited."""
         await self._changes.change(lambda rows: self._delete_session(rows, session, actor))
 
     async def live_sessions(self) -> Sequence[Session]:
@@ -451,7 +451,7 @@ class OperatorTable:
         ]
 
     async def checked_until(self) -> Mapping[bytes, float]:
-        """By session, until when a process has claimed its provider check."""
+        """Return by session until when a process has claimed its provider check."""
         documents = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
         return {bytes.fromhex(id): float(body["until"]) for id, body in documents.items()}
 

@@ -149,7 +149,7 @@ class PersonTable:
         await self._changes.change(split_known_name, self._use)
 
     async def delete_people(self, names: Collection[str] | None, *, actor: Actor) -> int:
-        """None deletes all people. Return their number."""
+        """Delete these people, or all if None. Return their number."""
         now = self._changes.now()
 
         def delete_known_people(rows: RegistryRows) -> tuple[int, PeopleChange]:

@@ -61,7 +61,7 @@ def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, i
 
 
 def sum_counts(counts: Iterable[FieldCounts]) -> FieldCounts:
-    """At least one."""
+    """Sum at least one count."""
     first, *others = counts
     total = msgspec.structs.replace(first)
     for other in others:

@@ -71,7 +71,7 @@ def _kept_hours(pair: Pair) -> int:
 
 
 def newest_records(hours: Iterable[SenderHours]) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """By source and by key, in epoch seconds, newest first."""
+    """Return times by source and by key, in epoch seconds, newest first."""
     sources: dict[str, float] = {}
     keys: dict[str, float] = {}
     for each in sorted(hours, key=lambda each: -each.last):

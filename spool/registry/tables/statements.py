@@ -218,7 +218,7 @@ def _change(
     after: Sequence[StatementRow],
     now: float,
 ) -> _Change | None:
-    """None if nothing changes."""
+    """Return None if nothing changes."""
     whole = statement.start <= day and day + DAY_S <= statement.end
     entry = _Day(
         digest=statements.rows_digest(after),
@@ -300,7 +300,7 @@ def _read_month(body: Mapping[str, Any] | None) -> _Month | None:
 
 
 def _day_runs(source: str, account: str, days: Mapping[int, _Day]) -> list[StatementInfo]:
-    """By provider. A day without rows counts for every provider of the source."""
+    """Group runs by provider. A day without rows counts for every provider of the source."""
     runs: list[StatementInfo] = []
     for provider in sorted({provider for entry in days.values() for provider in entry.providers}):
         run: StatementInfo | None = None

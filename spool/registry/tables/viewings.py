@@ -74,7 +74,7 @@ class ViewingTable:
         return await self._changes.read(lambda rows: rows.viewing_page(query))
 
     async def viewings_naming(self, names: Iterable[str]) -> Sequence[Viewing]:
-        """As viewer or person."""
+        """Return viewings that name someone as viewer or person."""
         return await self._changes.read(
             lambda rows: [row for name in names for row in rows.viewings_naming(name)]
         )
