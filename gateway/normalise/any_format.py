@@ -19,7 +19,7 @@ _NEAR: Final = 4096  # an OTLP request in JSON has the name of its first member 
 
 
 def recognise_signal(body: bytes) -> str | None:
-    """Return the OTLP signal of a JSON body, whatever format was announced."""
+    """Ignore the announced format."""
     if b"resource" not in body[:_NEAR]:
         return None
     format_name = recognise_format(body)
@@ -27,10 +27,7 @@ def recognise_signal(body: bytes) -> str | None:
 
 
 def is_json(body: bytes) -> bool:
-    """
-    Return True if a body is JSON. A protobuf body may also start with a line feed and a brace, so such a body
-    is checked further.
-    """
+    """A protobuf body may also start with a line feed and a brace."""
     text = payload.unmarked(body)
     if text[:1] != b"\n" and text.lstrip()[:1] in (b"{", b"["):
         return True
@@ -38,7 +35,7 @@ def is_json(body: bytes) -> bool:
 
 
 class Joined(NamedTuple):
-    """Several requests joined into one, with the positions of the items that are not requests."""
+    """`other_places` are the items that are not requests."""
 
     request: bytes
     other_places: list[int]
@@ -46,8 +43,6 @@ class Joined(NamedTuple):
 
 def joined(named: str, body: bytes, allowance: Allowance) -> Generator[None, None, Joined]:
     """
-    Join the requests of a JSON body, which are lines of a collector's file or elements of an array.
-
     Each `next` works through one slice. Raises BadPayload if a request has another signal. A body that is not
     JSON is returned unchanged, so that the decoder refuses it.
     """
@@ -93,8 +88,6 @@ def normalise(
     format: str, body: bytes, *, options: Options, hold: Hold = unbounded
 ) -> Generator[None, None, Normalised]:
     """
-    Read a body of one of FORMAT_NAMES. Each `next` works through one slice.
-
     OTLP is accepted under any format name, because OpenRouter, Cloudflare and other senders send it to any
     configured address. Raises BadPayload if the body cannot be read as a whole. A bad item is rejected, and
     the other items still count. `hold` is called before memory is used: with the size of data that is

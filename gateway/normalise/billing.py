@@ -15,9 +15,9 @@ from gateway.normalise.payload.items import UNREADABLE, check_containers
 from gateway.normalise.reading.content import may_hold_content
 
 MAX_BYTES: Final = 5 * 1024**2
-# limit of lists and objects in a file: one per row, and some extra because brackets in texts count as well
+# one per row, and some extra because brackets in texts count as well
 MAX_CONTAINERS: Final = 250_000
-SHOWN: Final = 20  # a response names at most this number of errors
+SHOWN: Final = 20  # errors in a response
 OPERATIONS: Final = ("replace_drop", "replace_hourly", "sum")
 LINE_ITEMS: Final = ("Usage", "Tax", "Support", "Purchase", "CommittedUsePurchase", "Discount")
 
@@ -45,7 +45,7 @@ _body = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """Month, operation and errors of a file. Errors name a row and a column, never a value."""
+    """Errors name a row and a column, never a value."""
 
     month: str | None
     operation: str | None
@@ -55,10 +55,10 @@ class Drop:
 
 def read(body: bytes, *, max_tags: int | None = None) -> Drop:
     """
-    Validate a file. `max_tags` limits the number of different tags in its rows.
+    `max_tags` limits the number of different tags in its rows.
 
-    Raises BadPayload if the body is not a JSON object, and Refusal if it has more lists and
-    objects than MAX_CONTAINERS.
+    Raises BadPayload if the body is not a JSON object, and Refusal if it has more lists and objects than
+    MAX_CONTAINERS.
     """
     check_containers(body, MAX_CONTAINERS)
     try:
@@ -109,9 +109,7 @@ def _unknown(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _month(value: Any) -> tuple[str | None, str | None]:
-    """
-    Return the month of `YYYY-MM`, or of a whole date or time. Also return the problem if the value is invalid.
-    """
+    """Accept `YYYY-MM`, and a whole date or time. Return the month and the problem."""
     if value is None:
         return None, None
     if isinstance(value, str) and _MONTH.fullmatch(value):

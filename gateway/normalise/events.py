@@ -30,18 +30,15 @@ from gateway.normalise.reading.times import instant
 from spool.identity import Identity, cloud_event_id, no_identity
 from spool.record import Scalar, UsageEvent
 
-# Limit in characters for an id or a source. A longer one is rejected, because cutting it would change
-# the dedup key.
+# A longer id or source is rejected, because cutting it would change the dedup key.
 MAX_ID: Final = 1024
-MAX_NAME: Final = 256  # limit in characters for a type or a subject
-# name of an extension attribute that holds the id assigned by another Tollhouse
+MAX_NAME: Final = 256  # of a type or a subject
+# extension attribute with the id that another Tollhouse assigned
 TOLLHOUSE_ID: Final = "tollhouseid"
 BINARY: Final = "ce-"
-LINK_EVENT: Final = (
-    "tollhouse.work.link"  # type of events that link units of work (gateway.operations.money.work_links)
-)
+LINK_EVENT: Final = "tollhouse.work.link"  # links units of work (gateway.operations.money.work_links)
 
-# Attributes that CloudEvents defines. All other attributes are extensions and become tags.
+# All other attributes are extensions and become tags.
 _OWN = frozenset(
     {
         "specversion",
@@ -70,8 +67,9 @@ class BadEvent(Exception):
 @dataclass(slots=True)
 class Events:
     """
-    The events of one body. The received number equals records plus rejects. If `takes_ids` is True, ids that
-    another Tollhouse assigned are accepted.
+    The received number equals records plus rejects.
+
+    `takes_ids`: ids that another Tollhouse assigned are accepted.
     """
 
     takes_ids: bool = True
@@ -100,14 +98,13 @@ class Events:
 
 
 def is_binary(headers: Mapping[str, str]) -> bool:
-    """Return True if the headers hold the event's attributes and the body holds only its data."""
+    """The body then holds only the event's data."""
     return any(name.lower() == "ce-specversion" for name in headers)
 
 
 def read_binary(
     body: bytes, headers: Mapping[str, str], *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
 ) -> Events:
-    """Read one event from `ce-` headers (percent-encoded attributes) and the body (its data)."""
     events = Events(takes_ids, keep_tags=keep_tags)
     headers_by_name = {name.lower(): value for name, value in headers.items()}
     attributes: dict[str, Any] = {
@@ -125,10 +122,7 @@ def read_binary(
 def read(
     body: bytes, allowance: Allowance, *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
 ) -> Generator[None, None, Events]:
-    """
-    Read every event of a JSON body. Each `next` works through one slice. Raises BadPayload if the body
-    is not JSON.
-    """
+    """Yield after each slice. Raises BadPayload if the body is not JSON."""
     events = Events(takes_ids, keep_tags=keep_tags)
     yield from check_count(body, partial(payload.items, body), allowance)
     for item in payload.items(body):
@@ -212,7 +206,7 @@ def _data(attributes: Mapping[str, Any]) -> Any:
     packed = attributes.get("data_base64")
     if packed is None:
         data = attributes.get("data")
-        # Python clients send JSON data as text.
+        # some clients send JSON data as text
         return _json_data(data.encode(), "json") if isinstance(data, str) and data[:1] == "{" else data
     if not isinstance(packed, str):
         raise BadEvent("data_base64 must be text")
@@ -223,7 +217,7 @@ def _data(attributes: Mapping[str, Any]) -> Any:
 
 
 def _json_data(body: bytes, content_type: str) -> Any:
-    """Decode JSON data. Other data is returned as bytes, which are never stored."""
+    """Return other data as bytes, which are never stored."""
     media = content_type.partition(";")[0].strip().lower()
     if media and not media.endswith("json"):
         return body
@@ -234,8 +228,6 @@ def _json_data(body: bytes, content_type: str) -> Any:
 
 
 class _Bounded:
-    """Data and tags of an event, which share the limits of tags."""
-
     def __init__(self, keep: frozenset[str]) -> None:
         self._keep = keep
         self.data: dict[str, Scalar] = {}
@@ -247,10 +239,7 @@ class _Bounded:
         self.left_out += not tags.put_free(self.tags, name, value, self._keep)
 
     def add_data(self, data: Any) -> None:
-        """
-        Add the members of an object, with dotted names for nested objects. Data that is a single
-        number becomes `value`.
-        """
+        """Use dotted names for nested objects, and `value` for a single number."""
         if data is None:
             return
         if not isinstance(data, dict):

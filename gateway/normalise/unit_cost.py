@@ -36,17 +36,15 @@ from spool.streams import (
 
 MAX_BYTES: Final = 5 * 1024**2
 MAX_RECORDS: Final = 3000
-# limit of lists and objects in a request: three per record, and some extra because brackets in texts
-# count as well
+# three per record, and some extra because brackets in texts count as well
 MAX_CONTAINERS: Final = 100_000
 MAX_KEYS: Final = 5
 MAX_VALUES: Final = 20
-MAX_TEXT: Final = 1024  # limit in characters for a name or a value
-# Allowed distance of a timestamp from now: one day in seconds. Clocks and time zones do not
-# explain larger differences.
+MAX_TEXT: Final = 1024  # of a name or a value
+# Clocks and time zones do not explain more than a day.
 FUTURE_S: Final = 86_400
-SHOWN: Final = 5  # a refusal names at most this number of bad records
-TOLLHOUSE_ID: Final = "tollhouse_id"  # field with the record id that another Tollhouse assigned
+SHOWN: Final = 5  # bad records in a refusal
+TOLLHOUSE_ID: Final = "tollhouse_id"  # record id that another Tollhouse assigned
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
@@ -72,16 +70,14 @@ class _Bad(Exception):
 
 @dataclass(slots=True)
 class Operations:
-    """Operations of a valid request, and the state of their streams afterwards."""
-
     records: list[UnitCostOperation] = field(default_factory=list)
-    # record ids that another Tollhouse assigned, or None
+    # assigned by another Tollhouse, or None
     ids: list[bytes | None] = field(default_factory=list)
     streams: dict[str, Stream] = field(default_factory=dict)
 
 
 def stream_name(name: str) -> str:
-    """Return the stream name if it is valid. Otherwise raises Refusal 400."""
+    """Raises Refusal 400 if the name is invalid."""
     if not _NAME.fullmatch(name):
         message = "A stream name must have 1 to 256 letters, digits, '_', '.' or '-'."
         raise Refusal(400, "invalid_stream_name", message)
@@ -89,7 +85,7 @@ def stream_name(name: str) -> str:
 
 
 def items_of(body: bytes) -> Sequence[Any]:
-    """Return the undecoded records of a request. Raises Refusal if there are none, or too many."""
+    """Raises Refusal if there are none, or too many."""
     if len(body) > MAX_BYTES:
         raise Refusal(413, "body_too_large", "A request may have at most 5 MiB; send smaller batches.")
     check_containers(body, MAX_CONTAINERS)
@@ -133,10 +129,7 @@ def read(
 
 
 def created(body: bytes, *, type: str, stream: str, find: Find) -> tuple[UnitCostOperation, Stream]:
-    """
-    Read the request that creates a stream before its first record. Raises Refusal 409 if a different stream
-    has that name.
-    """
+    """Raises Refusal 409 if a different stream has that name."""
     fields = _object(body) if body.strip() else {}
     for name in fields.keys() - {"granularity", "filter", "associated_cost"}:
         raise Refusal(
@@ -173,7 +166,7 @@ def created(body: bytes, *, type: str, stream: str, find: Find) -> tuple[UnitCos
 
 
 def forced(body: bytes) -> bool:
-    """Read the flag in the body of a DELETE: true, or an object with one member that is true."""
+    """The flag is true, or an object with one member that is true."""
     if not body.strip():
         return False
     try:
@@ -248,10 +241,7 @@ def _stream_of(record: dict[str, Any], stream: str | None) -> str:
 
 
 def _type_of(record: Mapping[str, Any]) -> str:
-    """
-    Return the type of a record in the oldest form of the API. There, a record with an element or a filter is
-    an allocation record.
-    """
+    """In the oldest form of the API, a record with an element or a filter is an allocation record."""
     return ALLOCATION if "element_name" in record or "filter" in record else "metric"
 
 
@@ -367,7 +357,7 @@ def _value(value: Any) -> str:
 
 
 def _agree(known: Stream | None, operation: UnitCostOperation) -> None:
-    """Check that an operation has the type, the granularity and the dimensions of its stream. Raises _Bad."""
+    """Raises _Bad if type, granularity or dimensions differ from the stream's."""
     if known is None:
         return
     if known.type != operation.stream_type:

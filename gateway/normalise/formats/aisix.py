@@ -35,7 +35,7 @@ _ANY_OF_ITS_SHAPE = "openai"  # AISIX's name for every provider that uses OpenAI
 
 
 class AisixEvent(msgspec.Struct):
-    """One attempt. Content and error messages are not decoded."""
+    """Content and error messages are not decoded."""
 
     request_id: Any = None
     trace_id: Any = None

@@ -39,7 +39,7 @@ PROVIDER = "azure.ai.openai"
 
 
 class AzureApimEvent(msgspec.Struct):
-    """The columns that are read. Columns with message content are not decoded."""
+    """Columns with message content are not decoded."""
 
     TimeGenerated: Any = None
     OperationName: Any = None
@@ -49,7 +49,7 @@ class AzureApimEvent(msgspec.Struct):
     PromptTokens: Any = None
     CompletionTokens: Any = None
     RequestId: Any = None
-    # columns of AppMetrics
+    # of AppMetrics
     Name: Any = None
     Sum: Any = None
     ItemCount: Any = None
@@ -58,7 +58,7 @@ class AzureApimEvent(msgspec.Struct):
 
 
 _TOKEN_TYPES = {"Prompt Tokens": "input", "Completion Tokens": "output"}
-_TOTAL = "Total Tokens"  # name of the metric that is the sum of prompt and completion tokens
+_TOTAL = "Total Tokens"  # the sum of prompt and completion tokens
 _METRIC_COLUMNS = ("Name", "Sum", "ItemCount")
 
 

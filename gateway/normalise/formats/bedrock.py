@@ -44,7 +44,7 @@ from spool.turns.threads import prepare_types
 NAME = "bedrock"
 FIREHOSE_ID_HEADER: Final = "X-Amz-Firehose-Request-Id"
 FIREHOSE_ANSWER = closed({"requestId": TEXT, "timestamp": COUNT}, {"errorMessage": TEXT})
-_MAX_WRAPPERS: Final = 4  # limit of nested wrappers: Firehose, its data, the subscription, its messages
+_MAX_WRAPPERS: Final = 4  # Firehose, its data, the subscription, its messages
 
 
 class BedrockIdentity(msgspec.Struct):
@@ -67,7 +67,7 @@ class BedrockOutput(msgspec.Struct):
 
 
 class _Streamed(msgspec.Struct):
-    """One streamed event with usage. Claude has usage in the first event, and Nova Sonic in every event."""
+    """Claude has usage in the first event, Nova Sonic in every event."""
 
     message: BedrockBody | Other = None
     event: _SonicEvent | Other = None
@@ -292,7 +292,6 @@ def _firehose_answer(status: int, request_id: str, now: float, **more: str) -> F
 
 
 def _firehose_request_id(body: bytes) -> str | None:
-    """Return the request id of a Firehose delivery, or None for any other body."""
     members = payload.peek(body)
     try:
         return msgspec.json.decode(members["requestId"], type=str) if "records" in members else None

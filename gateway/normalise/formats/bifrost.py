@@ -40,12 +40,12 @@ NAME = "bifrost"
 
 _CALL: Final = "llm.call"
 _ATTEMPTS: Final = frozenset({_CALL, "retry"})
-# limit in bytes for a trace id as JSON. The id is copied to every span, and no real id is longer.
+# It is copied to every span, and no real id is longer.
 _MAX_ID: Final = 1024
 
 
 class BifrostAttributes(msgspec.Struct):
-    """Attributes of one span. Content attributes are not decoded."""
+    """Content attributes are not decoded."""
 
     operation: Any = declare_column("gen_ai.operation.name")
     service_tier: Any = declare_column("gen_ai.response.service_tier")
@@ -83,8 +83,6 @@ class BifrostSpan(msgspec.Struct):
 
 
 class BifrostEvent(msgspec.Struct):
-    """One span with the id of its trace."""
-
     TraceID: Any = None
     Span: BifrostSpan | Other = None
 
@@ -139,8 +137,8 @@ def read_calls(event: BifrostEvent) -> Iterable[Call]:
 
 def _operation(span: BifrostSpan, attributes: BifrostAttributes) -> str | None:
     """
-    Return the operation from the first word of the span name. In the first releases the name is only the
-    kind, so return the reported operation instead.
+    Read the first word of the span name. In the first releases the name is only the kind, so the reported
+    operation is used.
     """
     name = text(span.Name) or ""
     word = name.partition(" ")[0]

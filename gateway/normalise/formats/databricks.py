@@ -49,11 +49,11 @@ class DatabricksRequest(ProviderBody):
 
 
 class DatabricksEvent(msgspec.Struct):
-    # Columns that all tables have.
+    # of all tables
     requester: Any = None
     status_code: Any = None
     workspace_id: Any = None
-    # Columns of system.ai_gateway.usage.
+    # of system.ai_gateway.usage
     invocation_id: Any = None
     request_id: Any = None
     event_time: Any = None
@@ -69,7 +69,7 @@ class DatabricksEvent(msgspec.Struct):
     input_tokens: Any = None
     output_tokens: Any = None
     token_details: DatabricksTokenDetails | Other = None
-    # Columns of system.serving.endpoint_usage and of inference tables.
+    # of system.serving.endpoint_usage and of inference tables
     databricks_request_id: Any = None
     request_time: Any = None
     usage_context: Any = None
@@ -128,8 +128,8 @@ def _read_gateway_row(event: DatabricksEvent) -> Inference:
 
 def _read_serving_row(event: DatabricksEvent) -> Inference:
     """
-    Read a row of model serving. An inference table has the bodies, and the usage table has the counts. Both
-    tables may contain the same call.
+    An inference table has the bodies, and the usage table has the counts. Both tables may contain the same
+    call.
     """
     response_body = nested(event.response, ProviderBody)
     request_body = nested(event.request, DatabricksRequest)
@@ -170,10 +170,7 @@ def _provider_and_model(event: DatabricksEvent) -> tuple[str | None, str | None]
 
 
 def _own_model(written: Any) -> str | None:
-    """
-    Return the name of a model that Databricks serves, in the form that the Databricks price list uses. Return
-    None for any other name.
-    """
+    """Return the name in the form of the Databricks price list, or None for other names."""
     name = text(written)
     if name is None or not name.startswith(("system.ai.", "databricks-")):
         return None
@@ -181,7 +178,7 @@ def _own_model(written: Any) -> str | None:
 
 
 def _free_metadata(event: DatabricksEvent) -> dict[str, Any]:
-    """Return the tags of the endpoint and of the request. Tags of the request take precedence."""
+    """Tags of the request take precedence over those of the endpoint."""
     of_request = mapping(event.request_tags)
     of_serving = mapping(event.usage_context) or mapping(
         nested(event.request, DatabricksRequest).usage_context
@@ -190,10 +187,7 @@ def _free_metadata(event: DatabricksEvent) -> dict[str, Any]:
 
 
 def _identity(record: Inference, event: DatabricksEvent) -> Identity:
-    """
-    Identify a call by its invocation_id, because all calls of an agent's turn and its guardrails
-    share one request_id.
-    """
+    """Use invocation_id, because all calls of an agent's turn and its guardrails share one request_id."""
     own_id = first(event.databricks_request_id, event.invocation_id)
     if own_id is not None:
         return call_identity(record, own_id=own_id)

@@ -52,7 +52,6 @@ def has_sign(members: Members) -> bool:
 
 
 def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
-    """Return True if the signature is the hex HMAC-SHA256 of the received body, with the webhook's secret."""
     expected = hmac.new(secret.encode(), body, sha256).hexdigest()
     return hmac.compare_digest(expected.encode(), signature.strip().lower().encode("utf-8", "surrogatepass"))
 
@@ -88,9 +87,7 @@ def read_calls(event: HeliconeEvent) -> Iterable[Call]:
 
 
 def _are_cut(event: HeliconeEvent) -> bool:
-    """
-    Return True if a call has an id but its bodies cannot be read, because the webhook truncates them at 10 KB.
-    """
+    """The webhook truncates bodies at 10 KB."""
     bodies = (event.request_body, event.response_body)
     return text(event.request_id) is not None and any(_is_cut(body) for body in bodies)
 
@@ -100,10 +97,7 @@ def _is_cut(body: Any) -> bool:
 
 
 def _tokens(figures: HeliconeFigures, request_body: ProviderBody, response_body: ProviderBody) -> Tokens:
-    """
-    Return the webhook's own totals. Counts that the totals omit are read from the body: Anthropic's cache,
-    and Perplexity's reasoning.
-    """
+    """Read Anthropic's cache and Perplexity's reasoning from the body, because the totals omit them."""
     of_body = response_body.tokens(request_body)
     input_tokens = count(figures.promptTokens, "metadata.promptTokens")
     output_tokens = count(figures.completionTokens, "metadata.completionTokens")

@@ -90,10 +90,7 @@ def read_calls(event: HigressEvent) -> Iterable[Call]:
 
 
 def _identity(record: Inference, response_id: str | None) -> Identity:
-    """
-    Identify a call by the provider's response id, which SDKs also report. Envoy's request id is not used
-    first, because callers may choose it.
-    """
+    """SDKs also report the provider's response id, and callers may choose Envoy's request id."""
     unique = response_id if response_id and is_long(response_id) else None
     return call_identity(record, response_id=unique, shared_id=record.request_id)
 

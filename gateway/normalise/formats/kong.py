@@ -43,9 +43,9 @@ _OBJECTS = (
     "route",
     "service",
 )
-# Plugins that answer the client's request, newest name first. The first plugin with a block gets the request's id.
+# The first plugin with a block gets the request's id.
 _PROXIES = ("proxy", "ai-proxy-advanced", "ai-proxy")
-_UNSPECIFIED = "UNSPECIFIED"  # Kong's value if the request was answered before provider and models were known
+_UNSPECIFIED = "UNSPECIFIED"  # the request was answered before provider and models were known
 
 
 class KongMeta(msgspec.Struct):
@@ -55,7 +55,7 @@ class KongMeta(msgspec.Struct):
 
 
 class KongUsage(Usage):
-    """Usage that also accepts the names of Kong 3.7, `prompt_token` and `completion_token`."""
+    """It also accepts the names of Kong 3.7, `prompt_token` and `completion_token`."""
 
     cost: Any = None
     prompt_token: Any = None
@@ -74,7 +74,7 @@ class KongBlock(msgspec.Struct):
     meta: KongMeta | Other = None
     usage: KongUsage | Other = None
     cache: KongCache | Other = None
-    # Kong sends an empty list as an object, because Lua encodes it so
+    # Lua encodes an empty list as an object
     tried_targets: Any = None
 
     @property
@@ -187,8 +187,7 @@ def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
 
 def _lacks_cache(record: Inference, usage: KongUsage) -> bool:
     """
-    Return True if the input count is the provider's own, which excludes the cache. Usage that has the
-    provider's own cache names shows this.
+    Usage with the provider's own cache names has the provider's own input count, which excludes the cache.
     """
     own_names = (usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
     return record.provider in COUNT_CACHE_APART and any(name is not None for name in own_names)

@@ -1,6 +1,5 @@
 """
-Splitting of bodies into raw items. The first bytes show whether a body is one document, an array or lines.
-The content type is never used.
+Splitting of bodies into raw items. The content type is never used.
 
 An item stays undecoded, so that a bad item is rejected without affecting other items. Python senders write
 some invalid JSON. It is cleaned only in the affected item, and without losing a digit. No call of a parser
@@ -40,11 +39,10 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 _AT_ONCE = 1024 * 1024
 _LINES_TRIED = 4096
 _MOST_MEMBERS = 4096
-# number of bytes to decode or inflate before the event loop gets a turn (a multiple of four, for base64)
+# bytes to decode or inflate before the event loop gets a turn (a multiple of four, for base64)
 _STEP = 1024 * 1024
-_MEMBERS = 1024  # number of gzip members of any size to open before the event loop gets a turn
-# Size in bytes of the first window for a gzip member. It is small, because members may be tiny, and the data
-# after a member is copied.
+_MEMBERS = 1024  # gzip members of any size to open before the event loop gets a turn
+# A small first window, because members may be tiny, and the data after a member is copied.
 _WINDOW = 1024
 
 _BOM = b"\xef\xbb\xbf"
@@ -71,14 +69,13 @@ def check_containers(body: bytes, most: int) -> None:
 
 
 def unmarked(body: bytes) -> bytes:
-    """Remove the byte order mark that Windows puts before a text."""
     return body.removeprefix(_BOM)
 
 
 def items(body: bytes) -> Iterator[Raw]:
     """
-    Return an iterator over the items of a body, with TURN now and then. Raises BadPayload, at once or while
-    iterating, if the body is not JSON or is incomplete.
+    Yield the items of a body, with TURN now and then. Raises BadPayload, at once or while iterating, if the
+    body is not JSON or is incomplete.
     """
     body = unmarked(body)
     if body.startswith(GZIP_MAGIC):
@@ -95,17 +92,12 @@ def items(body: bytes) -> Iterator[Raw]:
 
 
 def array(raw: Raw) -> Iterator[Raw]:
-    """
-    Return the elements of a raw JSON array, with TURN now and then. Return any other value as the only element.
-    """
+    """Yield the elements, with TURN now and then. Any other value is the only element."""
     return _elements(bytes(raw)) if first_sign(raw) == b"[" else iter((raw,))
 
 
 def array_in(raw: Raw, name: str) -> Iterator[Raw]:
-    """
-    Return the elements of the array under a name in an object. In a large object the array is split
-    without copying it.
-    """
+    """A large object is split without copying the array."""
     if len(raw) < _AT_ONCE:
         return array(peek(raw)[name])
     text = object_text(raw)
@@ -118,12 +110,12 @@ def is_null(raw: Raw) -> bool:
 
 
 def is_exactly(raw: Raw | None, text: bytes) -> bool:
-    """Return True if the value is exactly this text. Large values are not copied for the comparison."""
+    """Compare without copying a large value."""
     return raw is not None and len(raw) == len(text) and bytes(raw) == text
 
 
 def first_sign(raw: Raw) -> bytes:
-    """Return the first byte, which shows the type. The rest is not copied."""
+    """Return the byte that shows the type, without copying the rest."""
     return bytes(memoryview(raw)[:1])
 
 
@@ -139,8 +131,8 @@ def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
 
 def peek(raw: Raw) -> dict[str, msgspec.Raw]:
     """
-    Return the undecoded top-level members of one item. If the item is large, only the first few thousand
-    members are returned. If the value is not an object, there are no members.
+    Return undecoded top-level members: of a large item only the first few thousand, of a value that is not an
+    object none.
     """
     try:
         return decode(raw, _members) if len(raw) < _AT_ONCE else dict(members_of(raw))
@@ -161,15 +153,12 @@ def members_of(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
 
 
 def members_at(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
-    """
-    Yield name, start and end of each member of the object at `place`. The number of members is limited
-    as in `members_of`.
-    """
+    """Yield name, start and end of each member. The number is limited as in `members_of`."""
     return islice(members_in(text, place), _MOST_MEMBERS)
 
 
 def object_text(raw: Raw) -> bytes:
-    """Return the text of a large object, cleaned if needed. Raises ValidationError if it is not an object."""
+    """Clean the text if needed. Raises ValidationError if it is not an object."""
     text = bytes(raw)
     if text.lstrip()[:1] != b"{":
         raise msgspec.ValidationError("Expected `object`")
@@ -177,7 +166,7 @@ def object_text(raw: Raw) -> bytes:
 
 
 def problem(error: Exception) -> str:
-    """Return why an item could not be read. The text names a field or an offset, never a value."""
+    """Name a field or an offset, never a value."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     if isinstance(error, UnicodeDecodeError):
@@ -186,10 +175,7 @@ def problem(error: Exception) -> str:
 
 
 def inflate(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
-    """
-    Inflate gzip of one or several members, with TURN now and then. Raises TooBig above `max_bytes`, and
-    ValueError if it is not gzip.
-    """
+    """Yield TURN now and then. Raises TooBig above `max_bytes`, and ValueError if it is not gzip."""
     parts: list[bytes] = []
     remaining_bytes, offset, members = max_bytes, 0, 0
     while offset < len(packed):
@@ -218,7 +204,7 @@ def inflate(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
 
 
 def base64(text: str) -> Generator[bytes, None, bytes]:
-    """Decode base64, with TURN now and then. Raises ValueError if it is not base64."""
+    """Yield TURN now and then. Raises ValueError if it is not base64."""
     parts: list[bytes] = []
     for start in range(0, len(text), _STEP):
         chunk = text[start : start + _STEP]
@@ -256,7 +242,7 @@ def _documents(body: bytes) -> Iterator[Raw]:
 
 
 def _clean_documents(body: bytes) -> Iterator[Raw] | None:
-    """Return the documents, or None if the body starts with an invalid one."""
+    """Return None if the body starts with an invalid document."""
     if is_document(body):
         return iter((body,))
     if _has_object_line(body):
@@ -268,7 +254,7 @@ def _lines(body: bytes) -> Iterator[Raw]:
     offset = number = 0
     while offset < len(body):
         number += 1
-        if number % PASSED_OVER == 0:  # count lines instead of items, because all lines may be blank
+        if number % PASSED_OVER == 0:  # all lines may be blank
             yield TURN
         end = body.find(b"\n", offset)
         line = body[offset:end].strip() if end >= 0 else body[offset:].strip()
@@ -276,7 +262,7 @@ def _lines(body: bytes) -> Iterator[Raw]:
         if line[:1] == b"[":
             try:
                 yield from _elements(line)
-            except BadPayload:  # a bad line is rejected as one item, without affecting other items
+            except BadPayload:  # a bad line is rejected as one item
                 yield line
         elif b"}{" in line and not is_document(line):
             yield from _run(line)
@@ -316,19 +302,16 @@ def _has_object_line(body: bytes) -> bool:
 
 
 def _first_of_lines(body: bytes) -> bytes:
-    """Return the first of several lines, or nothing if there is only one line."""
     text = body.strip()
     return text[: max(0, text.find(b"\n"))]
 
 
-MAX_PIECE: Final = 64 * 1024 * 1024  # limit in bytes for one unpacked piece
+MAX_PIECE: Final = 64 * 1024 * 1024  # for one unpacked piece
 # Limit in bytes for all unpacked pieces of a body. Log lines repeat, so they compress to a twentieth.
 MAX_WHOLE: Final = 256 * 1024 * 1024
 
 
 class Unfolding:
-    """The packed data of one body, with its limits."""
-
     def __init__(self, allowance: Allowance) -> None:
         self._hold = allowance.hold
         self._allowance = allowance.again()
@@ -336,8 +319,8 @@ class Unfolding:
 
     def take_off(self, wrapper: Raw) -> Iterator[bytes]:
         """
-        Count a wrapper as an item even if it is empty, because it takes work. Yield TURN when the event loop
-        is due a turn.
+        Count even an empty wrapper as an item, because it takes work. Yield TURN when the event loop is due a
+        turn.
         """
         self._allowance.count(1, len(wrapper))
         if self._allowance.is_due(len(wrapper)):

@@ -1,8 +1,7 @@
 """
 Splitting of a large JSON value at the elements of its arrays, in one pass and without decoding the elements.
 
-Arrays are parsed one window at a time, and only the positions of the windows are kept. Objects are read
-member by member. The module knows only the names and types that callers pass.
+Objects are read member by member.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from gateway.normalise.payload.body_limits import TURN, Allowance
 
 T = TypeVar("T")
 JsonItem = msgspec.Raw | memoryview
-# a generator that yields TURN now and then, and returns the value and its end
+# yields TURN now and then, and returns the value and its end
 Read = Generator[bytes, None, tuple[T, int]]
-# type of a function that reads the value that starts at the given position
+# reads the value that starts at the given position
 Reader = Callable[[int], Read[Any]]
 
-# Number of bytes that the parser reads without a pause. Larger copies do not fit into the processor cache.
+# Larger copies do not fit into the processor cache.
 WINDOW = 256 * 1024
-LONGEST_NAME = 64 * 1024  # limit in characters for a member name, including whitespace before the colon
-_DEPTH = 32  # limit of nested containers that are larger than a window
+LONGEST_NAME = 64 * 1024  # in characters, including whitespace before the colon
+_DEPTH = 32  # nested containers that are larger than a window
 # largest number of bytes that are valid only together, such as a surrogate pair or a keyword
 _LONGEST_TOKEN = 16
-_HEAD = 12  # number of bytes that identify the start of the next element
-_TRIES = 4  # number of positions to try as the end of a window
-_MOST_SINGLE = 1024  # limit of elements parsed one by one before a window is tried again
+_HEAD = 12  # bytes that identify the start of the next element
+_TRIES = 4  # positions to try as the end of a window
+_MOST_SINGLE = 1024  # elements parsed one by one before a window is tried again
 
 _document = msgspec.json.Decoder(msgspec.Raw)
 _array = msgspec.json.Decoder(list[msgspec.Raw])
@@ -59,7 +58,7 @@ class Stretches(Sequence[JsonItem]):
         return self._count
 
     def windows(self) -> Iterator[tuple[memoryview, int]]:
-        """Yield the text of each window, including separators, and its number of elements."""
+        """Yield each window's text with separators, and its number of elements."""
         windows = self._windows
         for begin, end, count in zip(windows[::3], windows[1::3], windows[2::3], strict=True):
             yield self._body[begin:end], count
@@ -86,7 +85,6 @@ class JsonCut:
         self._allowance = allowance
 
     def whole(self, read: Reader) -> Generator[bytes, None, Any]:
-        """Read the whole document and return the result of `read`."""
         value, end = yield from read(self._after(_BLANK, 0))
         end = self._after(_BLANK, end)
         if end != len(self.body):
@@ -94,7 +92,6 @@ class JsonCut:
         return value
 
     def passed_over(self, at: int) -> Generator[bytes, None, int]:
-        """Return the end of the value that begins at `at`, without decoding it."""
         return self._end(at, 1)
 
     def members(
@@ -142,7 +139,6 @@ class JsonCut:
             border = self.body[end : at + 1]
 
     def each(self, at: int, read: Reader, where: str = "") -> Read[list[Any]]:
-        """Read the elements of an array, all with the same reader."""
         values: list[Any] = []
         if self._is_null(at):
             return values, at + 4
@@ -199,9 +195,7 @@ class JsonCut:
             border = self.body[end - 1 : at + _HEAD]
 
     def _behind(self, end: int, bracket: bytes) -> tuple[int, bool]:
-        """
-        Return the position of the next element or member. Also return True if the current one was the last.
-        """
+        """Return also whether the element or member was the last."""
         at = self._after(_BLANK, end)
         sign = self._sign(at)
         if sign == bracket:
@@ -211,10 +205,7 @@ class JsonCut:
         return self._after(_BLANK, at + 1), False
 
     def _window(self, begin: int, border: bytes, *, is_kept: bool) -> tuple[int, int]:
-        """
-        Return the end of the last whole element in a window, and the number of elements. The number is 0 if
-        no element ends in the window.
-        """
+        """The number of elements is 0 if none ends in the window."""
         end = begin + WINDOW
         for _ in range(_TRIES):
             end = self.body.rfind(border, begin, end)
@@ -304,9 +295,7 @@ class JsonCut:
 
 
 def after(what: re.Pattern[bytes], text: bytes, at: int) -> int:
-    """
-    Skip all bytes that a repeating pattern matches, one window at a time, and return the position after them.
-    """
+    """Skip what a repeating pattern matches, one window at a time."""
     while True:
         match = what.match(text, at, at + WINDOW)
         assert match is not None
@@ -316,7 +305,7 @@ def after(what: re.Pattern[bytes], text: bytes, at: int) -> int:
 
 
 def find(text: bytes, sign: bytes, begin: int = 0) -> int:
-    """Find bytes as `bytes.find` does, but search at most one window per call of the parser."""
+    """Search at most one window per call of the parser."""
     while True:
         stop = begin + WINDOW
         offset = text.find(sign, begin, stop + len(sign) - 1)
@@ -326,7 +315,7 @@ def find(text: bytes, sign: bytes, begin: int = 0) -> int:
 
 
 def end_of_text(text: bytes, begin: int) -> int | None:
-    """Return the end of the string whose quote mark is at `begin`, or None if the string never ends."""
+    """Return None if the string never ends."""
     return finished(_text_end(text, begin))
 
 
@@ -349,7 +338,7 @@ def _text_end(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
 
 
 def finished(work: Generator[bytes, None, T]) -> T:
-    """Run a generator to its end and return its result, ignoring its pauses."""
+    """Ignore the pauses of a generator."""
     while True:
         try:
             next(work)
@@ -359,13 +348,12 @@ def finished(work: Generator[bytes, None, T]) -> T:
 
 
 def error_offset(error: msgspec.DecodeError) -> int | None:
-    """Return the byte at which decoding failed, counted from 1, or None if the text ends too early."""
+    """Return the byte, counted from 1, or None if the text ends too early."""
     match = _OFFSET.search(str(error))
     return None if match is None else int(match[1])
 
 
 def parses(text: bytes | memoryview | msgspec.Raw) -> bool:
-    """Return True if the parser accepts the whole text at once."""
     try:
         _document.decode(text)
     except (msgspec.DecodeError, RecursionError):

@@ -1,8 +1,4 @@
-"""
-Elements of an array and members of an object as pieces of text, even if some of them are invalid.
-
-No single call of a parser reads more than one window, and large pieces are not copied.
-"""
+"""No single call of a parser reads more than one window, and large pieces are not copied."""
 
 from __future__ import annotations
 
@@ -47,9 +43,7 @@ _HALF_BYTES: Final = 6
 
 
 def clean(raw: bytes | msgspec.Raw) -> bytes:
-    """
-    Return the same JSON, with null for NaN and Infinity, and U+FFFD for lone surrogates and invalid UTF-8.
-    """
+    """Replace NaN and Infinity by null, and lone surrogates and invalid UTF-8 by U+FFFD."""
     text = _in_utf8(bytes(raw))
     if all(find(text, sign) < 0 for sign in _SIGNS):
         return text
@@ -74,10 +68,7 @@ def clean(raw: bytes | msgspec.Raw) -> bytes:
 
 
 def _in_utf8(text: bytes) -> bytes:
-    """
-    Replace each byte that is not UTF-8 by U+FFFD, which takes three bytes. If there are too many such bytes,
-    return the text unchanged.
-    """
+    """Replace each byte that is not UTF-8 by U+FFFD, which takes three bytes, unless there are too many."""
     if text.isascii():
         return text
     decoder, view, decoded = codecs.getincrementaldecoder("utf-8")("replace"), memoryview(text), BytesIO()
@@ -89,10 +80,10 @@ def _in_utf8(text: bytes) -> bytes:
     return decoded.getvalue()
 
 
-PASSED_OVER: Final = 4096  # number of blank lines or empty elements between two turns of the event loop
+PASSED_OVER: Final = 4096  # blank lines or empty elements between two turns of the event loop
 
-_MARKS = 65536  # number of brackets and commas to count before the event loop gets a turn
-_SMALL = 1024 * 1024  # limit in bytes for a piece that is copied to remove surrounding whitespace
+_MARKS = 65536  # brackets and commas to count before the event loop gets a turn
+_SMALL = 1024 * 1024  # pieces up to this size are copied to remove surrounding whitespace
 _BLANK = re.compile(rb"[ \t\n\r]*+")
 _NAME = re.compile(rb'\s*[{,]\s*("(?:[^"\\]++|\\.)*+")\s*:\s*', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{},]")
@@ -110,11 +101,10 @@ def is_document(text: bytes | msgspec.Raw) -> bool:
 
 def elements_of(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None, bytes]:
     """
-    Split an array at the commas between its elements. This works for a large array, and for an array that a
-    strict parser rejects.
+    Split an array, even a large one or one that a strict parser rejects.
 
-    Return the text after the array. Raises BadPayload if the array is incomplete. In that case, elements
-    already yielded must not be stored.
+    Return the text after the array. Raises BadPayload if the array is incomplete; elements already yielded
+    must then not be stored.
     """
     ends, marks, is_cleaned = ValueEnds(body), _Marks(body), False
     end, place = place, place + 1
@@ -141,40 +131,34 @@ def elements_of(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None,
 
 
 class ValueEnds:
-    """End positions of the values in a text."""
-
     def __init__(self, text: bytes) -> None:
         self._text = text
         self._cut = JsonCut(text, Allowance(len(text) + 1))
 
     def of(self, place: int) -> int | None:
-        """Return the end of the value that starts at `place`, or None if it is invalid."""
+        """Return None if the value is invalid."""
         try:
             return finished(self._cut.passed_over(place))
         except BadPayload:
             return None
 
     def behind(self, place: int) -> int | None:
-        """
-        Return the position of the next token after the value at `place`. Return None at the end of the text,
-        or if the value is invalid.
-        """
+        """Return None at the end of the text, or if the value is invalid."""
         end = self.of(self.begin(place))
         end = None if end is None else self.begin(end)
         return None if end == len(self._text) else end
 
     def border(self, place: int) -> int | None:
-        """Return the position of the comma or bracket after an element, or None if the element is invalid."""
+        """Return the comma or bracket after an element, or None if the element is invalid."""
         end = self.behind(place)
         return None if end is None or self._text[end : end + 1] not in (b",", b"]") else end
 
     def begin(self, place: int) -> int:
-        """Skip whitespace and return the start of the value."""
         return after(_BLANK, self._text, place)
 
 
 class _Marks:
-    """Brackets and commas outside strings. A quote mark without a closing quote mark starts no string."""
+    """A quote mark without a closing quote mark starts no string."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -196,7 +180,6 @@ class _Marks:
 
 
 def _counted_end(offset: int, marks: _Marks) -> Generator[bytes, None, int]:
-    """Find the comma or bracket after an element by counting brackets."""
     depth = 0
     for number, mark in enumerate(marks.behind(offset), start=1):
         if number % _MARKS == 0:
@@ -209,14 +192,14 @@ def _counted_end(offset: int, marks: _Marks) -> Generator[bytes, None, int]:
 
 
 def piece(text: bytes, begin: int, end: int) -> msgspec.Raw:
-    """Return a part of a text. A large part is not copied, so it may have trailing whitespace."""
+    """Do not copy a large part, so it may have trailing whitespace."""
     if end - begin < _SMALL:
         return msgspec.Raw(text[begin:end].strip())
     return msgspec.Raw(memoryview(text)[after(_BLANK, text, begin) : end])
 
 
 def members_in(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
-    """Yield name, start and end of each member of the object at `place`. Raises DecodeError."""
+    """Yield name, start and end of each member. Raises DecodeError."""
     ends = ValueEnds(text)
     while (name := _NAME.match(text, place, place + LONGEST_NAME)) is not None:
         begin = ends.begin(name.end())

@@ -18,16 +18,13 @@ from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.payload.json_pieces import ValueEnds, piece
 
 LARGE: Final = 1024 * 1024
-MAX_VALUE: Final = 256 * 1024  # limit in bytes for a value that is not text, far more than any metadata needs
+MAX_VALUE: Final = 256 * 1024  # for a value that is not text, far more than any metadata needs
 
 _anything = msgspec.json.Decoder()
 
 
 def slim(raw: payload.Raw, type: type[msgspec.Struct]) -> msgspec.Raw:
-    """
-    Return the members that `type` reads, without values that are too large for their field. Raises
-    one of UNREADABLE.
-    """
+    """Leave out values that are too large for their field. Raises one of UNREADABLE."""
     text = payload.object_text(raw)
     return _slim(text, text.index(b"{"), type)
 
@@ -44,15 +41,15 @@ def _slim(text: bytes, offset: int, type: type[msgspec.Struct]) -> msgspec.Raw:
 
 
 class SmallValues:
-    """Reader for the small parts of a large value. All parts together are no larger than a small item."""
+    """Reads the small parts of a large value, together no larger than a small item."""
 
     def __init__(self) -> None:
         self._left = LARGE
 
     def read(self, raw: payload.Raw, depth: int) -> Any:
         """
-        Return the value. An object that is too large is reduced to its small members. Any other large value
-        becomes an empty list.
+        An object that is too large is reduced to its small members. Any other large value becomes an empty
+        list.
 
         `depth` is the number of nested levels to read. Raises one of UNREADABLE.
         """
@@ -65,8 +62,6 @@ class SmallValues:
 
 
 class _FieldRule(NamedTuple):
-    """The kind of value that a field holds: an object of a known type, or anything."""
-
     inner: type[msgspec.Struct] | None
     is_open: bool
 
@@ -76,7 +71,6 @@ class _FieldRule(NamedTuple):
 
 
 def _read(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspec.Raw | None:
-    """Return the value, or only the small members of a large object."""
     size, sign = end - begin, text[begin : begin + 1]
     if size > MAX_VALUE and sign == b"{" and rule.inner is not None:
         return _slim(text, begin, rule.inner)
@@ -86,7 +80,6 @@ def _read(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspec.Raw | 
 
 @cache
 def _rules(type: type[msgspec.Struct]) -> dict[str, _FieldRule]:
-    """Return the rule of each field by its name in the payload."""
     fields = msgspec.structs.fields(type)
     return {field.encode_name: _FieldRule(struct_in(field.type), _is_open(field.type)) for field in fields}
 
@@ -96,7 +89,6 @@ def _is_open(annotation: Any) -> bool:
 
 
 def struct_in(annotation: Any) -> type[msgspec.Struct] | None:
-    """Return the object type that a field may hold, or None."""
     options = getattr(annotation, "__args__", (annotation,))
     return next(
         (option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)),
@@ -104,15 +96,12 @@ def struct_in(annotation: Any) -> type[msgspec.Struct] | None:
     )
 
 
-KEPT: Final = 16 * 1024  # limit in bytes for a value that is kept unchanged
-DEEPEST: Final = 3  # number of levels to look into; large values on deeper levels become null
+KEPT: Final = 16 * 1024  # for a value that is kept unchanged
+DEEPEST: Final = 3  # levels to look into; large values below become null
 
 
 def outlined(raw: payload.Raw, most: int) -> payload.Raw:
-    """
-    Return an outline of a large item. Small values are kept, large values become null, and lists are cut to
-    `most` elements. Small items are returned unchanged.
-    """
+    """Keep small values, replace large ones by null, and cut lists to `most` elements."""
     if len(raw) < LARGE:
         return raw
     try:

@@ -27,7 +27,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _ESCAPED = re.compile(r"""\\(['"\\])""")
-_NAME, _SIGN, _VALUE, _COMMA = range(4)  # states of the reader: the token that is expected next
+_NAME, _SIGN, _VALUE, _COMMA = range(4)  # tokens that the reader expects next
 
 
 class _LiteralMember(NamedTuple):
@@ -37,10 +37,7 @@ class _LiteralMember(NamedTuple):
 
 
 def of_literal(written: Any, type: type[Struct]) -> Struct:
-    """
-    Read text such as `{'a': 1}` or `Usage(a=1, b=Details(c=2))` into a struct. Only plain values and nested
-    structs are read.
-    """
+    """Read text such as `{'a': 1}` or `Usage(a=1, b=Details(c=2))` into a struct."""
     return _struct(written[:MAX_LITERAL], type) if isinstance(written, str) else type()
 
 
@@ -91,5 +88,5 @@ def _members(written: str) -> Iterator[_LiteralMember]:
 
 
 def _plain(token: str) -> str:
-    """Return a name or a number unchanged. Return a text without its quotes."""
+    """Remove the quotes of a text."""
     return _ESCAPED.sub(r"\1", token[1:-1]) if token[0] in "'\"" else token

@@ -22,7 +22,7 @@ class SearchAction(msgspec.Struct):
 
 
 class OutputItem(msgspec.Struct):
-    """One step of OpenAI's response. If the step is a search, only its kind is read."""
+    """Of a search, only its kind is read."""
 
     type: Any = None
     action: SearchAction | Other = None
@@ -37,15 +37,11 @@ class GeminiCandidate(msgspec.Struct):
 
 
 class PagesRead(msgspec.Struct):
-    """`usage_info` of Mistral's OCR."""
-
     pages_processed: Any = None
     pages_processed_annotation: Any = None
 
     def tokens(self) -> Tokens:
-        """
-        Return the number of pages read. Some deployments count only annotated pages, but these were also read.
-        """
+        """Some deployments count only annotated pages, but these were also read."""
         found_meters = meters.of_numbers(
             {
                 "input_document_pages": self.pages_processed,
@@ -59,7 +55,7 @@ class PagesRead(msgspec.Struct):
 
 
 class MadeImage(msgspec.Struct):
-    """An image as a URL or in base64. Neither value is read."""
+    """Neither value of an image is read."""
 
     url: msgspec.Raw = msgspec.Raw()
     b64_json: msgspec.Raw = msgspec.Raw()
@@ -83,33 +79,28 @@ class ProviderBody(msgspec.Struct):
     output: Other = None
     candidates: Other = None
     meta: CohereMeta | Other = None
-    data: Other = None  # a list of images; only its length is read
+    data: Other = None  # only the length of a list of images is read
     size: Any = None
     quality: Any = None
 
     @property
     def tier(self) -> str | None:
-        """
-        Return the service tier of the call. OpenAI states it next to the usage, and Anthropic and
-        Vertex inside it.
-        """
+        """OpenAI states the tier next to the usage, Anthropic and Vertex inside it."""
         of_vertex = tier_of_traffic(nested(self.usageMetadata, Gemini).trafficType)
         return first(nested(self.usage, Usage).service_tier, self.service_tier, of_vertex)
 
     @property
     def geography(self) -> Any:
-        """Return the geography in which Anthropic says that it processed the call."""
+        """Return where Anthropic says that it processed the call."""
         return nested(self.usage, Usage).inference_geo
 
     @property
     def answered_by(self) -> str | None:
-        """Return the model that a response names. Gemini's responses name it in a field of their own."""
+        """Gemini's responses name the model in a field of their own."""
         return first(self.modelVersion, self.model)
 
     def tokens(self, request: ProviderBody | None = None) -> Tokens:
         """
-        Return the counts from the usage object, and the number of images made.
-
         `request` is the request body. It is needed because DALL-E's responses do not state the image size.
         """
         counted = self._counted()
@@ -129,10 +120,7 @@ class ProviderBody(msgspec.Struct):
         return self.usage_info.tokens() if isinstance(self.usage_info, PagesRead) else Tokens()
 
     def _with_searches(self, tokens: Tokens, found_meters: meters.Meters) -> Tokens:
-        """
-        Add the number of searches among the steps of a response. If the usage states a number, that
-        number takes precedence.
-        """
+        """The number that the usage states takes precedence."""
         return (
             tokens
             if found_meters is None
@@ -141,8 +129,7 @@ class ProviderBody(msgspec.Struct):
 
     def _grounding(self) -> meters.Meters:
         """
-        Return the number of searches for Gemini's candidates. Models before the third generation charge once
-        per prompt that searched, and later models once per query.
+        Models before the third generation charge once per prompt that searched, later ones once per query.
         """
         run = sum(map(_queries_of, self.candidates)) if isinstance(self.candidates, list) else 0
         if not run:
@@ -152,7 +139,7 @@ class ProviderBody(msgspec.Struct):
 
     def identity(self, record: Inference, *, own_id: str | None) -> Identity:
         """
-        Identify a call by the provider's response id if it is unique. Otherwise use the gateway's own id.
+        Identify a call by the provider's response id if it is unique.
 
         No key is made from the content, because such a key needs a time, and some logs have none.
         """
@@ -162,10 +149,6 @@ class ProviderBody(msgspec.Struct):
 
 
 def of_billed_units(billed: BilledUnits) -> Tokens:
-    """
-    Return the counts of Cohere's billed units: tokens of chats and embeddings, searches of reranking
-    calls, and classifications.
-    """
     return Tokens(
         count(billed.input_tokens, "billed_units.input_tokens"),
         count(billed.output_tokens, "billed_units.output_tokens"),
@@ -182,9 +165,7 @@ _TRAFFIC = {"ON_DEMAND_FLEX": "flex", "ON_DEMAND_PRIORITY": "priority", "PROVISI
 
 
 def tier_of_traffic(stated: Any) -> str | None:
-    """
-    Return the tier for Vertex's `trafficType`, in the form of JSON or of SDKs, or None for other values.
-    """
+    """Read the form of JSON and of SDKs."""
     return _TRAFFIC.get(stated.rpartition(".")[2]) if isinstance(stated, str) else None
 
 
@@ -193,13 +174,11 @@ _SEARCHES = {"web_search_call": "web_searches", "file_search_call": "storage_sea
 
 
 def images_in(data: Any, size: Any, quality: Any) -> meters.Meters:
-    """Return the number of images in a response, and the number by size and quality."""
     listed = data if isinstance(data, list) else []
     return images(len(listed), size, quality) if listed and _is_image(listed[0]) else None
 
 
 def images(number: Any, size: Any, quality: Any) -> meters.Meters:
-    """Return a number of images in total, and by size and quality."""
     image_count = meters.quantity(number)
     if not image_count:
         return None
@@ -208,10 +187,7 @@ def images(number: Any, size: Any, quality: Any) -> meters.Meters:
 
 
 def searches_in_output(output: Any) -> meters.Meters:
-    """
-    Return the number of searches among the steps of OpenAI's response. A step that opens a found page
-    does not count.
-    """
+    """Do not count a step that opens a found page."""
     counts: dict[str, int | str] = {}
     for raw in output if isinstance(output, list) else ():
         if b"_search_call" not in bytes(raw):
@@ -224,7 +200,7 @@ def searches_in_output(output: Any) -> meters.Meters:
 
 
 def _is_image(raw: msgspec.Raw) -> bool:
-    """Return True for an image. Embeddings are listed under the same name."""
+    """Embeddings are listed under the same name."""
     item = of_json(raw, MadeImage) or MadeImage()
     return bool(item.url or item.b64_json)
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from gateway.core.errors import BadPayload
 
-LENGTH_DELIMITED = 2  # wire type of texts, bytes and messages
+LENGTH_DELIMITED = 2  # of texts, bytes and messages
 _FIXED = {1: 8, 5: 4}
-_LARGEST_NUMBER = (1 << 29) - 1  # largest field number that protobuf allows
+_LARGEST_NUMBER = (1 << 29) - 1  # that protobuf allows
 
 
 def field_at(message: memoryview, begin: int) -> tuple[int, int, int]:
-    """
-    Return tag, start of the payload and end of the field at `begin`. Raises BadPayload if it is not a field.
-    """
+    """Return tag, start of the payload, and end. Raises BadPayload if there is no field."""
     size = len(message)
     tag, start = _read_varint(message, begin)
     kind = tag & 7
@@ -31,7 +29,6 @@ def field_at(message: memoryview, begin: int) -> tuple[int, int, int]:
 
 
 def beyond(begin: int, size: int) -> BadPayload:
-    """Return the error for a field that is longer than its message."""
     return BadPayload(f"body: a field at byte {begin} runs past the end of its message of {size} bytes")
 
 

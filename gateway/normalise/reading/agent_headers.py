@@ -33,8 +33,8 @@ class CodexTurn(msgspec.Struct):
 
 class AgentHeaders(RequestIdHeaders):
     """
-    Headers of a request or a response, because gateways log both in one form. Requests of Claude Code's main agent
-    state only the session.
+    Gateways log the headers of requests and responses in one form. Requests of Claude Code's main agent state
+    only the session.
     """
 
     of_claude_code: Any = _header(CLAUDE_CODE_SESSION)
@@ -47,7 +47,7 @@ class AgentHeaders(RequestIdHeaders):
 
     @property
     def session(self) -> str | None:
-        """Return the session of the assistant. Other programs may use the shorter names for other ids."""
+        """Other programs may use the shorter names for other ids."""
         if self.of_claude_code is not None:
             return text(self.of_claude_code)
         turn = CodexTurn() if self.codex_turn is None else nested(self.codex_turn, CodexTurn)
@@ -56,12 +56,10 @@ class AgentHeaders(RequestIdHeaders):
         return session if session is not None and is_unique(session) else None
 
     def describe(self, record: Inference) -> None:
-        """Fill in the session and the run."""
         record.session = self.session
         self.set_run(record)
 
     def set_run(self, record: Inference) -> None:
-        """Fill in the run of the agent and the run that started it, as Claude Code itself reports them."""
         if self.agent is not None:
             record.run, record.parent_run = text(self.agent), text(self.parent_agent)
 
@@ -78,7 +76,7 @@ _CODEX_THREAD = re.compile(rf"""['"]{CODEX_TURN}['"]: ?['"]{{.{{,1024}}?\\*"thre
 
 
 def of_written(headers: Any) -> AgentHeaders:
-    """Read headers that the gateway wrote into one text, as JSON or as a literal of Python."""
+    """The gateway wrote the headers into one text, as JSON or as a literal of Python."""
     if not isinstance(headers, str):
         return NO_HEADERS
     found = {_NAMES[name]: value for name, value in _WRITTEN.findall(headers)}

@@ -10,8 +10,8 @@ import msgspec
 
 from gateway.normalise.payload import items as payload
 
-MOST: Final = 8  # limit of names shown for one item
-_LARGEST = 65_536  # limit in bytes for an inner object that is searched
+MOST: Final = 8  # for one item
+_LARGEST = 65_536  # inner objects up to this size are searched
 
 _CONVENTION = re.compile(
     r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)"
@@ -23,12 +23,12 @@ _USAGE = re.compile(
     r"|cost(?:[._]usd)?$|credits?(?:_(?:consumed|used))?$|(?:nano_)?a[ci]u(?:_consumed)?$)"
     r"|tokens(?:In|Out|Used)$"
 )
-# Names without usage: words for other kinds of tokens, and prefixes of conventions that are not about AI.
+# other kinds of tokens, and prefixes of conventions that are not about AI
 _NO_USAGE = re.compile(
     r"(?:^|[._])(?:access|refresh|auth|oauth|csrf|bucket)(?:[._]|$)"
     r"|(?:http|rpc|db|dns|process|system|host|container|k8s|jvm|messaging|network|otel|faas|hw)\."
 )
-# Every AI name begins or is written like this. Most names are not, and one search takes a fifth of the time of four.
+# One search takes a fifth of the time of four, and most names are no AI names.
 CONVENTION_BEGINNINGS = ("gen_ai.", "llm.", "ai.")
 AI_PARTS = ("model", "oken", "cost", "credit", "eval_count", "acu", "aiu")
 _AI_PARTS = re.compile("|".join(AI_PARTS))
@@ -38,35 +38,32 @@ _LONGEST_NOTHING = max(map(len, _NOTHING))
 
 
 def is_ai_name(name: str) -> bool:
-    """Return True for the name of a model, of token counts or of the cost of calls."""
     if _AI_PARTS.search(name) is None and not name.startswith(CONVENTION_BEGINNINGS):
         return False
     return bool(_CONVENTION.match(name) or names_model(name) or is_usage_name(name))
 
 
 def is_usage_name(name: str) -> bool:
-    """Return True for the name of token counts or of the cost of calls."""
     return _USAGE.search(name) is not None and not is_other_use(name)
 
 
 def names_model(name: str) -> bool:
-    """Return True for a name that may hold a model."""
     return _MODEL.search(name) is not None
 
 
 def is_other_use(name: str) -> bool:
     """
-    Return True if a name contains a usage word but has another meaning, such as sign-in tokens or the cost of
-    an HTTP request.
+    Return True for names with a usage word but another meaning, such as sign-in tokens or the cost of an HTTP
+    request.
     """
     return _NO_USAGE.search(name) is not None
 
 
 def ai_names(members: Mapping[str, msgspec.Raw]) -> list[str]:
     """
-    Return at most MOST AI names that have values in an item and its inner objects.
+    Return at most MOST names.
 
-    A gateway's log has fewer names than a span, so the name `tokens` without other words is enough.
+    A gateway's log has fewer names than a span, so `tokens` without other words is enough.
     """
     return sorted(name for _, name in zip(range(MOST), _found(members), strict=False))
 
@@ -84,11 +81,11 @@ def _found(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
 
 
 def _counts(name: str, value: msgspec.Raw) -> bool:
-    if name.isupper():  # names of database columns may be in upper case
+    if name.isupper():  # of a database column
         name = name.lower()
     return (name in _COUNT_ALONE or is_ai_name(name)) and not _is_nothing(value)
 
 
 def _is_nothing(value: msgspec.Raw) -> bool:
-    # the length is compared first, so that large values are not copied
+    # the length comes first, so that large values are not copied
     return len(value) <= _LONGEST_NOTHING and bytes(value) in _NOTHING

@@ -27,7 +27,6 @@ class AssistantSession(NamedTuple):
     knows_price: bool = False
 
     def relayed_session(self, attributes: Mapping[str, Any]) -> str | None:
-        """Return the session that the assistant states to a gateway."""
         return text(attributes.get(self.session)) if self.carriers else None
 
 

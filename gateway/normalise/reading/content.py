@@ -53,7 +53,6 @@ _CONTENT_ENDINGS = (
     ".outputs", ".completion", ".completions", ".arguments", ".system_instructions", ".prompt_json",
     ".completion_json", "_prompt", "_messages",
 )  # fmt: skip
-# Names that begin or end like names of content but hold no content.
 NOT_CONTENT = ("gen_ai.prompt_caching", "gen_ai.prompt_tokens", "gen_ai.completion_token")
 
 _CONTENT_WORDS = frozenset({
@@ -66,10 +65,9 @@ _CONTENT_WORDS = frozenset({
     "snippet", "snippets", "stacktrace", "summary", "text", "texts", "thinking", "thought", "thoughts", "traceback",
     "transcript", "transcripts", "transcription", "translation", "utterance", "utterances",
 })  # fmt: skip
-# Words of content that are often joined to another word, as in `userprompt`, `chatmessages` and
-# `systeminstruction`.
+# which are often joined to another word, as in `userprompt`, `chatmessages` and `systeminstruction`
 _CONTENT_ROOTS = ("prompt", "message", "completion", "instruction", "transcript")
-# A name that ends with one of these words states a fact about content.
+# A name that ends with one of them states a fact about content.
 _FACT_WORDS = frozenset({
     "at", "bytes", "cache", "cached", "caching", "category", "chars", "class", "code", "cost", "count", "counts",
     "date", "day", "duration", "effort", "enabled", "encoding", "flag", "format", "hash", "hit", "hits", "id", "ids",
@@ -79,7 +77,7 @@ _FACT_WORDS = frozenset({
     "state", "status", "strategy", "tier", "time", "timestamp", "tokens", "token", "total", "ttl", "type", "types",
     "usage", "usd", "uuid", "variant", "version", "window",
 })  # fmt: skip
-# Words for tool data and for text that people write. They count as content unless the operator permits the name.
+# They count as content unless the operator permits the name.
 _DOUBTFUL_WORDS = frozenset({
     "abstract", "annotation", "annotations", "caption", "captions", "cmd", "code", "command", "commands",
     "comment", "comments", "correction", "corrections", "critique", "description", "diff", "diffs", "draft",
@@ -112,9 +110,6 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
 def names_content(name: str) -> bool:
-    """
-    Return True if the name of an attribute or of metadata stands for content, such as a prompt or a response.
-    """
     lower = name.lower()
     is_like_content = name.startswith(CONTENT_BEGINNINGS) or lower.endswith(_CONTENT_ENDINGS)
     if is_like_content and not name.startswith(NOT_CONTENT):
@@ -127,10 +122,7 @@ is_content = cache_by_text(8192)(names_content)  # for names that recur
 
 @cache_by_text(8192)
 def may_hold_content(name: str) -> bool:
-    """
-    Return True if metadata under a name that a caller chose may be content. Such a name has a content word
-    and does not end with a word for a fact.
-    """
+    """Judge a name that a caller chose: it has a content word and does not end with a word for a fact."""
     if is_content(name):
         return True
     if name in UNIT_TAGS:  # "request" alone would be a content word
@@ -144,10 +136,7 @@ def may_hold_content(name: str) -> bool:
 
 @cache_by_text(8192)
 def is_doubtful(name: str) -> bool:
-    """
-    Return True if metadata under a name that a caller chose needs the operator's permission, such as `code`,
-    `tool_result` or `note`.
-    """
+    """Judge a name that a caller chose: `code`, `tool_result` or `note` need the operator's permission."""
     words = [word.lower() for word in _WORD.findall(name)]
     if not any(word in _DOUBTFUL_WORDS for word in words):
         return False

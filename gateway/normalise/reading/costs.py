@@ -5,14 +5,14 @@ from __future__ import annotations
 from gateway.normalise.reading.operations import IMAGE, RERANK, SPEECH, TRANSCRIPTION
 from spool.record import Inference
 
-# Sources often report no usage for these operations, so counts of 0 do not show that nothing was used.
+# Sources often report no usage for them, so counts of 0 do not show that nothing was used.
 _CHARGED_WITHOUT_COUNTS = frozenset({IMAGE, RERANK, SPEECH, TRANSCRIPTION})
-_FREE_MODEL = ":free"  # suffix of OpenRouter's free models
+_FREE_MODEL = ":free"  # of OpenRouter's free models
 
 
 def known_cost(record: Inference, cost: str | None, operation: str | None = None) -> str | None:
     """
-    Return the cost. Return None if the cost is a 0 that the source writes because it knows no price.
+    Return None if the cost is a 0 that the source writes because it knows no price.
 
     A 0 is a price only if the call failed, came from a cache, used nothing, or names a free model. The record
     must already have its status and its counts. `operation` is needed only if the record has none.

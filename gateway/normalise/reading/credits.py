@@ -15,8 +15,8 @@ from spool.record import Inference, decimal_text
 
 CREDIT_DOLLARS: Final = Decimal("0.01")
 CREDITS_TAG: Final = "credits"
-UNSCALED_CREDITS: Final = "AIU"  # name of the charge until its scale is known; never stored
-# Credits follow list prices, and a price level changes a list price by at most this factor.
+UNSCALED_CREDITS: Final = "AIU"  # until the scale is known; never stored
+# A price level changes a list price by at most this factor.
 _MAX_FACTOR: Final = 2
 
 

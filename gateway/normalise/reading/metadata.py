@@ -54,17 +54,14 @@ class Metadata:
     left_out: int = 0
 
     def tag(self, name: str, value: Any) -> None:
-        """Add a tag. If the value may not be a tag, count it as dropped. Empty values are ignored."""
+        """Count the value as dropped if it may not be a tag. Empty values are ignored."""
         if value is None or value == "":
             return
         if not _may_be_named(name) or is_secret(value) or not put(self.tags, name, value):
             self.left_out += 1
 
     def label(self, words: Iterable[Any]) -> None:
-        """
-        Add a list of tags. A word such as `k:v` is split at the first colon. A word without a colon gets
-        the value `true`.
-        """
+        """Split a word such as `k:v` at the first colon. Other words get the value `true`."""
         for word in words:
             if not isinstance(word, str):
                 self.left_out += 1
@@ -73,7 +70,6 @@ class Metadata:
             self.tag(name, value if colon else "true")
 
     def learn(self, facts: Mapping[str, Any]) -> None:
-        """Read user, team and session from a map. Its other members become tags."""
         self.user = self.user or _first(facts, _USER)
         self.team = self.team or _first(facts, _TEAM)
         self.session = self.session or _first(facts, _SESSION)
@@ -82,7 +78,6 @@ class Metadata:
                 self.tag(name, value)
 
     def learn_fields(self, logged: WorkFields) -> None:
-        """Read the units of work from a line of a log."""
         for name in WorkFields.__struct_fields__:
             self.tag(name, text(getattr(logged, name)))
 
@@ -117,15 +112,13 @@ class Metadata:
 
 
 def add_run(record: Inference) -> None:
-    """Fill in the run of an agent that the caller names in metadata, and the run that started it."""
+    """Read the run of an agent, and the run that started it, from the caller's metadata."""
     if record.run is None:
         record.run, record.parent_run = _first(record.tags, _RUN), _first(record.tags, _PARENT_RUN)
 
 
 def key_name(*values: Any) -> str | None:
-    """
-    Return the first alias, hash or id of a caller's key that is neither the key itself nor a part of it.
-    """
+    """Skip values that are the key itself or a part of it."""
     for value in values:
         if (shown_name := text(value)) is not None and not is_secret(shown_name):
             return shown_name
@@ -133,9 +126,7 @@ def key_name(*values: Any) -> str | None:
 
 
 def _of_installation(end_user: str | None) -> tuple[str | None, str | None]:
-    """
-    Return user and session if the text names both, as Claude Code's does. Otherwise return the text as the user.
-    """
+    """Split a text that names user and session, as Claude Code's does."""
     if end_user is None or "session" not in end_user:
         return end_user, None
     match = _INSTALLATION.fullmatch(end_user)
@@ -146,7 +137,7 @@ def _of_installation(end_user: str | None) -> tuple[str | None, str | None]:
 
 
 def _may_be_named(name: str) -> bool:
-    # Check the length first, because results are cached by name and senders may send names of any length.
+    # Results are cached by name, and senders may send names of any length.
     return len(name) <= MAX_NAME and "email" not in name.lower() and not names_secret(name)
 
 

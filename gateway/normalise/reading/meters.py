@@ -19,8 +19,8 @@ from spool.record import decimal_text
 
 Meters = dict[str, Quantity] | None  # quantity by meter, or None if only text is stated
 
-_MOST_LISTED: Final = 16  # limit of modalities read from one list
-_KINDS: Final = 2  # number of kinds of cache writes: kept for 5 minutes or for an hour
+_MOST_LISTED: Final = 16  # modalities read from one list
+_KINDS: Final = 2  # of cache writes: kept for 5 minutes or for an hour
 
 
 class CachedParts(msgspec.Struct):
@@ -33,7 +33,7 @@ class CachedParts(msgspec.Struct):
 
 
 class MediaDetails(msgspec.Struct):
-    """Details of an input or an output beyond text, under the names of OpenAI and LiteLLM."""
+    """OpenAI's and LiteLLM's details of an input or an output beyond text."""
 
     audio_tokens: Any = None
     image_tokens: Any = None
@@ -46,13 +46,13 @@ class MediaDetails(msgspec.Struct):
 
 
 class ServerTools(msgspec.Struct):
-    """`server_tool_use`. Fetching pages is free, so only searches are read."""
+    """Fetching pages is free, so only searches are read."""
 
     web_search_requests: Any = None
 
 
 class BilledUnits(msgspec.Struct):
-    """The units that Cohere charges. Cohere's other token counts are not charged."""
+    """Cohere's other token counts are not charged."""
 
     input_tokens: Any = None
     output_tokens: Any = None
@@ -61,15 +61,11 @@ class BilledUnits(msgspec.Struct):
 
 
 class CacheDetail(msgspec.Struct):
-    """One kind of cache write in a response of Bedrock Converse, with its lifetime."""
-
     ttl: Any = None
     inputTokens: Any = None
 
 
 class SpokenParts(msgspec.Struct):
-    """Speech tokens of one side of an Amazon Nova Sonic session."""
-
     speechTokens: Any = None
 
 
@@ -79,23 +75,19 @@ class SpokenSides(msgspec.Struct):
 
 
 class SonicDetails(msgspec.Struct):
-    """
-    The sums of an Amazon Nova Sonic session. `delta`, which holds the counts of the last event, is not read.
-    """
+    """`delta`, the counts of the last event, is not read."""
 
     total: SpokenSides | Other = None
 
 
 class ModalityCount(msgspec.Struct):
-    """One entry of Gemini's lists by modality."""
-
     modality: Any = None
     tokenCount: Any = None
     token_count: Any = None
 
 
 def quantity(value: Any) -> Quantity | None:
-    """Return a non-negative quantity with at most six decimals, or None for anything else."""
+    """Accept a non-negative number with at most six decimals."""
     if type(value) is int:
         return value if value >= 0 else None
     try:
@@ -119,15 +111,13 @@ def of_parts(
     whole_cache: Any = None,
 ) -> Meters:
     """
-    Return the meters of OpenAI's details.
-
     `searches` is an object of tools that the provider ran. `queries` is the number of searches, `heard` the
     seconds of audio, and `whole_cache` the number of cached tokens.
     """
     stated: dict[str, Any] = {}
     has_media = inputs.audio_tokens or inputs.image_tokens or inputs.video_tokens
     if has_media or outputs.audio_tokens or outputs.image_tokens or outputs.video_tokens:
-        # if one side states audio or images, a 0 on the other side means that the other side is text
+        # a 0 on the other side means that it is text
         stated |= _modalities("input_{}_tokens", inputs)
         if isinstance(inputs.cached_tokens_details, CachedParts):
             stated |= _cached(inputs.cached_tokens_details, stated, whole_cache)
@@ -150,7 +140,6 @@ def of_parts(
 
 
 def one_hour_of(details: CacheDetail | Other) -> int | None:
-    """Return the tokens that are cached for one hour. Only the first two cache details are read."""
     listed = details[:_KINDS] if isinstance(details, list) else []
     kinds = (of_json(detail, CacheDetail) for detail in listed)
     return next(
@@ -159,10 +148,7 @@ def one_hour_of(details: CacheDetail | Other) -> int | None:
 
 
 def of_speech(details: SonicDetails) -> Meters:
-    """
-    Return the audio tokens of a session. If one side has audio, a 0 on the other side means that the other
-    side is text.
-    """
+    """If one side has audio, a 0 on the other side means that it is text."""
     sides = nested(details.total, SpokenSides)
     input_parts, spoken = nested(sides.input, SpokenParts), nested(sides.output, SpokenParts)
     stated = {"input_audio_tokens": input_parts.speechTokens, "output_audio_tokens": spoken.speechTokens}
@@ -170,7 +156,6 @@ def of_speech(details: SonicDetails) -> Meters:
 
 
 def parts_in(details: Mapping[str, Any]) -> MediaDetails:
-    """Return the details in a map."""
     cached = details.get("cached_tokens_details")
     known = {name: details[name] for name in MediaDetails.__struct_fields__ if name in details}
     if isinstance(cached, dict):
@@ -180,7 +165,7 @@ def parts_in(details: Mapping[str, Any]) -> MediaDetails:
 
 
 def searches_of(*stated: Any) -> Any:
-    """Return the first number of searches above 0. Some reports state the same searches in two places."""
+    """Some reports state the same searches in two places."""
     for reported in stated:
         number = (
             nested(reported, ServerTools).web_search_requests
@@ -193,13 +178,12 @@ def searches_of(*stated: Any) -> Any:
 
 
 def of_numbers(stated: dict[str, Any]) -> Meters:
-    """Return the values that are valid quantities, or None if there are none."""
     quantities = {name: number for name, value in stated.items() if (number := quantity(value)) is not None}
     return quantities or None
 
 
 def of_lists(prompt: Any, tools: Any = None, candidates: Any = None, cache: Any = None) -> Meters:
-    """Return the meters of Gemini's lists by modality. Tool results are part of the input."""
+    """Tool results are part of the input."""
     stated: dict[str, Quantity] = {}
     for pattern, listed in (("input_{}_tokens", prompt), ("input_{}_tokens", tools)):
         _add_listed(stated, pattern, listed)
@@ -207,7 +191,7 @@ def of_lists(prompt: Any, tools: Any = None, candidates: Any = None, cache: Any 
     _add_listed(stated, "output_{}_tokens", candidates)
     if has_input:
         _add_listed(stated, "cache_{}_read_tokens", cache)
-        if isinstance(cache, list):  # a list is complete, so a modality that it does not contain is 0
+        if isinstance(cache, list):  # a list is complete, so a missing modality is 0
             for kind in MODALITIES:
                 if f"input_{kind}_tokens" in stated:
                     stated.setdefault(f"cache_{kind}_read_tokens", 0)
@@ -215,12 +199,11 @@ def of_lists(prompt: Any, tools: Any = None, candidates: Any = None, cache: Any 
 
 
 def with_tools(stated: Meters, tokens: int | None) -> Meters:
-    """Return the meters with the tokens of tool results, which are part of the input."""
     return {**(stated or {}), "input_tool_tokens": tokens} if tokens else stated
 
 
 def merged(*several: Meters) -> Meters:
-    """Merge sets of meters. If several sets contain the same meter, the first set's value counts."""
+    """The first value of a meter counts."""
     combined: dict[str, Quantity] = {}
     for stated in several:
         for name, number in (stated or {}).items():
@@ -234,7 +217,7 @@ def _modalities(pattern: str, details: MediaDetails | CachedParts) -> dict[str, 
 
 
 def _cached(details: CachedParts, stated: dict[str, Any], whole: Any) -> dict[str, Any]:
-    """Return the cached part of each modality. If the parts add up to the whole, a missing modality is 0."""
+    """If the parts add up to the whole, a missing modality is 0."""
     cached_parts = _modalities("cache_{}_read_tokens", details)
     parts = [*cached_parts.values(), details.text_tokens]
     if whole is not None and sum(part for part in parts if type(part) is int) == whole:
@@ -264,7 +247,6 @@ _MARKS = (b"AUDIO", b"IMAGE", b"VIDEO", b"audio", b"image", b"video")
 
 
 def _line(raw: Any) -> ModalityCount | None:
-    """Read one entry of a list, unless it is text."""
     if isinstance(raw, dict):
         names = {name: value for name, value in raw.items() if isinstance(name, str)}
         return ModalityCount(names.get("modality"), names.get("tokenCount"), names.get("token_count"))
@@ -275,10 +257,7 @@ def _line(raw: Any) -> ModalityCount | None:
 
 
 def of_buckets(buckets: Iterable[tuple[str, Any]]) -> Meters:
-    """
-    Return the meters among buckets whose names the sender chose. Tollhouse's own meter names and their
-    aliases are recognized.
-    """
+    """Recognize Tollhouse's own names of meters and their aliases."""
     numbers: dict[str, Any] = {}
     for written, value in buckets:
         name = _ALIASES.get(written, written)
@@ -287,7 +266,7 @@ def of_buckets(buckets: Iterable[tuple[str, Any]]) -> Meters:
     return of_numbers(numbers) if numbers else None
 
 
-# Names that Langfuse's users and pydantic-ai use.
+# used by Langfuse's users and pydantic-ai
 _ALIASES: Final = {
     **{f"input_{kind}": f"input_{kind}_tokens" for kind in MODALITIES},
     **{f"output_{kind}": f"output_{kind}_tokens" for kind in MODALITIES},

@@ -10,7 +10,7 @@ from gateway.normalise.reading.values import text
 from spool import providers
 from spool.caches import cache_by_text
 
-# Prefixes of model names, each with the provider that makes these models.
+# with the provider that makes these models
 _MAKERS = (
     (("claude",), "anthropic"),
     (("gemini", "text-embedding-00"), "gcp.gen_ai"),
@@ -27,8 +27,7 @@ _MAKERS = (
     (("voyage-",), "voyageai"),
 )  # fmt: skip
 
-# Example: `us.anthropic.claude-sonnet-4-5-20250929-v1:0` has a region, the maker, and the maker's name
-# for the model.
+# `us.anthropic.claude-sonnet-4-5-20250929-v1:0` has a region, the maker, and the maker's name
 BEDROCK_ID: Final = re.compile(
     r"(?:(?:[a-z]{2}(?:-gov)?|apac|global)\.)?"
     r"(?:ai21|amazon|anthropic|cohere|deepseek|google|luma|meta|minimax|mistral|moonshot(?:ai)?|nvidia|openai"
@@ -36,15 +35,12 @@ BEDROCK_ID: Final = re.compile(
     r"\.(?P<model>[a-z].*)"
 )
 
-# Makers whose names are part of a model's name at other providers, such as `mistralai/Mixtral-8x7B` at Together.
+# whose names are part of a model's name elsewhere, such as `mistralai/Mixtral-8x7B` at Together
 _SOLD_BY_OTHERS = frozenset({"amazon", "mistralai", "moonshotai"})
 
 
 def provider(written: Any, model: Any) -> str | None:
-    """
-    Return the stated provider. If no provider is stated, or the value is only a route's path, return the
-    provider of the model.
-    """
+    """Use the provider of the model if none is stated, or if the value is only a route's path."""
     stated = stated_provider(written)
     if stated is not None:
         return stated
@@ -53,16 +49,14 @@ def provider(written: Any, model: Any) -> str | None:
 
 
 def stated_provider(written: Any) -> str | None:
-    """Return a stated provider as records name it. Return None if it is not stated, or is a route's path."""
+    """Return None if the provider is not stated, or if the value is a route's path."""
     stated = text(written)
     return None if stated is None or "/" in stated else providers.canonical_name(stated)
 
 
 @cache_by_text(2048)
 def provider_of_model(model: str) -> str | None:
-    """
-    Return the provider of a model by the first segment of its name, by the form of a Bedrock id, or by its maker.
-    """
+    """Judge by the first segment of the name, the form of a Bedrock id, or the maker."""
     name = model.lower().removeprefix("models/")
     if name.startswith("arn:aws") and ":bedrock" in name:
         return "aws.bedrock"
@@ -73,14 +67,12 @@ def provider_of_model(model: str) -> str | None:
 
 
 def maker(model: str) -> str | None:
-    """Return the maker of a model by the prefix of its lower-case name."""
+    """The name is in lower case."""
     return next((provider for beginnings, provider in _MAKERS if model.startswith(beginnings)), None)
 
 
 def model_name(model: Any, written_provider: Any = None) -> str | None:
-    """
-    Return the model name without a provider prefix. If it is an ARN, return the part after the last slash.
-    """
+    """Remove a provider prefix, and of an ARN all before the last slash."""
     model_text = text(model)
     return None if model_text is None else text(_without_prefix(model_text, text(written_provider)))
 

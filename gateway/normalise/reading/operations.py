@@ -13,7 +13,7 @@ CHAT, COMPLETION, EMBEDDINGS, RERANK = "chat", "text_completion", "embeddings", 
 REALTIME = "realtime_inference"
 GENERATE, IMAGE, TRANSCRIPTION, SPEECH = "generate_content", "image_generation", "transcription", "speech"
 
-# Names of operations that are calls. In spans, any other name means a step around calls.
+# In spans, any other name means a step around calls.
 BY_NAME = {
     "chat": CHAT, "text_completion": COMPLETION, "generate_content": GENERATE, "embeddings": EMBEDDINGS,
     "rerank": RERANK, REALTIME: REALTIME, IMAGE: IMAGE, TRANSCRIPTION: TRANSCRIPTION, SPEECH: SPEECH,
@@ -21,14 +21,13 @@ BY_NAME = {
     "completion": CHAT, "acompletion": CHAT, "responses": CHAT, "aresponses": CHAT, "messages": CHAT,
     "anthropic_messages": CHAT, "aanthropic_messages": CHAT,
     "embedding": EMBEDDINGS, "aembedding": EMBEDDINGS, "arerank": RERANK,
-    "chat.completions": CHAT, "text.completions": COMPLETION,  # names from Semantic Kernel
-    "chat_completions": CHAT,  # name from Logfire
+    "chat.completions": CHAT, "text.completions": COMPLETION,  # Semantic Kernel
+    "chat_completions": CHAT,  # Logfire
 }  # fmt: skip
 
 BILLED_BY_TOKENS = frozenset({CHAT, COMPLETION, GENERATE, EMBEDDINGS, REALTIME})
 
-# LiteLLM's other functions, found by a part of their names. Examples: `aimage_generation` and
-# `agenerate_content_stream`.
+# by a part of their names, as in `aimage_generation` and `agenerate_content_stream`
 _BY_PART = (
     ("text_completion", COMPLETION),
     ("embedding", EMBEDDINGS),
@@ -55,17 +54,14 @@ _BY_ENDING = (
 
 @cache_by_text(256)
 def of_function(name: str) -> str | None:
-    """
-    Return the operation with this name, or the operation of the LiteLLM function with this name. Return None
-    if it calls no model.
-    """
+    """Read an operation or a LiteLLM function. Return None if it calls no model."""
     last = name.rpartition(".")[2]
     named = BY_NAME.get(name) or BY_NAME.get(last)
     return named or next((operation for part, operation in _BY_PART if part in last), None)
 
 
 def of_path(path: Any) -> str | None:
-    """Return the operation at the end of a path or URL, or None. The query of the URL is ignored."""
+    """Ignore the query of a URL."""
     written = text(path)
     if written is None:
         return None

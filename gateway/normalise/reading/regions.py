@@ -21,7 +21,7 @@ MAX_NAME: Final = 64
 MAX_ADDRESS: Final = 512
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
-# Patterns for the region names of each cloud. The patterns share only the geographies.
+# They share only the geographies.
 _OF_CLOUD = {
     "aws": re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d+"),
     "azure": re.compile(r"[a-z]+\d?[a-z]*"),
@@ -33,7 +33,7 @@ _HOST = re.compile(
     r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/?#@]*@)?(?P<host>[a-z0-9._-]+)(?::\d+)?(?P<path>/[^?#]*)?(?:[?#].*)?"
 )
 _LOCATION = re.compile(r"/locations/(?P<region>[a-z0-9-]+)(?:/|$)")
-# Hosts of providers that name a region. The labels before the region may be names that a customer chose.
+# The labels before the region may be names that a customer chose.
 _HOSTS = tuple(
     re.compile(form)
     for form in (
@@ -72,21 +72,18 @@ def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | Non
 
 
 def name_of(value: Any) -> str | None:
-    """
-    Return a stated region in its normal form (`East US 2` is `eastus2`), or None if it is not a region name.
-    """
+    """Normalize the name: `East US 2` is `eastus2`."""
     written = text(value)
     return None if written is None or len(written) > MAX_NAME else _name(written)
 
 
 def is_of_cloud(value: Any, cloud: str) -> bool:
-    """Return True if the value has the form of a region of a cloud: `aws`, `azure` or `gcp`."""
+    """`cloud` is `aws`, `azure` or `gcp`."""
     name = name_of(value)
     return name is not None and _is_of_cloud(name, cloud)
 
 
 def of_address(value: Any) -> str | None:
-    """Return the region in a provider's URL or host, or None."""
     written = text(value)
     return None if written is None or len(written) > MAX_ADDRESS else _of_address(written)
 
@@ -119,6 +116,6 @@ def _of_address(written: str) -> str | None:
 
 @cache_by_text(1024)
 def _is_global(model: str) -> bool:
-    """Return True if any region may serve a Bedrock model id, or the inference profile in an ARN."""
+    """Return True for a Bedrock model id, or an inference profile in an ARN, that any region may serve."""
     name = model.rpartition("/")[2]
     return name.startswith(f"{GLOBAL}.") and BEDROCK_ID.match(name) is not None

@@ -21,9 +21,9 @@ OWNER: Final = "vcs.owner.name"
 
 # `https://user:secret@host/owner/name.git` or `git@host:owner/name`
 _REMOTE = re.compile(r"(?:[a-z][a-z0-9+.-]*://[^/]*/+|[^/@:]+@[^/:]+:/*)", re.IGNORECASE)
-# A path on the machine. Its folders may name a person.
+# Folders on the machine may name a person.
 _LOCAL = re.compile(r"file:|[/\\~.]|[a-z]:[/\\]", re.IGNORECASE)
-# the page of a pull request at GitHub, GitLab, Bitbucket and Azure DevOps
+# at GitHub, GitLab, Bitbucket and Azure DevOps
 _PAGE = re.compile(
     r"https?://[^/]+/(?P<path>[^?#@:]+?)/(?:-/)?(?:pull|merge_requests|pull-requests|pullrequest)/(?P<number>\d+)(?:[/?#].*)?"
 )
@@ -31,12 +31,12 @@ _OF_GITLAB = re.compile(r"([^\s#!]+)!(\d+)")
 _NUMBER = re.compile(r"(?:refs/(?:pull|merge-requests)/)?[#!]?(?P<number>\d+)(?:/\w+)?")
 _REPOSITORY, _PULL_REQUEST, _BRANCH = "repository", "pull_request", "branch"
 _HEADS = "refs/heads/"
-NAMED: Final = frozenset((_REPOSITORY, _PULL_REQUEST, _BRANCH))  # tags that `one_name_each` may change
+NAMED: Final = frozenset((_REPOSITORY, _PULL_REQUEST, _BRANCH))  # which `one_name_each` may change
 
 
 def repository_of(attributes: Mapping[str, Any]) -> str | None:
     """
-    Return the repository as `owner/name`, or None if no attribute names one.
+    Return `owner/name`.
 
     The host and credentials of an address are left out. A local folder is reduced to its last part.
     """
@@ -57,15 +57,17 @@ def _path_of(stated: str) -> str | None:
         path = re.split(r"[/\\]", path)[-1]
     elif (remote := _REMOTE.match(path)) is not None:
         path = path[remote.end() :]
-    # an address of another form may hold credentials, and a text of several words may be content
+    # another form may hold credentials, and several words may be content
     is_name = "@" not in path and ":" not in path and len(path.split()) == 1
     return path if is_name else None
 
 
 def one_name_each(tags: Mapping[str, str]) -> dict[str, str]:
     """
-    Return tags in which a repository, a branch and a pull request have the same names for every reporter: `owner/name`,
-    the name without `refs/heads/`, and `owner/name#number`. A repository whose text may hold credentials is left out.
+    Use the same names for every reporter: `owner/name`, a branch without `refs/heads/`, and
+    `owner/name#number`.
+
+    A repository whose text may hold credentials is left out.
     """
     named = dict(tags)
     repository = None if (stated := named.pop(_REPOSITORY, None)) is None else _path_of(stated)

@@ -13,8 +13,8 @@ from gateway.normalise.reading.values import text
 from spool.identity import provider_request_names
 from spool.record import Inference
 
-# Form of the request ids of Anthropic and OpenAI. Any other id in these headers may come from a caller or a
-# proxy, because servers repeat the x-request-id that they receive.
+# Any other id in these headers may come from a caller or a proxy, because servers repeat the x-request-id
+# that they receive.
 _FORM = "req_"
 _BEDROCK = "aws.bedrock"  # Amazon's request ids are UUIDs
 
@@ -24,8 +24,6 @@ def _header(name: str) -> Any:
 
 
 class RequestIdHeaders(msgspec.Struct):
-    """The headers in which providers state the id of the request."""
-
     request_id: Any = _header("request-id")  # Anthropic
     x_request_id: Any = _header("x-request-id")  # OpenAI
     of_amazon: Any = _header("x-amzn-requestid")
@@ -33,7 +31,7 @@ class RequestIdHeaders(msgspec.Struct):
 
 
 def names_of_request(record: Inference, headers: RequestIdHeaders) -> tuple[bytes, ...]:
-    """Return further names of a call, from the headers of the provider's response."""
+    """Read further names of a call from the headers of the provider's response."""
     names = names_of_stated(record, headers.request_id, headers.x_request_id)
     for id in (headers.of_amazon, headers.of_azure):
         if id is not None:
@@ -42,16 +40,12 @@ def names_of_request(record: Inference, headers: RequestIdHeaders) -> tuple[byte
 
 
 def names_of_field(record: Inference, id: Any) -> tuple[bytes, ...]:
-    """
-    Return further names of a call, from a log field that the operator fills with a header of the provider.
-    """
+    """Read further names of a call from a log field that the operator fills with a header of the provider."""
     names = names_of_stated(record, id)
     return names if names or record.provider != _BEDROCK else provider_request_names(record, text(id))
 
 
 def names_of_stated(record: Inference, *ids: Any) -> tuple[bytes, ...]:
-    """
-    Return further names of a call, from ids that may be the provider's. Ids of any other form are ignored.
-    """
+    """Ignore ids of any other form than a provider's."""
     stated = dict.fromkeys(id for id in map(text, ids) if id is not None and id.startswith(_FORM))
     return tuple([name for id in stated for name in provider_request_names(record, id)])

@@ -20,18 +20,18 @@ from spool.record import MAX_TAGS, Inference, UsageMetric
 
 MAX_NAME = 64
 MAX_VALUE = 256
-MAX_FREE_WORDS = 5  # limit of words in a value under a name that is neither known nor configured
-# Limit in characters for several words. A single word may be longer, such as an id or a path.
+MAX_FREE_WORDS = 5  # under a name that is neither known nor configured
+# of several words; a single one may be longer, such as an id or a path
 MAX_FREE_VALUE = 64
 MAX_FREE_WORD = 128
-# Names of tags that Tollhouse's own readers write. Their meaning is the same for every sender.
+# Their meaning is the same for every sender.
 KNOWN = frozenset({
     "agent", "branch", "claimed_device", "commit", "cost_center", "department", "device", "effort", "end_user",
     "environment", "organization", "plugin", "pull_request", "query_source", "repository", "route",
     "service", "service_tier", "speed", "tags", "ticket", "workspace",
 })  # fmt: skip
 
-# Units of work, whose names are single words. A text of several words under these names may be content.
+# A text of several words under these names may be content.
 _ONE_WORD = frozenset({"branch", "commit", "pull_request", "repository", "ticket"})
 
 _SECRET_NAME = re.compile(
@@ -49,12 +49,11 @@ _SECRET = re.compile(
 )
 _NO_WORDS = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false")
 _LETTERED = re.compile(r"\S*\w\S*")
-# Letters of scripts without spaces between words: Thai to Myanmar, Khmer, Chinese, Japanese.
+# without spaces between words: Thai to Myanmar, Khmer, Chinese, Japanese
 _UNSPACED = re.compile(
     "[\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
-# First letters of texts on which the regular expression is run. They include letters that the expression
-# treats as equal because it ignores case.
+# Only such texts are tried. The letters that the expression treats as equal are included.
 SECRET_STARTS = frozenset({
     "be", "ba", "sk", "rk", "pc", "gs", "xa", "pp", "cs", "r8", "hf", "th", "gh", "gi", "gı", "gl", "ak", "as", "ai",
     "aı", "xo", "ya", "ey",
@@ -63,12 +62,11 @@ SECRET_STARTS = frozenset({
 
 @cache_by_text(8192)
 def names_secret(name: str) -> bool:
-    """Return True if metadata under that name is a credential."""
     return _SECRET_NAME.fullmatch(name) is not None
 
 
 def is_secret(value: Any) -> bool:
-    """Return True if a text looks like a credential, or like a credential that is partly masked."""
+    """Also recognize a credential that is partly masked."""
     if not isinstance(value, str):
         return False
     if (value[:2].casefold()[:2] in SECRET_STARTS or "..." in value) and _SECRET.fullmatch(value):
@@ -77,9 +75,7 @@ def is_secret(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str | None:
-    """
-    Return a scalar as the text of a tag: `true` as "true", a number as its JSON text. Return None for other values.
-    """
+    """Return a number as its JSON text, `true` as "true", and None for other values."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -92,13 +88,11 @@ def text_of(value: Any) -> str | None:
 
 
 def put(tags: dict[str, str], name: str, value: Any) -> bool:
-    """
-    Add a sender's value if it may be a tag. Return False if it was left out, so that the caller counts it.
-    """
+    """Return False for a value that was left out, so that the caller counts it."""
     text = text_of(value)
     if text is None or not name or len(name) > MAX_NAME:
         return False
-    # a number is never a prompt, so a name such as `messages_sent` is accepted for numbers
+    # a number is never a prompt, so it may have the name `messages_sent`
     if may_hold_content(name) if text is value else is_content(name):
         return False
     if name in _ONE_WORD and len(text.split()) > 1:
@@ -107,7 +101,7 @@ def put(tags: dict[str, str], name: str, value: Any) -> bool:
 
 
 def put_on(record: Inference | UsageMetric, name: str, value: Any) -> bool:
-    """Add a tag to a copy of the record's tags, because several records may share one dict."""
+    """Change a copy of the tags, because several records may share one dict."""
     tags = dict(record.tags)
     is_kept = put(tags, name, value)
     record.tags = tags
@@ -115,15 +109,12 @@ def put_on(record: Inference | UsageMetric, name: str, value: Any) -> bool:
 
 
 def put_free(tags: dict[str, str], name: str, value: Any, keep: frozenset[str]) -> bool:
-    """Add a tag under a name that a sender chose, if name and text are short or `keep` contains the name."""
     text = text_of(value)
     return text is not None and may_be_free(name, text, keep) and put(tags, name, value)
 
 
 def may_be_free(name: str, text: str, keep: frozenset[str]) -> bool:
-    """
-    Return True if a text may be stored under a name that a sender chose: both are short and of few words.
-    """
+    """Accept a name that a sender chose if it and the text are short and of few words."""
     if name in KNOWN or name in keep:
         return True
     if not _is_brief_name(name) or not is_brief(text):
@@ -132,10 +123,7 @@ def may_be_free(name: str, text: str, keep: frozenset[str]) -> bool:
 
 
 def drop_free_texts(tags: dict[str, str], keep: frozenset[str]) -> int:
-    """
-    Remove tags that `may_be_free` rejects, and return their number. Used by readers that have no access
-    to the settings.
-    """
+    """Called by readers without access to the settings. Return the number of removed tags."""
     gone = [name for name, text in tags.items() if not may_be_free(name, text, keep)]
     for name in gone:
         del tags[name]
@@ -148,24 +136,19 @@ def _is_brief_name(name: str) -> bool:
 
 
 def is_brief(text: str) -> bool:
-    """
-    Return True if a text is short and of few words, as labels, names and ids are, and has no line break.
-    """
+    """Return True for a printable text as short as labels, names and ids."""
     if len(text) <= MAX_FREE_VALUE and text.isascii() and text.isalnum():
         return True
     words = text.split()
     if len(text) > (MAX_FREE_VALUE if len(words) > 1 else MAX_FREE_WORD) or not text.isprintable():
         return False
-    # scripts without spaces have about two letters per word
+    # about two letters per word
     unspaced = 0 if text.isascii() else len(_UNSPACED.findall(text))
     return sum(_LETTERED.fullmatch(word) is not None for word in words) + unspaced // 2 <= MAX_FREE_WORDS
 
 
 def put_label(tags: dict[str, str], name: str, text: str) -> bool:
-    """
-    Add a tag whose name an operator chose. Return False if the name is a content name, or if there are
-    too many tags.
-    """
+    """Accept any name that an operator chose, except a content name."""
     return len(name) <= MAX_NAME and not is_content(name) and _add(tags, name, text)
 
 

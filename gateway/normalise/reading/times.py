@@ -1,6 +1,5 @@
 """
-Times as exact nanoseconds since the epoch. They are parsed from numbers in any unit, RFC 3339, text without
-an offset, and BigQuery text.
+Times as exact nanoseconds since the epoch.
 
 A time that cannot be read is None. The call is still recorded, and sorted by the time of its receipt.
 """
@@ -19,24 +18,22 @@ from spool.record import NS
 MAX_NS: Final = 2**63 - 1
 MS: Final = 1_000_000
 
-# If a number has no unit, its size decides: below 10**11 it is in seconds, then milliseconds, then microseconds.
-# Each unit covers the years 1973 to 5138.
+# A number below 10**11 is in seconds, then milliseconds, then microseconds: each unit covers the years 1973
+# to 5138.
 _BANDS = ((10**11, NS), (10**14, MS), (10**17, 1_000))
 _TEXT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?"
     r"\s*(?:(Z|z|UTC|GMT)|([+-])(\d\d):?(\d\d)?)?"
 )
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h)")
-_LONGEST_MS: Final = 10**10  # limit of a call's duration in milliseconds, about four months
-# limit in characters for a text that is searched for units, because the search takes quadratic time
+_LONGEST_MS: Final = 10**10  # about four months
+# the search for units takes quadratic time
 _MAX_DURATION: Final = 64
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": MS, "s": NS, "m": 60 * NS, "h": 3600 * NS}
 
 
 def instant(value: Any) -> int | None:
-    """
-    Parse a time in any form. A time without an offset is UTC. Return None if the time is absent, 0 or malformed.
-    """
+    """A time without an offset is UTC. Return None if it is absent, 0 or malformed."""
     if isinstance(value, str):
         match = _TEXT.fullmatch(value.strip())
         if match:
@@ -47,7 +44,7 @@ def instant(value: Any) -> int | None:
         return None
     if number is None or not 0 < number <= MAX_NS:
         return None
-    whole = int(number)  # the comparison of integers takes a tenth of the time
+    whole = int(number)  # comparing integers takes a tenth of the time
     for below, unit in _BANDS:
         if whole < below:
             return _bounded(int(number * unit))
@@ -55,17 +52,12 @@ def instant(value: Any) -> int | None:
 
 
 def after(start: int | None, milliseconds: Any) -> int | None:
-    """
-    Return the end of a call from its start and duration, or None if the start or the duration is unknown.
-    """
     took = nanoseconds(milliseconds)
     return None if start is None or took is None else _bounded(start + took)
 
 
 def nanoseconds(milliseconds: Any) -> int | None:
-    """
-    Return a duration in milliseconds (number or text) as nanoseconds, or None if it is impossible for a call.
-    """
+    """Return None for a duration that is impossible for a call."""
     try:
         number = number_of(milliseconds, "")
     except BadValue:
@@ -74,10 +66,7 @@ def nanoseconds(milliseconds: Any) -> int | None:
 
 
 def duration(written: Any) -> int | None:
-    """
-    Parse a duration such as `804ms`, `1.5s`, `350us` or `1m2s` into nanoseconds. A number without a unit
-    is in milliseconds.
-    """
+    """Parse `804ms`, `1.5s`, `350us` or `1m2s`. A number without a unit is in milliseconds."""
     if not isinstance(written, str) or len(written) > _MAX_DURATION:
         return nanoseconds(written)
     parts = _DURATION.findall(written)
@@ -88,7 +77,6 @@ def duration(written: Any) -> int | None:
 
 
 def before(end: int | None, took: int | None) -> int | None:
-    """Return the start of a call from its end and duration, or None if the end or the duration is unknown."""
     return None if end is None or took is None else _bounded(end - took)
 
 
@@ -102,7 +90,7 @@ def _of_text(match: re.Match[str]) -> int | None:
     return _bounded(seconds * NS + int((fraction or "0").ljust(9, "0")[:9]))
 
 
-@lru_cache(maxsize=256)  # cached, because the events of one batch share a few minutes
+@lru_cache(maxsize=256)  # because the events of one batch share a few minutes
 def _minute(day: str, minute: str) -> int | None:
     try:
         return int(datetime.fromisoformat(f"{day}T{minute}").replace(tzinfo=UTC).timestamp())

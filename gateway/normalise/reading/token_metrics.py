@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 TOKEN_USAGE = "gen_ai.client.token.usage"
-# prefix of the counters in the 2026 conventions, which replace the histogram
+# of the counters in the 2026 conventions, which replace the histogram
 USAGE = "gen_ai.client.inference.usage."
-# prefix of the histograms by call, beside these counters
+# of the histograms by call, beside these counters
 OPERATION = "gen_ai.client.inference.operation."
-# Prefix of the counters in the draft of these conventions: tokens in total, input by cache, output by phase.
+# of the counters in the draft of these conventions: tokens in total, input by cache, output by phase
 DRAFT = "gen_ai.client.inference."

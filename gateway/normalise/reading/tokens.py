@@ -25,39 +25,34 @@ from gateway.normalise.reading.meters import (
 from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, count, nested
 from spool.record import Inference
 
-# Providers whose input count excludes the cache. Some instrumentations copy that count unchanged.
+# Some instrumentations copy that count unchanged.
 COUNT_CACHE_APART: Final = frozenset({"anthropic", "aws.bedrock"})
 
 
 class Tokens(NamedTuple):
-    """Token counts of one call, as reported or after `settle`. None means unknown."""
+    """Counts as reported or after `settle`. None means unknown."""
 
     input: int | None = None
     output: int | None = None
     cache_read: int | None = None
     cache_write: int | None = None
     reasoning: int | None = None
-    cache_write_1h: int | None = None  # part of cache_write that is kept for an hour
-    # meters of usage other than plain text (see spool.meters), or None if not stated
+    cache_write_1h: int | None = None  # kept for an hour
+    # other than plain text (see spool.meters), or None if not stated
     meters: dict[str, int | str] | None = None
 
     def __bool__(self) -> bool:
-        """
-        Return True if input or output was counted. A call without a model counts as a call only if this is True.
-        """
+        """A call without a model counts as a call only if this is True."""
         return bool(self.input or self.output)
 
     def reported(self) -> int:
-        """
-        Return the number of known counts. If two reports state the same call, the report with more known
-        counts is used.
-        """
+        """Of two reports of a call, the one with more known counts is used."""
         return sum(number is not None for number in self)
 
 
-# counts that are parts of input, output or cache_write
+# parts of input, output or cache_write
 PARTS: Final = ("cache_read", "cache_write", "reasoning", "cache_write_1h")
-NUMBERS: Final = ("input", "output", *PARTS)  # all token counts
+NUMBERS: Final = ("input", "output", *PARTS)
 
 
 def set_counts(record: Inference, tokens: Tokens) -> None:
@@ -71,8 +66,6 @@ def set_counts(record: Inference, tokens: Tokens) -> None:
 
 
 class CacheWrites(msgspec.Struct):
-    """Cache writes by lifetime."""
-
     ephemeral_5m_input_tokens: Any = None
     ephemeral_1h_input_tokens: Any = None
 
@@ -87,14 +80,12 @@ class CacheWrites(msgspec.Struct):
 
 
 class Details(MediaDetails):
-    """`prompt_tokens_details`, `completion_tokens_details` and their newer names."""
-
     cached_tokens: Any = None
     cache_creation_tokens: Any = None
-    cache_write_tokens: Any = None  # OpenAI's name for cache writes
+    cache_write_tokens: Any = None  # OpenAI's name
     cache_creation_token_details: CacheWrites | Other = None
     reasoning_tokens: Any = None
-    thinking_tokens: Any = None  # Anthropic's name for reasoning tokens
+    thinking_tokens: Any = None  # Anthropic's name
 
     def reasoning(self) -> int | None:
         stated = _either(self.reasoning_tokens, self.thinking_tokens)
@@ -102,9 +93,7 @@ class Details(MediaDetails):
 
 
 class Usage(msgspec.Struct):
-    """
-    A provider's own usage object, in any of the forms of OpenAI, Anthropic, Converse, Nova Sonic and Cohere.
-    """
+    """A usage object in any form of OpenAI, Anthropic, Converse, Nova Sonic and Cohere."""
 
     prompt_tokens: Any = None
     completion_tokens: Any = None
@@ -112,19 +101,19 @@ class Usage(msgspec.Struct):
     output_tokens: Any = None
     total_tokens: Any = None
     service_tier: Any = None
-    inference_geo: Any = None  # Anthropic's name for the region that processed the call
+    inference_geo: Any = None  # Anthropic's name
     prompt_tokens_details: Details | Other = None
     completion_tokens_details: Details | Other = None
     input_tokens_details: Details | Other = None
     output_tokens_details: Details | Other = None
-    input_token_details: Details | Other = None  # used in OpenAI's realtime responses and transcriptions
+    input_token_details: Details | Other = None  # of OpenAI's realtime responses and transcriptions
     output_token_details: Details | Other = None
     server_tool_use: ServerTools | Other = None
-    num_search_queries: Any = None  # this name and the next two are Perplexity's
+    num_search_queries: Any = None  # Perplexity's, as the next two
     citation_tokens: Any = None
     reasoning_tokens: Any = None
-    prompt_audio_seconds: Any = None  # Mistral's name for seconds of audio
-    type: Any = None  # states whether a transcription is charged by tokens or by duration
+    prompt_audio_seconds: Any = None  # Mistral's seconds of audio
+    type: Any = None  # whether a transcription is charged by tokens or by duration
     seconds: Any = None
     cache_read_input_tokens: Any = None
     cache_creation_input_tokens: Any = None
@@ -134,26 +123,24 @@ class Usage(msgspec.Struct):
     cacheReadInputTokens: Any = None
     cacheWriteInputTokens: Any = None
     cacheDetails: CacheDetail | Other = None  # a list of CacheDetail
-    totalInputTokens: Any = None  # this name and the next two are Nova Sonic's
+    totalInputTokens: Any = None  # Nova Sonic's, as the next two
     totalOutputTokens: Any = None
     details: SonicDetails | Other = None
-    billed_units: BilledUnits | Other = None  # Cohere's name for its charged units
+    billed_units: BilledUnits | Other = None  # Cohere's
 
 
 class Gemini(msgspec.Struct):
-    """Gemini's `usageMetadata`."""
-
     promptTokenCount: Any = None
     candidatesTokenCount: Any = None
     thoughtsTokenCount: Any = None
     toolUsePromptTokenCount: Any = None
     cachedContentTokenCount: Any = None
     totalTokenCount: Any = None
-    trafficType: Any = None  # sent only by Vertex
-    promptTokensDetails: Other = None  # this and the following details are lists by modality
+    trafficType: Any = None  # only from Vertex
+    promptTokensDetails: Other = None  # lists by modality, as the following
     toolUsePromptTokensDetails: Other = None
     candidatesTokensDetails: Other = None
-    responseTokensDetails: Other = None  # sent only by the Live API
+    responseTokensDetails: Other = None  # only from the Live API
     cacheTokensDetails: Other = None
 
 
@@ -200,10 +187,7 @@ def settle(
 def agreeing(
     tokens: Tokens, total: int, inputs: Sequence[Any], outputs: Sequence[Any], *, without_cache: bool
 ) -> Tokens:
-    """
-    Choose the pair of stated input and output that adds up to the total. Return `tokens` unchanged if
-    no pair does.
-    """
+    """Choose the stated pair that adds up to the total, or leave `tokens` unchanged."""
     cache, reasoning = (tokens.cache_read or 0) + (tokens.cache_write or 0), tokens.reasoning or 0
     rest = total - cache if without_cache else total
     if rest < 0:
@@ -238,10 +222,7 @@ def of_whole(whole: Tokens, stated: Tokens) -> Tokens | None:
 
 
 def with_thoughts(tokens: Tokens, total: int | None) -> Tokens:
-    """
-    Return Gemini's counts with reasoning. Some reports include reasoning only in the total, so the total
-    minus input and output is reasoning.
-    """
+    """Some reports include reasoning only in the total."""
     if total is None or tokens.input is None or tokens.output is None or tokens.reasoning:
         return tokens
     thoughts = total - tokens.input - tokens.output
@@ -249,11 +230,7 @@ def with_thoughts(tokens: Tokens, total: int | None) -> Tokens:
 
 
 def of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
-    """
-    Return the counts of a usage object. The names in the object show its form.
-
-    `without_cache` is True if the object has OpenAI's names, but the provider's input count excludes the cache.
-    """
+    """`without_cache`: the object has OpenAI's names, but the provider's input count excludes the cache."""
     if usage.prompt_tokens is not None or usage.completion_tokens is not None or _is_openai(usage):
         return _of_openai(usage, without_cache=without_cache)
     if usage.inputTokens is not None or usage.outputTokens is not None:
@@ -265,11 +242,9 @@ def of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
 
 def of_gemini(usage: Gemini) -> Tokens:
     """
-    Return the counts of Gemini's usage. Its prompt count excludes tool results, and its candidates
-    count excludes reasoning.
+    The prompt count excludes tool results, and the candidates count excludes reasoning.
 
-    Other providers that use this form may include reasoning in the candidates count. The total shows
-    whether they do.
+    Other providers of this form may include reasoning; the total shows whether they do.
     """
     thoughts = count(usage.thoughtsTokenCount, "usageMetadata.thoughtsTokenCount")
     from_tools = count(usage.toolUsePromptTokenCount, "usageMetadata.toolUsePromptTokenCount")
@@ -293,10 +268,7 @@ def of_gemini(usage: Gemini) -> Tokens:
 
 
 def cache_write(usage: Usage) -> int | None:
-    """
-    Return the stated total of cache writes. If it is missing or 0, return the sum by lifetime, because some
-    libraries write a total of 0 next to the lifetimes.
-    """
+    """Some libraries write a total of 0 next to the sums by lifetime, which then count."""
     total = count(usage.cache_creation_input_tokens, "usage.cache_creation_input_tokens")
     if total or usage.cache_creation is None:
         return total
@@ -305,8 +277,8 @@ def cache_write(usage: Usage) -> int | None:
 
 
 def total_of(stated: Any) -> int | None:
-    """Return a reported total. An impossible total counts as missing, because totals are never billed."""
-    if type(stated) is int:  # fast path for the most frequent case
+    """Ignore an impossible total, because totals are never billed."""
+    if type(stated) is int:  # the most frequent case
         return stated if 0 <= stated <= MAX_TOKENS else None
     try:
         return count(stated, "usage.total_tokens")
@@ -315,13 +287,12 @@ def total_of(stated: Any) -> int | None:
 
 
 def _beyond(total: int | None, *parts: int | None) -> int | None:
-    """Return the part of a total that exceeds the sum of its parts, or None if nothing is left."""
+    """Return None if nothing is left."""
     rest = 0 if total is None else total - sum(part or 0 for part in parts)
     return rest if rest > 0 else None
 
 
 def added(*parts: int | None) -> int | None:
-    """Return the sum of the known parts, or None if no part is known."""
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
 
@@ -356,9 +327,7 @@ def _of_openai(usage: Usage, *, without_cache: bool) -> Tokens:
 
 
 def _with_citations(reported: Tokens, usage: Usage) -> Tokens:
-    """
-    Add Perplexity's reasoning and citation tokens, because its completion count and its total exclude them.
-    """
+    """Perplexity's completion count and total exclude reasoning and citation tokens."""
     cited = count(usage.citation_tokens, "usage.citation_tokens")
     thoughts = _either(reported.reasoning, count(usage.reasoning_tokens, "usage.reasoning_tokens"))
     found_meters = meters.merged(reported.meters, meters.of_numbers({"output_citation_tokens": cited}))
@@ -389,7 +358,7 @@ def _of_converse(usage: Usage) -> Tokens:
 
 
 def _of_sonic(usage: Usage) -> Tokens:
-    """Return the counts of a speech-to-speech call, which are the sums of the session so far."""
+    """The counts are the sums of the session so far."""
     input_tokens = count(usage.totalInputTokens, "usage.totalInputTokens")
     spoken = count(usage.totalOutputTokens, "usage.totalOutputTokens")
     return Tokens(input_tokens, spoken, meters=meters.of_speech(nested(usage.details, SonicDetails)))
@@ -409,9 +378,7 @@ def _of_anthropic(usage: Usage) -> Tokens:
 
 
 def _beside_tokens(usage: Usage) -> meters.Meters:
-    """
-    Return the searches that Anthropic ran, or the seconds of a transcription that is charged by duration.
-    """
+    """Return Anthropic's searches, or the seconds of a transcription that is charged by duration."""
     if usage.server_tool_use is None and usage.seconds is None:
         return None
     audio_seconds = usage.seconds if usage.type == "duration" else None
@@ -420,10 +387,7 @@ def _beside_tokens(usage: Usage) -> meters.Meters:
 
 
 def _is_openai(usage: Usage) -> bool:
-    """
-    Return True if the usage object has OpenAI's details. Anthropic's object also has details, but only
-    for the output.
-    """
+    """Anthropic's object has details only for the output."""
     details = (
         usage.prompt_tokens_details,
         usage.input_tokens_details,
@@ -445,12 +409,12 @@ _ONE_HOUR = re.compile("_1h(?:_|$)")
 
 
 def is_bucket(name: str) -> bool:
-    """Return True if a bucket with this name counts tokens. Other buckets may count seconds or images."""
+    """Other buckets may count seconds or images."""
     return _is_input(name) or "output" in name or name in _TOTAL
 
 
 def sums(buckets: Mapping[str, int]) -> Tokens:
-    """Return the sums of buckets by their names. A sum to which no bucket belongs is None."""
+    """A sum to which no bucket belongs is None."""
     inputs = {name: number for name, number in buckets.items() if _is_input(name)}
     outputs = {name: number for name, number in buckets.items() if "output" in name}
     cache_writes = {name: number for name, number in inputs.items() if _WRITTEN.search(name)}

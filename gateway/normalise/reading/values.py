@@ -21,23 +21,21 @@ from gateway.normalise.payload.large_items import LARGE, slim
 from gateway.normalise.reading.tags import text_of
 from spool.record import decimal_text
 
-MAX_TEXT: Final = 2048  # limit in characters for an id, a name or a model
-# Limit of a token count, more than any model can read. Larger values are in a wrong unit or are timestamps.
+MAX_TEXT: Final = 2048  # of an id, a name or a model
+# Larger values are in a wrong unit or are timestamps.
 MAX_TOKENS: Final = 10**9
 MAX_COST: Final = Decimal(10**12)
-# limit of digits in a cost. Sums of doubles have fewer, and costs with this number of digits are still
-# added up quickly.
+# Sums of doubles have fewer digits, and costs with this number are still added up quickly.
 MAX_COST_DIGITS: Final = 100
-SMALLEST_COST: Final = -40  # Smallest power of ten in a cost. Smaller amounts would print as rows of zeros.
+SMALLEST_COST: Final = -40  # power of ten, because smaller amounts would print as rows of zeros
 
-# Placeholders: gateways write "-", Micrometer writes "none", Python writes "None", and JavaScript writes
-# "undefined" or "null".
+# "-" is from gateways, "none" from Micrometer, "None" from Python, "undefined" and "null" from JavaScript
 ABSENT: Final = frozenset({"", "-", "none", "None", "undefined", "null"})
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
-# Types accepted where an object is expected. Text may hold JSON. Values of the other types are ignored.
+# Text may hold JSON, other types are ignored.
 Other = str | int | float | bool | list[msgspec.Raw] | None
 
 
@@ -51,7 +49,7 @@ class BadValue(Exception):
 
 
 def exact(written: str) -> Decimal | str:
-    """Return a JSON number with all digits, or the text itself if its exponent is too large for a Decimal."""
+    """Keep all digits. A text whose exponent is too large for a Decimal stays a text."""
     try:
         return Decimal(written)
     except InvalidOperation:
@@ -60,7 +58,7 @@ def exact(written: str) -> Decimal | str:
 
 @cache
 def decoder(type: type[Struct]) -> msgspec.json.Decoder[Struct]:
-    """Return a decoder that turns untyped numbers with a fraction into Decimal."""
+    """Decode untyped numbers with a fraction as Decimal."""
     return msgspec.json.Decoder(type, float_hook=exact)
 
 
@@ -71,7 +69,7 @@ def decoded(raw: Raw, type: type[Struct]) -> Struct:
 
 
 def nested(value: Any, type: type[Struct]) -> Struct:
-    """Return the object in a field, decoded if it is JSON text. Return an empty object for anything else."""
+    """Decode JSON text. Anything else than an object is an empty one."""
     if isinstance(value, type):
         return value
     if isinstance(value, str) and value.lstrip()[:1] == "{":
@@ -80,9 +78,7 @@ def nested(value: Any, type: type[Struct]) -> Struct:
 
 
 def of_json(text: str | Raw, type: type[Struct]) -> Struct | None:
-    """
-    Return the object in JSON text. Return None if it has another form or was truncated, as bodies often are.
-    """
+    """Return None for another form or a truncated object, as in many bodies."""
     packed = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
         return decoded(packed, type)
@@ -91,7 +87,7 @@ def of_json(text: str | Raw, type: type[Struct]) -> Struct | None:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """Return a map, decoded if it is JSON text. Return an empty dict for anything else."""
+    """Decode JSON text. Anything else than a map is an empty dict."""
     if isinstance(value, dict):
         return value
     if not isinstance(value, str) or value.lstrip()[:1] != "{":
@@ -106,9 +102,7 @@ def mapping(value: Any) -> dict[str, Any]:
 
 
 def unquoted(value: Any) -> Any:
-    """
-    Return the value inside JSON text (a quoted text, an object or a list), or any other value unchanged.
-    """
+    """Decode JSON text, and return any other value unchanged."""
     if type(value) is str and value[:1] in ('"', "{", "[") and len(value) < LARGE:
         try:
             return msgspec.json.decode(value)
@@ -118,8 +112,8 @@ def unquoted(value: Any) -> Any:
 
 
 def text(value: Any) -> str | None:
-    """Return text, or the digits of a number. Return None for placeholders and overlong text."""
-    if value is None:  # fast path for the most frequent case
+    """Return the digits of a number, and None for placeholders and overlong text."""
+    if value is None:  # the most frequent case
         return None
     if type(value) is not str:
         if isinstance(value, bool) or (written := text_of(value)) is None:
@@ -129,7 +123,6 @@ def text(value: Any) -> str | None:
 
 
 def first(*values: Any) -> str | None:
-    """Return the text of the first value that has a text."""
     for value in values:
         if (text_value := text(value)) is not None:
             return text_value
@@ -137,19 +130,16 @@ def first(*values: Any) -> str | None:
 
 
 def is_true(value: Any) -> bool:
-    """Return True for True, "True" and "true"."""
     return value is True or (isinstance(value, str) and value.lower() == "true")
 
 
 def is_false(value: Any) -> bool:
-    """Return True for False, 0 and "false". Some rows write flags as 0.0."""
+    """Some rows write flags as 0.0."""
     return value == 0 or (isinstance(value, str) and value.lower() == "false")
 
 
 def count(value: Any, field: str) -> int | None:
-    """
-    Return a number of tokens, or None if absent. Raises BadValue for other text and for impossible numbers.
-    """
+    """Return None if absent. Raises BadValue for other text and for impossible numbers."""
     if type(value) is int and 0 <= value <= MAX_TOKENS:
         return value
     if value is None:
@@ -167,7 +157,7 @@ def count(value: Any, field: str) -> int | None:
 
 
 def money(value: Any, field: str) -> str | None:
-    """Return plain decimal text with the source's digits, or None if absent. Raises BadValue."""
+    """Keep the source's digits, without an exponent. Raises BadValue."""
     if value is None:
         return None
     number = number_of(value, field)
@@ -186,7 +176,6 @@ def money(value: Any, field: str) -> str | None:
 
 
 def status_code(value: Any) -> int | None:
-    """Return an HTTP status from a number or text, or None."""
     try:
         number = number_of(value, "")
     except BadValue:
@@ -195,7 +184,7 @@ def status_code(value: Any) -> int | None:
 
 
 def number_of(value: Any, field: str) -> Decimal | None:
-    """Return a number from any form, or None if absent. Raises BadValue if it is not a number."""
+    """Return None if absent. Raises BadValue if it is not a number."""
     kind = type(value)
     if kind is Decimal:
         number: Decimal = value
@@ -219,7 +208,7 @@ def _read(written: str, field: str) -> Decimal | None:
         raise BadValue(MALFORMED, f"{field} is not a number")
     try:
         return Decimal(written)
-    except InvalidOperation as error:  # for example an exponent of twenty digits
+    except InvalidOperation as error:  # an exponent of twenty digits
         raise BadValue(IMPLAUSIBLE, f"{field} is not a plausible number") from error
 
 
@@ -236,7 +225,7 @@ _READABLE = re.compile(r"[\w.:/,$+-]{1,128}")
 
 
 def first_readable(types: Iterable[str | None]) -> str:
-    """Return the first type that has the form of a name or a code, or `_OTHER`."""
+    """Return `_OTHER` if no type has the form of a name or a code."""
     return next(
         (type_name for type_name in types if type_name is not None and _READABLE.fullmatch(type_name)), OTHER
     )

@@ -1,4 +1,4 @@
-"""Declaration of a gateway format. Each format is declared completely in its own file."""
+"""Each format is declared completely in its own file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spool.processing import MODES
 from spool.record import AiRecord, Inference, UsageMetric
 
 Members = Mapping[str, payload.Raw]
-# items of a body; an empty item gives the event loop a turn
+# an empty item gives the event loop a turn
 Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"
 
 OTLP_SIGNALS: Final = {
@@ -36,23 +36,21 @@ OTLP_SIGNALS: Final = {
     "otlp/metrics": ("resourceMetrics", "resource_metrics"),
     "otlp/logs": ("resourceLogs", "resource_logs"),
 }
-# limit of items that are searched for a format's sign. APISIX sends 1,000 at once.
+# APISIX sends 1,000 items at once.
 MAX_LOOKED_AT: Final = 4096
 
 
 class Call(NamedTuple):
-    """One AI call that a format found."""
-
     record: Inference
     identity: Identity
-    left_out: int = 0  # number of metadata values that were dropped because they may not become tags
-    # True if the gateway reports only calls, so the item is a call even without model and tokens.
+    left_out: int = 0  # metadata values that may not become tags
+    # The gateway reports only calls, so the item is a call even without model and tokens.
     is_certain: bool = False
-    names_request: bool = False  # True if a further name is from the provider's id of the request
+    names_request: bool = False  # a further name is from the provider's id of the request
 
 
 class Count(NamedTuple):
-    """Tokens that a format counts without a call."""
+    """Tokens without a call."""
 
     record: UsageMetric
     identity: Identity
@@ -60,8 +58,6 @@ class Count(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """An item whose wrapper could not be removed."""
-
     message: str
 
     def __len__(self) -> int:
@@ -77,7 +73,7 @@ class CallReport(NamedTuple):
     """
 
     kind: str
-    key: str  # the source's own id of the call
+    key: str  # the source's own
     facts: bytes
 
 
@@ -112,13 +108,13 @@ class Format:
 
     name: str
     has_sign: Callable[[Members], bool]
-    example: Callable[[ExampleCall], Any]  # builds one call in the form that the gateway reports today
+    example: Callable[[ExampleCall], Any]  # one call in the form that the gateway reports today
     origins: Mapping[str, str]  # record field -> payload field, for `explain --why`
     key_header: str | None = None  # header in which a sender that cannot set Authorization sends its key
     answer: Callable[[bytes, Outcome, float], FormatAnswer | Answering | None] | None = None
-    # Schemas by HTTP status. A response without a body has None.
+    # A response without a body has None.
     answer_schemas: Mapping[int, Schema | None] = field(default_factory=dict)
-    # True if `answer` lists the items even if all items of the body are malformed
+    # even if all items of the body are malformed
     answers_each_item: bool = False
     refuse: Callable[[Mapping[str, str], bytes, Refusal, float], FormatAnswer | None] | None = None
     refusal_schema: Schema | None = None
@@ -138,10 +134,9 @@ class ItemFormat(Format):
     event: type[msgspec.Struct]
     calls: Callable[[Any], Iterable[Call | Count | BadValue]]
     unwrap: Callable[[payload.Raw, Unfolding], Items] | None = None
-    # byte strings in packed items. A body that contains none of them has nothing for `unwrap`.
+    # A body that contains none of them has nothing for `unwrap`.
     signs_of_packing: Sequence[bytes] = ()
-    # Returns why an item that is not a call is ignored. None means that the item is unrecognized if it names
-    # a model or tokens.
+    # None means that the item is unrecognized if it names a model or tokens.
     ignored_as: Callable[[Any], str | None] | None = None
 
 
@@ -193,7 +188,7 @@ def has_object_with(members: Members, name: str, *inner: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleCall:
-    """An example call that ended just now. All its ids are new."""
+    """All its ids are new."""
 
     end_ns: int = field(default_factory=time_ns)
     uuid: str = field(default_factory=lambda: str(uuid4()))
@@ -225,7 +220,6 @@ class ExampleCall:
 
     @property
     def usage(self) -> dict[str, Any]:
-        """Return the counts of the example as OpenAI's usage object."""
         return {
             "prompt_tokens": self.input_tokens,
             "completion_tokens": self.output_tokens,
@@ -240,7 +234,7 @@ def _iso_text(time_ns: int) -> str:
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-_TIERS = tuple(MODES)  # a tuple, because a tier may be any JSON value, even one that cannot be hashed
+_TIERS = tuple(MODES)  # a tier may be any JSON value, even one that cannot be hashed
 
 
 def declare_column(name: str) -> Any:
@@ -249,15 +243,11 @@ def declare_column(name: str) -> Any:
 
 
 def count_tokens(record: Inference, reported: Tokens, *, without_cache: bool = False) -> None:
-    """Fill in the counts, with the cache included in input and reasoning included in output."""
     set_counts(record, settle(reported, without_cache=without_cache))
 
 
 def counts_cache_apart(path: Any, *models: Any) -> bool:
-    """
-    Return True if a request path belongs to a protocol whose input count excludes the cache: Anthropic's
-    or Bedrock Converse.
-    """
+    """Return True for Anthropic's protocol and Bedrock Converse."""
     bare = "/" + (text(path) or "").partition("?")[0].rstrip("/")
     if bare.endswith("/converse"):
         return True
@@ -266,7 +256,7 @@ def counts_cache_apart(path: Any, *models: Any) -> bool:
 
 
 def tag_tier(metadata: Metadata, *stated: Any) -> None:
-    """Tag a call with the service tier if that tier has its own prices."""
+    """Tag only tiers with prices of their own."""
     for value in stated:
         if value is not None and value in _TIERS:
             metadata.tag("service_tier", value)
@@ -280,7 +270,6 @@ def mark_failed(record: Inference, *types: Any) -> None:
 
 
 def fail_by_status(record: Inference, status: Any) -> bool:
-    """Mark a record as failed if the HTTP status is 400 or above. Return whether it is."""
     code = status_code(status)
     if code is None or code < 400:
         return False
@@ -289,5 +278,4 @@ def fail_by_status(record: Inference, status: Any) -> bool:
 
 
 def is_call(record: Inference) -> bool:
-    """Return True if a record names a model or counts tokens."""
     return bool(record.request_model or record.response_model or record.input_tokens or record.output_tokens)

@@ -39,19 +39,19 @@ from gateway.normalise.reading.tags import drop_free_texts
 from gateway.normalise.reading.values import BadValue, decoded
 from spool.identity import AS_GATEWAY, Identity, build_relay
 
-MAX_SHAPES: Final = 1000  # limit of shapes of unrecognized items that the operator can see
+MAX_SHAPES: Final = 1000  # which the operator can see
 
 
 def read_body(
     format: ItemFormat, body: bytes, *, options: Options, allowance: Allowance
 ) -> Generator[None, None, Outcome]:
-    """Read every item of the body. Each `next` works through one slice."""
+    """Yield after each slice."""
     outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     unfolding = Unfolding(allowance)
     counted = partial(_body_items, format, body, unfolding)
     is_packed = yield from has_any(body, format.signs_of_packing)
     if (yield from check_count(body, counted, allowance, is_packed=is_packed)):
-        # `again` is needed because the memory of unpacked data is already reserved
+        # the memory of unpacked data is already reserved
         unfolding = Unfolding(allowance.again())
     for item in _body_items(format, body, unfolding):
         if not len(item):
@@ -89,7 +89,7 @@ def _read_item(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreada
         return outcome.reject(index, MALFORMED, payload.problem(error))
     if not calls:
         return _pass_over(outcome, format, item, event)
-    # The first call counts as the received item. Further calls count as split from it.
+    # Further calls count as split from the first.
     outcome.split += len(calls) - 1
     for call in calls:
         if isinstance(call, BadValue):
@@ -131,9 +131,10 @@ def read_event_calls(format: ItemFormat, event: Any) -> list[Call | Count | BadV
 
 def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: Any) -> None:
     """
-    Ignore an item without a call. Show its names to an operator if it is unrecognized.
+    Show its names to an operator if it is unrecognized.
 
-    An item is unrecognized if it has another format's sign, or has names of models or tokens that nothing read.
+    An item is unrecognized if it has another format's sign, or has names of models or tokens that nothing
+    read.
     """
     members = payload.peek(item)
     names: list[str] = []
@@ -156,11 +157,11 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answering:
     """
-    Build the response to a payload that was read and is on disk. `body` is the inflated body.
+    Build the response to a payload that is on disk. `body` is inflated.
 
     A payload in which every item is malformed is refused with 400.
     """
-    format = BY_NAME.get(name)  # None if the body is OTLP
+    format = BY_NAME.get(name)  # None for OTLP
     if _is_all_malformed(outcome) and not (format and format.answers_each_item):
         first = outcome.rejects[0]
         message = f"every item is malformed; the first ({first.item}): {first.message}"
@@ -184,9 +185,7 @@ def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answer
 def refusal_to(
     headers: Mapping[str, str], body: bytes, refusal: Refusal, *, now: float, format: str | None = None
 ) -> FormatAnswer:
-    """
-    Build the response to a request that was refused as a whole. `format` is None if it is not known yet.
-    """
+    """`format` is None if it is not known yet."""
     for known_format in FORMATS:
         own = (
             known_format.refuse(headers, body, refusal, now)

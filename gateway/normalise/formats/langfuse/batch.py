@@ -54,7 +54,7 @@ _OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output
 
 
 class NamedUsage(Usage):
-    """The older `usage` object, in Langfuse's names and in OpenAI's."""
+    """The names are Langfuse's and OpenAI's."""
 
     input: Any = None
     output: Any = None
@@ -162,7 +162,7 @@ class _TraceBody(msgspec.Struct):
 
 
 class LangfuseEvent(msgspec.Struct):
-    """The members of an event that decide how its body is read. A large event is not copied to read them."""
+    """Only members that decide how the body is read, because a large event should not be copied for them."""
 
     id: Any = None
     type: Any = None
@@ -193,8 +193,6 @@ def read_batch(body: bytes, options: Options, allowance: Allowance) -> Generator
 
 
 class _BatchReader:
-    """Reader for the events of one request."""
-
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
         self._generations: dict[str, Generation] = {}
@@ -216,7 +214,7 @@ class _BatchReader:
         return None
 
     def finish(self) -> Generator[None, None, Normalised]:
-        """Add complete generations as calls. Other generations and the traces become partial reports."""
+        """Incomplete generations and the traces become partial reports."""
         reports = []
         for number, generation in enumerate(self._generations.values(), start=1):
             if number % TURN == 0:
@@ -231,7 +229,7 @@ class _BatchReader:
         return Normalised(self._outcome, reports)
 
     def _add_call(self, generation: Generation) -> bool:
-        """Add a generation as a record if it is complete. Return whether it is complete."""
+        """Return whether the generation is complete."""
         if not generation.is_whole:
             return False
         call = build_call(generation, self._traces.get(generation.trace_id or ""))

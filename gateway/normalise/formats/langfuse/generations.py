@@ -17,9 +17,8 @@ from spool.identity import AS_GATEWAY, Identity, build_relay, call_identity
 from spool.record import Inference
 
 NAME: Final = "langfuse"
-TURN: Final = 500  # number of reports to process before the event loop gets a turn
+TURN: Final = 500  # reports to process before the event loop gets a turn
 
-# Kinds of partial reports.
 GENERATION: Final = "generation"
 # a generation that is already a record; it completes an earlier report that may be waiting
 WHOLE: Final = "whole generation"
@@ -45,7 +44,7 @@ ORIGINS = {
     "session": "sessionId of the trace",
 }
 
-# LiteLLM's integration writes the time before the id. LiteLLM's other callbacks report only the id.
+# Other callbacks of LiteLLM report only the id.
 _BY_LITELLM = re.compile(r"time-\d\d-\d\d-\d\d-\d+_(.+)")
 
 
@@ -55,12 +54,12 @@ class Generation(msgspec.Struct, omit_defaults=True):
     """
 
     id: str
-    at: int | None = None  # time stamp of the generation's last event
+    at: int | None = None  # of the last event
     trace_id: str | None = None
     start_time: int | None = None
     end_time: int | None = None
     model: str | None = None
-    # provider of the record, because the record's model may no longer have the prefix that names the provider
+    # The record's model may no longer have the prefix that names it.
     provider: str | None = None
     details: Tokens | None = None  # counts from `usageDetails`
     usage: Tokens | None = None  # counts from the older `usage`
@@ -68,14 +67,11 @@ class Generation(msgspec.Struct, omit_defaults=True):
     usage_cost: str | None = None
     level: str | None = None
     cached: bool | None = None
-    created: bool = False  # True if the generation's create event has arrived, so no earlier event is missing
+    created: bool = False  # no earlier event is missing
 
     @property
     def tokens(self) -> Tokens:
-        """
-        Return the tokens of `details`. If there are no details, return the tokens of the older `usage`. A 0
-        in `details` counts.
-        """
+        """A 0 in `details` takes precedence over the older `usage`."""
         if self.details is not None:
             return self.details
         return Tokens() if self.usage is None else self.usage
@@ -91,8 +87,6 @@ class Generation(msgspec.Struct, omit_defaults=True):
 
 
 class Trace(msgspec.Struct, omit_defaults=True):
-    """The caller and tags that a trace states."""
-
     id: str
     user: str | None = None
     team: str | None = None
@@ -118,7 +112,7 @@ def merge_by_time(known: Generation, later: Generation) -> Generation:
 
 
 def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
-    """Merge two reports of one trace. Return the trace and the number of tags dropped above the limit."""
+    """Return also the number of tags dropped above the limit."""
     tags = dict(known.tags)
     left_out = sum(not put(tags, name, value) for name, value in later.tags.items())
     return Trace(
@@ -195,10 +189,7 @@ def fill_caller_from_trace(record: Inference, trace: Trace) -> None:
 
 
 def _identity(record: Inference) -> Identity:
-    """
-    Identify a call by Langfuse's own id. If that id contains the provider's response id, as LiteLLM's ids do,
-    use the response id.
-    """
+    """LiteLLM's ids contain the provider's response id, which is used instead."""
     written = _BY_LITELLM.fullmatch(record.request_id or "")
     if written is None:
         return call_identity(record, own_id=record.request_id)
