@@ -1,6 +1,4 @@
 """
-Options of normalisers and their result, the same for every dialect and format.
-
 `Options` holds the few settings that change how a payload is read. An `Outcome` is the result for one
 payload, and the only input of the intake.
 """
@@ -20,33 +18,33 @@ from spool.log.pending_spans import SpanStep
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord, Inference
 
-MALFORMED = "malformed"  # reason: not readable as the item that it claims to be
-# reason: negative or impossibly large counts, or a cache count above the input. Such items are never billed.
+MALFORMED = "malformed"  # not readable as the item that it claims to be
+# Negative or impossibly large counts, or a cache count above the input, are never billed.
 IMPLAUSIBLE = "implausible"
-NOT_AI = "not_ai"  # reason: understood, but not an AI call
-UNRECOGNISED_AI = "unrecognised_ai"  # reason: contains names of models or tokens that no dialect reads
-MERGED = "merged"  # reason: another item of the payload describes the same call
+NOT_AI = "not_ai"  # understood, but not an AI call
+UNRECOGNISED_AI = "unrecognised_ai"  # names of models or tokens that no dialect reads
+MERGED = "merged"  # another item of the payload describes the same call
 DUPLICATE = "duplicate"
-GUARD = "guard"  # reason: a guardrail without a model; if it calls a model, that is a span of its own
-TEST_SPAN = "test_span"  # reason: a span that a product sends only to test its export
-CHECK = "check"  # reason: the marked test call that the command `check` of another Tollhouse sent
+GUARD = "guard"  # a guardrail without a model; if it calls a model, that is a span of its own
+TEST_SPAN = "test_span"  # sent by a product only to test its export
+CHECK = "check"  # the marked test call that the command `check` of another Tollhouse sent
 
-MOST_NAMES = 32  # limit of names shown for an unrecognized item
+MOST_NAMES = 32  # for an unrecognized item
 LONGEST_NAME = 128
-LONGEST_VERSION = 32  # limit in characters for the version of a sender
-PART = 4096  # number of records or points of a large payload that are packed together
+LONGEST_VERSION = 32  # in characters
+PART = 4096  # records or points of a large payload that are packed together
 
 
 class Reject(NamedTuple):
-    """One bad item. `message` names a field and an offset, never a value."""
+    """`message` names a field and an offset, never a value."""
 
-    item: int  # position in the payload, from 0
+    item: int  # from 0
     reason: str
     message: str
 
 
 class _Part(msgspec.Struct, array_like=True, gc=False):
-    """Finished records and points of a large payload, with the same fields as an `Outcome`."""
+    """Finished parts of a large payload, with the fields of an `Outcome`."""
 
     records: list[AiRecord] = []
     identities: list[Identity] = []
@@ -57,7 +55,7 @@ class _Part(msgspec.Struct, array_like=True, gc=False):
 
 
 class Dropped(NamedTuple):
-    """An item without a record of its own, because another item describes the same call."""
+    """Another item describes the same call."""
 
     item: str
     why: str
@@ -70,7 +68,7 @@ STATED_FIELDS = ("model", "input", "output", "cache", "cost", "user", "session",
 
 
 def stated_by(call: Inference, version: str) -> Stated:
-    """Return which fields a call states. This is done for each call, so it is one expression."""
+    """One expression, because it runs for each call."""
     is_ok = call.status == "ok"
     return (
         call.source,
@@ -98,7 +96,7 @@ Window: TypeAlias = tuple[str, str | None, str]  # source, service and session o
 
 
 def _no_counts() -> Counter[str]:
-    """Create an empty counter without its constructor, which takes ten times as long."""
+    """The constructor of a counter takes ten times as long."""
     return Counter.__new__(Counter)
 
 
@@ -119,23 +117,23 @@ class Outcome(msgspec.Struct):
     ignored: Counter[str] = msgspec.field(default_factory=_no_counts)
     rejects: list[Reject] = []
     unrecognised: list[tuple[str, ...]] = []
-    left_out: int = 0  # number of tags dropped because of a limit or because the name may mean content
+    left_out: int = 0  # tags above a limit, or with a name that may mean content
     forwarded: set[int] = set()  # positions in `records` of records from another Tollhouse
-    named: dict[int, str] = {}  # by position in `records`: the device that the resource names
-    named_points: dict[int, str] = {}  # by position in `points`: the device that the resource names
-    sessions: dict[Window, set[str | None]] = {}  # sessions by window (see `note_session`)
+    named: dict[int, str] = {}  # device of the resource, by position in `records`
+    named_points: dict[int, str] = {}  # device of the resource, by position in `points`
+    sessions: dict[Window, set[str | None]] = {}  # by window (see `note_session`)
     # for each record, by field: the attribute and the rule behind its value
     why: list[dict[str, Any]] | None = None
-    dropped: list[Dropped] = []  # reasons for items without a record, filled only if `why` is filled
+    dropped: list[Dropped] = []  # filled only if `why` is filled
     packed: list[bytes] = []  # finished records and points, until `parts` unpacks them
-    # number of records and points that are in `packed`, or that `parts` has already removed from it
+    # in `packed`, or already removed from it by `parts`
     count: int = 0
-    is_last: bool = True  # True for the last part of a payload
-    meter_too_large: int = 0  # number of meters that the intake dropped because they are too large
-    steps: list[SpanStep] = []  # spans that may link calls of other payloads to the runs of agents
-    keep_tags: frozenset[str] = frozenset()  # copy of `Options.keep_tags`, for code that reads single items
+    is_last: bool = True  # of the parts of a payload
+    meter_too_large: int = 0  # meters that the intake dropped because they are too large
+    steps: list[SpanStep] = []  # may link calls of other payloads to the runs of agents
+    keep_tags: frozenset[str] = frozenset()  # of `Options`, for code that reads single items
     stated: dict[Stated, int] = {}  # calls by the fields that they state, before any record is changed
-    agent: str = ""  # product in the request's User-Agent, the version of senders that state none
+    agent: str = ""  # product of the User-Agent, the version of senders that state none
 
     def add(
         self,
@@ -147,8 +145,8 @@ class Outcome(msgspec.Struct):
         version: str | None = "",
     ) -> None:
         """
-        Add a record. `device` is the device that the record's resource names. `version` is the version of the sender:
-        "" if it states none, and None if the record is from another Tollhouse, which counted its fields.
+        `device` is that of the resource. `version` is "" if the sender states none, and None if another
+        Tollhouse has counted the fields.
         """
         record.id = identity.id
         if device is not None:
@@ -162,7 +160,6 @@ class Outcome(msgspec.Struct):
             self.why.append(why or {})
 
     def name_agent(self, user_agent: str | None) -> None:
-        """Note the product in the User-Agent of the request."""
         self.agent = (user_agent or "").partition(" ")[0][:LONGEST_VERSION]
 
     def add_point(self, point: CounterPoint, *, device: str | None = None) -> None:
@@ -184,15 +181,12 @@ class Outcome(msgspec.Struct):
         self.rejects.append(Reject(item, reason, message))
 
     def drop(self, item: str, because: str) -> None:
-        """Note why an ignored item produced no record. Does nothing unless the caller requested reasons."""
+        """Does nothing unless the caller requested reasons."""
         if self.why is not None:
             self.dropped.append(Dropped(item, f"dropped: {because}"))
 
     def show_shape(self, names: Iterable[str], *, of: Iterable[str] = ()) -> None:
-        """
-        Note the attribute names of an unrecognized item for operators. The words of `of` come before the
-        names. Values are never noted.
-        """
+        """Show the words of `of` before the names. Values are never noted."""
         shown = (*of, *sorted(names)[:MOST_NAMES])
         self.unrecognised.append(tuple(name[:LONGEST_NAME] for name in shown))
 
@@ -213,9 +207,7 @@ class Outcome(msgspec.Struct):
             self.count += len(certain.records) + len(certain.points)
 
     def _divided(self) -> tuple[_Part, _Part]:
-        """
-        Split the outcome into two parts: points and records with a certain identity, and everything else.
-        """
+        """The first part has the points and the records with a certain identity."""
         certain, stays = _Part(points=self.points, named_points=self.named_points), _Part()
         for index, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
             part = certain if identity.certain else stays
@@ -229,8 +221,7 @@ class Outcome(msgspec.Struct):
 
     def parts(self, most: int = PART) -> Iterator[Outcome]:
         """
-        Yield parts of at most `most` records, in order. The counts of all parts add up to the counts
-        of this outcome.
+        Yield parts of at most `most` records, in order.
 
         Parts are unpacked one at a time. The last part holds everything that must not be stored while a later
         part may still fail (see `pack`). A small payload has only one part, the outcome itself.
@@ -248,7 +239,7 @@ class Outcome(msgspec.Struct):
         return Outcome(topic=self.topic, received=received, is_last=False, **msgspec.structs.asdict(piece))
 
     def _take_certain(self, max_items: int) -> Iterator[_Part]:
-        """Remove parts that may be stored early, if there are more than `max_items` records or points."""
+        """Take nothing if there are at most `max_items` records and points."""
         if max(len(self.records), len(self.points)) <= max_items or self.why is not None:
             return
         certain, stays = self._divided()
@@ -261,7 +252,6 @@ class Outcome(msgspec.Struct):
 
 
 def _pieces(part: _Part, max_items: int) -> Iterator[_Part]:
-    """Split a part into parts of at most `max_items` records or points."""
     if len(part.records) + len(part.points) <= max_items:
         yield part
         return
@@ -285,13 +275,13 @@ def _pieces(part: _Part, max_items: int) -> Iterator[_Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    # setting privacy.keep_attributes: attributes to store as tags
+    # privacy.keep_attributes: stored as tags
     keep_attributes: frozenset[str] = frozenset()
-    # settings privacy.keep_tags and ledger.tags: tags that may have any text up to the length limit of a tag
+    # privacy.keep_tags and ledger.tags: may have any text up to the length limit of a tag
     keep_tags: frozenset[str] = frozenset()
-    # sources with `count = true` in [sources.NAME]. The server counters of these sources are counted.
+    # `count = true` in [sources.NAME]; their server counters are counted
     counted: frozenset[str] = frozenset()
-    # setting devices.host_id: if True, the resource attribute host.id may name a device
+    # devices.host_id: the resource attribute host.id may name a device
     host_id: bool = False
-    max_items: int = MAX_ITEMS  # setting server.max_items: limit of items in one body
-    explain: bool = False  # True to fill Outcome.why
+    max_items: int = MAX_ITEMS  # server.max_items
+    explain: bool = False  # fill Outcome.why

@@ -23,34 +23,27 @@ _REQUEST_TYPES = {
     "embedding": operations.EMBEDDINGS,
     "rerank": operations.RERANK,
 }
-# OpenLLMetry writes this value for methods that it cannot name, such as some asynchronous calls.
+# for methods that it cannot name, such as some asynchronous calls
 _NO_REQUEST_TYPE = "unknown"
-# Scopes of Anthropic's SDKs and of its API. A span of theirs without an operation may be a count of tokens.
+# A span of theirs without an operation may be a count of tokens.
 _NAMES_CALLS = "com.anthropic."
 
 
 def never(span: Span, shape: AttributeShape) -> str | None:
-    """
-    Return None. Used for spans that are not calls, because logs of the same product report the calls in full.
-    """
+    """Logs of the same product report its calls in full."""
     return None
 
 
 def prepares(span: Span, shape: AttributeShape) -> bool:
-    """
-    Return True if LlamaIndex prepares a request in the span. Tracers of LlamaIndex models report that step
-    as a call.
-    """
+    """Tracers of LlamaIndex models report the preparation of a request as a call."""
     return span.name.rpartition(".")[2].startswith("_prepare_") and not has_usage(span, shape)
 
 
 def has_usage(span: Span, shape: AttributeShape) -> bool:
-    """Return True if a span states a token count under any known name."""
     return semconv.first(span.attributes, shape.usage) is not None
 
 
 def failed(span: Span, shape: AttributeShape) -> bool:
-    """Return True if the span reports that its call failed."""
     if span.status_code == ERROR_CODE:
         return True
     for kind in shape.kinds:
@@ -65,17 +58,13 @@ _AGENTS = frozenset({"agent", "invoke_agent"})
 
 
 def is_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
-    """
-    Return True for the span of a tool or an agent. Calls below such a span are separate calls, even if the
-    span is inside another call.
-    """
+    """Calls below such a span are separate calls, even if the span is inside another call."""
     # `gen_ai.tool.name` does not mark a tool span, because the span of a call may name the tool that
     # the model requested.
     return shape.names_tool or _says_tool_or_agent(span, shape)
 
 
 def is_agent(span: Span, shape: AttributeShape) -> bool:
-    """Return True for the span of an agent's run."""
     attributes = span.attributes
     return any(str(attributes[kind.attribute]).strip('"').lower() in _AGENTS for kind in shape.kinds)
 
@@ -86,15 +75,12 @@ def _says_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
 
 
 def names_its_calls(span: Span) -> bool:
-    """Return True if the sender names the operation of every call, so that a span without one is no call."""
+    """A span without an operation is then no call."""
     return span.scope.name.startswith(_NAMES_CALLS)
 
 
 def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
-    """
-    Return the operation that a span names. If it names none but has a model or provider, and usage or an
-    error, the operation is a chat.
-    """
+    """A span that names none, but has a model or provider, and usage or an error, is a chat."""
     attributes = span.attributes
     if (operation_name := values.text(attributes.get(semconv.OPERATION_NAME))) is not None:
         return operations.BY_NAME.get(operation_name)
@@ -121,12 +107,12 @@ def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
 
 
 def given(provider: str) -> Callable[[str | None, str | None], str | None]:
-    """Return a hook that fills in the provider if the span states none."""
+    """Return a hook that fills in a missing provider."""
     return lambda stated, model: stated or provider
 
 
 def leaves_cache_out(span: Span, provider: str | None, model: str | None) -> bool:
-    """Return True if input excludes the cache, because the sender copies the provider's counts."""
+    """The sender copies the provider's counts."""
     return provider in COUNT_CACHE_APART
 
 
@@ -140,21 +126,21 @@ _AI_SDK_DETAILS = frozenset(
 
 def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     """
-    Return True if input excludes the cache. Up to version 5 the SDK reports the provider's own input count.
-    From version 6 on, its input count includes the cache.
+    Up to version 5, the SDK reports the provider's own input count. From version 6 on, the count includes the
+    cache.
     """
     attributes = span.attributes
     if AI_SDK_OPERATION not in attributes or any(name in attributes for name in _AI_SDK_DETAILS):
         return False
     stated = semconv.first_text(attributes, ("ai.model.provider", "gen_ai.system")) or ""
-    # `in` is needed, because it also matches `vertex.anthropic.messages`
+    # `in` also matches `vertex.anthropic.messages`
     return stated.startswith(("anthropic", "amazon-bedrock")) or ".anthropic." in stated
 
 
 # --- GitHub Copilot's credits: the value of a call by GitHub's price list, not the amount paid ---------------
 
 COPILOT_BEGINNING = "github.copilot."
-# Billionths of a credit. These names have one scale in all releases.
+# These names have one scale in all releases.
 _NANO_CREDITS = (f"{COPILOT_BEGINNING}nano_aiu", "copilot_chat.copilot_usage_nano_aiu")
 _CREDITS = f"{COPILOT_BEGINNING}aiu"
 

@@ -44,11 +44,7 @@ _JSON = ("{", "[")
 
 
 class LangChainParts(CacheWrites):
-    """
-    `input_token_details` and `output_token_details`. Cache writes may be stated only by lifetime.
-
-    OpenAI's realtime responses use the same object names with other members.
-    """
+    """OpenAI's realtime responses use the same object names with other members."""
 
     cache_read: Any = None
     cache_creation: Any = None
@@ -68,7 +64,6 @@ class LangChainParts(CacheWrites):
         return not (self.text_tokens is None and self.audio_tokens is None and self.cached_tokens is None)
 
     def details(self) -> Details:
-        """Return the same details in the form of OpenAI's other responses."""
         return Details(
             audio_tokens=self.audio_tokens,
             image_tokens=self.image_tokens,
@@ -79,7 +74,7 @@ class LangChainParts(CacheWrites):
 
 
 class UsageObject(Usage):
-    """Usage objects of the providers and of LangChain. Gemini's names appear in both spellings."""
+    """Gemini's names appear in both spellings."""
 
     input_token_details: LangChainParts | Other = None  # type: ignore[assignment]
     output_token_details: LangChainParts | Other = None  # type: ignore[assignment]
@@ -110,7 +105,6 @@ class UsageObject(Usage):
 
 
 def usage_in(written: str) -> dict[str, Any]:
-    """Return the counts of a usage object by field, or an empty dict if the text is not a usage object."""
     if len(written) > _LONGEST_USAGE:
         return {}
     try:
@@ -120,23 +114,19 @@ def usage_in(written: str) -> dict[str, Any]:
 
 
 def figures(value: Any) -> Fields:
-    """Convert the result of `usage_in` or `answer_in` to fields. `usage` holds the counts as one set."""
+    """`usage` holds the counts as one set."""
     if not isinstance(value, dict):
         return {}
     return {**value, "usage": _tokens_of(value)}
 
 
 def first_counts(*usages: Any) -> dict[str, Any]:
-    """Return the counts of the first usage object that has counts, or an empty dict."""
     read = (_counts(usage) for usage in usages if isinstance(usage, UsageObject))
     return next((counts for counts in read if counts), {})
 
 
 def provider_or_framework_counts(stated: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
-    """
-    Return the counts of the provider's own usage object if they agree with the framework's counts. Otherwise
-    return the framework's counts.
-    """
+    """Prefer the provider's own usage object if it agrees with the framework's counts."""
     tokens = of_whole(_tokens_of(answered), _tokens_of(stated))
     if tokens is None:
         return stated
@@ -150,7 +140,7 @@ def _tokens_of(fields: dict[str, Any]) -> Tokens:
 def _counts(usage: UsageObject) -> dict[str, Any]:
     try:
         tokens, total = _tokens(usage)
-    # impossible counts are ignored here, and rejected only in attributes that state counts by themselves
+    # rejected only in attributes that state counts by themselves
     except BadValue:
         return {}
     stated_counts = {field: number for field, number in tokens._asdict().items() if number is not None}
@@ -165,8 +155,7 @@ def _counts(usage: UsageObject) -> dict[str, Any]:
 
 def _tier(*stated: Any) -> dict[str, Any]:
     """
-    Return the service tier. OpenAI states it next to the usage, and Anthropic inside it. Values such as
-    "auto" are not a tier.
+    OpenAI states the tier next to the usage, and Anthropic inside it. Values such as "auto" are not a tier.
     """
     tier = next(
         (candidate for candidate in stated if isinstance(candidate, str) and candidate in MODES), None
@@ -199,8 +188,7 @@ def _tokens(usage: UsageObject) -> tuple[Tokens, int | None]:
         gemini.responseTokensDetails = _either(usage.responseTokensDetails, usage.response_tokens_details)
         gemini.cacheTokensDetails = _either(usage.cacheTokensDetails, usage.cache_tokens_details)
         total = count(_either(usage.totalTokenCount, usage.total_token_count), "totalTokenCount")
-        # add only stated reasoning here, because reasoning that appears only in the total is found later by
-        # the model name
+        # reasoning that appears only in the total is found later by the model name
         if gemini.thoughtsTokenCount is not None:
             gemini.totalTokenCount = total
         return of_gemini(gemini), total
@@ -222,7 +210,6 @@ def _either(value: Any, fallback: Any) -> Any:
 
 
 def _of_realtime(usage: UsageObject, inputs: LangChainParts) -> Tokens:
-    """Return the counts of OpenAI's realtime responses and transcriptions."""
     plain = Usage(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
@@ -261,14 +248,12 @@ def _langchain_parts(inputs: LangChainParts, outputs: LangChainParts) -> meters.
 
 # --- Responses -----------------------------------------------------------------------------------------------
 
-# Forms of ids that providers give. Ids of models or frameworks do not match.
+# Ids of models or frameworks do not match.
 _GIVEN = re.compile(r"(?:chatcmpl|cmpl|msg|resp|gen)[-_][\w-]{16,120}", re.ASCII)
 _READABLE = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 
 
 class AnswerMetadata(Struct):
-    """LangChain's `response_metadata` and `llm_output`."""
-
     id: Any = None
     service_tier: Any = None
     usage: UsageObject | Other = None
@@ -276,27 +261,21 @@ class AnswerMetadata(Struct):
 
 
 class LangChainMessage(Struct):
-    """A LangChain message, or the object in its `kwargs`."""
-
     id: Any = None
     response_metadata: AnswerMetadata | Other = None
     usage_metadata: UsageObject | Other = None
 
 
 class SerialisedMessage(LangChainMessage):
-    """A message in LangChain's serialized form."""
-
     kwargs: LangChainMessage | Other = None
 
 
 class LangChainGeneration(Struct):
-    """One choice of one prompt."""
-
     message: SerialisedMessage | Other = None
 
 
 class ProviderAnswer(Struct):
-    """A provider's response, or LangChain's object around it. Content is not decoded."""
+    """Content is not decoded."""
 
     id: Any = None
     responseId: Any = None
@@ -319,10 +298,7 @@ _messages = msgspec.json.Decoder(list[ProviderAnswer])
 
 
 def answer_in(written: str) -> dict[str, Any]:
-    """
-    Return the counts, the id (`response_id`) and the `service_tier` of a response in JSON. Return an empty
-    dict for any other text.
-    """
+    """Return `response_id`, `service_tier` and counts, or an empty dict for any other text."""
     if not written.startswith(_JSON):
         return {}
     try:
@@ -334,20 +310,15 @@ def answer_in(written: str) -> dict[str, Any]:
 
 
 def answer_id(*stated: Any) -> str | None:
-    """
-    Return the first value that has the form of an id, or None. Use it only where the framework states that
-    the ids belong to responses.
-    """
+    """Use it only where the framework states that the ids belong to responses."""
     return next((id for id in stated if _is_unique(id)), None)
 
 
 def _of_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
     """
-    Read a list that holds messages or one response.
-
-    A list of one complete response is read as that response, because OpenAI's agents for JavaScript write
-    it in this form. Other lists may hold ids of single messages, so only ids that a provider gave to a
-    whole response count.
+    A list of one complete response is read as that response, because OpenAI's agents for JavaScript write it
+    in this form. Other lists may hold ids of single messages, so only ids that a provider gave to a whole
+    response count.
     """
     if len(messages) == 1:
         fields = _of_answer(messages[0])
@@ -375,15 +346,12 @@ def _of_answer(answer: ProviderAnswer) -> dict[str, Any]:
 
 
 def _is_whole(answer: ProviderAnswer, stated_fields: dict[str, Any]) -> bool:
-    """Return True if the response names its model and counts tokens. `stated_fields` holds its counts."""
     is_counted = any(field in stated_fields for field in Tokens._fields)
     return is_counted and any((answer.model, answer.modelVersion, answer.model_version))
 
 
 def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
-    """
-    Read the response to a single prompt. If there are several prompts, the counts do not belong to one message.
-    """
+    """The counts of several prompts do not belong to one message."""
     counts: dict[str, Any] = {}
     whole = nested(answer.llm_output, AnswerMetadata)
     ids: list[Any] = []
@@ -419,9 +387,7 @@ _PAIR = re.compile(r"""['"](\w{1,64})['"]\s*:\s*(-?[0-9]{1,20}(?:\.[0-9]{1,20})?
 
 
 def counts(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fields:
-    """
-    Return the token counts of an object by field. For each field, the first name that has a number counts.
-    """
+    """The first name of a field that has a number counts."""
     stated_counts: dict[str, Any] = {}
     for field, keys in names.items():
         for key in keys:
@@ -432,10 +398,7 @@ def counts(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fie
 
 
 def python_numbers(value: Any) -> dict[str, int | str]:
-    """
-    Return the numbers in the text of a Python dict by name, including nested ones. If a name is repeated, its
-    first number counts.
-    """
+    """The first number of a repeated name counts. Nested dicts are included."""
     numbers: dict[str, int | str] = {}
     if isinstance(value, str) and len(value) <= _LONGEST:
         for name, digits in _PAIR.findall(value):
@@ -445,7 +408,6 @@ def python_numbers(value: Any) -> dict[str, int | str]:
 
 
 def openai_usage(usage: dict[str, Any]) -> Fields:
-    """Read a usage object of OpenAI's Chat Completions or Responses API."""
     is_old = "prompt_tokens" in usage or "completion_tokens" in usage
     input_side, output_side = ("prompt", "completion") if is_old else ("input", "output")
     totals = {
@@ -465,13 +427,12 @@ def openai_usage(usage: dict[str, Any]) -> Fields:
 
 
 def object_in(tree: Any, name: str) -> dict[str, Any]:
-    """Return the object under a name, or an empty dict."""
     value = tree.get(name) if isinstance(tree, dict) else None
     return value if isinstance(value, dict) else {}
 
 
 def token_counts_in(tree: dict[str, Any], depth: int = _DEEPEST) -> dict[str, Any]:
-    """Reduce a tree of objects to its token counts. Texts, lists and all other names are dropped."""
+    """Drop texts, lists and all other names."""
     token_counts: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict) and depth:

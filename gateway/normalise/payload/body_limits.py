@@ -12,18 +12,17 @@ import msgspec
 from gateway.core.errors import BadPayload, Refusal
 
 SLICE_BYTES: Final = 256 * 1024
-# A slice ends after SLICE_BYTES or SLICE_S, whichever is first. Both are needed because items that need
-# cleaning take ten times as long as others.
+# Items that need cleaning take ten times as long as others, so bytes alone are not enough.
 SLICE_S: Final = 0.0005
-# Smallest number of bytes counted for an item, because even an item of two bytes takes time and memory.
+# even an item of two bytes takes time and memory
 ITEM_BYTES: Final = 256
-# smallest number of bytes counted for a part of an item: an attribute, an event or a protobuf field
+# counted at least for an attribute, an event or a protobuf field
 PART_BYTES: Final = 64
-MAX_ITEMS: Final = 250_000  # default of server.max_items. 64 MiB of real calls are about 100,000 items.
-LARGEST_VALUE: Final = 8 * 1024 * 1024  # limit in bytes for a value that is read
-TURN: Final = b""  # empty item that readers yield so that the event loop gets a turn
+MAX_ITEMS: Final = 250_000  # default of server.max_items; 64 MiB of real calls are about 100,000 items
+LARGEST_VALUE: Final = 8 * 1024 * 1024  # of a value that is read
+TURN: Final = b""  # readers yield it so that the event loop gets a turn
 
-# function that reserves memory beyond the body, in bytes, and raises Refusal if there is none
+# reserves bytes of memory beyond the body, and raises Refusal if there are none
 Hold = Callable[[int], None]
 
 
@@ -31,13 +30,12 @@ def unbounded(_: int) -> None: ...
 
 
 class SliceClock:
-    """Timer for one slice of work that is not measured in bytes."""
+    """Measures work that has no bytes."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Start the next slice."""
         self._until = time.monotonic() + SLICE_S
 
     def is_over(self) -> bool:
@@ -57,28 +55,21 @@ class Allowance:
         self._items = 0
         self._beyond = 0
         self._worked = 0
-        self._began: float | None = None  # start time of the current slice
+        self._began: float | None = None  # of the current slice
 
     def again(self) -> Allowance:
-        """
-        Return an allowance for another pass over the same body. Items are counted again, but their memory is
-        not reserved again.
-        """
+        """The memory of the items is not reserved again."""
         return Allowance(self.max_items)
 
     def ahead(self) -> Allowance:
-        """
-        Return an allowance that limits only the number of items, for a pass that counts the rest of the
-        body before decoding.
-        """
+        """Limit only the number of items, in a pass that counts the rest of the body before decoding."""
         walk = self.again()
         walk._items = self._items
         return walk
 
     def count(self, items: int, size: int) -> None:
         """
-        Count items of `size` bytes in total. Raises Refusal 413 if there are too many items, and 503 if there
-        is no memory.
+        `size` is that of all items. Raises Refusal 413 if there are too many, and 503 if there is no memory.
         """
         self._items += items
         if self._items > self.max_items:
@@ -93,7 +84,7 @@ class Allowance:
 
     def is_due(self, size: int, parts: int = 0) -> bool:
         """
-        Count an item of `size` bytes and `parts` parts as processed. Return True if the event loop is due a turn.
+        Return True if the event loop is due a turn.
 
         Threads must pause as well. If a thread only releases the interpreter lock for a moment, it takes the
         lock back before the event loop wakes.
@@ -104,13 +95,13 @@ class Allowance:
             self._began = now
         if self._worked < SLICE_BYTES and now - self._began < SLICE_S:
             return False
-        # the start time is not set to now, because the next slice may start later
+        # the next slice may start later
         self._worked, self._began = 0, None
         return True
 
 
-_WINDOW: Final = 4 * 1024 * 1024  # number of bytes to search before the event loop gets a turn
-# Each value of a body, except its first value, follows one of these signs.
+_WINDOW: Final = 4 * 1024 * 1024  # to search before the event loop gets a turn
+# before each value of a body except the first
 _SIGNS: Final = (b",", b"\n", b"{")
 
 
@@ -118,12 +109,12 @@ def check_count(
     body: bytes, items: Callable[[], Iterable[Sized]], allowance: Allowance, *, is_packed: bool = False
 ) -> Generator[None, None, bool]:
     """
-    Raise Refusal 413 if a body holds more items than allowed. After each step the event loop gets a turn.
+    Raise Refusal 413 if a body holds more items than allowed.
 
-    Other errors in the body are ignored here, because the decoder reports them. `items` yields an empty
-    item when the event loop is due a turn. `is_packed` means that `items` may yield more items than the
-    text of the body shows. Return False if the body is too small to hold too many items. In that case, no
-    items were counted.
+    Other errors in the body are ignored here, because the decoder reports them. `items` yields an empty item
+    when the event loop is due a turn. `is_packed` means that `items` may yield more items than the text of
+    the body shows. Return False if the body is too small to hold too many items. In that case, no items were
+    counted.
     """
     if not is_packed and not (yield from may_hold_more(body, allowance.max_items)):
         return False
@@ -142,7 +133,7 @@ def check_count(
 
 
 def has_any(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
-    """Return True if any of the signs appears in a body. After each step the event loop gets a turn."""
+    """Yield after each step."""
     looked_through = 0
     for start in range(0, len(body), _WINDOW):
         for sign in signs:
@@ -156,7 +147,6 @@ def has_any(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
 
 
 def may_hold_more(body: bytes, most: int) -> Generator[None, None, bool]:
-    """Return True if a JSON body may hold more than `most` values."""
     sign_count = 1
     for start in range(0, len(body), _WINDOW):
         if start:
@@ -169,11 +159,11 @@ def may_hold_more(body: bytes, most: int) -> Generator[None, None, bool]:
     return False
 
 
-AT_ONCE: Final = 2048  # number of entries to encode before the event loop gets a turn
+AT_ONCE: Final = 2048  # entries to encode before the event loop gets a turn
 
 
 def encoded_list(entries: Iterable[Any]) -> Generator[None, None, bytes]:
-    """Encode a list as JSON, taking its entries one by one. After each step the event loop gets a turn."""
+    """Take the entries one by one, and yield after each step."""
     remaining, parts = iter(entries), []
     while chunk := list(islice(remaining, AT_ONCE)):
         parts.append(msgspec.json.encode(chunk)[1:-1])

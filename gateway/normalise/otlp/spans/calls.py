@@ -35,11 +35,9 @@ _FIGURES: Final = len(Tokens._fields)
 def counts_of(
     span: Span, reading: SpanReading, provider: str | None, model: str | None, contained: Fields
 ) -> Tokens:
-    """
-    Return the counts of a call from its own span. `contained` holds the fields of its containers. Raises BadValue.
-    """
+    """Read the span alone. `contained` holds the fields of its containers. Raises BadValue."""
     attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
-    # tuple.__new__ is used because the named constructor takes three times as long
+    # the named constructor takes three times as long
     stated = tuple.__new__(Tokens, semconv.first_counts(attributes, reading.counted, _FIGURES))
     if reading.has_only_totals:
         return stated
@@ -70,8 +68,7 @@ def counts_of(
             and "output" in contained
             and semconv.first(attributes, shape.total) is not None
         ):
-            # add the container's input only if an attribute states the total, because a container's own total
-            # always agrees with its own sums
+            # a container's own total always agrees with its own sums
             inputs.append(contained["input"])
             outputs.append(contained["output"])
         tokens = agreeing(tokens, total, inputs, outputs, without_cache=without_cache)
@@ -79,7 +76,6 @@ def counts_of(
 
 
 def _completed(stated: Tokens, contained: Fields) -> Tokens:
-    """Fill in counts from a container if the attributes omit them or state 0."""
     filled: dict[str, Any] = {}
     for field, value in contained.items():
         if field not in _FIELDS:
@@ -96,13 +92,13 @@ def _completed(stated: Tokens, contained: Fields) -> Tokens:
 
 
 def meters_of(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
-    """Return the stated meters of usage other than plain text tokens, or None if all are 0."""
+    """Return None if all are 0."""
     numbers = of_numbers({meter: attributes[name] for meter, name in reversed(shape.meters)})
     return numbers if numbers and any(numbers.values()) else None
 
 
 def _total(attributes: Attributes, shape: AttributeShape, contained: Fields) -> int | None:
-    """Return the reported total. An impossible total counts as missing, because totals are never billed."""
+    """Ignore an impossible total, because totals are never billed."""
     try:
         total = semconv.first_count(attributes, shape.total)
         return semconv.count(contained.get("total"), "total") if total is None else total
@@ -112,10 +108,10 @@ def _total(attributes: Attributes, shape: AttributeShape, contained: Fields) -> 
 
 def fuller(kept: Tokens, twin: Tokens) -> Tokens:
     """
-    Return the fuller of two sets of counts. If both are equally full and have the same output, return the set
-    with the larger input.
+    Return the fuller of two sets of counts.
 
-    If both sets agree on input and output, parts that the fuller set omits or states as 0 come from the other set.
+    If both sets agree on input and output, parts that the fuller set omits or states as 0 come from the other
+    set.
     """
     first, second = (twin, kept) if _is_fuller(twin, kept) else (kept, twin)
     if (first.input, first.output) != (second.input, second.output):
@@ -127,7 +123,7 @@ def fuller(kept: Tokens, twin: Tokens) -> Tokens:
 
 
 def total_of_parts(parts: Sequence[Tokens]) -> Tokens:
-    """Return the sum of the counts of the parts of one call. Meters are not added, because no part states any."""
+    """No part states meters."""
     sums = {field: added(*(getattr(tokens, field) for tokens in parts)) for field in NUMBERS}
     return Tokens(meters=None, **sums)
 
@@ -139,15 +135,12 @@ def _is_fuller(tokens: Tokens, other: Tokens) -> bool:
 
 
 def _fullness(tokens: Tokens) -> tuple[int, int]:
-    """
-    Return the number of counts above 0, then the number of stated counts. A 0 may mean that the sender does
-    not know the count.
-    """
+    """A 0 may mean that the sender does not know the count."""
     return sum(map(bool, tokens)), tokens.reported()
 
 
 def _add_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
-    """Add parts to the counts, unless a part would exceed its whole."""
+    """Leave out parts that would exceed their whole."""
     combined = tokens._replace(**parts) if parts else tokens
     written = combined.cache_write or 0
     if (combined.cache_read or 0) + written > (combined.input or 0):
@@ -165,10 +158,7 @@ _NOTHING: Fields = {}
 def call_of(
     place: int, span: Span, reading: SpanReading, operation: str, named: CallNames | None
 ) -> SpanCall:
-    """
-    Return the call that a span describes by itself. `named` has its remembered models and provider.
-    Raises BadValue if figures of the span are impossible.
-    """
+    """`named` has remembered models and provider. Raises BadValue if figures of the span are impossible."""
     attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
     contained = _contained(attributes, shape, dialect) if reading.contains else _NOTHING
     template, model, kind = named or named_of(reading, attributes, operation, contained)
@@ -220,10 +210,7 @@ def call_of(
 
 
 def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
-    """
-    Return True if the call returned only an exception. The status does not show this, because
-    LangSmith reports "ok".
-    """
+    """The status does not show this, because LangSmith reports "ok"."""
     return (
         tokens == NO_TOKENS
         and semconv.first(span.attributes, shape.response_model + shape.request_id) is None
@@ -231,11 +218,10 @@ def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
 
 
 def _contained(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> Fields:
-    """Return the fields inside attributes that hold several counts."""
     fields = dict(dialect.more(attributes)) if dialect.more is not None else {}
     for name in shape.containers:
         for field, value in CONTAINERS[name](attributes[name]).items():
-            if not fields.get(field):  # a 0 is replaced, because any other figure is more informative
+            if not fields.get(field):  # any other figure is more informative than 0
                 fields[field] = value
     return fields
 

@@ -15,7 +15,7 @@ from gateway.normalise.otlp.shapes import CONTAINERS, FIELD_NAMES
 from gateway.normalise.otlp.span_rules import bedrock_scope, by_operation_name
 from gateway.normalise.reading.regions import region_of
 
-_NAMES = {  # by field of a record: the field of `FIELD_NAMES` that lists its attribute names
+_NAMES = {  # by field of a record, the field of `FIELD_NAMES` with its attribute names
     "request_model": "request_model",
     "response_model": "response_model",
     "request_id": "request_id",
@@ -47,7 +47,6 @@ _CONTAINED = {
 
 
 def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product) -> dict[str, str]:
-    """Return the reason for each field that was read from the span itself."""
     attributes, dialect, record = span.attributes, product.spans, call.record
     names = {**FIELD_NAMES, **product.own_names}
     tables = {field: names[name] for field, name in _NAMES.items()}
@@ -78,7 +77,6 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
 
 
 def add_inherited(why: dict[str, str], caller: Caller) -> None:
-    """Add the reason for identity fields that the span did not state itself."""
     for field, value in asdict(caller).items():
         if value is not None:
             why.setdefault(

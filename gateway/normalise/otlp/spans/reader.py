@@ -74,39 +74,39 @@ from spool.identity import (
 from spool.log.pending_spans import BESIDE, run_fields
 from spool.record import Inference
 
-RUN = "run"  # field of a product's own names
-_TURN = 16  # number of calls to add to the outcome between two checks of the clock
+RUN = "run"  # of a product's own names
+_TURN = 16  # calls to add to the outcome between two checks of the clock
 _NO_ROLE = SpanRole()
 _NO_ORIGIN = SpanOrigin(OTEL, (), is_own_scope=False)
 
 
 class SpanReader:
-    """Reader for the spans of one payload. It fills the outcome, and adds most calls in `finish`."""
+    """Fills the outcome, with most calls only in `finish`."""
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
         self._senders = Senders(outcome, options)
         self._tree = TraceTree()
         self._nodes = self._tree.nodes
-        self._calls: list[tuple[SpanCall, Key | None]] = []  # each call with the key of its parent span
+        self._calls: list[tuple[SpanCall, Key | None]] = []  # with the key of the parent span
         self._usage_spans: list[UsageSpan] = []
-        self._ended: set[str] = set()  # ids of traces without further spans in this payload
-        self._enough = PART  # number of calls from which it pays to add finished traces early
-        self._has_streams = False  # True if a span reports the result of a stream that a sibling span started
-        self._has_links = False  # True if the other report of a call may be in another payload
-        self._has_beside = False  # True if a call may be reported by a sibling of another scope
-        self._has_guesses = False  # True if a call was guessed and may repeat a sibling
-        self._has_inner = False  # True if a call has a parent, so it may repeat an enclosing call
-        self._has_steps = False  # True if a span is not a call
-        self._has_runs = False  # True if spans of several traces repeat one run
-        # True if a stream started without a parent, so its report may be in another trace
+        self._ended: set[str] = set()  # traces without further spans in this payload
+        self._enough = PART  # calls from which it pays to add finished traces early
+        self._has_streams = False  # a span reports the result of a stream that a sibling span started
+        self._has_links = False  # the other report of a call may be in another payload
+        self._has_beside = False  # a call may be reported by a sibling of another scope
+        self._has_guesses = False  # a guessed call may repeat a sibling
+        self._has_inner = False  # a call has a parent, so it may repeat an enclosing call
+        self._has_steps = False  # a span is not a call
+        self._has_runs = False  # spans of several traces repeat one run
+        # a stream started without a parent, so its report may be in another trace
         self._has_loose_streams = False
         self._resource: Resource | None = None
         self._scope: Scope | None = None
         self._origin = _NO_ORIGIN
 
     def take(self, place: int, span: Span) -> None:
-        """Read one span and account for it exactly once, here or in `finish`."""
+        """Account for the span exactly once, here or in `finish`."""
         if span.scope is not self._scope or span.resource is not self._resource:
             self.enter(span.resource, span.scope)
         attributes = span.attributes
@@ -164,15 +164,12 @@ class SpanReader:
             self._has_loose_streams |= parent is None
 
     def enter(self, resource: Resource, scope: Scope) -> None:
-        """Read the resource and the scope of the next spans."""
         self._resource, self._scope = resource, scope
         self._origin = origin_of(sender_of(resource, scope), scope)
         self._senders.enter(resource)
 
     def take_read(self, place: int, read: ReadSpan) -> None:
-        """
-        Add a span that `read_alone` has read. `enter` must have been called with its resource and scope.
-        """
+        """Call `enter` with its resource and scope before."""
         key, parent = read.key, read.parent
         if read.is_call and key is not None and (known := self._nodes.get(key)) is not None and known.call:
             self._outcome.ignored[DUPLICATE] += 1
@@ -199,10 +196,7 @@ class SpanReader:
             self._nodes[key] = ROOT
 
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
-        """
-        Add the calls of finished traces to the outcome and forget their spans. Do nothing until there
-        are enough calls.
-        """
+        """Add the calls of finished traces and forget their spans, if there are enough calls."""
         self._ended |= ended
         if len(self._calls) < self._enough or self._has_runs or self._has_loose_streams or self._usage_spans:
             return
@@ -217,20 +211,17 @@ class SpanReader:
             is_whole = call.record.trace_id is None or call.record.trace_id in self._ended
             (calls if is_whole else self._calls).append((call, parent))
         self._ended.clear()
-        # double the limit, so that the total work stays linear even if many calls wait
+        # the total work stays linear even if many calls wait
         self._enough = max(PART, 2 * len(self._calls))
         yield from self._book_all(whole, calls)
 
     def finish(self) -> Iterator[None]:
-        """Add the remaining calls to the outcome."""
         if self._usage_spans:
             self._book_usage_spans()
         yield from self._book_all(self._tree, self._calls)
 
     def _book_all(self, tree: TraceTree, calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
-        """
-        Drop duplicate spans of a call. Fill in missing identity from enclosing spans. Add the calls to the outcome.
-        """
+        """Drop duplicate spans, and fill in missing identity from enclosing spans."""
         if self._has_streams:
             yield from join_streams(tree.nodes, calls)
         dropped = (yield from tree.drop_twins()) if self._has_inner else set()
@@ -255,7 +246,7 @@ class SpanReader:
             self._outcome.steps += tree.steps(dropped)
 
     def _take_whole(self, index: int, span: Span, shape: AttributeShape) -> bool:
-        """Pass the whole span to the products that read whole spans. Return True if a product read it."""
+        """Return True if a product read the whole span."""
         sender = self._senders
         version = sender.version(span.resource, span.scope)
         return any(
@@ -313,10 +304,10 @@ class SpanReader:
         return call
 
     def _node(self, span: Span, shape: AttributeShape, product: Product, parent: Key | None) -> Node:
-        """Return the facts that spans below a span may inherit if it is not a call, or ROOT if there are none."""
+        """Return ROOT if spans below can inherit nothing."""
         agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
         role = _NO_ROLE if product.spans.role is None else product.spans.role(span, shape)
-        # the caller is needed because calls below the span may belong to another product
+        # calls below the span may belong to another product
         caller = caller_of(span.attributes, shape)
         began = (span.start_time or 0) if role.begins_stream else None
         work = work_of(span.attributes, shape) if shape.named_tags else NO_WORK
@@ -351,12 +342,11 @@ class SpanReader:
             self._outcome.ignored[NOT_AI] += 1
 
     def _show(self, names: Iterable[str]) -> None:
-        """Count a span as unrecognized, and show its attribute names to an operator."""
         self._outcome.ignored[UNRECOGNISED_AI] += 1
         self._outcome.show_shape(names)
 
     def _hold_usage(self, span: Span, shape: AttributeShape, usage_of: str, parent: Key | None) -> None:
-        """Hold a span that repeats the usage of a sibling call. `finish` looks for that call."""
+        """`finish` looks for the sibling call whose usage the span repeats."""
         try:
             output = semconv.first_count(span.attributes, shape.output)
         except values.BadValue:
@@ -452,11 +442,11 @@ class SpanReader:
 
 
 class ReadSpan(Struct, gc=False):
-    """The result of reading one span without the other spans of its payload."""
+    """A span that was read without the other spans of its payload."""
 
     key: Key | None
     parent: Key | None
-    is_call: bool = False  # if True, another span with the same ids is a duplicate
+    is_call: bool = False  # another span with the same ids is then a duplicate
     ignored: str | None = None
     shown: tuple[str, ...] | None = None
     left_out: int = 0
@@ -466,8 +456,6 @@ class ReadSpan(Struct, gc=False):
 
 def read_alone(span: Span, options: Options) -> ReadSpan | None:
     """
-    Read a span as if it were the only one, or return None.
-
     Returns None if the span is rejected, is read as a whole by a product, belongs to a stream or a run, or
     repeats the usage of another span.
     """
@@ -494,9 +482,7 @@ def read_alone(span: Span, options: Options) -> ReadSpan | None:
 
 
 def _is_called_one(span: Span, key: Key, options: Options) -> bool:
-    """
-    Return True if a span is not a call itself, but would count as a duplicate of a call with the same ids.
-    """
+    """Return True for a span that would count as a duplicate of a call with the same ids."""
     outcome = Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(outcome, options)
     some_call = SpanCall(0, Inference(id=b"", source=""), 0, NO_TOKENS, NO_CALLER, None, None)
@@ -506,7 +492,7 @@ def _is_called_one(span: Span, key: Key, options: Options) -> bool:
 
 
 def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the names under which the reports of client and gateway on the same call are matched."""
+    """Name the call as the reports of client and gateway both do."""
     record = call.record
     if record.trace_id is None or record.span_id is None:
         return ()
@@ -520,10 +506,7 @@ def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[b
 
 
 def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
-    """
-    Return names that link the report of a stream to a call in another request. That call is below the span
-    that started the stream.
-    """
+    """The call in another request is below the span that started the stream."""
     if not call.has_usage:
         return ()
     if call.reports_stream:
@@ -536,7 +519,7 @@ def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[
 
 
 def _relay(call: SpanCall, *, names_request: bool) -> Relay | None:
-    """Return the relay of a call, if an assistant or the gateway that it calls may report the call as well."""
+    """An assistant or the gateway that it calls may report the call as well."""
     assert call.relay_side is not None
     return build_relay(
         call.record,
@@ -548,7 +531,7 @@ def _relay(call: SpanCall, *, names_request: bool) -> Relay | None:
 
 
 def _nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | None:
-    """Return the nesting of a call that an SDK reports, or of a call without an id that an SDK may report as well."""
+    """An SDK reports the call, or may report it as well if the call has no id."""
     record = call.record
     sdk = call if call.is_of_sdk else call.sdk
     if sdk is None:
@@ -559,7 +542,7 @@ def _nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | N
         if any(id is not None for id in ids):
             return None
     of_span = sdk or call
-    is_of_api = call.is_of_provider and sdk is None  # the provider's API is in another process
+    is_of_api = call.is_of_provider and sdk is None  # in another process
     if call.is_nested or is_of_api or of_span.resource is None:
         return None
     process, trace = process_of(of_span.resource), f"trace {of_span.record.trace_id}"
@@ -573,7 +556,7 @@ def _nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | N
 
 
 def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
-    """Return True if a span counts something under an unknown operation or as an unknown kind of span."""
+    """Return True if the span counts something under an unknown operation or kind."""
     operation = values.text(span.attributes.get("gen_ai.operation.name"))
     if operation is None and shape.deciding_kind is None:
         return False
@@ -599,7 +582,6 @@ def _is_step(span: Span, shape: AttributeShape) -> bool:
 
 
 def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]:
-    """Return the positions of guessed calls that repeat a sibling call."""
     repeated = find_repeated(calls)
     for call, _ in calls:
         if (sibling := repeated.get(call.place)) is not None:
@@ -609,7 +591,7 @@ def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]
 
 
 def _repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
-    """Return the positions of all spans of a run except the last one to end."""
+    """Keep only the span of a run that ends last."""
     last: dict[str, SpanCall] = {}
     repeated: set[int] = set()
     for call in calls:

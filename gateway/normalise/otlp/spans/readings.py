@@ -25,13 +25,13 @@ from gateway.normalise.reading.values import text
 from spool.caches import make_room
 from spool.record import Inference
 
-# Classes of operations. Only calls of the same class may describe the same call.
+# Only calls of the same class may describe the same call.
 EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2
 _CLASSES = {operations.EMBEDDINGS: EMBEDDINGS, operations.RERANK: RERANK}
-_STATES_REGION = ("global.", "arn:")  # prefixes of model names that state the region
-_LONGEST_SCOPE: Final = 64  # limit in characters; no scope that a rule names is longer
+_STATES_REGION = ("global.", "arn:")  # of model names
+_LONGEST_SCOPE: Final = 64  # no scope that a rule names is longer
 _MOST_NAMED: Final = 4096
-_LONGEST_NAMED: Final = 512  # limit in characters for all texts of one cached combination
+_LONGEST_NAMED: Final = 512  # for all texts of one cached combination
 
 
 class SpanOrigin:
@@ -40,9 +40,9 @@ class SpanOrigin:
     __slots__ = ("is_own_scope", "product", "refine")
 
     def __init__(self, product: Product, refine: tuple[RefineCall, ...], *, is_own_scope: bool) -> None:
-        self.product = product  # product by sender; OTEL if the sender is unknown
-        self.refine = refine  # hooks for all calls from this sender and scope
-        self.is_own_scope = is_own_scope  # True if the scope is one of the product's own
+        self.product = product  # by sender; OTEL if it is unknown
+        self.refine = refine  # for all calls from this sender and scope
+        self.is_own_scope = is_own_scope  # one of the product's own scopes
 
 
 _origins: dict[tuple[Product, tuple[RefineCall, ...], bool], SpanOrigin] = {}
@@ -66,7 +66,7 @@ def _origin_of(sender: Product, scope: str) -> SpanOrigin:
 
 @lru_cache(maxsize=_MOST_NAMED)
 def _names_key(*facts: Any) -> object:
-    """Return the same object for equal facts, because hashing it is faster."""
+    """The object for equal facts is hashed faster than the facts."""
     return object()
 
 
@@ -93,39 +93,34 @@ class SpanReading:
     ) -> None:
         dialect, kind = product.spans, shape.deciding_kind
         self.product = product
-        # shape for the fields of calls; the product's own names replace the shared names
+        # of calls; the product's own names replace the shared names
         shape = self.shape = own_shape(shape, product, attributes) if product.own_names else shape
         self.operation: Callable[[Span, AttributeShape], str | None]
         if kind is not None and kind.operation is not None:
             self.operation = kind.operation
         else:
             self.operation = dialect.operation or by_operation_name
-        # True if a call is only guessed, because its span names neither an operation nor a kind
+        # the span names neither an operation nor a kind
         self.guesses = not shape.names_operation and kind is None and dialect.operation is None
         self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
-        # True if attributes hold several fields
+        # attributes hold several fields
         self.contains = bool(shape.containers) or dialect.more is not None
-        self.names_key: object = (
-            None  # what decides `CallNames`, apart from the values that `deciding` returns
-        )
+        self.names_key: object = None  # decides `CallNames`, apart from the values that `deciding` returns
         self.deciding = self._deciding(attributes)
         counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)
-        # pairs of a place in Tokens and the attributes that may state this count
+        # place in Tokens, and the attributes that may state this count
         self.counted = tuple([(place, names) for place, names in enumerate(counted) if names])
-        # True if nothing but input and output is counted
+        # nothing but input and output is counted
         self.has_only_totals = not (self.contains or shape.meters or shape.total or any(counted[2:]))
-        # True if the call has no other id than that of the provider
+        # the call has no other id than that of the provider
         self.has_only_response_id = (
             dialect.ids is None and len(shape.request_id) == 1 and shape.request_id[0] in semconv.RESPONSE_ID
         )
-        # True if an attribute may show that the call failed
+        # an attribute may show that the call failed
         self.shows_failure = bool(shape.error or shape.finish or any(kind.failure for kind in shape.kinds))
 
     def _deciding(self, attributes: Attributes) -> Callable[[Attributes], tuple[Any, ...]] | None:
-        """
-        Return a function that returns the values on which `CallNames` depends. Return None if it depends on more
-        than these values.
-        """
+        """Return None if `CallNames` depends on more than some values."""
         shape = self.shape
         if (
             self.contains
@@ -146,14 +141,13 @@ class SpanReading:
         return itemgetter(*names)
 
     def named(self, attributes: Attributes) -> CallNames | None:
-        """Return the remembered facts of a call, or None."""
         return None if self.deciding is None else _named.get((self.names_key, self.deciding(attributes)))
 
 
 def reading_of(span: Span, shape: AttributeShape, origin: SpanOrigin) -> SpanReading:
-    """Return the reading of a span from the cache in its shape. Create it if it is missing."""
+    """Cache the reading in the shape."""
     product = _product_of(span, shape, origin)
-    # weak marks depend on the span, so the product is part of the key
+    # weak marks depend on the span
     key = (origin, product) if shape.weak_marks else origin
     reading = shape.readings.get(key)
     if reading is None:
@@ -162,7 +156,6 @@ def reading_of(span: Span, shape: AttributeShape, origin: SpanOrigin) -> SpanRea
 
 
 def _product_of(span: Span, shape: AttributeShape, origin: SpanOrigin) -> Product:
-    """Return the product whose dialect reads the span."""
     sender, marked = origin.product, shape.product
     if sender.scopes_above_marks and origin.is_own_scope:
         return sender
@@ -176,9 +169,7 @@ def _product_of(span: Span, shape: AttributeShape, origin: SpanOrigin) -> Produc
 
 
 class CallNames(NamedTuple):
-    """Facts of a call that follow from its names."""
-
-    record: Inference  # template with source, operation, models, provider and region
+    record: Inference  # with source, operation, models, provider and region
     model: str | None
     kind: int  # class of the operation
 
@@ -187,7 +178,7 @@ _named: dict[tuple[object, tuple[Any, ...]], CallNames] = {}
 
 
 def named_of(reading: SpanReading, attributes: Attributes, operation: str, contained: Fields) -> CallNames:
-    """Read models, provider and region of a call, and remember them if they can be found again."""
+    """Remember the names if they can be found again."""
     shape = reading.shape
     request_model = semconv.first_text(attributes, shape.request_model) or contained.get("model")
     response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None

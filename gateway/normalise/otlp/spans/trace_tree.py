@@ -21,10 +21,10 @@ from spool.caches import cache_by_text
 from spool.identity import span_call_id
 from spool.log.pending_spans import LONGEST_GIVEN, MOST_RUNS, PLAIN, RUN, STEP, GivenValues, SpanStep
 
-TURN = 256  # number of nodes to process before the event loop gets a turn
-CLOSE = 8  # limit of levels between a call and the span of its HTTP request
-_MOST_NAMED = 3  # limit of calls named in the reason why a span was dropped
-_MOST_NAMES = 8  # limit of dedup keys that a call gets from dropped spans
+TURN = 256  # nodes to process before the event loop gets a turn
+CLOSE = 8  # levels between a call and the span of its HTTP request
+_MOST_NAMED = 3  # calls in the reason why a span was dropped
+_MOST_NAMES = 8  # dedup keys that a call gets from dropped spans
 
 Key = tuple[str, str]  # trace id, span id
 
@@ -33,21 +33,18 @@ NO_WORK: Mapping[str, str] = MappingProxyType({})
 
 
 class Above(NamedTuple):
-    """
-    All values that a span inherits: the nearest caller, agent and work tags above it, the runs above it, and the
-    nearest enclosing call of each class.
-    """
+    """What a span inherits from the nearest spans above it that have it."""
 
     caller: Caller = NO_CALLER
     agent: str | None = None
     calls: tuple[SpanCall | None, SpanCall | None, SpanCall | None] = (None, None, None)
     work: Mapping[str, str] = NO_WORK
-    runs: tuple[str, ...] = ()  # the runs of agents that enclose the span, from the nearest on
-    missing: str | None = None  # the first span above it that is in another payload
+    runs: tuple[str, ...] = ()  # of agents that enclose the span, from the nearest on
+    missing: str | None = None  # first span above that is in another payload
 
     @property
     def link(self) -> str | None:
-        """Return the span that links a span below to its runs: the nearest run, or the first missing span."""
+        """The nearest run, or the first missing span, links a span to its runs."""
         return self.runs[0] if self.runs else self.missing
 
 
@@ -58,32 +55,31 @@ class Node(Struct, gc=False):
     parent: Key | None
     caller: Caller
     agent: str | None
-    is_border: bool  # True for a tool or agent, because calls below it are separate calls
+    is_border: bool  # a tool or agent, below which calls are separate
     call: SpanCall | None
-    began: int | None = None  # start time of the span if it started a stream
-    stream: SpanCall | None = None  # the call that reports the result of the stream
-    ended: int = 0  # end time, only for spans that are not calls
-    work: Mapping[str, str] = NO_WORK  # repository, branch and commit of a span that is not a call
-    is_run: bool = False  # True for an agent's span, which is the run of the calls below it
-    is_ai: bool = False  # True if a span that is not a call has a sign of AI
-    below: Above | None = None  # cache of the values that spans below this span inherit
+    began: int | None = None  # start time of a span that started a stream
+    stream: SpanCall | None = None  # reports the result of the stream
+    ended: int = 0  # only for spans that are not calls
+    work: Mapping[str, str] = NO_WORK  # only for spans that are not calls
+    is_run: bool = False  # an agent's span, which is the run of the calls below it
+    is_ai: bool = False  # a span that is not a call has a sign of AI
+    below: Above | None = None  # cached for the spans below
 
 
-# A span without a parent from which no span inherits anything. One object stands for all.
+# One object stands for all such spans, from which nothing is inherited.
 ROOT = Node(None, NO_CALLER, None, False, None)
 
 
 class TraceTree:
-    """All spans of a payload. Callers first add all spans to `nodes`, and then query the tree."""
+    """Add all spans to `nodes` before a query."""
 
     def __init__(self) -> None:
         self.nodes: dict[Key, Node] = {}
-        self._outside: dict[Key, Key | None] = {}  # cache of `outside` for each span on the path
-        # by position of a call: end time and key of the span
+        self._outside: dict[Key, Key | None] = {}  # cached for each span on the path
+        # by position of a call
         self._last_below: dict[int, tuple[int, Key]] = {}
 
     def above(self, parent: Key | None) -> Above:
-        """Return everything that a span under `parent` inherits."""
         if parent is None:
             return NOTHING
         if (node := self.nodes.get(parent)) is None:
@@ -91,7 +87,7 @@ class TraceTree:
         chain: list[tuple[Key, Node]] = []
         seen: set[int] = set()
         key: Key | None = parent
-        # `seen` ends the loop if the parents of a span form a cycle
+        # the parents of a span may form a cycle
         while key is not None and node is not None and node.below is None and id(node) not in seen:
             chain.append((key, node))
             seen.add(id(node))
@@ -107,7 +103,7 @@ class TraceTree:
         return above
 
     def steps(self, dropped: Set[int]) -> Iterator[SpanStep]:
-        """Yield the spans that may link calls of other payloads to runs, without the calls that are counted."""
+        """Calls that are counted are not among the steps."""
         nodes = self.nodes.items()
         with_ai = {trace for (trace, _), node in nodes if node.is_ai or node.is_run or node.call is not None}
         for (trace, span), node in nodes:
@@ -125,7 +121,7 @@ class TraceTree:
                 yield trace, span, link, STEP if is_linked else PLAIN, given
 
     def _given_beyond(self, trace: str, span: str, link: str | None) -> GivenValues | None:
-        """Return what a span gives, or None if it gives nothing that its link in the same payload does not give."""
+        """Return None if a link in the same payload gives the same."""
         above = self.above((trace, span))
         if (
             link is not None
@@ -136,10 +132,7 @@ class TraceTree:
         return _given(above)
 
     def outside(self, parent: Key | None) -> Key | None:
-        """
-        Return the span of another payload above a span. Return None if there is no such span, or if a tool or
-        agent is in between.
-        """
+        """Return None if there is no span of another payload above, or if a tool or agent is in between."""
         chain: list[Key] = []
         top = parent
         while top is not None and (node := self.nodes.get(top, ROOT)) is not ROOT:
@@ -155,8 +148,8 @@ class TraceTree:
 
     def find_last_below(self) -> Iterator[None]:
         """
-        Find for each call the last attempt of its request: among the innermost spans close below it that are
-        not calls, the span that ends last.
+        The last attempt of a request is the innermost span close below its call that ends last and is not a
+        call.
         """
         parents = {node.parent for node in self.nodes.values()}
         for number, (key, node) in enumerate(self.nodes.items(), start=1):
@@ -175,14 +168,11 @@ class TraceTree:
                 above = outer.parent
 
     def made_from(self, call: SpanCall, own: Key) -> Key:
-        """
-        Return the span that sent the request of a call: the last attempt below the call, or the call's own span.
-        """
+        """Return the last attempt below the call, or the call's own span."""
         last_below = self._last_below.get(call.place)
         return own if last_below is None else last_below[1]
 
     def parent_of(self, call: SpanCall) -> Key | None:
-        """Return the key of the span above a call."""
         record = call.record
         if record.trace_id is None or record.span_id is None:
             return None
@@ -190,7 +180,7 @@ class TraceTree:
         return None if node is None else node.parent
 
     def drop_twins(self) -> Generator[None, None, set[int]]:
-        """Resolve nested calls. Return the positions of the calls that another call describes better."""
+        """Return the positions of the calls that another call describes better."""
         enclosing: list[SpanCall] = []
         enclosed: set[int] = set()
         for number, node in enumerate(self.nodes.values(), start=1):
@@ -234,7 +224,7 @@ def _below(node: Node, above: Above, span_id: str) -> Above:
 
 
 def _given(source: Node | Above) -> GivenValues | None:
-    """Return what a span gives to the calls below it. Return None if there is nothing, or if it is too long."""
+    """Return None for nothing, or too much."""
     caller, agent, work = source.caller, source.agent, source.work
     if caller is NO_CALLER and agent is None and not work:
         return None
@@ -248,14 +238,14 @@ def _given(source: Node | Above) -> GivenValues | None:
 
 @cache_by_text(1024)
 def _tag_of(agent: str) -> tuple[tuple[str, str], ...]:
-    """Return the tag with the name of an agent, or nothing if the name may not be a tag."""
+    """The name may not be a tag."""
     given_tags: dict[str, str] = {}
     tags.put(given_tags, "agent", agent)
     return tuple(given_tags.items())
 
 
 class KeptCalls(NamedTuple):
-    """The kept calls below a span, and the kept calls that have usage."""
+    """`counted` have usage."""
 
     kept: list[SpanCall]
     counted: list[SpanCall]
@@ -274,7 +264,7 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
     dropped as its duplicates. It also takes their token counts if these are fuller. If an outer span encloses
     several kept calls, its values belong to no single call, so no call takes them.
     """
-    below: dict[int, KeptCalls] = {}  # kept calls by position of the outer call
+    below: dict[int, KeptCalls] = {}  # by position of the outer call
     for call in _inside_out(outermost):
         calls, counted = _joined(below.pop(inner.place) for inner in call.inner or ())
         if calls and not call.is_part and all(inner.is_part for inner in calls):
@@ -323,7 +313,7 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
 def _absorb(
     call: SpanCall, parts: Sequence[SpanCall], counted: Sequence[SpanCall], dropped: set[int]
 ) -> None:
-    """Drop the parts of a call. If the call has no usage, its usage is the sum of theirs."""
+    """A call without usage gets the sum of its parts."""
     if counted and not call.has_usage:
         call.count_as(total_of_parts([part.tokens for part in counted]))
         _explain(call, counted[0], "tokens")
@@ -368,7 +358,7 @@ def _inside_out(outermost: SpanCall) -> list[SpanCall]:
 def _joined(branches: Iterable[KeptCalls]) -> KeptCalls:
     kept_calls: list[SpanCall] = []
     counted: list[SpanCall] = []
-    for branch in branches:  # extend the longer list, so that long chains of spans cost little
+    for branch in branches:  # so that long chains of spans cost little
         kept_calls = _longer(kept_calls, branch.kept)
         counted = _longer(counted, branch.counted)
     return KeptCalls(kept_calls, counted)
@@ -413,10 +403,7 @@ def _take_over(kept_call: SpanCall, twin: SpanCall) -> None:
 
 
 def _take_id(kept_call: SpanCall, twin: SpanCall) -> None:
-    """
-    Fill in missing ids from a dropped span. If only one of the two spans failed, the ids may belong to
-    another call, so they are not used.
-    """
+    """If only one of the two spans failed, the ids may belong to another call."""
     if kept_call.record.status != twin.record.status:
         return
     if kept_call.provider_request_id is None:
@@ -438,7 +425,7 @@ def _explain(kept_call: SpanCall, twin: SpanCall, ending: str) -> None:
 
 # --- Siblings -----------------------------------------------------------------------------------------------
 
-MODEL_CALL = "model_call"  # kind of usage that a span repeats: the usage of a call to a model
+MODEL_CALL = "model_call"  # usage of a call to a model, which a span repeats
 
 Place = tuple[str | None, Key | None]  # trace id and parent
 _PlaceAndOutput = tuple[Place, int | None]  # place and output tokens
@@ -452,18 +439,14 @@ class UsageSpan(NamedTuple):
     """
 
     span_id: str | None
-    names: tuple[str, ...]  # names of its attributes
+    names: tuple[str, ...]  # of its attributes
     place: Place
     output: int | None
-    is_of_call: bool  # False if its usage is not the usage of a call to a model
+    is_of_call: bool  # its usage is that of a call to a model
 
 
 def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, SpanCall]:
-    """
-    Return the sibling that each guessed call repeats, by the position of the guessed call.
-
-    A guessed call names neither an operation nor a kind. Its sibling names at least one of them.
-    """
+    """A guessed call names neither an operation nor a kind, its sibling at least one of them."""
     siblings = _calls_by_place(calls)
     repeated_by_place: dict[int, SpanCall] = {}
     for call, parent in calls:
@@ -476,7 +459,6 @@ def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, Spa
 
 
 def without_call(spans: Iterable[UsageSpan], calls: Sequence[tuple[SpanCall, Key | None]]) -> list[UsageSpan]:
-    """Return the spans for which no sibling call has the same output count."""
     siblings = _calls_by_place(calls)
     return [span for span in spans if not (span.is_of_call and (span.place, span.output) in siblings)]
 
@@ -496,7 +478,7 @@ def _is_same(guess: SpanCall, call: SpanCall) -> bool:
 
 
 def _models(call: SpanCall) -> set[str]:
-    """Return the models that a call names, without a provider prefix."""
+    """Leave out provider prefixes."""
     models = (call.record.request_model, call.record.response_model)
     return {model.rpartition("/")[2].lower() for model in models if model is not None}
 
@@ -545,10 +527,7 @@ def join_streams(nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key 
 def _join_traces(
     nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]], joined: set[int]
 ) -> Iterator[None]:
-    """
-    Match each report that is a trace of its own with the stream whose call has the same counts. If several
-    streams match, none is used.
-    """
+    """Match by the same counts, unless several streams have them."""
     repeated: dict[Key, SpanCall] = {}
     loose: dict[_Counts, list[SpanCall]] = {}
     for number, (call, parent) in enumerate(calls, start=1):
