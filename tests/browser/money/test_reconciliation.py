@@ -194,7 +194,7 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     assert "unreported_traffic" in [each["cause"] for each in found["causes"]]
     section = page.get_by_role("region", name=PROVIDER, exact=True)
     bars = section.locator(".fall")
-    expect(bars.locator(".number").first).to_have_attribute("title", f"${found['total']['billed']}")
+    expect(bars.locator(".number").last).to_have_attribute("title", f"${found['total']['billed']}")
     expect(bars.locator("rect")).to_have_count(2 + len(found["total"]["causes"]))
     causes = page.get_by_role("region", name=f"Causes of {PROVIDER}")
     expect(causes).to_contain_text("unreported traffic")
@@ -257,7 +257,7 @@ def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenCon
         ["$1.10: the key 1", "$2.10: the key 2", "$3.10: the key 3"]
     )
     bars = page.get_by_role("region", name=PROVIDER, exact=True).locator(".fall span")
-    expect(bars).to_have_text(["billed", "$46.30", "another key", "−$6.30", "counted", "$40.00"])
+    expect(bars).to_have_text(["counted", "$40.00", "another key", "+$6.30", "billed", "$46.30"])
     assert [] == console.audit()
 
 
@@ -275,7 +275,7 @@ def amounts(row: Locator, *titles: str) -> list[Decimal]:
 def test_rows_add_up_by_eye(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
     In each row of each level, and in each total, the shown amounts add up: billed - counted = difference = causes +
-    unexplained. The amounts of the causes and the steps from billed to counted add up to the same difference.
+    unexplained. The causes and the steps from counted to billed have the same amounts, which add up to the difference.
     """
     console = open_console(billed, role="viewer")
     page = console.page
@@ -296,9 +296,9 @@ def test_rows_add_up_by_eye(billed: Tollhouse, open_console: OpenConsole) -> Non
         steps = section.locator(".fall .number").all_inner_texts()
         listed = [amounts(row, "Billed − counted")[0] for row in of_causes.locator("tbody tr").all()]
         assert [sum(listed)] == amounts(of_causes.locator("tfoot tr"), "Billed − counted")
-        one, *between, other = [shown(each.replace("−", "-")) for each in steps]
-        assert one + sum(between) == other == one - sum(listed)
-        assert sorted(-each for each in listed if each) == sorted(between)
+        other, *between, one = [shown(each.replace("+", "")) for each in steps]
+        assert other + sum(between) == one == other + sum(listed)
+        assert sorted(each for each in listed if each) == sorted(between)
         difference, unexplained = one - other, listed[-1]
         words = section.locator(".why").inner_text()
         rest = unexplained or difference

@@ -30,14 +30,14 @@ export function Loading({of, blocks = ["table"], children}) {
     ${blocks.map((each, place) => html`<div key=${place} class=${`skeleton ${each}`} aria-hidden="true"></div>`)}</div>`;
 }
 
-/** A note for a response that has only the largest rows. */
 /** Return the month in the address, or the running one. */
 export const chosenMonth = (query) => query.get("month") ?? months()[0];
 
-/** Links to the newest twelve months of a page. */
-export const MonthBar = ({path, month}) => html`<nav class="bar" aria-label="Month">${months().map((name) => html`<a key=${name} class="chip"
-  href=${to(path, {month: name})} aria-current=${name === month ? "true" : undefined}>${name}</a>`)}</nav>`;
+/** The choice of one of the newest twelve months, or of the month in the address. `others`: parameters that stay. */
+export const MonthChoice = ({path, month, others}) => html`<label>Month <select value=${month} onChange=${(event) => go(to(path, {...others, month: event.target.value}))}>
+  ${[...new Set([...months(), month])].map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`;
 
+/** A note for a response that has only the largest rows. */
 export const Cut = ({shown, of}) => html`<p role="note">Showing the largest ${exactCount(shown)} of ${exactCount(of)} rows. The row (other) adds up the rest, so totals are exact. CSV has every row.</p>`;
 
 /** Text with a copy button. If the browser forbids copying, the button selects the text instead. */
@@ -193,7 +193,7 @@ function cell(column, row, lead, address, nameOf = (each) => each) {
 function Facts({column, row, lead, nameOf}) {
   const fact = (each) => {
     const shown = shownIn(each, row, nameOf);
-    if ([undefined, null, false, "", "–"].includes(shown)) return null;
+    if ([undefined, null, false, "", "–", "unknown"].includes(shown)) return null;
     return /number/.test(each.kind) ? html`${each.title}: ${shown}` : shown;
   };
   const facts = (column.facts?.(row) ?? lead.facts.map(fact)).filter((each) => each && each !== "–");

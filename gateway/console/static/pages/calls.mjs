@@ -2,7 +2,7 @@
 import {here, to} from "../lib/address.mjs";
 import {html} from "../lib/html.mjs";
 import {FAMILY, OWN_TITLES, toUnit} from "../lib/dimensions.mjs";
-import {ago, count, duration, exactCount, fixed, money} from "../lib/format.mjs";
+import {ago, count, counted, duration, exactCount, fixed, money} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, State, Table, isOpen, may} from "../lib/parts.mjs";
 import {UNKNOWN} from "../lib/chart.mjs";
@@ -88,7 +88,7 @@ function Looked({answer, query}) {
   const {records, since, until} = answer.looked_through;
   const dates = answer.filtering.current.date;
   if (!dates) {
-    return html`<p class="faint">Tollhouse searched the newest ${exactCount(records)} calls${since && html` (received since ${clock(since)} UTC)`}.
+    return records > 0 && html`<p class="faint">Tollhouse searched the newest ${counted(records, "call")}${since && html` (received since ${clock(since)} UTC)`}.
       ${" "}Add a filter by date to see older calls. Prompts and completions are never stored.</p>`;
   }
   const ends = [...dates].sort();

@@ -25,9 +25,8 @@ function Choice() {
   const shown = TOOLS.filter((each) => each.title.toLowerCase().includes(word.trim().toLowerCase()));
   const choices = (tools) => html`<ul class="choices">${tools.map((each) => html`<li key=${each.id}><a href=${here({tool: each.id})}>${each.title}</a></li>`)}</ul>`;
   return html`<p>Choose the program that sends calls to Tollhouse. You get its settings, with this gateway's address and a new key.</p>
-    <ul class="choices"><li><a href=${here({tool: ANY})}>OpenTelemetry: anything else</a></li></ul>
     <h2>Used most</h2>
-    ${choices(COMMON.map((id) => TOOLS.find((each) => each.id === id)))}
+    ${choices([...COMMON.map((id) => TOOLS.find((each) => each.id === id)), {id: ANY, title: "Anything else: OpenTelemetry"}])}
     <h2>All ${TOOLS.length}</h2>
     <div class="bar"><label>Find <input type="search" value=${word} onInput=${(event) => setWord(event.target.value)} autocomplete="off" /></label></div>
     ${kinds.map((kind) => {

@@ -4,7 +4,7 @@ import {get, send} from "../lib/api.mjs";
 import {amounts, exactCount, money} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Fields, Loading, MonthBar, Problem, Table, amount, chosenMonth} from "../lib/parts.mjs";
+import {Fields, Loading, MonthChoice, Problem, Table, amount, chosenMonth} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 
 const PATH = "/contracts";
@@ -60,7 +60,7 @@ function Month({query}) {
   const month = chosenMonth(query);
   const found = useQuery(() => get("/contract-costs", {month}), [month], ["contracts", "ledger"]);
   const {data, error, at: when, reload} = found;
-  return html`<${MonthBar} path=${PATH} month=${month} />
+  return html`<p class="bar"><${MonthChoice} path=${PATH} month=${month} /></p>
     <${Problem} error=${error} at=${when} retry=${reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && html`<dl class="numbers">
         <div><dt>Paid by contract</dt><dd title=${`$${data.total.cost}`}>${money(data.total.cost)}</dd><dd class="faint">up to today, without the calls themselves</dd>

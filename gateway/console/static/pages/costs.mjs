@@ -21,7 +21,7 @@ const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // the l
 const BIN_TITLES = {hourly: "hour", daily: "day", weekly: "week", monthly: "month"};
 const NO_FILTERS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "parts", "hide", "asif", "cost_type", "missing"];
 const DRILL = [FAMILY, "team", "user", "api_key", "source", "sender"]; // what a click on a row groups by, in this order
-const SHOWN = ["cost", "calls", "input_tokens", "output_tokens"]; // for the columns next to the measure
+const SHOWN = ["cost", "calls", "input_tokens", "output_tokens", "unpriced"]; // for the columns next to the measure
 
 /** The dimensions that only some kinds of cost have, and the function that returns those of one kind. */
 const SPECIAL = [...BILLED_DIMENSIONS, ...PAID_DIMENSIONS];
@@ -195,7 +195,8 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
   const lacking = amounts(unconverted);
   if (!table.rows.length) {
     return html`<section><p>${isBilled ? "No provider bills" : "No calls"}: ${range.name}${at.span.view && ", in this view"}${at.filters.length > 0 && ", with these filters"}.
-      ${at.filters.length > 0 && html`<${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /> <a href=${to(PATH, {from: query.get("from"), to: query.get("to"), by, cost_type: query.get("cost_type")})}>Remove the filters</a>`}</p></section>`;
+      ${at.filters.length > 0 && html`<${Chips} filters=${at.filters} at=${here} titleOf=${titleIn} /> <a href=${to(PATH, {from: query.get("from"), to: query.get("to"), by, cost_type: query.get("cost_type")})}>Remove the filters</a>`}
+      ${!isBilled && !at.filters.length && !at.span.view && html`<a href=${to("/connect")}>Connect a sender</a>`}</p></section>`;
   }
   const whole = {...table.total, of: table.rows.length};
   const [now, before] = [(row) => valueOf(name, row), (row) => valueOf(name, row.previous)];
@@ -210,7 +211,8 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
   };
   const column = (each, more) => {
     const writes = writerOf(each, valueOf(each, whole));
-    return {title: measureOf(each).title, kind: "number", sort: each, of: (row) => valueOf(each, row), value: (row) => writes(valueOf(each, row), row),
+    const hasNoPrice = (row) => row.unpriced > 0 && ["cost", "cost_per_call"].includes(each) && !Number(row.cost);
+    return {title: measureOf(each).title, kind: "number", sort: each, of: (row) => valueOf(each, row), value: (row) => (hasNoPrice(row) ? "no price" : writes(valueOf(each, row), row)),
       exact: (row) => measureOf(each).exact?.(valueOf(each, row)), ...more};
   };
   const isHidden = (row) => !measure.parts && at.hidden.includes(nameOf(row[by[0]]));
@@ -222,7 +224,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
   const hide = (each) => go(here({hide: at.hidden.includes(each) ? at.hidden.filter((one) => one !== each) : [...at.hidden, each]}));
   const switchOf = (each) => ({title: each, paint: paint.get(each) ?? "s9", isHidden: at.hidden.includes(each), toggle: listed.length > 0 && paint.has(each) && (each !== UNKNOWN || listed.length === 1) && (() => hide(each))});
   const drawn = hasCourses(name) && by.length === 1 ? courses(bars, by[0], name) : null;
-  const course = drawn && table.rows.every((row) => drawn.has(nameOf(row[by[0]]))) ? drawn : null;
+  const course = drawn?.size && [...drawn.values()][0].length > 1 && table.rows.every((row) => drawn.has(nameOf(row[by[0]]))) ? drawn : null;
   const isNamed = (row) => nameOf(row[by[0]]) !== UNKNOWN;
   const named = measure.adds ? sum(["0", ...table.rows.filter(isNamed).map((row) => now(row) ?? "0")]) : "0";
   const facts = (row) => [previous && !isEstimated && amountOf(row), !isBilled && name !== "calls" && counted(row.calls, "call")];
@@ -278,7 +280,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
 function Focus({from: first, to: last = day(new Date())}) {
   const [{FocusOptions}, setFound] = useState({});
   const days = {from: first.slice(0, 10), to: last};
-  return html`<a href=${addressOf("/focus", days)}>FOCUS</a> <button type="button" onClick=${async () => setFound(await import("../lib/focus_options.mjs"))}>FOCUS options</button>
+  return html`<a class="button" href=${addressOf("/focus", days)}>FOCUS</a> <button type="button" onClick=${async () => setFound(await import("../lib/focus_options.mjs"))}>FOCUS options</button>
     ${FocusOptions && html`<${FocusOptions} ...${days} close=${() => setFound({})} />`}`;
 }
 

@@ -25,7 +25,7 @@ const OUTBOX = {
   identity: (row) => row.id, heading: (row) => row.title, one: (answer) => answer.notification,
   show: (id) => `${PATH}/${encodeURIComponent(id)}`,
   columns: [
-    column("Title", "title", null),
+    {...column("Title", "title", null), kind: "words"},
     state(STATES),
     {...column("Channel", "channel"), wide: true},
     {title: "Severity", wide: true, sort: "severity", value: (row) => html`<${State} word=${row.severity} kind=${SEVERITIES[row.severity]} />`},

@@ -68,10 +68,10 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
         note=${forecast ? bounds(forecast, write) : "too early: it needs more days"} />
       ${paid && html`<${Tile} term=${`Paid in ${name}`} value=${write(paid.cost)} exact=${`$${paid.cost}, without the usage that seats include`} href=${costs({from: "this-month", cost_type: "paid_cost", by: "charge"})}
         note=${partsOf(paid).map(([amount, part]) => `${write(amount)} ${part}`).join(", ")} />`}
-      <${Tile} term="Today so far (UTC)" value=${money(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
-        note=${noPast(today.past) ?? `${money(today.previous.cost)} by this hour yesterday`} />
+      <${Tile} term="Today so far (UTC)" value=${write(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
+        note=${noPast(today.past) ?? `${write(today.previous.cost)} by this hour yesterday`} />
       <${Tile} term=${`Calls in ${name}`} value=${exactCount(month.calls)} href=${costs({from: "this-month", by: FAMILY, measure: "calls"})}
-        note=${`${month.calls ? `${money(per(month.cost, month.calls, 1000))} per 1,000 calls · ` : ""}${percent(month.errors, month.calls)} failed`} />
+        note=${`${month.calls ? `${money(per(month.cost, month.calls, 1000))} per 1,000 calls · ` : ""}${percent(month.errors, month.calls).replace(" ", "\u00a0")} failed`} />
     </dl>
     <div class="lists"><${StackedBars} title=${`Cost by model, ${inWords(shown)}`} ...${{bins, cells, colours, hidden, hide}} isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)}
       listed=${lists[FAMILY].map((row) => nameOf(row[FAMILY]))} picker=${html`<${RangePicker} query=${at} isOfDays=${true} isAlone=${true} />`}
@@ -81,7 +81,7 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
       <${Marks} of=${{data: {marks, truncated}, reload}} session=${session} view=${view}>
         <span class="faint">${bins.at(-1) === day(now) && "The last bar is not complete. "}Most expensive: ${UNITS.map((by, place) => html`${place > 0 && ", "}<a key=${by} href=${costs({...inAddress(shown), by})}>${titleOf(null, by)}s</a>`)}</span><//><//>
       ${LISTS.map(([field, title, next]) => html`<${Shares} key=${field} ...${{title, field, next, shown, whole, session}} rows=${lists[field]} series=${field === FAMILY && series}>${field === FAMILY && html`<p class="faint">
-        <a href=${costs({...inAddress(shown), by: "cost_source"})}>${percent(minus(whole, reported), whole)} of the money is estimated from list prices</a>.
+        ${Number(minus(whole, reported)) > 0 && html`<a href=${costs({...inAddress(shown), by: "cost_source"})}>${percent(minus(whole, reported), whole)} of the money is estimated from list prices</a>.`}
         ${kinds.unpriced > 0 && html` <a href=${isOpen(session, {isWhole: true}) ? to("/prices") : costs({...inAddress(shown), by: FAMILY, measure: "unpriced"})}>
           ${counted(kinds.unpriced, "call has", "calls have")} no price</a>.`}
         ${kinds.without_usage > 0 && html` <a href=${costs({...inAddress(shown), by: "source", measure: "without_usage"})}>
@@ -108,7 +108,7 @@ function Shares({title, field, next, shown, rows, whole, series, session, childr
   return html`<section><h2><a href=${all}>${title}</a> <span class="faint">${inWords(shown)}</span></h2><ol class="shares">${shares.map((each) => html`
     <li key=${each.name} class=${series && series.hidden.includes(each.name) ? "hidden" : undefined}><span>${square(each.name)}
       <a class="name" href=${each.name === OTHER ? all : costs({...at, [field]: each.name, by: next})} title=${each.name}>${each.name}</a></span>
-      <span class="number" title=${`$${each.cost}`}>${money(each.cost)}</span>${bar(each)}</li>`)}</ol>
+      <span class="number" title=${`$${each.cost}`}>${fixed(each.cost, placesOf([whole]))}</span>${bar(each)}</li>`)}</ol>
     ${Number(unknown?.cost) > 0 && !series && html`<p class="faint">${percent(unknown.cost, whole)} has no ${titleOf(null, field)}.${" "}
       ${isOpen(session, {isWhole: true}) && html`<a href=${to(setUp(field)[1])}>${setUp(field)[0]}</a>`}</p>`}${children}</section>`;
 }

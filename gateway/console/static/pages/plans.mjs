@@ -4,7 +4,7 @@ import {get, send} from "../lib/api.mjs";
 import {amounts, exactCount, money} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Cut, Fields, Loading, MonthBar, Problem, Table, amount, chosenMonth} from "../lib/parts.mjs";
+import {Cut, Fields, Loading, MonthChoice, Problem, Table, amount, chosenMonth} from "../lib/parts.mjs";
 import {planFields, typedPlan} from "../lib/plan_fields.mjs";
 import {useQuery} from "../lib/query.mjs";
 
@@ -63,7 +63,7 @@ function Month({query}) {
   const month = chosenMonth(query);
   const found = useQuery(() => get("/plan-costs", {month}), [month], ["plans", "ledger", "statements"]);
   const {data, error, at: when, reload} = found;
-  return html`<${MonthBar} path=${PATH} month=${month} />
+  return html`<p class="bar"><${MonthChoice} path=${PATH} month=${month} /></p>
     <${Problem} error=${error} at=${when} retry=${reload} />
     <${Loading} of=${found} blocks=${["tiles", "table"]}>${data && html`<${Sums} total=${data.total} />
       ${data.plans.length > 0 && html`<${Table} caption=${`Plans in ${month}`} rows=${data.plans} columns=${PLAN_COLUMNS} identity=${(row) => row.id}

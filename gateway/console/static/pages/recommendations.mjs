@@ -81,7 +81,7 @@ const LIST = {
   path: PATH, root: "recommendations", at: PATH, caption: "recommendations", what: ["recommendations"], Details, Before,
   identity: (row) => row.id, heading: (row) => row.title, show: at, one: ({recommendation, comments}) => ({...recommendation, comments}),
   columns: [
-    {title: "Recommendation", value: (row) => row.title},
+    {title: "Recommendation", kind: "words", value: (row) => row.title},
     amount("Savings per month", "monthly_savings", "savings"),
     {...amount("Spent", "spent"), wide: true},
     {title: "Status", value: statusOf, sort: "status"},

@@ -4,9 +4,8 @@ import {addressOf, get, isDemo, send} from "../lib/api.mjs";
 import {FAMILY} from "../lib/dimensions.mjs";
 import {count, exactCount, fixed, minus, percent, placesOf, rounded, sum} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
-import {Copy, Cut, Dialog, Problem, State, Table, amount, may, withCode} from "../lib/parts.mjs";
+import {Copy, Cut, Dialog, MonthChoice, Problem, State, Table, amount, chosenMonth, may, withCode} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {months} from "../lib/range.mjs";
 
 const PATH = "/reconciliation";
 const LEVELS = ["day", "model", "key"];
@@ -73,23 +72,23 @@ function folded(rows) {
     : added(days, `${days.length} days ${days[0].state === "agrees" ? "agree" : "like this"}`, days[0].state)));
 }
 
-/** The way from billed to counted: a signed step for each cause, and for what no cause explains. The table of causes has the same as text. */
+/** The way from counted to billed: a signed step for each cause, and for what no cause explains. The table of causes has the same as text. */
 function Waterfall({total, causes, places}) {
   const {unexplained, amounts} = addingUp(total, Object.values(causes), places);
   const named = [...Object.keys(causes).map((name, place) => [name, amounts[place]]), ["unexplained", unexplained]].filter(([, each]) => Number(each));
-  const [first, last] = [Number(total.billed), Number(total.counted)];
+  const [first, last] = [Number(total.counted), Number(total.billed)];
   let level = first;
   const steps = named.map(([name, each]) => {
     const from = level;
-    level -= Number(each);
-    return {name, from, end: level, text: `${Number(each) < 0 ? "+" : "−"}${fixed(each.replace("-", ""), places)}`};
+    level += Number(each);
+    return {name, from, end: level, text: `${Number(each) < 0 ? "" : "+"}${fixed(each, places)}`};
   });
   const levels = [first, last, ...steps.map(({end}) => end)];
   const [least, most] = [Math.min(...levels), Math.max(...levels)];
   const start = (most - least) * CUT < most ? least - (most - least) / 2 : 0; // small steps on large totals would not be visible
   const x = (value) => (100 * (value - start)) / (most - start);
   const whole = (name, end) => ({name, from: start, end, text: fixed(total[name], places), exact: `$${total[name]}`});
-  const rows = [whole("billed", first), ...steps, whole("counted", last)];
+  const rows = [whole("counted", first), ...steps, whole("billed", last)];
   return html`<div class="fall" aria-hidden="true">${rows.map(({name, from, end, text, exact}, place) => html`<span>${spaced(name)}</span>
     <svg viewBox="0 0 100 24" preserveAspectRatio="none"><rect class=${name === "unexplained" && "bad"} x=${x(Math.min(from, end))} width=${Math.abs(x(end) - x(from))} y="4" height="16" />
       ${rows[place + 1] && html`<path d=${`M${x(end)} 20V28`} />`}</svg><span class="number" title=${exact}>${text}</span>`)}
@@ -312,14 +311,13 @@ function Closing({month}) {
 
 export function Page({query, session}) {
   const [isOpen, setOpen] = useState(query.has("form"));
-  const [month, by] = [query.get("month") ?? months()[0], query.get("by") ?? LEVELS[0]];
+  const [month, by] = [chosenMonth(query), query.get("by") ?? LEVELS[0]];
   const totals = useQuery(() => get(PATH, {month, causes: false}), [month], ["ledger", "statements"]);
   const isKnown = totals.data?.reconciliation.month === month;
   const {data: whole, error, at, reload} = useQuery(async () => (isKnown ? get(PATH, {month, by}) : null), [month, by, totals.at]);
   const asked = whole?.reconciliation;
   const found = (name) => asked?.month === month && asked.by === by && whole.providers.find((each) => each.provider === name);
-  return html`<div class="bar"><label>Month <select value=${month} onChange=${(event) => go(to(PATH, {month: event.target.value, by}))}>
-      ${[...new Set([...months(), month])].map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>
+  return html`<div class="bar"><${MonthChoice} path=${PATH} month=${month} others=${{by}} />
       <label>Rows <select value=${by} onChange=${(event) => go(to(PATH, {month, by: event.target.value}))}>${LEVELS.map((name) => html`<option key=${name} value=${name}>by ${name}</option>`)}</select></label>
       ${may(session, "modify_billing") && !isDemo && html`<button type="button" class="main" onClick=${() => setOpen(true)}>Import a bill</button>`}</div>
     ${isOpen && html`<${Import} close=${() => setOpen(false)} />`}

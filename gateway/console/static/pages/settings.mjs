@@ -1,6 +1,6 @@
 /** The configuration in effect, operator accounts and sessions, and the audit list. */
 import {ROLES, roleName} from "../lib/words.mjs";
-import {here, to} from "../lib/address.mjs";
+import {go, here, to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
 import {ago, exactCount} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
@@ -31,12 +31,12 @@ const CONFIGURATION = {
     <code>tollhouse reload</code>. Secrets are not shown.</p><${Sections} ...${{answer, query}} />`,
 };
 
-/** Links to the sections of the configuration, because one page of the list does not have all settings. */
+/** A choice of the sections of the configuration, because one page of the list does not have all settings. */
 function Sections({answer, query}) {
   const {valid_values: sections = []} = answer?.filtering.available.find(({field}) => field === "section") ?? {};
-  const chosen = query.get("section");
-  return html`<nav class="bar" aria-label="Sections">${sections.map((each) => html`<a key=${each} class="chip" href=${here({section: each})}
-    aria-current=${each === chosen ? "true" : undefined}>${each || "top"}</a>`)}</nav>`;
+  const all = "all sections";
+  return html`<p class="bar"><label>Section <select value=${query.get("section") ?? all} onChange=${({target}) => go(here({section: target.value === all ? null : target.value}))}>
+    ${[all, ...sections].map((each) => html`<option key=${each} value=${each}>${each || "top"}</option>`)}</select></label></p>`;
 }
 
 const stateOf = (row) => html`<${State} word=${row.status.toLowerCase()} />`;

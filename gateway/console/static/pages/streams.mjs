@@ -63,7 +63,7 @@ const EVENTS = {
     {title: "Source", wide: true, value: (row) => row.source},
     {title: "Happened", wide: true, value: (row) => (row.start_time ? ago(row.start_time) : "unknown"), exact: (row) => row.start_time, sort: "start_time"},
   ],
-  Before: ({answer}) => html`<p class="faint">Tollhouse searched the newest ${exactCount(answer.looked_through.records)} stored events.</p>`,
+  Before: ({answer}) => answer.looked_through.records > 0 && html`<p class="faint">Tollhouse searched the newest ${exactCount(answer.looked_through.records)} stored events.</p>`,
   empty: EMPTY,
 };
 
