@@ -1,5 +1,5 @@
 """
-Twenty questions and tasks of people, each within three clicks or one command. The text on the screen answers them.
+Questions and tasks of people, each within a few clicks or one command. The text on the screen answers them.
 test_work_journeys.py has those about sessions, agent runs and pull requests.
 
 Clicks count from the page where the question comes up. A choice from a list counts two, a filled field one.
@@ -7,6 +7,8 @@ Clicks count from the page where the question comes up. A choice from a list cou
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -528,3 +530,68 @@ def test_t_two_budgets_to_other_people(own: Tollhouse, open_console: OpenConsole
     ended(console, "t: two budgets to other people", most=6)
     channels = {each["name"]: each["channels"] for each in console.ask("/budgets")["budgets"]}
     assert [["owners"]] * 2 == [channels[name] for name in names]
+
+
+def test_u_who_pays_most_for_a_call(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: Costs, by user, the head of the column."""
+    console = open_console(planted)
+    console.open("/")
+    console.follow("Costs")
+    console.page.get_by_label("Group by").select_option("user")
+    console.page.get_by_role("columnheader").get_by_role("button", name="Per call").click()
+    costs = console.ask("/report?by=user&range=last_30d&top=200")["rows"]
+    named = [row for row in costs if row["user"] and row["calls"]]
+    most = max(named, key=lambda row: Decimal(row["cost"]) / row["calls"])["user"]
+    expect(console.page.locator("tbody th a").first).to_have_text(most)
+    ended(console, "u: who pays most for a call", most=4)
+
+
+def test_v_what_another_model_would_cost(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: Costs, More, the model, Calculate."""
+    console = open_console(planted)
+    console.open("/")
+    console.follow("Costs")
+    console.more()
+    console.page.get_by_label("If all ran on").fill("gpt-4.1-mini")
+    console.page.get_by_role("button", name="Calculate").click()
+    section = console.page.get_by_role("region", name="As if", exact=True)
+    expect(section).to_contain_text("a month at this rate")
+    ended(console, "v: what another model would cost", most=4)
+
+
+def test_w_a_note_on_a_day(own: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: Annotate a day, and the text. Enter saves it, and the chart shows it."""
+    console = open_console(own)
+    dialog = console.page.get_by_role("dialog")
+    console.open("/")
+    console.page.get_by_role("button", name="Annotate a day").click()
+    dialog.get_by_label("What happened").fill("a new release")
+    console.page.keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
+    ended(console, "w: a note on a day")
+    assert "a new release" in {each["text"] for each in console.ask("/annotations")["annotations"]}
+
+
+def test_x_who_made_a_key(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: the search finds the key. Its panel says who created it, when, and its last use."""
+    console = open_console(planted)
+    console.open("/")
+    seek(console, "Demo reader")
+    dialog = console.page.get_by_role("dialog", name="Demo reader")
+    expect(dialog).to_contain_text("demo@example.com")
+    expect(dialog).to_contain_text("Last used")
+    ended(console, "x: who made a key", most=1)
+
+
+def test_y_the_costs_of_a_person_as_csv(planted: Tollhouse, open_console: OpenConsole) -> None:
+    """From Overview: the search finds the person, then CSV."""
+    console = open_console(planted)
+    console.open("/")
+    seek(console, "faye")
+    with console.page.expect_download() as download:
+        console.page.get_by_role("link", name="CSV", exact=True).click()
+    expect(console.page.get_by_role("link", name="user: faye")).to_be_visible()
+    total = (console.page.locator(".head .figure").get_attribute("title") or "").removeprefix("$")
+    rows = csv.DictReader(io.StringIO(download.value.path().read_text()))
+    assert Decimal(total) == sum(Decimal(row["cost"]) for row in rows)
+    ended(console, "y: the costs of a person as CSV", most=2)
