@@ -6,7 +6,7 @@ the operator API, over a ledger of 400 days and for several time ranges and comp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from urllib.parse import urlencode
@@ -79,6 +79,19 @@ def amount(text: str | None) -> Decimal:
     return Decimal(re.sub(r"[$,+<>]", "", text or ""))
 
 
+def has_calls(console: Console, state: Mapping[str, str]) -> bool:
+    """
+    Wait for the table of Costs. Early in a day, a week or a month, the running one may have no call: then the page says
+    so, and the operator API has no rows.
+    """
+    no_calls = console.page.get_by_text(re.compile("^No calls: "))
+    expect(console.page.locator("tfoot td").first.or_(no_calls)).to_be_visible()
+    if not no_calls.count():
+        return True
+    assert [] == console.ask(f"/report?range={state['from'].replace('-', '_')}&by=team")["rows"], state
+    return False
+
+
 def test_one_past_in_the_whole_page(yearly: Console) -> None:
     """Each state of Costs answers, and states one earlier time with one sum, which is the operator API's."""
     for state in part(STATES, every=2):
@@ -89,7 +102,8 @@ def compare_page(console: Console, state: dict[str, str]) -> None:
     query = {"by": "team", **state}
     console.open(f"/costs?{urlencode(query)}")
     page = console.page
-    expect(page.locator("tfoot td").first).to_be_visible()
+    if not has_calls(console, state):
+        return
     expect(page.get_by_text("Comparing ...")).to_have_count(0)
     expect(page.get_by_role("alert")).to_have_count(0)
     address = page.get_by_role("link", name="JSON", exact=True).get_attribute("href")
@@ -171,7 +185,9 @@ def test_overview_and_costs_say_one_number(yearly: Console) -> None:
             r"Forecast for (\w+)\n+(\$\S+)", page.locator(".numbers > div").nth(1).inner_text()
         )
         yearly.open("/costs?from=this-month&by=team")
-        expect(page.locator("tfoot td").first).to_be_visible()
+        if not has_calls(yearly, {"from": "this-month"}):
+            assert 0 == amount(spent)
+            return
         assert spent == page.locator(".head .figure").inner_text()
         change = re.search(r"Change: ([^,.]+\.\d+)(?:, (\S+ %))?", page.locator(".head").inner_text())
         if sentence:
